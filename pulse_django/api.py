@@ -9,10 +9,12 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+from pulse_django.execution import resolving
+
 from . import conf
 from .backend import PulseBackend, new_job
 from .exceptions import InvalidJob
-from .execution import amending, encryption, making_due
+from .execution import amending, encryption
 from .execution.call_signatures import checked
 from .execution.lane_keys import has_lane_key
 from .execution.notify import ANY_QUEUE, is_due_soon, wake_workers
@@ -93,7 +95,7 @@ def retry(
     cancelled batch are left, unless ``cancelled_too`` says that they are meant as well.
     """
     how: dict[str, Any] = {"runs": runs, "delay": delay, "attempt": attempt, "cancelled_too": cancelled_too}
-    return reduce(or_, [making_due.retry(*where, **how) for where in located_by_shard(job_ids, using)])
+    return reduce(or_, [resolving.retry(*where, **how) for where in located_by_shard(job_ids, using)])
 
 
 def amend(

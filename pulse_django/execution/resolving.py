@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from datetime import timedelta
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -14,8 +15,9 @@ from pulse_django.protocol.batches import CANCEL_LIMIT, HOLD_LIMIT, members_to_c
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import send_finished
 from pulse_django.store.database_errors import is_refused
+from pulse_django.words.verb_results import Changed, Retried
 
-from .notify import wake_workers
+from .notify import ANY_QUEUE, wake_workers
 
 logger = SafeLogger("pulse_django.workflows")
 
@@ -95,3 +97,36 @@ def _resolve_for_caller(alias: str) -> None:
     except DatabaseError as error:
         if not is_refused(error):
             raise
+
+
+# Operations that make jobs due. They wake idle workers, which would find the jobs at their next poll otherwise.
+
+
+AT_ONCE = timedelta()
+
+
+def retry(
+    alias: str,
+    job_ids: Collection[int],
+    *,
+    runs: int = 1,
+    delay: timedelta = AT_ONCE,
+    gap: timedelta = AT_ONCE,
+    attempt: int | None = None,
+    cancelled_too: bool = False,
+) -> Retried:
+    """Revive dead letters, the first after ``delay`` and each further one ``gap`` later."""
+    answer: Retried = Job.objects.db_manager(alias).retry(
+        job_ids, runs=runs, delay=delay, gap=gap, attempt=attempt, cancelled_too=cancelled_too
+    )
+    if answer.revived and not delay:
+        wake_workers(alias, [ANY_QUEUE])
+    return answer
+
+
+def run_now(alias: str, job_ids: Collection[int], *, attempt: int | None = None) -> Changed:
+    """Make waiting jobs due."""
+    answer: Changed = Job.objects.db_manager(alias).reschedule(job_ids, attempt=attempt)
+    if answer.changed:
+        wake_workers(alias, [ANY_QUEUE])
+    return answer

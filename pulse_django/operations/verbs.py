@@ -14,7 +14,7 @@ from typing import Protocol
 from django.db.models import Q
 
 from pulse_django import conf
-from pulse_django.execution import making_due
+from pulse_django.execution import resolving
 from pulse_django.models import Job, StoredBatch
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
@@ -72,7 +72,7 @@ class RetryMany:
         return self.jobs(alias).filter(batch_id__in=cancelled.values("pk"))
 
     def act(self, alias: str, ids: Collection[int]) -> Counts:
-        answer = making_due.retry(alias, ids, runs=self.runs, delay=self.delay, cancelled_too=self.cancelled_too)
+        answer = resolving.retry(alias, ids, runs=self.runs, delay=self.delay, cancelled_too=self.cancelled_too)
         return {name: len(getattr(answer, name)) for name in self.answers}
 
     def would(self, matches: int, running: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from django.db import transaction
 
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution import making_due
+from pulse_django.execution import resolving
 from pulse_django.execution.argument_search import searched
 from pulse_django.execution.call_signatures import names_of
 from pulse_django.execution.notify import wake_workers
@@ -59,7 +59,7 @@ def retry_from(
             raise InvalidWorkflow(f"job {where.id} has changed in the meantime: {job.attempts} attempts were claimed")
         rewound = _split(where, step)
         forget_steps(Job.objects.db_manager(where.alias), where.id, first=len(rewound.kept) + 1)
-        answer = making_due.retry(where.alias, [where.id], cancelled_too=cancelled_too)
+        answer = resolving.retry(where.alias, [where.id], cancelled_too=cancelled_too)
         if where.id in answer.of_cancelled:
             raise InvalidWorkflow(f"job {where.id} was not revived: its batch was cancelled. Use cancelled_too=True")
         if where.id not in answer.revived:

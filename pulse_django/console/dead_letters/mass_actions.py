@@ -22,7 +22,7 @@ from pulse_django.console.mass.starting import start_operations
 from pulse_django.console.mass.verbs import BY_NAME
 from pulse_django.console.shards import Shards, not_reached
 from pulse_django.console.twins import sentences_about_left
-from pulse_django.execution import making_due
+from pulse_django.execution import resolving
 from pulse_django.models import DeadLetter, Job
 from pulse_django.operations.arguments import MAX_PER_MINUTE
 from pulse_django.operations.batches import BATCH
@@ -108,7 +108,7 @@ class RetryAction(MassAction):
         delay = gap * len(self.done)  # the batches of all shards stand in one line
         # Looked at once more: while earlier batches were revived, some may have died of something else.
         dead = [job.pk for job in groups.among(alias, self.error, ids)]
-        answer = making_due.retry(alias, dead, runs=self.runs, delay=delay, gap=gap, cancelled_too=self.cancelled_too)
+        answer = resolving.retry(alias, dead, runs=self.runs, delay=delay, gap=gap, cancelled_too=self.cancelled_too)
         self.twins |= answer.twins
         self.of_cancelled |= answer.of_cancelled
         return answer.revived

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django import api
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution import making_due
+from pulse_django.execution import resolving
 from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Job
 from pulse_django.words.job_options import check_queue_name
@@ -116,7 +116,7 @@ class MoveForm(ActForm):
 
 def _retry(alias: str, job_id: int, data: Data) -> bool | Refused:
     how = {"runs": data["runs"], "attempt": data["attempts"], "cancelled_too": data.get("cancelled_too", False)}
-    answer = making_due.retry(alias, [job_id], **how)
+    answer = resolving.retry(alias, [job_id], **how)
     if answer.of_cancelled:
         return Refused(_("Its workflow was cancelled. To retry it all the same, tick the box. Nothing was changed."))
     if answer.twins:
@@ -130,7 +130,7 @@ def _cancel(alias: str, job_id: int, data: Data) -> bool:
 
 
 def _run_now(alias: str, job_id: int, data: Data) -> bool:
-    return bool(making_due.run_now(alias, [job_id], attempt=data["attempts"]).changed)
+    return bool(resolving.run_now(alias, [job_id], attempt=data["attempts"]).changed)
 
 
 def _postpone(alias: str, job_id: int, data: Data) -> bool:

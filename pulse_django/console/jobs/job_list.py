@@ -20,7 +20,7 @@ from pulse_django.console.search_terms import id_in
 from pulse_django.console.shards import chosen_shards, not_reached
 from pulse_django.console.statuses import WITH_ERROR, due_shown, status_shown
 from pulse_django.console.twins import sentences_about_left
-from pulse_django.execution import making_due
+from pulse_django.execution import resolving
 from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Job, Window
 from pulse_django.store.sql_functions import Fingerprint, StatementTimestamp
@@ -193,7 +193,7 @@ class JobList(ReadOnly, admin.ModelAdmin):
         def retry(alias: str) -> Retried:
             # Where they were read with one shard may be a replica.
             own = queryset.using(alias) if everywhere.are_several else queryset
-            return making_due.retry(alias, list(own.values_list("pk", flat=True)))
+            return resolving.retry(alias, list(own.values_list("pk", flat=True)))
 
         answers = everywhere.ask(retry)
         # Of all that were selected: a filter no longer finds what moved on since the page was opened.

@@ -12,7 +12,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS, CancelledToo, QueueName
-from pulse_django.execution import making_due
+from pulse_django.execution import resolving
 from pulse_django.models import Job
 from pulse_django.operations.arguments import MAX_PER_MINUTE
 from pulse_django.operations.selection import Selection, has_status
@@ -96,7 +96,7 @@ def _dead(jobs: JobQuerySet, asked_at: str) -> JobQuerySet:
 def _retry(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
     gap = timedelta(minutes=1) / given["per_minute"] if given["per_minute"] else timedelta()
     too = given.get("cancelled_too", False)  # a release before did not ask
-    answer = making_due.retry(alias, ids, runs=given["runs"], delay=gap * met, gap=gap, cancelled_too=too)
+    answer = resolving.retry(alias, ids, runs=given["runs"], delay=gap * met, gap=gap, cancelled_too=too)
     return {
         "changed": len(answer.revived),
         "moved_on": len(answer.moved_on),
@@ -129,7 +129,7 @@ def _move(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
 
 
 def _run_now(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
-    answer = making_due.run_now(alias, ids)
+    answer = resolving.run_now(alias, ids)
     return {"changed": len(answer.changed), "moved_on": len(answer.moved_on)}
 
 
