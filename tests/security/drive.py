@@ -42,7 +42,7 @@ from pulse_django.fleet.explanation import explain
 from pulse_django.fleet.known_names import unknown_queue, unknown_task
 from pulse_django.fleet.limits import limits
 from pulse_django.fleet.paused_tasks import paused_tasks, waiting_jobs
-from pulse_django.fleet.shard_facts import shard_facts
+from pulse_django.fleet.shards import shard_facts
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.management.commands import pulse_demo
 from pulse_django.models import Duty, Job, Limiter, Minute, PausedKey, Queue, Schedule, Worker

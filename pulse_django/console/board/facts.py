@@ -15,9 +15,8 @@ from pulse_django import conf
 from pulse_django.console.shards import Shards
 from pulse_django.fleet import conditions, history
 from pulse_django.fleet.history import History, Pick
-from pulse_django.fleet.joined import JoinedWorker, joined_health, joined_history, joined_workers
 from pulse_django.fleet.known_queues import PerMinute
-from pulse_django.fleet.shards import ask_shards
+from pulse_django.fleet.shards import JoinedWorker, ask_shards, joined_health, joined_history, joined_workers
 from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
 from pulse_django.words.display import in_words
 from pulse_django.words.outcomes import OutcomeName

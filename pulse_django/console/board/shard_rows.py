@@ -11,8 +11,7 @@ from pulse_django import conf
 from pulse_django.console.shards import Shards
 from pulse_django.execution.placement import shards
 from pulse_django.fleet import history
-from pulse_django.fleet.shard_facts import MOST_COUNTED
-from pulse_django.fleet.shards import FleetVerdict
+from pulse_django.fleet.shards import MOST_COUNTED, FleetVerdict
 from pulse_django.fleet.snapshot import Health
 from pulse_django.models import Job
 from pulse_django.words.states import Status

@@ -24,7 +24,7 @@ from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, 
 from pulse_django.console.tasks.windows import WINDOW_NAMES, window_of
 from pulse_django.execution.notify import wake_workers
 from pulse_django.fleet import history, snapshot_queries
-from pulse_django.fleet.joined import joined_history, joined_queues
+from pulse_django.fleet.shards import joined_history, joined_queues
 from pulse_django.fleet.snapshot import QueueFacts
 from pulse_django.fleet.traffic import joined_courses, read_course
 from pulse_django.models import Queue
