@@ -12,7 +12,7 @@ from django.db.models import Exists, Subquery
 
 from pulse_django import conf
 from pulse_django.execution.placement import has_several_shards
-from pulse_django.fleet import conditions, history, snapshot_queries
+from pulse_django.fleet import conditions, history, snapshot
 from pulse_django.fleet.limits import LimitFacts, limits
 from pulse_django.fleet.shards import shards_to_read
 from pulse_django.fleet.snapshot import Health
@@ -82,7 +82,7 @@ def read_all() -> list[Reading]:
 def read(alias: str) -> list[Reading]:
     """Read every sign. What was never counted is left out."""
     now, minute, signs, totals, schedule_due, has_limits, version, released = _latest(alias)
-    health = snapshot_queries.glance(alias)
+    health = snapshot.glance(alias)
     counted = [Reading(sign, labels, value) for sign in COUNTED for labels, value in counters.leaves(totals, sign)]
     unasked = signs.get("unasked")
     found = [*_of_conditions(history.numbers(signs.get("conditions"))), *_of_unasked(unasked)]

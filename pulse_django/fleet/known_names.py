@@ -13,7 +13,7 @@ from pulse_django.models import Worker
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.counters import OTHER, TrafficKind
 
-from . import snapshot_queries
+from . import snapshot
 from .read_only import read_only
 from .traffic import WINDOWS, read_totals
 
@@ -84,7 +84,7 @@ def _tasks_of_jobs_in(alias: str) -> set[str]:
 
 def _queues_in(alias: str) -> set[str]:
     told = {one for _, queues in _told_by_workers(alias) for one in queues or ()}
-    return told | {one.name for one in snapshot_queries.queues(alias, named=True)}
+    return told | {one.name for one in snapshot.queues(alias, named=True)}
 
 
 def _told_by_workers(alias: str) -> list[tuple[list[str] | None, list[str] | None]]:

@@ -22,8 +22,7 @@ from pulse_django.words.vital_signs import Histogram, VitalSign
 from .conditions import Limits, Verdict, ask_all
 from .history import POINTS, SPAN, History, Pick, Signs
 from .known_queues import PerMinute
-from .snapshot import Health, QueueFacts, WorkerFacts, WorkflowCounts
-from .snapshot_queries import by_due
+from .snapshot import Health, QueueFacts, WorkerFacts, WorkflowCounts, by_due
 
 
 def shards_to_read() -> list[str]:

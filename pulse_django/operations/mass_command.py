@@ -14,7 +14,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import Error
 
 from pulse_django.exceptions import PulseError
-from pulse_django.fleet.facts_as_json import to_json
+from pulse_django.fleet.snapshot import to_json
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.tables import explained
 from pulse_django.words.display import in_words, inert

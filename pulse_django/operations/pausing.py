@@ -12,7 +12,7 @@ from django.db import Error
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution import paused_tasks
-from pulse_django.fleet import snapshot_queries
+from pulse_django.fleet import snapshot
 from pulse_django.fleet.known_names import unknown_queue, unknown_task
 from pulse_django.fleet.paused_tasks import PausedTaskFacts, counted_in_words, waiting_jobs
 from pulse_django.fleet.paused_tasks import paused_tasks as listed_tasks
@@ -87,7 +87,7 @@ def resume(alias: str, options: dict[str, Any]) -> Said:
 
 def _pause_queue(alias: str, name: str, lasting: timedelta | None, reason: str) -> Said:
     paused_tasks.pause_queue(name, for_=lasting, reason=reason, using=alias)
-    [facts] = [one for one in snapshot_queries.queues(alias) if one.name == name]
+    [facts] = [one for one in snapshot.queues(alias) if one.name == name]
     until = None if facts.paused_until is None else facts.paused_until.isoformat()
     waiting = facts.due + facts.later
     said = {"queue": name, "paused_until": until, "reason": facts.pause_reason, "due": facts.due, "later": facts.later}

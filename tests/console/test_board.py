@@ -258,7 +258,7 @@ class TestTheBoard:
     def test_a_deep_queue_is_told_by_the_watchdogs_count(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pulse_django.fleet.snapshot_queries.GLANCED", 10)
+        monkeypatch.setattr("pulse_django.fleet.snapshot.GLANCED", 10)
         for _ in range(12):
             make_job(queue="mail")
         assert '<td class="pulse-number">11+</td>' in text(admin_client, BOARD)

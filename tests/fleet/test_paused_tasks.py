@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pulse_django import conf
-from pulse_django.fleet import snapshot_queries
+from pulse_django.fleet import snapshot
 from pulse_django.fleet.conditions import Limits, ask, known, named
 from pulse_django.fleet.paused_tasks import MOST_COUNTED, paused_tasks
 from pulse_django.models import Duty, Job, PausedKey
@@ -97,9 +97,9 @@ def test_jobs_that_no_watchdog_brings_back_are_found() -> None:
 
 def counts() -> dict[str, Callable[[], Any]]:
     return {
-        "queues": lambda: snapshot_queries.queues("default"),
-        "take": lambda: snapshot_queries.take("default").queues,
-        "glance": lambda: snapshot_queries.glance("default").queues,
+        "queues": lambda: snapshot.queues("default"),
+        "take": lambda: snapshot.take("default").queues,
+        "glance": lambda: snapshot.glance("default").queues,
     }
 
 
@@ -117,7 +117,7 @@ def test_they_are_counted_as_later_and_not_as_due() -> None:
 
 def test_they_are_still_jobs_that_wait() -> None:
     make_job(ready=None)
-    statuses = {one.status: one.jobs for one in snapshot_queries.take("default").statuses}
+    statuses = {one.status: one.jobs for one in snapshot.take("default").statuses}
     assert statuses["PENDING"] == 1
 
 

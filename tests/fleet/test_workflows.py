@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from pulse_django import Batch, Workflow, chain, group
 from pulse_django.exporters.readings import read as readings_of
-from pulse_django.fleet import snapshot_queries, workflows
+from pulse_django.fleet import snapshot, workflows
 from pulse_django.fleet.workflows import graph as graphs
 from pulse_django.fleet.workflows.critical import critical_path
 from pulse_django.fleet.workflows.facts import BatchFacts, Edge, Graph, Node
@@ -243,19 +243,19 @@ class TestMetrics:
         drain(failures="keep")
         BROKEN.clear()
         diamond().enqueue()
-        found = snapshot_queries.glance("default").workflows
+        found = snapshot.glance("default").workflows
         assert (found.open, found.held, found.waiting) == (2, 1, 4)
         readings = {one.sign.name: one.value for one in readings_of("default")}
         assert (readings["batches_open"], readings["batches_held"], readings["waiting_jobs"]) == (2, 1, 4)
 
     def test_they_cost_no_statement_of_their_own(self) -> None:
         with transaction.atomic(), CaptureQueriesContext(connection) as sent:
-            snapshot_queries.glance("default")
+            snapshot.glance("default")
         assert len(sent) == 2
 
     def test_a_paused_queue_is_told_beside_them(self) -> None:
         Queue.objects.pause("mail", reason="deploy")
-        [queue] = snapshot_queries.glance("default").queues
+        [queue] = snapshot.glance("default").queues
         assert (queue.name, queue.is_paused, queue.pause_reason) == ("mail", True, "deploy")
 
     def test_the_time_that_a_workflow_took_is_measured_in_its_minute(self) -> None:

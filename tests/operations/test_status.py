@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.db import InternalError, OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
-from pulse_django.fleet import snapshot_queries
+from pulse_django.fleet import snapshot
 from pulse_django.fleet.read_only import read_only
 from pulse_django.management.commands.pulse_status import Command
 from pulse_django.models import Job, Queue, Worker
@@ -256,8 +256,8 @@ class TestBesideManyFinishedJobs:
                 cursor.execute("DELETE FROM pulse_django_job WHERE id > 1000000000")
 
     def test_without_statistics_it_says_what_it_saw(self) -> None:
-        counted = snapshot_queries._counted(Status.COMPLETED, snapshot_queries.COUNTED + 1, 0)
-        assert (counted.jobs, counted.is_estimate) == (snapshot_queries.COUNTED + 1, True)
+        counted = snapshot._counted(Status.COMPLETED, snapshot.COUNTED + 1, 0)
+        assert (counted.jobs, counted.is_estimate) == (snapshot.COUNTED + 1, True)
 
 
 @pytest.mark.usefixtures("pulse_db")
@@ -324,7 +324,7 @@ class TestVitalSigns:
         def fail(alias: str) -> None:
             raise OperationalError("gone")
 
-        monkeypatch.setattr("pulse_django.fleet.snapshot_queries.glance", fail)
+        monkeypatch.setattr("pulse_django.fleet.snapshot.glance", fail)
         command._watch(["default"], 0.0, range(2))
         assert out.getvalue().count("The database does not respond: gone") == 2
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.db import OperationalError
 
-from pulse_django.fleet import history, snapshot_queries
+from pulse_django.fleet import history, snapshot
 from pulse_django.fleet.history import History
 from pulse_django.fleet.read_only import briefly, is_lost
 from pulse_django.fleet.snapshot import Health
@@ -26,8 +26,8 @@ def look(alias: str) -> Seen:
     """Read a few queries, whatever the number of jobs. A locked table is not waited for."""
     try:
         with briefly(alias, TIMEOUT):
-            return Seen(health=snapshot_queries.glance(alias), past=history.read(alias))
+            return Seen(health=snapshot.glance(alias), past=history.read(alias))
     except OperationalError as refused:
         if is_lost(alias):
             raise
-        return Seen(health=snapshot_queries.NOTHING, past=history.NOTHING, error=error_in_one_line(refused))
+        return Seen(health=snapshot.NOTHING, past=history.NOTHING, error=error_in_one_line(refused))

@@ -23,7 +23,7 @@ from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
 from pulse_django.console.tasks.windows import WINDOW_NAMES, window_of
 from pulse_django.execution.notify import wake_workers
-from pulse_django.fleet import history, snapshot_queries
+from pulse_django.fleet import history, snapshot
 from pulse_django.fleet.shards import joined_history, joined_queues
 from pulse_django.fleet.snapshot import QueueFacts
 from pulse_django.fleet.traffic import joined_courses, read_course
@@ -87,7 +87,7 @@ class QueueAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         everywhere = shards_of(request, Queue)
-        found = everywhere.ask(lambda alias: snapshot_queries.queues(alias, named=True))
+        found = everywhere.ask(lambda alias: snapshot.queues(alias, named=True))
         past = joined_history(list(everywhere.ask(history.read).values()))
         facts = sorted(joined_queues(found), key=lambda queue: queue.name)
         everywhere.tell(request)
@@ -244,7 +244,7 @@ class QueueAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
 
 
 def _facts_of(alias: str, name: str) -> QueueFacts:
-    return {one.name: one for one in snapshot_queries.queues(alias)}.get(name, QueueFacts(name=name))
+    return {one.name: one for one in snapshot.queues(alias)}.get(name, QueueFacts(name=name))
 
 
 def _pause_of(row: Queue | None, facts: QueueFacts) -> Pause:

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pulse_django.execution.placement import locate
-from pulse_django.fleet.facts_as_json import to_json
 from pulse_django.fleet.read_only import read_only
+from pulse_django.fleet.snapshot import to_json
 from pulse_django.fleet.workflows import needs_of
 from pulse_django.words.states import Status
 

@@ -16,8 +16,8 @@ from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.moving import finish
 from pulse_django.execution.placement import checked_shard, routers_alias, shards
-from pulse_django.fleet.facts_as_json import to_json
 from pulse_django.fleet.shards import MOST_COUNTED, ShardFacts, shard_facts
+from pulse_django.fleet.snapshot import to_json
 from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.mass_command import MassCommand
 from pulse_django.operations.move_many import KeyRange, MoveMany

@@ -15,9 +15,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 from django.db import Error, connections
 
-from pulse_django.fleet import conditions, history, snapshot_queries
-from pulse_django.fleet.facts_as_json import to_json
+from pulse_django.fleet import conditions, history, snapshot
 from pulse_django.fleet.read_only import read_only
+from pulse_django.fleet.snapshot import to_json
 from pulse_django.operations import arguments
 from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.matching import match
@@ -97,7 +97,7 @@ class Command(PulseCommand):
             raise CommandError(inert(explained(error, alias))) from error
 
     def _glance(self, alias: str, verdict: conditions.Verdict) -> tuple[dict[str, Any], list[str]]:
-        health, past = snapshot_queries.glance(alias), history.read(alias)
+        health, past = snapshot.glance(alias), history.read(alias)
         lines = health_in_lines(health, verdict, width=screen_of(self.stdout).width)
         return {}, lines + eight_in_lines(health, past)
 
@@ -107,7 +107,7 @@ class Command(PulseCommand):
         if not selection.is_everything:
             matching = match(selection, alias)
             return {"filters": to_json(selection), **to_json(matching)}, matching_in_lines(matching)
-        health = snapshot_queries.take(alias, stopped_workers=stopped_workers)
+        health = snapshot.take(alias, stopped_workers=stopped_workers)
         width = screen_of(self.stdout).width
         lines = health_in_lines(health, verdict, width=width) + eight_in_lines(health, history.read(alias))
         return {**verdict.to_json(), **to_json(health)}, lines
