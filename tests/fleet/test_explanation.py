@@ -20,7 +20,7 @@ from django.utils import translation
 
 import pulse_django
 from pulse_django import Explanation, Limit, Rate, explain
-from pulse_django.fleet.explanation import asking, start
+from pulse_django.fleet.explanation import asking
 from pulse_django.fleet.explanation.facts import JobFacts, LimitFacts, LineFacts, PaceFacts
 from pulse_django.fleet.explanation.sentences import SENTENCES, Reason
 from pulse_django.models import Bucket, Dependency, Job, Limiter, PausedKey, Queue, StoredBatch
@@ -537,7 +537,7 @@ def test_it_starts_at_the_measured_pace_of_minutes_with_a_backlog() -> None:
     assert found.starts_in is not None
     least, most = found.starts_in
     assert least == timedelta(seconds=45)
-    assert most == timedelta(seconds=46 * 60 / 45 + start.POLL)
+    assert most == timedelta(seconds=46 * 60 / 45 + asking.POLL)
 
 
 def test_without_minutes_it_is_not_known_when_it_starts() -> None:
@@ -550,7 +550,7 @@ def test_without_minutes_it_is_not_known_when_it_starts() -> None:
 
 def test_with_a_free_slot_it_starts_within_a_poll() -> None:
     live_worker()
-    assert explain(waiting().pk).starts_in == (timedelta(), timedelta(seconds=start.POLL))
+    assert explain(waiting().pk).starts_in == (timedelta(), timedelta(seconds=asking.POLL))
 
 
 def facts(**changes: Any) -> JobFacts:
@@ -579,7 +579,7 @@ def test_a_limit_bounds_the_start() -> None:
         for limits, own, seconds, bounds in cases:
             with about((limits, own, seconds, bounds)):
                 pace = PaceFacts(starts=[6e9], run_seconds=seconds)
-                found = start.starts_in(facts(), [], LineFacts(0, own, 0), pace, [limit(**limits)])
+                found = asking.starts_in(facts(), [], LineFacts(0, own, 0), pace, [limit(**limits)])
                 expected = bounds and tuple(timedelta(seconds=one) for one in bounds)
                 assert found == expected
 
@@ -587,8 +587,8 @@ def test_a_limit_bounds_the_start() -> None:
 def test_an_end_that_is_known_comes_on_top() -> None:
     job = facts()
     closed = Reason(code="limit-closed", until=job.now + MINUTE)
-    found = start.starts_in(job, [closed], LineFacts(0, 0, 0), PaceFacts(starts=[], run_seconds=None), [])
-    assert found == (MINUTE, MINUTE + timedelta(seconds=start.POLL))
+    found = asking.starts_in(job, [closed], LineFacts(0, 0, 0), PaceFacts(starts=[], run_seconds=None), [])
+    assert found == (MINUTE, MINUTE + timedelta(seconds=asking.POLL))
 
 
 # ------------------------------------------------------------------------------------------------- command, page, tag

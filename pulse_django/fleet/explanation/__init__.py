@@ -14,9 +14,9 @@ from pulse_django.fleet.workflows import needs_of
 from pulse_django.words.states import Status
 
 from . import asking, reasons, waiting
+from .asking import starts_in
 from .facts import JobFacts, LimitFacts
 from .sentences import Reason as Reason
-from .start import starts_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
