@@ -29,7 +29,7 @@ from pulse_django.execution import paused_tasks
 from pulse_django.execution import perform_chunk
 from pulse_django.fleet import explanation
 from pulse_django.fleet.conditions import Severity, known
-from pulse_django.fleet.explanation import sentences
+from pulse_django.fleet.explanation import reasons
 from pulse_django.managers import ScheduleManager
 from pulse_django.protocol.limiters import LimiterManager
 from pulse_django.words import limiting, retry_policies, uniqueness, verb_results, vital_signs
@@ -234,7 +234,7 @@ def of_explanations() -> list[str]:
     lines = [entry("explain", explanation.explain)]
     for head, file, kind in (
         ("of the answer, an `Explanation`", explanation, "Explanation"),
-        ("of a reason", sentences, "Reason"),
+        ("of a reason", reasons, "Reason"),
     ):
         lines.append(f"\n| {head} | |\n|---|---|\n")
         lines += [f"| `{name}` | {said} |\n" for name, said in comments_beside(str(file.__file__), kind).items()]

@@ -22,7 +22,7 @@ import pulse_django
 from pulse_django import Explanation, Limit, Rate, explain
 from pulse_django.fleet.explanation import asking
 from pulse_django.fleet.explanation.facts import JobFacts, LimitFacts, LineFacts, PaceFacts
-from pulse_django.fleet.explanation.sentences import SENTENCES, Reason
+from pulse_django.fleet.explanation.reasons import SENTENCES, Reason
 from pulse_django.models import Bucket, Dependency, Job, Limiter, PausedKey, Queue, StoredBatch
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim, Identity

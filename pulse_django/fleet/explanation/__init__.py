@@ -13,10 +13,10 @@ from pulse_django.fleet.snapshot import to_json
 from pulse_django.fleet.workflows import needs_of
 from pulse_django.words.states import Status
 
-from . import asking, reasons, waiting
+from . import asking, reasons
 from .asking import starts_in
 from .facts import JobFacts, LimitFacts
-from .sentences import Reason as Reason
+from .reasons import Reason as Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +70,9 @@ def explained(alias: str, job_id: int) -> Explanation:
     """Explain a job in the transaction that is open, if there is one: at most five statements."""
     job = asking.job(alias, job_id)
     if job.status == Status.WAITING:
-        needs = needs_of(alias, job.id, unmet_only=True, most=waiting.MOST_NEEDS)
+        needs = needs_of(alias, job.id, unmet_only=True, most=reasons.MOST_NEEDS)
         return _explanation(
-            job, reasons.asked_to_stop(job) + waiting.reasons_of(needs, asking.paused_batch(alias, job))
+            job, reasons.asked_to_stop(job) + reasons.reasons_of(needs, asking.paused_batch(alias, job))
         )
     if not job.waits:
         return _explanation(job, reasons.not_waiting(job))

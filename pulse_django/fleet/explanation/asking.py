@@ -24,7 +24,7 @@ from pulse_django.words.limiting import limiter_of_queue
 from pulse_django.words.vital_signs import LEASE_ACQUISITION, RUN_DURATION, Histogram
 
 from .facts import JobFacts, LimitFacts, LineFacts, PaceFacts
-from .sentences import Reason
+from .reasons import Reason
 
 COUNTED = 10_000  # jobs of each kind, at most
 HOLDERS = 10  # jobs that are named
