@@ -19,20 +19,7 @@ the metrics all read it, so they give the same answer. An app adds its own condi
 
 from __future__ import annotations
 
-from . import (  # noqa: F401 - they register what they hold
-    encryption,
-    failures,
-    history,
-    jobs,
-    limits,
-    queues,
-    schedules,
-    schema,
-    server,
-    shards,
-    workers,
-    workflows,
-)
+from . import failures, jobs, limits, queues, schedules, schema, server, workers
 from .asking import Finding, Verdict, ask, ask_all
 from .catalogue import (
     OURS,

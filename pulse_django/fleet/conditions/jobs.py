@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pulse_django import conf
+from pulse_django.execution.moving import finish
 from pulse_django.models import Job
 from pulse_django.store.shards import TOKENS, position_of, raise_sequence
 from pulse_django.store.transactions import run_joined
+from pulse_django.words.outcomes import CANNOT_DECRYPT
 
 from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject, register
 from .shared_queries import with_shared_queries
@@ -212,5 +214,155 @@ ORDER BY child.id
 LIMIT %(limit)s
 """,
         repair=Repair(says="Cancel waiting jobs, and ask running jobs to stop.", act=_cancel),
+    )
+)
+
+
+# The condition of history: a partition for each day on which jobs end.
+
+
+NO_LIMIT = 2_000_000_000
+
+_STRAY = """
+    SELECT era, 'jobs that ended on this day are in pulse_django_job_other'
+    FROM (SELECT era FROM pulse_django_job_other ORDER BY era LIMIT %(sample)s) AS stray
+    GROUP BY era
+"""
+_WITHOUT_PARTITION = """
+    SELECT era, 'the day has no partition'
+    FROM (
+        SELECT pg_catalog.to_char((statement_timestamp() AT TIME ZONE 'UTC')::date + ahead, 'YYYYMMDD')::int
+        FROM pg_catalog.generate_series(0, 1) AS ahead
+    ) AS next (era)
+    WHERE pg_catalog.pg_partition_root(pg_catalog.to_regclass('pulse_django_job_' || era::text))::oid
+        IS DISTINCT FROM 'pulse_django_job'::regclass::oid
+"""
+
+
+def _missing_days_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
+    """The jobs are on the node, and the names of the partitions here."""
+    found = [*run_joined(alias, _STRAY, limits.params()), *run_joined(alias, _WITHOUT_PARTITION, {})]
+    yield from (Subject(*row) for row in sorted(found))
+
+
+def _make_days(alias: str, _: Sequence[str]) -> int:
+    return len(Job.objects.db_manager(alias).make_days(most_moved=NO_LIMIT))
+
+
+register(
+    Condition(
+        name="day-missing",
+        severity=Severity.RISK,
+        says="Today, tomorrow and every day on which jobs ended have a partition of the table of jobs.",
+        means="No watchdog makes partitions. Jobs that end go to pulse_django_job_other, and are not deleted there.",
+        to_do="Start a worker without --no-watchdog, or pulse_watchdog. It moves up to 10,000 jobs of a day by itself; "
+        "the repair moves any number, and settles wait meanwhile, about a second for each 100,000.",
+        page="how-to/symptoms/table-grows.md",
+        sql=f"""
+SELECT era, what
+FROM ({_STRAY}    UNION ALL{_WITHOUT_PARTITION}) AS missing (era, what)
+ORDER BY era
+LIMIT %(limit)s
+""",
+        look_on_citus=_missing_days_on_citus,
+        repair=Repair(says="Make the partitions, and move the jobs of their days to them.", act=_make_days),
+    )
+)
+
+
+# The condition of jobs that are moved between shards.
+
+
+def _finish(alias: str, _: Sequence[str]) -> int:
+    done = finish(alias)
+    return done.moved + done.went_back
+
+
+register(
+    Condition(
+        name="move-unfinished",
+        severity=Severity.STUCK,
+        says="A job that leaves for another shard arrives there soon.",
+        means="A move was interrupted. These jobs are kept, but do not run, and calls that name them fail.",
+        to_do="Run pulse_shards move from this shard again: it first finishes what was begun. So does the "
+        "repair. Both need the owner of the tables. A job goes on only to a shard that SHARDS still names.",
+        page="how-to/shards.md",
+        sql="""
+SELECT pg_catalog.concat('job ', job_id), pg_catalog.concat(
+    'it left for shard ', to_shard, ' ', pg_catalog.date_trunc('second', statement_timestamp() - at), ' ago'
+)
+FROM pulse_django_departure
+WHERE at < statement_timestamp() - %(silence)s
+ORDER BY id
+LIMIT %(limit)s
+""",
+        repair=Repair(says="Deliver them to their shards.", act=_finish),
+    )
+)
+
+
+# Conditions of encrypted jobs: workers that cannot decrypt what they claim.
+
+
+register(
+    Condition(
+        name="key-missing",
+        severity=Severity.STUCK,
+        says="Workers can decrypt the jobs that they claim (checked for the jobs put back recently).",
+        means="A worker has no key for these jobs, so they are put back. No attempt is counted.",
+        to_do="Add the key to PULSE['ENCRYPTION_KEYS'] of all workers and restart them. Then run the jobs now.",
+        page="how-to/encryption.md",
+        sql=f"""
+SELECT job.task, pg_catalog.concat(count(*), ' jobs or more; ', pg_catalog.max(latest.message))
+FROM latest_attempts AS latest
+CROSS JOIN LATERAL (  -- one by one: a planner that joins the two reads the whole backlog
+    SELECT task
+    FROM pulse_django_job_hot
+    WHERE id = latest.job_id AND attempts = latest.number AND status::text IN ('PENDING', 'RETRYING')
+    LIMIT 1
+) AS job
+WHERE latest.outcome::text = 'RELEASED' AND pg_catalog.starts_with(latest.message, '{CANNOT_DECRYPT}')
+GROUP BY job.task
+ORDER BY job.task
+LIMIT %(limit)s
+""",
+    )
+)
+
+
+# Conditions of jobs that need others.
+
+
+register(
+    Condition(
+        name="need-overlooked",
+        severity=Severity.STUCK,
+        says="A job that needs others goes on soon after the last of them is over.",
+        means="No process looks at what is over: all workers are of a release before workflows, or none runs, or a "
+        "transaction has locked the job or its workflow.",
+        to_do="Start a worker of this release; its watchdog finds what was overlooked. Look in pg_stat_activity for a "
+        "transaction that locks jobs, and terminate it.",
+        page="how-to/workflows.md",
+        sql="""
+SELECT pg_catalog.concat('job ', unmet.job_id), pg_catalog.concat(
+    'job ', unmet.needs, ', which it needs, is over for ',
+    pg_catalog.date_trunc('second', statement_timestamp() - need.finished_at)
+)
+FROM (
+    SELECT job_id, needs
+    FROM pulse_django_dependency
+    WHERE needs IS NOT NULL AND met_at IS NULL
+    ORDER BY needs
+    LIMIT %(sample)s
+) AS unmet
+CROSS JOIN LATERAL (
+    SELECT finished_at FROM pulse_django_job WHERE id = unmet.needs AND era <> 0 LIMIT 1
+) AS need
+WHERE need.finished_at < statement_timestamp() - %(silence)s
+    AND EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = unmet.job_id AND status::text = 'WAITING')
+    AND NOT EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = unmet.needs)
+ORDER BY need.finished_at
+LIMIT %(limit)s
+""",
     )
 )
