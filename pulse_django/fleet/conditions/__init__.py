@@ -20,7 +20,7 @@ the metrics all read it, so they give the same answer. An app adds its own condi
 from __future__ import annotations
 
 from . import failures, jobs, limits, queues, schedules, schema, server, workers
-from .asking import Finding, Verdict, ask, ask_all
+from .asking import Finding, Step, Verdict, ask, ask_all, repair
 from .catalogue import (
     OURS,
     About,
@@ -35,7 +35,6 @@ from .catalogue import (
     named,
     register,
 )
-from .repairs import Step, repair
 
 OURS |= {one.name for one in known()}
 
