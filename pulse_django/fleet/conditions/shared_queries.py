@@ -11,7 +11,7 @@ import re
 from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, LANES_CTE
 from pulse_django.store.queues import first_that_can_start
 
-from .ended_lately import ENDED_LATELY
+from .failures import ENDED_LATELY
 
 # A query may name those before it.
 _SHARED = {
