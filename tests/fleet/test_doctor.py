@@ -17,7 +17,7 @@ from django.db import connections as django_connections
 
 from pulse_django import conf
 from pulse_django.fleet import doctor
-from pulse_django.fleet.doctor import Advice, Level, connections, examine, tables, timing
+from pulse_django.fleet.doctor import Advice, Level, connections, examine, fleet, tables
 from pulse_django.models import Queue
 from pulse_django.words.states import Status
 from pulse_django.words.vital_signs import Histogram
@@ -55,7 +55,7 @@ def test_everything_it_says_has_what_why_and_what_to_do() -> None:
 
 def test_without_beats_there_is_nothing_to_say_of_leases() -> None:
     assert about("lease").level == Level.UNKNOWN
-    WorkerFactory(vitals=beats(5.0, count=timing.FEW - 1))
+    WorkerFactory(vitals=beats(5.0, count=fleet.FEW - 1))
     assert about("lease").level == Level.UNKNOWN
 
 

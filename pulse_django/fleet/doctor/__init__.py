@@ -13,9 +13,8 @@ from pulse_django.words.payloads import error_in_one_line
 from .advice import Advice, Level
 from .citus import on_citus
 from .connections import on_connections
-from .fleet import on_the_fleet
+from .fleet import on_the_fleet, on_timing
 from .tables import on_the_tables
-from .timing import on_timing
 
 __all__ = ["Advice", "Level", "examine"]
 

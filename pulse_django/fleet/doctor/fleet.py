@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
 
 from pulse_django import conf
 from pulse_django.fleet.conditions import Limits, ask_all
+from pulse_django.words.display import in_words
+from pulse_django.words.vital_signs import Histogram
 
 from .advice import Advice, Level, rows
 
@@ -68,4 +72,84 @@ def _of_workers(live: list[tuple[object, ...]]) -> Advice:
         level=Level.GOOD,
         what=f"{len(live)} live on {len(hosts)} hosts",
         why="The fleet survives the loss of one host.",
+    )
+
+
+# Whether leases fit the delay of heartbeats, as workers have measured it.
+
+
+BEATS_PER_LEASE = 3  # two may be lost
+FEW = 200  # beats, of which a hundredth is two: fewer say nothing of their p99
+STEP = 5  # seconds; people set leases in round numbers
+MUCH_LONGER = 4  # times what it need be
+MANY_FAILED = 0.01
+
+_VITALS = """
+SELECT vitals FROM pulse_django_worker WHERE last_beat_at > statement_timestamp() - interval '7 days'
+"""
+
+
+def on_timing(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
+    vitals = [json.loads(said) for (said,) in rows(alias, _VITALS)]
+    delays = Histogram.merged(said.get("beat_delays", {}) for said in vitals)
+    yield _of_the_lease(delays, settings)
+    beats, failed = (sum(said.get(name, 0) for said in vitals) for name in ("beats", "beat_failures"))
+    if failed > MANY_FAILED * (beats + failed):
+        yield Advice(
+            topic="heartbeats",
+            level=Level.WARNING,
+            what=f"{failed} of {beats + failed} heartbeats of the last week failed",
+            why="A lease that is not extended expires, and its job runs a second time.",
+            to_do="Look for 'heartbeat:' in the workers' logs: the database was unavailable, or the network is "
+            "unreliable.",
+        )
+    yield _of_recovery(settings)
+
+
+def _of_the_lease(delays: Histogram, settings: conf.PulseSettings) -> Advice:
+    beat, ttl = settings.heartbeat_interval.total_seconds(), settings.lease_ttl.total_seconds()
+    p99, longest = delays.quantile(0.99), delays.quantile(1.0)
+    if p99 is None or longest is None or len(delays) < FEW:
+        return Advice(
+            topic="lease",
+            level=Level.UNKNOWN,
+            what=f"{len(delays)} heartbeats were recorded, too few to judge a lease of {in_words(ttl)} by",
+            why="The delay of heartbeats decides how short a lease can be.",
+            to_do="Run this again after workers have been under load for an hour.",
+        )
+    measured = f"delay of {len(delays)} heartbeats: p99 {p99:.3g} s, maximum {longest:.3g} s"
+    needed = math.ceil(BEATS_PER_LEASE * (beat + p99) / STEP) * STEP if ttl >= STEP else BEATS_PER_LEASE * (beat + p99)
+    if ttl < BEATS_PER_LEASE * (beat + p99) and p99 > beat / 10:
+        return Advice(
+            topic="lease",
+            level=Level.WARNING,
+            what=f"{measured}; the lease is {in_words(ttl)}, with a heartbeat every {in_words(beat)}",
+            why="A healthy job can lose its lease after two late heartbeats in a row.",
+            to_do=f"Set LEASE_TTL to {needed:g}, or shorten HEARTBEAT_INTERVAL, or find out why heartbeats are late.",
+        )
+    if ttl > MUCH_LONGER * needed:
+        return Advice(
+            topic="lease",
+            level=Level.HINT,
+            what=f"{measured}; the lease is {in_words(ttl)}",
+            why="The jobs of a dead host wait longer than necessary for their leases to expire.",
+            to_do=f"LEASE_TTL = {needed:g} would be enough.",
+        )
+    return Advice(
+        topic="lease",
+        level=Level.GOOD,
+        what=f"{measured}; a lease of {in_words(ttl)} with a beat every {in_words(beat)} is long enough",
+        why="Heartbeats arrive in time.",
+    )
+
+
+def _of_recovery(settings: conf.PulseSettings) -> Advice:
+    ttl, tick = settings.lease_ttl.total_seconds(), settings.watchdog_interval.total_seconds()
+    return Advice(
+        topic="recovery",
+        level=Level.GOOD if tick <= ttl / 2 else Level.HINT,
+        what=f"the jobs of a dead host are recovered after at most {in_words(ttl + tick)}: LEASE_TTL and "
+        f"WATCHDOG_INTERVAL",
+        why="The jobs of a dead process are recovered within about a second.",
+        to_do="" if tick <= ttl / 2 else "A WATCHDOG_INTERVAL of a third of LEASE_TTL is cheap.",
     )
