@@ -6,14 +6,20 @@ and dies again has the same id. Jobs that arrive meanwhile have higher ids than 
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pulse_django.models import Job
 from pulse_django.store.querysets import JobQuerySet
+from pulse_django.words.display import in_words
+
+from .terminal import OverwrittenLine, bar, is_terminal, showable
 
 # Longer batches hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
 BATCH = 500
@@ -113,3 +119,88 @@ class Walk:
         if was_seen_before:  # throttled, that may be long ago
             ids = list(matching.filter(pk__in=ids))
         return ids, is_last or (self._limit is not None and self.met + len(ids) >= self._limit)
+
+
+# How far a walk is, at what rate, and how long it will take: a bar on a terminal, elsewhere a line now and then.
+
+
+# Seconds between two looks. A terminal redrawn more often flickers; a log with more lines than that is not read.
+REDRAWN_AFTER = 0.1
+WRITTEN_AFTER = 10.0
+
+
+class Progress:
+    """``total`` is what matched at the start: jobs that move on meanwhile make it too large."""
+
+    def __init__(
+        self,
+        stream: Any,
+        total: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        per_minute: int | None = None,
+    ) -> None:
+        self._stream, self._total, self._clock = stream, total, clock
+        # The first batch waits for nothing: without a ceiling it would promise more than the throttle allows.
+        self._fastest = float("inf") if per_minute is None else per_minute / 60
+        self._shows = is_terminal(stream)
+        self._line = OverwrittenLine(stream)
+        self._began = self._shown_at = clock()
+
+    def show(self, done: int) -> None:
+        """Show it, unless that was done a moment ago."""
+        now = self._clock()
+        if now - self._shown_at < (REDRAWN_AFTER if self._shows else WRITTEN_AFTER):
+            return
+        self._shown_at = now
+        if self._shows:
+            self._draw(done, now)
+        else:
+            self._stream.write(f"{showable(self._said(done, now), self._stream)}\n")
+            self._stream.flush()
+
+    def end(self, done: int) -> None:
+        """Leave the last state on a terminal; in a log the summary says it."""
+        if self._shows and (done or self._total):
+            self._draw(done, self._clock())
+            self._line.end()
+
+    def _draw(self, done: int, now: float) -> None:
+        share = done / self._total if self._total else 1.0
+        self._line.show(f"{bar(share)} {self._said(done, now)}")
+
+    def _said(self, done: int, now: float) -> str:
+        said = f"{done} of {max(self._total, done)}"
+        rate = min(done / (now - self._began), self._fastest) if now > self._began else 0.0
+        if rate:
+            said += f", {rate:.0f} a second" if rate >= 2 else f", {rate * 60:.0f} a minute"
+            if done < self._total:
+                said += f", about {in_words((self._total - done) / rate)} left"
+        return said
+
+
+# Ctrl-C and SIGTERM: the first lets the current batch end, the second ends the program at once.
+
+
+_AT_ONCE = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.default_int_handler}
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """Give an event that the first signal sets; the second raises KeyboardInterrupt, which psycopg heeds."""
+    stopping = threading.Event()
+
+    def stop(number: int, frame: Any) -> None:
+        signal.signal(number, _AT_ONCE[signal.Signals(number)])
+        # Not here: this thread may be inside stopping.wait() with the event's own lock in its hand.
+        threading.Thread(target=stopping.set, daemon=True).start()
+
+    if threading.current_thread() is not threading.main_thread():  # Python handles signals in no other
+        yield stopping
+        return
+    before = {number: signal.signal(number, stop) for number in _AT_ONCE}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -23,10 +23,8 @@ from pulse_django.words.states import Status
 
 from . import arguments
 from .base_command import PulseCommand
-from .batches import Pace, Stopping, Walk
-from .interrupts import interruptible
+from .batches import Pace, Progress, Stopping, Walk, interruptible
 from .preview import Preview, in_lines, look
-from .progress import Progress
 from .report import MassReport
 from .selection import Selection, unmatched
 from .terminal import showable
