@@ -18,7 +18,7 @@ from pulse_django.words.states import Status
 
 from .batches import BATCH, Pace
 from .durations import parse_duration
-from .selection import Selection
+from .preview import Selection
 
 MOST_DIGITS = 19
 # The verbs travel as one statement with all ids of a batch; beyond that it gains nothing and locks too much.

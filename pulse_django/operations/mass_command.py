@@ -24,9 +24,8 @@ from pulse_django.words.states import Status
 from . import arguments
 from .base_command import PulseCommand
 from .batches import Pace, Progress, Stopping, Walk, interruptible
-from .preview import Preview, in_lines, look
+from .preview import Preview, Selection, in_lines, look, unmatched
 from .report import MassReport
-from .selection import Selection, unmatched
 from .terminal import showable
 from .verbs import MassVerb
 

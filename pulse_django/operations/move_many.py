@@ -9,7 +9,7 @@ from pulse_django.execution.moving import movable, move
 from pulse_django.models import Job
 from pulse_django.store.querysets import JobQuerySet
 
-from .selection import Selection
+from .preview import Selection
 from .verbs import Counts
 
 KeyRange = tuple[str, str]  # the first four digits of the hashes of keys: from, and below

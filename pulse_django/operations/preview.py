@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.db.models import Count, F, Func, Max, Min, Q, TextField, Value
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Left
 
 from pulse_django.models import Job
+from pulse_django.store.job_queries import FAMILY
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
-from pulse_django.words.states import Status
+from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
 from .terminal import table
 
@@ -100,3 +105,177 @@ def in_lines(preview: Preview) -> list[str]:
         if instant is not None and age is not None:
             lines.append(f"  {name}: {instant.isoformat(' ', 'seconds')}, {in_words(age.total_seconds())} ago")
     return lines
+
+
+# What a selection matches, in bounded time: counts by status and task, and the newest jobs.
+#
+# Each status is asked through its own index. Of what completed or was cancelled only the latest are looked at, because
+# no index knows their task or their error, and there may be millions.
+
+
+# How many jobs of a status that grows without bound are looked at, latest first: some tens of milliseconds' worth.
+LATEST = 5_000
+NEWEST = 20
+MOST_KINDS = 200
+
+_INDEXED = ((Status.WAITING,), CLAIMABLE, (Status.RUNNING,), (Status.DEAD_LETTERED,))
+_UNBOUNDED = (Status.COMPLETED, Status.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchingKind:
+    jobs: int
+    status: str
+    task: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    id: int
+    status: str
+    queue: str
+    task: str
+    attempts: int
+    age: timedelta  # since it was created
+    error: str  # its first line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matching:
+    kinds: tuple[MatchingKind, ...]
+    newest: tuple[Found, ...]
+    is_partial: bool  # only the latest COMPLETED and CANCELLED were looked at
+
+
+def match(selection: Selection, alias: str) -> Matching:
+    """Count and show what matches."""
+    parts, is_partial = _parts(selection, alias)
+    counts = [part.order_by().values("status", "task").annotate(jobs=Count("*")) for part in parts]
+    # The sum keeps each part on its own index: ordered by id alone, the planner may read the primary key backwards
+    # through all that has finished.
+    newest = [_shown(part.order_by((F("id") + 0).desc()))[:NEWEST] for part in parts]
+    kinds = sorted((MatchingKind(**row) for row in _all(counts)), key=lambda kind: (-kind.jobs, kind.status, kind.task))
+    found = sorted((Found(**row) for row in _all(newest)), key=lambda job: -job.id)
+    return Matching(kinds=tuple(kinds[:MOST_KINDS]), newest=tuple(found[:NEWEST]), is_partial=is_partial)
+
+
+def _parts(selection: Selection, alias: str) -> tuple[list[JobQuerySet], bool]:
+    """Return one query for each index, and whether they leave something out."""
+    if selection.ids:
+        return [selection.jobs(alias)], False
+    meant = selection.statuses or tuple(Status)
+    parts, is_partial = [], False
+    for group in _INDEXED:
+        if statuses := tuple(status for status in group if status in meant):
+            parts.append(replace(selection, statuses=statuses).jobs(alias))
+    for status in _UNBOUNDED:
+        if status in meant:
+            part = replace(selection, statuses=(status,)).jobs(alias)
+            if (bound := _bound(selection, status, alias)) is not None:
+                part, is_partial = part.filter(finished_at__gt=bound), True
+            parts.append(part)
+    return parts, is_partial
+
+
+def _bound(selection: Selection, status: Status, alias: str) -> datetime | None:
+    """Return when the first job ended that is too many.
+
+    The retention index answers for status and age; the rest is asked only of what it finds. As a value and not as a
+    subquery: the planner then knows how few rows are meant, and does not read the table.
+    """
+    aged = Selection(statuses=(status,), older_than=selection.older_than, newer_than=selection.newer_than)
+    ended = aged.jobs(alias).order_by("-finished_at", "-id").values_list("finished_at", flat=True)
+    return next(iter(ended[LATEST : LATEST + 1]), None)
+
+
+def _shown(part: JobQuerySet) -> Any:
+    age = StatementTimestamp() - F("created_at")
+    return part.values("id", "status", "queue", "task", "attempts", age=age, error=error_line())
+
+
+def _all(parts: list[Any]) -> Any:
+    first, *others = parts
+    return first.union(*others, all=True) if others else first
+
+
+# Which jobs an operator selects: a frozen value that commands and the admin turn into the same query.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What is empty or None narrows nothing; what is given must all hold."""
+
+    ids: tuple[int, ...] = ()
+    queues: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    statuses: tuple[Status, ...] = ()
+    tags: tuple[str, ...] = ()  # all of them
+    error: str = ""  # a part of last_error, whatever its case
+    # Since the job ended, or since it was created if it has not.
+    older_than: timedelta | None = None
+    newer_than: timedelta | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        return self == Selection()
+
+    def jobs(self, alias: str) -> JobQuerySet:
+        """Return the jobs that are meant, in no order."""
+        found: JobQuerySet = Job.objects.using(alias).all()
+        if self.ids:
+            found = found.filter(pk__in=self.ids)
+        if self.queues:
+            found = found.filter(queue__in=self.queues)
+        if self.tasks:
+            found = found.filter(task__in=self.tasks)
+        if self.statuses:
+            found = found.filter(has_status(self.statuses))
+        if self.tags:
+            found = found.tagged(*self.tags)
+        if self.error:
+            found = found.filter(last_error__icontains=self.error)
+        if self.older_than is not None:
+            found = found.filter(self._since("lte", self.older_than))
+        if self.newer_than is not None:
+            found = found.filter(self._since("gt", self.newer_than))
+        return found
+
+    def _since(self, comparison: str, age: timedelta) -> Q:
+        """An OR only where both kinds of status are meant: the retention index serves no OR."""
+        meant = frozenset(self.statuses or Status)
+        ended = Q(**{f"finished_at__{comparison}": StatementTimestamp() - age})
+        not_ended = Q(**{f"created_at__{comparison}": StatementTimestamp() - age})
+        if meant.issubset(TERMINAL):
+            return ended
+        if meant.isdisjoint(TERMINAL):
+            return not_ended
+        return ended | Q(finished_at__isnull=True) & not_ended
+
+
+def has_status(statuses: Collection[Status]) -> Q:
+    """One condition for each index that holds such jobs: no index serves a list that mixes them, and then PostgreSQL
+    reads the whole table."""
+    parts = ((Status.WAITING,), CLAIMABLE, (Status.RUNNING,), TERMINAL)
+    meant = [[status for status in part if status in statuses] for part in parts]
+    return reduce(or_, (Q(status__in=part) for part in meant if part), Q(pk__in=()))
+
+
+def with_families(roots: JobQuerySet) -> JobQuerySet:
+    """Return these jobs and all that their handlers enqueued, and those theirs.
+
+    The roots are found now and for good: once one of them is cancelled, no filter finds it again, nor its children.
+    """
+    ids = list(roots.order_by("id").values_list("id", flat=True))
+    # As a condition, so that a family of a million ids never travels.
+    family: JobQuerySet = Job.objects.using(roots.db).filter(pk__in=RawSQL(FAMILY, [ids]))  # noqa: S611 - a constant
+    return family
+
+
+def unmatched(jobs: JobQuerySet, ids: Collection[int]) -> dict[int, str | None]:
+    """Return which of these ids are not among ``jobs``, each with its status; None: there is no such job."""
+    if not ids:
+        return {}
+    named = Job.objects.using(jobs.db).filter(pk__in=ids)
+    statuses: dict[int, str] = dict(named.values_list("id", "status"))
+    matched = frozenset(jobs.filter(pk__in=ids).values_list("id", flat=True))
+    return {job_id: statuses.get(job_id) for job_id in sorted(set(ids)) if job_id not in matched}

@@ -9,7 +9,7 @@ from pulse_django.fleet.conditions import Verdict
 from pulse_django.fleet.snapshot import Health, QueueFacts, StatusCount, WorkerFacts
 from pulse_django.words.display import in_words
 
-from .matching import LATEST, Matching
+from .preview import LATEST, Matching
 from .terminal import table
 
 MOST_ROWS = 20  # of a table: more is for --json

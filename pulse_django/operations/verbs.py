@@ -21,7 +21,7 @@ from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
 from pulse_django.words.states import Status
 
-from .selection import Selection, has_status, with_families
+from .preview import Selection, has_status, with_families
 
 LIVE = (Status.WAITING, Status.PENDING, Status.RETRYING, Status.RUNNING)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pulse_django.operations.selection import Selection, unmatched
+from pulse_django.operations.preview import Selection, unmatched
 from pulse_django.operations.verbs import CancelMany, PruneMany, RetryMany, retention
 from pulse_django.words.states import Status
 from tests.database import empty_tables

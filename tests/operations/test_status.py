@@ -16,7 +16,7 @@ from pulse_django.fleet import snapshot
 from pulse_django.fleet.read_only import read_only
 from pulse_django.management.commands.pulse_status import Command
 from pulse_django.models import Job, Queue, Worker
-from pulse_django.operations import matching
+from pulse_django.operations import preview
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
 from tests.factories import WorkerFactory, make_job, now
@@ -137,7 +137,7 @@ class TestMatching:
             assert [job["id"] for job in facts["newest"]] == [jobs[status].pk]
 
     def test_the_newest_of_all_statuses_are_shown(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(matching, "NEWEST", 8)
+        monkeypatch.setattr(preview, "NEWEST", 8)
         jobs = [make_job(status) for _ in range(2) for status in Status]
         facts = run_json("pulse_status", "--task", "tests.add")
         assert [job["id"] for job in facts["newest"]] == [job.pk for job in reversed(jobs)][:8]
@@ -151,7 +151,7 @@ class TestMatching:
     def test_of_what_completed_only_the_latest_are_looked_at_and_it_says_so(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(matching, "LATEST", 3)
+        monkeypatch.setattr(preview, "LATEST", 3)
         for number in range(4):
             make_job(Status.COMPLETED, finished_at=now(timedelta(hours=-number)))
         facts = run_json("pulse_status", "--queue", "default")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pulse_django.execution import moving
-from pulse_django.operations.selection import Selection
+from pulse_django.operations.preview import Selection
 
 SHARDED: Any = [
     pytest.mark.session("dropping its second database ends connections of the pooler"),

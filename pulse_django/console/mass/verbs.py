@@ -15,7 +15,7 @@ from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS, CancelledTo
 from pulse_django.execution import resolving
 from pulse_django.models import Job
 from pulse_django.operations.arguments import MAX_PER_MINUTE
-from pulse_django.operations.selection import Selection, has_status
+from pulse_django.operations.preview import Selection, has_status
 from pulse_django.operations.verbs import LIVE, CancelMany, prune_counted
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from pulse_django.operations.mass_command import MassCommand
-from pulse_django.operations.selection import Selection
+from pulse_django.operations.preview import Selection
 from pulse_django.operations.verbs import LIVE, CancelMany
 
 

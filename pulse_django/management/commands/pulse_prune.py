@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pulse_django.operations.mass_command import MassCommand
-from pulse_django.operations.selection import Selection
+from pulse_django.operations.preview import Selection
 from pulse_django.operations.verbs import PruneMany, retention
 from pulse_django.words.display import in_words
 from pulse_django.words.states import TERMINAL

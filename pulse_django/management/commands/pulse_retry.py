@@ -11,7 +11,7 @@ from django.db.models.functions import Coalesce
 from pulse_django import conf
 from pulse_django.operations import arguments
 from pulse_django.operations.mass_command import MassCommand
-from pulse_django.operations.selection import Selection
+from pulse_django.operations.preview import Selection
 from pulse_django.operations.verbs import RetryMany
 
 MOST_RUNS = 32_767

@@ -20,9 +20,8 @@ from pulse_django.fleet.read_only import read_only
 from pulse_django.fleet.snapshot import to_json
 from pulse_django.operations import arguments
 from pulse_django.operations.base_command import PulseCommand
-from pulse_django.operations.matching import match
 from pulse_django.operations.over_shards import tell_each
-from pulse_django.operations.selection import Selection
+from pulse_django.operations.preview import Selection, match
 from pulse_django.operations.status_lines import health_in_lines, matching_in_lines
 from pulse_django.operations.terminal import cut_to, is_terminal, painted, screen_of, showable
 from pulse_django.operations.vital_sign_lines import eight_in_lines
