@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
+import sys
 from collections.abc import Iterable
 from datetime import timedelta
+from getpass import getuser
 from typing import Any
 
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.placement import aliases_of_jobs, routers_alias
+from pulse_django.store.database_errors import is_refused
+from pulse_django.words.display import inert
 from pulse_django.words.job_ids import MAX_ID
 from pulse_django.words.job_options import tag_of
-from pulse_django.words.payloads import clean_text
+from pulse_django.words.limits import MAX_DELAY
+from pulse_django.words.payloads import clean_text, error_in_one_line
 from pulse_django.words.states import Status
 
 from .batches import BATCH, Pace
-from .durations import parse_duration
 from .preview import Selection
 
 MOST_DIGITS = 19
@@ -149,3 +156,60 @@ def text(given: str) -> str:
     if clean_text(given, len(given)) != given:
         raise argparse.ArgumentTypeError(f"PostgreSQL cannot store {given!r}")
     return given
+
+
+# Durations as operators write them: 7d, 12h, 30m, 45s, 1d12h, or plain seconds.
+
+
+_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_NUMBER = r"(\d+(?:\.\d+)?)"
+# A number without a unit stands alone: in 1h30 it would be taken for minutes by some, and for seconds by others.
+_WRITTEN = re.compile("".join(f"(?:{_NUMBER}{unit})?" for unit in _SECONDS), re.ASCII)
+_PLAIN = re.compile(_NUMBER, re.ASCII)
+
+
+def parse_duration(text: str) -> timedelta:
+    """Return the duration, or raise ValueError with what would have been understood."""
+    written = text.strip().lower()
+    found = _WRITTEN.fullmatch(f"{written}s" if _PLAIN.fullmatch(written) else written)
+    if found is None or not any(found.groups()):
+        raise ValueError(f"{text!r} is not a duration: use 7d, 12h, 30m, 45s, 1d12h or a number of seconds")
+    seconds = sum(
+        float(number) * size for number, size in zip(found.groups(), _SECONDS.values(), strict=True) if number
+    )
+    if seconds > MAX_DELAY.total_seconds():
+        raise ValueError(f"{text!r} is longer than {MAX_DELAY.days} days")
+    return timedelta(seconds=seconds)
+
+
+# Who runs a command.
+
+
+def user_of(command: str) -> str:
+    """Return the user of the operating system and the command, as the record of a change shows them."""
+    try:
+        return f"{getuser()} ({command})"
+    except (KeyError, OSError):  # a container's user may have no name
+        return command
+
+
+# What all commands share: no traceback for what PostgreSQL refuses, nor if a reader such as head ends first.
+
+
+BROKEN_PIPE = 128 + 13  # as a shell says it of SIGPIPE
+
+
+class PulseCommand(BaseCommand):
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        try:
+            output = super().execute(*args, **options)
+            self.stdout.flush()
+        except BrokenPipeError:
+            # Python writes what is left when it ends, and would complain again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(BROKEN_PIPE)
+        except Error as error:
+            if not is_refused(error):
+                raise
+            raise CommandError(f"The database refused this: {inert(error_in_one_line(error))}") from error
+        return output

@@ -22,7 +22,7 @@ from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.states import Status
 
 from . import arguments
-from .base_command import PulseCommand
+from .arguments import PulseCommand
 from .batches import Pace, Progress, Stopping, Walk, interruptible
 from .preview import Preview, Selection, in_lines, look, unmatched
 from .report import MassReport

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pulse_django.operations.base_command import BROKEN_PIPE
+from pulse_django.operations.arguments import BROKEN_PIPE
 from tests.crash.processes import ROOT, database_url
 
 

@@ -9,8 +9,8 @@ from itertools import product
 import pytest
 from django.core.management import CommandError
 
+from pulse_django.operations.arguments import parse_duration
 from pulse_django.operations.batches import Progress
-from pulse_django.operations.durations import parse_duration
 from pulse_django.operations.terminal import Screen, bar, cut_to, painted, showable, table
 from pulse_django.words.display import in_words, inert
 from tests.faults import all_faults

@@ -25,7 +25,7 @@ from pulse_django.demo.stage import Stage, set_up
 from pulse_django.demo.story import play
 from pulse_django.demo.telling import Telling, WentOtherwise
 from pulse_django.models import Worker
-from pulse_django.operations.base_command import PulseCommand
+from pulse_django.operations.arguments import PulseCommand
 from pulse_django.store.sql_functions import ClockTimestamp
 from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words

@@ -11,7 +11,7 @@ from django.db import OperationalError
 
 from pulse_django.fleet.doctor import Advice, Level, examine
 from pulse_django.operations import arguments
-from pulse_django.operations.base_command import PulseCommand
+from pulse_django.operations.arguments import PulseCommand
 from pulse_django.words.display import inert
 from pulse_django.words.payloads import error_in_one_line
 

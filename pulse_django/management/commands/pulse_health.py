@@ -18,7 +18,7 @@ from pulse_django import conf
 from pulse_django.fleet.conditions import Limits, known, named
 from pulse_django.fleet.shards import FleetVerdict, ask_shards
 from pulse_django.operations import arguments
-from pulse_django.operations.base_command import PulseCommand
+from pulse_django.operations.arguments import PulseCommand
 from pulse_django.store.tables import explained, require_tables
 from pulse_django.words.display import inert
 

@@ -12,7 +12,7 @@ from pulse_django.exceptions import PulseError
 from pulse_django.execution.registry import key_of, registry
 from pulse_django.models import Schedule
 from pulse_django.operations import arguments
-from pulse_django.operations.base_command import PulseCommand
+from pulse_django.operations.arguments import PulseCommand
 from pulse_django.operations.terminal import showable
 from pulse_django.protocol.schedules import check
 from pulse_django.schedules.imports import SOURCES, Found, NothingToRead

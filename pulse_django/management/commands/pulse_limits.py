@@ -14,11 +14,10 @@ from pulse_django.fleet.limits import LimitFacts, PausedKeyFacts, limits, paused
 from pulse_django.fleet.paused_tasks import paused_tasks
 from pulse_django.models import Limiter, PausedKey
 from pulse_django.operations import arguments
-from pulse_django.operations.base_command import PulseCommand
+from pulse_django.operations.arguments import PulseCommand, user_of
 from pulse_django.operations.over_shards import Said, tell_each
 from pulse_django.operations.pausing import paused_task_in_words
 from pulse_django.operations.terminal import table
-from pulse_django.operations.users import user_of
 from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words, inert
 from pulse_django.words.limiting import Rate, key_of, lane_key, lane_of_share, limiter_of, override_of, text_of_key

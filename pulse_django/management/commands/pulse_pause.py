@@ -8,10 +8,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from pulse_django.operations import arguments
-from pulse_django.operations.base_command import PulseCommand
+from pulse_django.operations.arguments import PulseCommand, user_of
 from pulse_django.operations.over_shards import tell_each
 from pulse_django.operations.pausing import add_subject, pause, refuse_unknown
-from pulse_django.operations.users import user_of
 
 
 class Command(PulseCommand):

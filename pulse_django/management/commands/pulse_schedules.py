@@ -11,9 +11,8 @@ from django.core.management.base import CommandError, CommandParser
 from pulse_django.exceptions import PulseError
 from pulse_django.models import Schedule
 from pulse_django.operations import arguments
-from pulse_django.operations.base_command import PulseCommand
+from pulse_django.operations.arguments import PulseCommand, user_of
 from pulse_django.operations.over_shards import Said, tell_each
-from pulse_django.operations.users import user_of
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import facts
 from pulse_django.schedules.ticking import run_now

@@ -18,7 +18,7 @@ from pulse_django.execution.moving import finish
 from pulse_django.execution.placement import checked_shard, routers_alias, shards
 from pulse_django.fleet.shards import MOST_COUNTED, ShardFacts, shard_facts
 from pulse_django.fleet.snapshot import to_json
-from pulse_django.operations.base_command import PulseCommand
+from pulse_django.operations.arguments import PulseCommand
 from pulse_django.operations.mass_command import MassCommand
 from pulse_django.operations.move_many import KeyRange, MoveMany
 from pulse_django.operations.preview import Selection

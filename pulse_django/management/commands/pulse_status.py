@@ -19,7 +19,7 @@ from pulse_django.fleet import conditions, history, snapshot
 from pulse_django.fleet.read_only import read_only
 from pulse_django.fleet.snapshot import to_json
 from pulse_django.operations import arguments
-from pulse_django.operations.base_command import PulseCommand
+from pulse_django.operations.arguments import PulseCommand
 from pulse_django.operations.over_shards import tell_each
 from pulse_django.operations.preview import Selection, match
 from pulse_django.operations.status_lines import health_in_lines, matching_in_lines

@@ -19,7 +19,7 @@ from django.db import OperationalError
 from pulse_django.fleet import alerts
 from pulse_django.fleet.shards import FleetVerdict, ask_shards
 from pulse_django.operations import arguments
-from pulse_django.operations.base_command import PulseCommand
+from pulse_django.operations.arguments import PulseCommand
 from pulse_django.operations.condition_report import (
     Unrepairable,
     findings_in_words,

@@ -11,10 +11,9 @@ from pulse_django.execution.placement import alias_of_id
 from pulse_django.fleet import workflows
 from pulse_django.fleet.workflows import BatchFacts, Graph, Node
 from pulse_django.operations import arguments
-from pulse_django.operations.base_command import PulseCommand
+from pulse_django.operations.arguments import PulseCommand, user_of
 from pulse_django.operations.over_shards import Said, tell_each
 from pulse_django.operations.terminal import bar, table
-from pulse_django.operations.users import user_of
 from pulse_django.operations.verbs import left_of_cancelled
 from pulse_django.operations.workflows import retry_dead_letters
 from pulse_django.store.tables import require_tables
