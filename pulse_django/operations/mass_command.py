@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +26,6 @@ from . import arguments
 from .arguments import PulseCommand
 from .batches import Pace, Progress, Stopping, Walk, interruptible
 from .preview import Preview, Selection, in_lines, look, unmatched
-from .report import MassReport
 from .terminal import showable
 from .verbs import MassVerb
 
@@ -181,3 +181,53 @@ class MassCommand(PulseCommand):
         if self._is_json:
             command = type(self).__module__.rpartition(".")[2]
             self.stdout.write(json.dumps({"command": command, **facts}))
+
+
+# What an operation did, also if it was interrupted: in lines, or as JSON.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MassReport:
+    counts: Mapping[str, int]  # by what the verb answered
+    met: int  # jobs that were given to the verb
+    matches: int  # at the start
+    unsure: tuple[int, ...]  # their batch was sent, and its answer never came
+    interrupted: bool
+    problem: str  # what the database said; empty: nothing
+    seconds: float
+
+    @classmethod
+    def of(cls, walk: Walk, verb: MassVerb, *, matches: int, seconds: float, problem: str = "") -> MassReport:
+        return cls(
+            counts={name: walk.counts[name] for name in verb.answers},
+            met=walk.met,
+            matches=matches,
+            unsure=walk.unsure,
+            interrupted=not walk.is_complete and not problem,
+            problem=problem,
+            seconds=round(seconds, 3),
+        )
+
+    def in_lines(self, verb: MassVerb) -> list[str]:
+        lines = [f"{verb.summary(self.counts)} Took {in_words(self.seconds)}."]
+        if self.unsure:
+            lines.append(
+                f"The result for {len(self.unsure)} more jobs, ids {self.unsure[0]} to {self.unsure[-1]}, is unknown: "
+                f"the connection was lost. It is safe to run the command again."
+            )
+        if self.interrupted or self.problem:
+            left = max(0, self.matches - self.met - len(self.unsure))
+            lines.append(
+                f"Stopped early: about {left} of {self.matches} were not processed. Run the command again to continue."
+            )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.counts,
+            "met": self.met,
+            "unsure": list(self.unsure),
+            "interrupted": self.interrupted,
+            "error": self.problem or None,
+            "seconds": self.seconds,
+        }
