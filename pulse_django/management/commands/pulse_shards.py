@@ -20,9 +20,9 @@ from pulse_django.fleet.shards import MOST_COUNTED, ShardFacts, shard_facts
 from pulse_django.fleet.snapshot import to_json
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.operations.mass_command import MassCommand
-from pulse_django.operations.move_many import KeyRange, MoveMany
 from pulse_django.operations.preview import Selection
 from pulse_django.operations.terminal import showable, table
+from pulse_django.operations.verbs import KeyRange, MoveMany
 from pulse_django.store.citus_nodes import LEADS_TO_A_NODE, Node, distribute, leads_to_a_node, move_schema, node_of
 from pulse_django.store.shards import TOKENS, number_ids, position_of, raise_sequence, require_numbers
 from pulse_django.store.tables import problem_with_tables, require_tables
