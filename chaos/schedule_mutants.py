@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from pulse_django.protocol import tick
-from pulse_django.schedules import planning, ticking
+from pulse_django.schedules import ticking
 from pulse_django.schedules.declarations import check_call
 from pulse_django.worker.schedule_loop import ScheduleLoop
 
@@ -57,13 +57,13 @@ def tick_without_a_transaction() -> None:
 
 def forget_missed_ticks() -> None:
     """Fire the latest tick that is due, and write no rows for those before it."""
-    decide = planning.decide
+    decide = ticking.decide
 
     def decide_latest(*args: Any, **options: Any) -> Any:
         decided = decide(*args, **options)
         return replace(decided, ticks=decided.ticks[-1:])
 
-    planning.decide = decide_latest
+    ticking.decide = decide_latest
 
 
 def backlog_in_one_transaction() -> None:
