@@ -33,8 +33,7 @@ class PulseConfig(AppConfig):
         from .execution.registry import registry
         from .fleet.conditions.checks import check_alerts
         from .models import Schedule
-        from .schedules.checks import check_schedules
-        from .schedules.declarations import check_call
+        from .schedules.declarations import check_call, check_schedules
 
         for model in self.get_models():
             # Their migrations do nothing elsewhere, and the runner of tests that serialises a database leaves them out.

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from django.core.checks import CheckMessage, Warning
+
 from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule, WrongArguments
 from pulse_django.execution.call_signatures import checked
@@ -20,10 +22,12 @@ from pulse_django.words.payloads import error_in_one_line, one_line
 from pulse_django.words.schedule_definitions import Definition
 from pulse_django.words.timings import Every, Timing
 
-logger = SafeLogger("pulse_django.schedules")
-
 if TYPE_CHECKING:
     from pulse_django.managers import ScheduleManager
+
+
+logger = SafeLogger("pulse_django.schedules")
+
 
 _declared: dict[str, Schedule] = {}
 _lock = Lock()
@@ -189,3 +193,26 @@ def _of_tasks() -> Iterator[Definition]:
         timing = getattr(task, "schedule", None)
         if task is not None and timing is not None and key_of(task) == key:
             yield Definition(name=key[-100:], task=key, timing=replace(timing))
+
+
+# System checks of the schedules that the code declares.
+
+
+def check_schedules(**_: Any) -> list[CheckMessage]:
+    """Name schedules that could never enqueue a job.
+
+    These are warnings: an error would keep workers from starting, and so stop all other schedules and jobs.
+    """
+    try:
+        found, problems = declared()
+    except Exception:  # a module that cannot be imported: the worker and Django's own checks report it
+        return []
+    hint = "Give each schedule another name."
+    messages: list[CheckMessage] = [Warning(f"{one}.", hint=hint, id="pulse_django.W010") for one in problems]
+    for definition in found:
+        try:
+            check_call(definition)
+        except InvalidSchedule as error:
+            hint = "Give the schedule args and kwargs that the task takes, or give the task's parameters defaults."
+            messages.append(Warning(f"Schedule {error}.", hint=hint, id="pulse_django.W009"))
+    return messages

@@ -21,7 +21,7 @@ from pulse_django.models import Job, Schedule, Tick
 from pulse_django.protocol.declarations import Declarer
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import declarations, ticking
-from pulse_django.schedules.checks import check_schedules
+from pulse_django.schedules.declarations import check_schedules
 from pulse_django.schedules.ticking import Ticker, tick_due
 from pulse_django.words.schedule_definitions import Definition
 from pulse_django.words.states import Status
