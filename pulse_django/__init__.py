@@ -30,11 +30,9 @@ if TYPE_CHECKING:
     from .words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, never, only, retry_after
     from .words.timings import Cron, Every
     from .words.uniqueness import Unique
-    from .workflows.batches import Batch
+    from .workflows.batches import Batch, event_link, send_event
     from .workflows.builder import Workflow
     from .workflows.canvas import chain, chord, group
-    from .workflows.event_links import event_link
-    from .workflows.events import send_event
 
 __version__ = "0.1.0"
 

@@ -18,8 +18,7 @@ from .execution.placement import alias_of_id
 from .models import Job
 from .store.batches import progress_of_each
 from .words.job_ids import MAX_ID
-from .workflows.event_links import read_link
-from .workflows.events import send_event
+from .workflows.batches import read_link, send_event
 
 STOP_POLLING = 286  # what htmx takes for it
 

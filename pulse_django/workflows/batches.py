@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from django.core import signing
+from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
+from django.urls import NoReverseMatch, reverse
 
 from pulse_django import conf
+from pulse_django.backend import PulseBackend
+from pulse_django.exceptions import InvalidJob, InvalidWorkflow
 from pulse_django.execution.notify import is_due_soon, wake_workers
-from pulse_django.execution.placement import alias_of_batch, alias_of_id
-from pulse_django.execution.registry import Task, TaskResult
+from pulse_django.execution.placement import (
+    alias_of_batch,
+    alias_of_id,
+    alias_of_jobs,
+    checked_shard,
+    has_several_shards,
+    shards,
+)
+from pulse_django.execution.registry import Task, TaskResult, task_backends
 from pulse_django.execution.resolving import hold_paused, resolve_when_committed
+from pulse_django.execution.run import current_run
+from pulse_django.execution.waits import EVENT_NAME
 from pulse_django.models import Job, StoredBatch
 from pulse_django.protocol.batches import cancel_batch, open_batch, pause_batch, resume_batch, seal_batch
+from pulse_django.protocol.events import send_event as send
 from pulse_django.protocol.needs import add_needs
 from pulse_django.store.batches import BatchProgress, progress_of
 from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.transactions import joined
+from pulse_django.store.transactions import is_in_callers_transaction, joined
 from pulse_django.words.job_ids import MAX_ID, check_whole_number
 from pulse_django.words.job_options import MAX_BATCH_KIND, MAX_BATCH_NAME, Need, OnDead, Place, When
-from pulse_django.words.option_kinds import Text
+from pulse_django.words.limits import MAX_USER
+from pulse_django.words.option_kinds import Note, Text
 from pulse_django.words.payloads import encode_arguments
 
 from .calls import Call, call_of, calls_of
@@ -175,3 +192,119 @@ def batch_of(given: object) -> Batch | None:
 
 
 __all__ = ["Batch", "BatchProgress"]
+
+
+# Tell waiting jobs that something happened.
+
+
+SENT_BY = Note(MAX_USER)
+
+
+def send_event(name: str, payload: Any = None, *, by: str = "", using: str | None = None) -> bool:
+    """Say that something happened, in the transaction of the caller. Jobs that wait for it run after the commit.
+
+    It is kept for a while, so a job that asks later finds it. The first event with a name counts: False says that there
+    was one before, and nothing was changed. ``by`` is who sent it, for the record.
+
+    A handler tells the shard of its own job, and any other caller every shard. ``using`` names one. Where no backend of
+    TASKS is PulseBackend, as in tests with ImmediateBackend, no job can wait for it, and nothing is written.
+    """
+    EVENT_NAME.check("name", name)
+    by = SENT_BY.cleaned("by", by)
+    encoded = None
+    if payload is not None:
+        encoded = encode_arguments(payload, limit=conf.current().max_payload_bytes, what="payload")
+    if not any(isinstance(task_backends[alias], PulseBackend) for alias in task_backends):
+        return True
+    is_new = False
+    for alias in _shards_of_event(using):
+        if send(Job.objects.db_manager(alias), name, encoded, by=by):
+            is_new = True
+            resolve_when_committed(alias)
+    return is_new
+
+
+def _shards_of_event(using: str | None) -> list[str]:
+    """Return where it is kept: in the shard of the handler that sends it, or else in each.
+
+    In each it can be sent again if a shard was away, and is still one event. It could be taken back in none of them.
+    """
+    if using is not None or current_run() is not None or not has_several_shards():
+        return [alias_of_jobs(using)]
+    if any(is_in_callers_transaction(alias) for alias in shards()):
+        raise InvalidWorkflow(
+            "send_event() tells every shard, which no transaction spans. Name the shard of the job that waits with "
+            "using=..., or send the event after the commit"
+        )
+    return list(shards())
+
+
+# Signed links: who opens one and confirms it sends an event. An approval by mail needs no login.
+#
+# A link is a capability: whoever has it may send this event, once, until it expires. It says what it sends, and cannot
+# be changed. It is signed and not encrypted, so its payload can be read.
+
+
+VIEW = "pulse_django:send_signed_event"
+MAX_LINK = 1_900  # characters: some mail programs and proxies cut longer ones
+_SALT = "pulse_django.event"
+_TITLE = Text(200)
+_BY = Text(150)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedEvent:
+    """What a link sends."""
+
+    name: str
+    payload: Any = field(repr=False)
+    title: str  # what its page asks
+    by: str  # who is written down as the sender
+    using: str
+    is_expired: bool  # or the database that waited for it is gone
+
+
+def event_link(
+    name: str,
+    payload: Any = None,
+    *,
+    title: str,
+    by: str,
+    expires_in: timedelta = timedelta(days=7),
+    using: str | None = None,
+) -> str:
+    """Return the path of a page that asks ``title`` and sends the event when it is confirmed.
+
+    Add the scheme and the host with ``request.build_absolute_uri()``. ``by`` is written down as the sender: whom the
+    link is for. Include ``pulse_django.urls`` in the URLconf.
+    """
+    EVENT_NAME.check("name", name)
+    _TITLE.check("title", title)
+    _BY.check("by", by)
+    if expires_in <= timedelta():
+        raise InvalidWorkflow(f"expires_in={expires_in!r} is not in the future")
+    encode_arguments(payload, limit=MAX_LINK, what="payload")  # says what is wrong with it
+    said = [name, payload, title, by, alias_of_jobs(using), expires_in.total_seconds()]
+    try:
+        path = reverse(VIEW, args=[signing.dumps(said, salt=_SALT)])
+    except NoReverseMatch:
+        raise ImproperlyConfigured(
+            'event_link() needs the page of Pulse: add path("pulse/", include("pulse_django.urls")) to the URLconf'
+        ) from None
+    if len(path) > MAX_LINK:
+        raise InvalidWorkflow(f"the link would have {len(path):,} characters, at most are {MAX_LINK:,}: send less")
+    return path
+
+
+def read_link(token: str) -> SignedEvent | None:
+    """Return what a link sends, or None if it was not signed by this project."""
+    try:
+        name, payload, title, by, using, seconds = signing.loads(token, salt=_SALT)
+    except (signing.BadSignature, ValueError, TypeError):
+        return None
+    try:
+        signing.loads(token, salt=_SALT, max_age=seconds)
+        checked_shard(using)
+    except (signing.SignatureExpired, InvalidJob):
+        return SignedEvent(name, payload, title, by, using, is_expired=True)
+    return SignedEvent(name, payload, title, by, using, is_expired=False)

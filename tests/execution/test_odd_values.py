@@ -25,7 +25,7 @@ from pulse_django.words.limiting import lane_of_share
 from pulse_django.words.states import Status
 from pulse_django.words.timings import Every
 from pulse_django.workflows import rewind
-from pulse_django.workflows.event_links import event_link, read_link
+from pulse_django.workflows.batches import event_link, read_link
 from testproject.shop import tasks
 from tests.factories import make_job
 from tests.faults import all_faults

@@ -26,8 +26,7 @@ from pulse_django.words.limiting import lane_key
 from pulse_django.words.own_tasks import ACT
 from pulse_django.words.states import Status
 from pulse_django.words.timings import Every
-from pulse_django.workflows.batches import Batch
-from pulse_django.workflows.event_links import event_link
+from pulse_django.workflows.batches import Batch, event_link
 from tests.console import test_every_page as pages
 from tests.database import empty_tables
 from tests.factories import make_job, now

@@ -17,7 +17,7 @@ from pulse_django.exceptions import InvalidJob, InvalidWorkflow
 from pulse_django.models import Event, Job
 from pulse_django.testing import drain
 from pulse_django.words.states import Status
-from pulse_django.workflows import event_links
+from pulse_django.workflows import batches
 from tests.faults import all_faults
 from tests.undoing import undone
 from tests.workflows.tasks import approved
@@ -64,7 +64,7 @@ def test_a_program_that_opens_links_in_mail_sends_nothing(client: Client) -> Non
 
 
 def test_a_link_whose_database_is_gone_says_so_before_it_asks(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_links, "alias_of_jobs", lambda using: "jobs_9")
+    monkeypatch.setattr(batches, "alias_of_jobs", lambda using: "jobs_9")
     made = link()
     monkeypatch.undo()
     for method in ("get", "head", "post"):
@@ -123,7 +123,7 @@ def test_a_link_that_was_changed_is_not_found(client: Client) -> None:
 
 
 def test_a_link_of_another_use_of_the_key_is_not_found(client: Client) -> None:
-    token = event_links.signing.dumps(["approved:42", None, "t", "by", "default", 60], salt="another")
+    token = batches.signing.dumps(["approved:42", None, "t", "by", "default", 60], salt="another")
     assert client.post(f"/pulse/event/{token}/").status_code == 404
 
 

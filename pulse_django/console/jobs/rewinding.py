@@ -24,7 +24,7 @@ from pulse_django.words.job_options import MAX_EVENT_NAME
 from pulse_django.words.masks import is_encrypted
 from pulse_django.words.states import Status
 from pulse_django.workflows import rewind
-from pulse_django.workflows.events import send_event
+from pulse_django.workflows.batches import send_event
 
 from .actions import MAX_REASON, MOST_ATTEMPTS
 

@@ -16,8 +16,7 @@ from pulse_django.fleet.workflows import BatchFacts
 from pulse_django.fleet.workflows.facts import HELD, OPEN, PAUSED
 from pulse_django.operations.workflows import retry_dead_letters
 from pulse_django.words.display import inert
-from pulse_django.workflows.batches import Batch
-from pulse_django.workflows.events import send_event
+from pulse_django.workflows.batches import Batch, send_event
 
 Data = Mapping[str, Any]
 CANCEL = "cancel"
