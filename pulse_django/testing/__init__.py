@@ -12,11 +12,9 @@ run_workflow(workflow)         enqueue a workflow, run it to its end, and return
 assert_workflow_idempotent(w)  crashes after each step and before each report leave the same database as none
 """
 
-from .clock import expire_lease, jump_to_next_run
-from .drain import DrainLimit, Ran, drain, run_job
+from .drain import DrainLimit, Fired, Ran, drain, expire_lease, jump_to_next_run, run_job, run_schedules
 from .enqueued import assert_enqueued
 from .idempotency import assert_idempotent
-from .schedules import Fired, run_schedules
 from .workflows import assert_workflow_idempotent, run_workflow
 from .zombie import Zombie
 

@@ -13,7 +13,7 @@ from pulse_django.execution.encryption import arguments_of as decrypted_argument
 from pulse_django.execution.placement import OUR_APP, routers_alias
 from pulse_django.models import Job
 
-from .masked_arguments import arguments_of, is_told_in_full
+from .drain import arguments_of, is_told_in_full
 
 Row = tuple[tuple[str, str], ...]
 Rows = Counter[tuple[str, Row]]

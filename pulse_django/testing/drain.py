@@ -5,28 +5,37 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
+from django.db import router
+
+from pulse_django import conf
 from pulse_django.execution.events import announce
 from pulse_django.execution.execute import perform
 from pulse_django.execution.judging import Performed
-from pulse_django.execution.placement import alias_of_jobs, routers_alias
+from pulse_django.execution.masking import shown
+from pulse_django.execution.placement import Located, alias_of_jobs, locate, routers_alias
 from pulse_django.execution.registry import chunk_of, keys_of, registry
 from pulse_django.execution.resolving import resolve
 from pulse_django.execution.run import LOSSES_UNTIL_ALONE, ChunkRun, Run, running
-from pulse_django.models import Job
-from pulse_django.store.transactions import is_in_callers_transaction
+from pulse_django.models import Job, Schedule
+from pulse_django.protocol.declarations import Declarer, scope_of_code
+from pulse_django.protocol.schedules import clock
+from pulse_django.schedules.declarations import declared_in
+from pulse_django.schedules.ticking import tick_due
+from pulse_django.store.transactions import is_in_callers_transaction, run_joined
+from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
+from pulse_django.words.ticks import TickOutcome
 
 from .databases import committing
-from .jobs import fresh, place_of
 
 if TYPE_CHECKING:
     from pulse_django.managers import JobManager
 
-    from .jobs import AnyJob
 
 MOST_RUNS = 1_000
 _FAILED = (OutcomeName.FAILED, OutcomeName.TIMED_OUT)
@@ -190,3 +199,151 @@ def beat(run: Run) -> None:
         run.extended(sent_at)
     else:
         run.give_back(progress)
+
+
+# Find the job that a test names: by the job itself, a task result, or an id.
+
+
+if TYPE_CHECKING:
+    from pulse_django.execution.registry import TaskResult
+
+    AnyJob = Job | TaskResult | Located | int | str
+
+
+def place_of(job: AnyJob) -> Located:
+    """Return the id of a job and the database that it lives in."""
+    if isinstance(job, Located):
+        return job
+    if isinstance(job, Job):
+        return locate(job.pk, _alias_of(job))
+    return locate(job if isinstance(job, int | str) else job.id)
+
+
+def _alias_of(job: Job) -> str:
+    """What a router had read from a replica lives where it has writes go."""
+    read_from = job._state.db
+    return routers_alias() if read_from in (None, router.db_for_read(Job)) else read_from
+
+
+def fresh(job: AnyJob) -> Job:
+    """Return the job as it is now."""
+    place = place_of(job)
+    found: Job = Job.objects.using(place.alias).get(pk=place.id)
+    return found
+
+
+# Arguments in the messages of failed tests, without what is masked: such messages stand in logs, too.
+
+
+def arguments_of(job: Job | NewJob) -> str:
+    seen = shown(job.task, job.args, job.kwargs, job.masked)
+    return "(its task is unknown here)" if seen is None else f"args={seen[0]} kwargs={seen[1]}"
+
+
+def is_told_in_full(job: Job | NewJob) -> bool:
+    """Say whether jobs that look alike have the same arguments."""
+    return shown(job.task, job.args, job.kwargs, job.masked) == (list(job.args), dict(job.kwargs))
+
+
+# Move the instants of a job, as if time had passed. The server's clock stays what it is.
+
+
+_EXPIRE = """
+WITH held AS MATERIALIZED (
+    SELECT id FROM pulse_django_job WHERE id = %s AND locked_by IS NOT NULL FOR NO KEY UPDATE
+),
+over AS MATERIALIZED (
+    SELECT id, clock_timestamp() - interval '1 microsecond' AS lease_until FROM held
+),
+written AS (
+    UPDATE pulse_django_job AS job SET lease_until = over.lease_until
+    FROM over
+    WHERE job.id = over.id AND job.locked_by IS NOT NULL
+    RETURNING job.id
+)
+SELECT id FROM written
+"""
+
+_JUMP = """
+WITH waiting AS MATERIALIZED (
+    SELECT id FROM pulse_django_job WHERE id = %s AND finished_at IS NULL AND locked_by IS NULL FOR NO KEY UPDATE
+),
+due AS MATERIALIZED (
+    SELECT id, clock_timestamp() AS next_run_at FROM waiting
+),
+written AS (
+    UPDATE pulse_django_job AS job SET next_run_at = due.next_run_at
+    FROM due
+    WHERE job.id = due.id AND job.finished_at IS NULL AND job.locked_by IS NULL
+    RETURNING job.id
+)
+SELECT id FROM written
+"""
+
+
+def expire_lease(job: AnyJob) -> None:
+    """Let the lease of a running job run out: the next reap finds it."""
+    if not _moved(job, _EXPIRE):
+        raise AssertionError(f"{fresh(job)} is {fresh(job).status}: it has no lease")
+
+
+def jump_to_next_run(job: AnyJob) -> None:
+    """Let a waiting job be due now."""
+    if not _moved(job, _JUMP):
+        raise AssertionError(f"{fresh(job)} is {fresh(job).status}: it is not waiting")
+
+
+def _moved(job: AnyJob, statement: str) -> bool:
+    place = place_of(job)
+    return bool(run_joined(place.alias, statement, [place.id]))
+
+
+# Let time pass for schedules: fire what is due until an instant of the test's choice.
+
+
+MOST_TICKS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """One tick of ``run_schedules``."""
+
+    schedule: str
+    at: datetime
+    outcome: TickOutcome
+    note: str
+
+
+def run_schedules(
+    *,
+    until: datetime | timedelta,
+    names: Collection[str] = (),
+    run_jobs: bool = True,
+    using: str | None = None,
+    failures: Failures = "raise",
+) -> list[Fired]:
+    """Fire every tick until this instant, or for so long from now, and return what became of each, in order.
+
+    Nothing waits: each tick is decided as if its instant were now. First the schedules are what the code declares.
+    ``names`` are those that may fire; the others stay as they are. The jobs of each tick run before the next tick is
+    decided, unless ``run_jobs`` is False. ``failures`` is that of ``drain``.
+    """
+    alias = alias_of_jobs(using)
+    schedules, now = Schedule.objects.db_manager(alias), clock(alias)
+    declarer = Declarer(scope_of_code(), "tests", now)
+    schedules.declare(declarer, declared_in(alias), silence=conf.current().worker_silence)
+    end = now + until if isinstance(until, timedelta) else until
+    due = schedules.using(alias).filter(next_at__lte=end, gone_at=None).order_by("next_at", "id")
+    fired: list[Fired] = []
+    while (one := (due.filter(name__in=names) if names else due).first()) is not None and one.next_at is not None:
+        if len(fired) >= MOST_TICKS:
+            raise AssertionError(f"{len(fired)} ticks fired, and {one.name} is due again at {one.next_at}: until what?")
+        ticked = tick_due(alias, only=one.pk, until=one.next_at)
+        fired += [Fired(row.name, tick.at, tick.outcome, tick.note) for row, tick in ticked.ticks]
+        if not ticked.ticks:
+            raise AssertionError(f"{one.name} is due at {one.next_at}, and was not decided")
+        if run_jobs:
+            for job_id in ticked.job_ids:
+                jump_to_next_run(Job.objects.using(alias).get(pk=job_id))
+            drain(using=alias, failures=failures)
+    return fired

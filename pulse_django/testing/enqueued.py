@@ -15,7 +15,7 @@ from pulse_django.execution.registry import registry
 from pulse_django.models import Job
 from pulse_django.words.states import CLAIMABLE
 
-from .masked_arguments import arguments_of, is_told_in_full
+from .drain import arguments_of, is_told_in_full
 
 if TYPE_CHECKING:
     from pulse_django.execution.registry import Task

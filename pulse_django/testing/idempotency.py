@@ -12,11 +12,9 @@ from pulse_django.models import Job
 from pulse_django.words.masks import RESULT
 from pulse_django.words.states import Status
 
-from .clock import expire_lease, jump_to_next_run
 from .database_rows import MaskedValues, Rows, jobs_in, rows_of
 from .databases import rolled_back
-from .drain import Ran, claimed, performed, reported
-from .jobs import fresh
+from .drain import Ran, claimed, expire_lease, fresh, jump_to_next_run, performed, reported
 
 if TYPE_CHECKING:
     from pulse_django.execution.registry import Task, TaskResult

@@ -13,11 +13,10 @@ from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.outcomes import returned
 from pulse_django.words.verb_results import Report, Settled
 
-from .clock import expire_lease, jump_to_next_run
-from .jobs import fresh, place_of
+from .drain import expire_lease, fresh, jump_to_next_run, place_of
 
 if TYPE_CHECKING:
-    from .jobs import AnyJob
+    from .drain import AnyJob
 
 
 class Zombie:

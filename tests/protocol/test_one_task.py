@@ -14,7 +14,7 @@ from pulse_django.models import Attempt, Job
 from pulse_django.protocol import batches, cancel, expire, needs, reap, resolve, settle, steps
 from pulse_django.protocol.needs import add_needs
 from pulse_django.protocol.steps import begin_sleep
-from pulse_django.testing.clock import expire_lease
+from pulse_django.testing.drain import expire_lease
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, Wait
 from pulse_django.words.job_options import Need, OnDead
 from pulse_django.words.outcomes import Cancelled, Failed, Released, Succeeded

@@ -61,7 +61,7 @@ from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.queues import Pause
 from pulse_django.store.shards import IDS_OF_JOBS, number_ids, position_of, problem_with_numbers, raise_sequence
 from pulse_django.store.tables import problem_with_tables
-from pulse_django.testing.clock import expire_lease, jump_to_next_run
+from pulse_django.testing.drain import expire_lease, jump_to_next_run
 from pulse_django.words.counters import TrafficCounts, TrafficKind
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
 from pulse_django.words.job_options import NewJob, Payload

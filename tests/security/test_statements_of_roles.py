@@ -26,7 +26,7 @@ OURS = "pulse_django_"
 OWNERS = {
     "pulse_django.protocol.mend": "a repair",
     "pulse_django.protocol.transfer": "to move jobs to another shard",
-    "pulse_django.testing.clock": "a test of a project",
+    "pulse_django.testing.drain": "a test of a project",
 }
 # Whose statements PostgreSQL cannot plan here.
 UNPLANNED = {
