@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
+from django.db import connections, models, router
+
+from pulse_django.execution.encryption import arguments_of as decrypted_arguments_of
 from pulse_django.execution.encryption import value_of
 from pulse_django.execution.masking import MASK, hides_result
+from pulse_django.execution.placement import OUR_APP, routers_alias
 from pulse_django.models import Job
 from pulse_django.words.masks import RESULT
 from pulse_django.words.states import Status
 
-from .database_rows import MaskedValues, Rows, jobs_in, rows_of
 from .databases import rolled_back
-from .drain import Ran, claimed, expire_lease, fresh, jump_to_next_run, performed, reported
+from .drain import (
+    Ran,
+    arguments_of,
+    claimed,
+    expire_lease,
+    fresh,
+    is_told_in_full,
+    jump_to_next_run,
+    performed,
+    reported,
+)
 
 if TYPE_CHECKING:
     from pulse_django.execution.registry import Task, TaskResult
@@ -89,3 +104,114 @@ def _difference(task: Task, once: Rows, twice: Rows) -> str:
     lines += [f"  + {count} x {label} {dict(row)}" for (label, row), count in (twice - once).items()]
     lines += [f"  - {count} x {label} {dict(row)}" for (label, row), count in (once - twice).items()]
     return "\n".join(lines)
+
+
+# What a database holds, in a form in which two runs of the same handler can be compared.
+
+
+Row = tuple[tuple[str, str], ...]
+Rows = Counter[tuple[str, Row]]
+Places = Set[tuple[str, int]]  # aliases and ids of jobs
+
+
+class MaskedValues:
+    """Number what no message may show, in the order in which it is met: equal values have the same number.
+
+    A hash would do the same, and a short secret could be guessed from it.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def name_of(self, value: object) -> str:
+        return f"masked value #{self._numbers.setdefault(repr(value), len(self._numbers) + 1)}"
+
+
+def jobs_in(aliases: Sequence[str]) -> Places:
+    """Return where the jobs of these databases are."""
+    return {(alias, pk) for alias in aliases if _has_jobs(alias) for pk in _jobs_of(alias).values_list("pk", flat=True)}
+
+
+def rows_of(aliases: Sequence[str], ignore: Collection[str], before: Places, masked: MaskedValues) -> Rows:
+    """Count the rows of the project's models in these databases, and the jobs that were not there before."""
+    rows: Rows = Counter()
+    for alias in aliases:
+        _count_jobs(alias, before, masked, rows)
+        _count(alias, ignore, rows)
+    return rows
+
+
+def _has_jobs(alias: str) -> bool:
+    """Say whether our tables are there."""
+    return Job._meta.db_table in connections[alias].introspection.table_names()
+
+
+def _jobs_of(alias: str) -> models.QuerySet[Job]:
+    jobs: models.QuerySet[Job] = Job.objects.using(alias).order_by("pk")
+    return jobs
+
+
+def _count_jobs(alias: str, before: Places, masked: MaskedValues, rows: Rows) -> None:
+    """Count those with another parent as well, or none: a job that is sent to another database has none there."""
+    if not _has_jobs(alias):
+        return
+    label = _label("a job it enqueued", alias, routers_alias())
+    for job in _jobs_of(alias):
+        if (alias, job.pk) not in before:
+            rows[label, _facts_of(job, masked)] += 1
+
+
+def _label(what: str, alias: str, home: str) -> str:
+    return what if alias == home else f"{what} in database {alias!r}"
+
+
+def _facts_of(job: Job, masked: MaskedValues) -> Row:
+    facts = {"task": job.task, "arguments": arguments_of(job), "queue": job.queue, "key": job.idempotency_key}
+    if not is_told_in_full(job):  # they are compared all the same
+        facts["arguments in full"] = masked.name_of(decrypted_arguments_of(job))
+    return tuple((name, str(value)) for name, value in facts.items())
+
+
+def _count(alias: str, ignore: Collection[str], rows: Rows) -> None:
+    tables = set(connections[alias].introspection.table_names())
+    numbers = _Numbers(alias, tables)
+    for model in apps.get_models(include_auto_created=True):
+        if model._meta.app_label == OUR_APP or not model._meta.managed or model._meta.proxy:
+            continue
+        home = router.db_for_write(model)
+        if alias != home and not (model._meta.db_table in tables and router.allow_migrate_model(alias, model)):
+            continue
+        label = _label(model._meta.label, alias, home)
+        for row in model._base_manager.using(alias).order_by("pk").values():
+            rows[label, _comparable(model, row, ignore, numbers)] += 1
+
+
+class _Numbers:
+    """Keys that the database chose differ from run to run: what counts is which row of its table they name."""
+
+    def __init__(self, alias: str, tables: Collection[str]) -> None:
+        self._alias, self._tables = alias, tables
+        self._known: dict[str, dict[Any, int]] = {}
+
+    def of(self, model: type[models.Model], pk: Any) -> str:
+        if (known := self._known.get(model._meta.label)) is None:
+            alias = self._alias if model._meta.db_table in self._tables else router.db_for_read(model)
+            pks = model._base_manager.using(alias).order_by("pk").values_list("pk", flat=True)
+            known = self._known[model._meta.label] = {pk: number for number, pk in enumerate(pks, start=1)}
+        return f"#{known.get(pk, pk)}"
+
+
+def _comparable(model: type[models.Model], row: dict[str, Any], ignore: Collection[str], numbers: _Numbers) -> Row:
+    values = []
+    for field in model._meta.concrete_fields:
+        value = row[field.attname]
+        if getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False):
+            continue
+        if f"{model._meta.label}.{field.name}" in ignore or isinstance(field, models.AutoField):
+            continue
+        if value is not None and isinstance(field, models.ForeignKey):
+            target = field.related_model
+            if isinstance(target, type) and isinstance(target._meta.pk, models.AutoField):
+                value = numbers.of(target, value)
+        values.append((field.name, repr(value)))
+    return tuple(values)

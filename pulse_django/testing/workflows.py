@@ -14,9 +14,9 @@ from pulse_django.words.leases import Identity
 from pulse_django.words.masks import RESULT
 from pulse_django.words.states import Status
 
-from .database_rows import MaskedValues, Rows, jobs_in, rows_of
 from .databases import rolled_back
 from .drain import MOST_RUNS, DrainLimit, beat, drain, performed, reported
+from .idempotency import MaskedValues, Rows, jobs_in, rows_of
 
 if TYPE_CHECKING:
     from pulse_django.workflows.builder import EnqueuedWorkflow, Workflow
