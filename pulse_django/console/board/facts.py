@@ -31,9 +31,8 @@ from pulse_django.words.vital_signs import (
     Histogram,
 )
 
-from .alarms import Alarm, alarms_of
+from .alarms import Alarm, ShardRow, alarms_of, rows_of
 from .looking import look
-from .shard_rows import ShardRow, rows_of
 from .sparkline import Sparkline, draw, rate_in_words
 
 MOST_QUEUES = 50  # with lines; of more, only the number is shown
