@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from pulse_django.console.dead_letters import group_sql, groups
+from pulse_django.console.dead_letters import groups
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import Fingerprint
 from tests.faults import all_faults
@@ -89,7 +89,7 @@ FINGERPRINTS = [COMMON, RARE]
 @pytest.mark.usefixtures("dead_letters", "unblocked")
 class TestManyDeadLetters:
     def test_the_list_is_read_from_the_index_of_fingerprints(self) -> None:
-        plan = explain(group_sql.GROUPS, LIST)
+        plan = explain(groups.GROUPS, LIST)
         # The other index serves the latest dead letters, which it is read for because there are too many groups.
         assert tables_read(plan["Plan"]) == {INDEX, "pulse_job_dead_letters"}
         assert plan["Plan"]["Actual Rows"] == groups.GROUPS_ON_A_PAGE
@@ -113,7 +113,7 @@ class TestManyDeadLetters:
             for fingerprint in FINGERPRINTS:
                 with about(fingerprint):
                     params = {"fingerprint": fingerprint} | groups._counting(groups.MOST_COUNTED_ALONE)
-                    plan = explain(group_sql.GROUP, params)
+                    plan = explain(groups.GROUP, params)
                     assert plan["Plan"]["Actual Rows"] == 1
                     assert tables_read(plan["Plan"]) == {INDEX}
                     assert buffers(plan) < (
@@ -127,7 +127,7 @@ class TestManyDeadLetters:
                     size = groups.LETTERS_ON_A_PAGE
                     place = {"finished_at": "infinity", "id": 2**63 - 1}
                     params = {"fingerprint": fingerprint, "sample": 300, "page_size": size} | place
-                    plan = explain(group_sql.LETTERS, params)
+                    plan = explain(groups.LETTERS, params)
                     assert plan["Plan"]["Actual Rows"] == (size + 1 if fingerprint == COMMON else 1)
                     assert tables_read(plan["Plan"]) == {INDEX}
                     assert buffers(plan) < 2 * size
@@ -138,7 +138,7 @@ class TestManyDeadLetters:
             " ORDER BY finished_at LIMIT 1 OFFSET 5000"
         )
         params = {"fingerprint": COMMON, "sample": 300, "page_size": 100, "finished_at": instant, "id": job_id}
-        plan = explain(group_sql.LETTERS, params)
+        plan = explain(groups.LETTERS, params)
         assert plan["Plan"]["Actual Rows"] == 101
         assert buffers(plan) < 200
 
@@ -147,7 +147,7 @@ class TestManyDeadLetters:
             for fingerprint in FINGERPRINTS:
                 with about(fingerprint):
                     plan = explain(
-                        group_sql.OLDEST,
+                        groups.OLDEST,
                         {"fingerprint": fingerprint, "most": 2_000, "finished_at": "infinity", "id": 2**63 - 1},
                     )
                     assert plan["Plan"]["Actual Rows"] == (2_001 if fingerprint == COMMON else 1)

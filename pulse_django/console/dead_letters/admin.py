@@ -28,7 +28,7 @@ from pulse_django.workflows.batches import Batch
 
 from . import groups, mass_actions, over_shards
 from . import request as asked
-from .told import counted, few_tasks, letter_told
+from .groups import counted, few_tasks, letter_told
 
 TEMPLATES = "admin/pulse_django/deadletter"
 MOST_NAMED = 20  # ids that the page which asks "really?" shows

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pulse_django.console.search_terms import number_in
-from pulse_django.models import Attempt, Job
-from pulse_django.store.sql_functions import Fingerprint
-from pulse_django.store.transactions import run_joined
-from pulse_django.words.payloads import one_line
+from django.utils.formats import number_format
 
-from . import group_sql
+from pulse_django.console.search_terms import number_in
+from pulse_django.models import Attempt, Job, Release, Worker
+from pulse_django.store.loose_scan import loose_scan
+from pulse_django.store.releases import version_of
+from pulse_django.store.sql_functions import Fingerprint, InUtc
+from pulse_django.store.transactions import run_joined
+from pulse_django.words.display import in_words
+from pulse_django.words.payloads import one_line
 
 # Groups that are looked for. Each costs some five buffers; with fewer, a broken deploy hides what else there is.
 MOST_GROUPS = 500
@@ -129,7 +132,7 @@ class Letter:
 def groups(alias: str, *, page: int = 0) -> Groups:
     """Find what kills jobs: one statement."""
     params = {"most_groups": MOST_GROUPS, "page_size": GROUPS_ON_A_PAGE, "offset": page * GROUPS_ON_A_PAGE}
-    rows = run_joined(alias, group_sql.GROUPS, params | _counting(MOST_COUNTED))
+    rows = run_joined(alias, GROUPS, params | _counting(MOST_COUNTED))
     return Groups(
         groups=tuple(_group_of(alias, row) for row in rows),
         is_partial=any(row[1] for row in rows),
@@ -139,21 +142,21 @@ def groups(alias: str, *, page: int = 0) -> Groups:
 
 def group(alias: str, fingerprint: str) -> ErrorGroup | None:
     """Tell of one group; None: it holds no dead letter any more."""
-    rows = run_joined(alias, group_sql.GROUP, {"fingerprint": fingerprint} | _counting(MOST_COUNTED_ALONE))
+    rows = run_joined(alias, GROUP, {"fingerprint": fingerprint} | _counting(MOST_COUNTED_ALONE))
     return _group_of(alias, rows[0]) if rows else None
 
 
 def names(alias: str) -> tuple[dict[str, int], bool]:
     """Return the fingerprints of the groups that are known, each with when one of it died last; and whether there are
     more."""
-    rows = run_joined(alias, group_sql.NAMES, {"most_groups": MOST_GROUPS})
+    rows = run_joined(alias, NAMES, {"most_groups": MOST_GROUPS})
     return {fingerprint: placed for fingerprint, placed, _ in rows}, any(row[2] for row in rows)
 
 
 def these(alias: str, fingerprints: Sequence[str]) -> dict[str, ErrorGroup]:
     """Tell of those of these groups that hold dead letters."""
     params = {"fingerprints": list(fingerprints)} | _counting(MOST_COUNTED)
-    found = [_group_of(alias, row) for row in run_joined(alias, group_sql.THESE, params)]
+    found = [_group_of(alias, row) for row in run_joined(alias, THESE, params)]
     return {one.fingerprint: one for one in found}
 
 
@@ -191,7 +194,7 @@ def _group_of(alias: str, row: tuple[Any, ...]) -> ErrorGroup:
 def letters(alias: str, fingerprint: str, *, before: Place = LATEST) -> tuple[list[Letter], bool]:
     """Return dead letters of a group, latest first, and whether there are older ones."""
     params = {"fingerprint": fingerprint, "finished_at": before.finished_at, "id": before.id}
-    rows = run_joined(alias, group_sql.LETTERS, params | {"sample": SAMPLE, "page_size": LETTERS_ON_A_PAGE})
+    rows = run_joined(alias, LETTERS, params | {"sample": SAMPLE, "page_size": LETTERS_ON_A_PAGE})
     return [_letter_of(row) for row in rows[:LETTERS_ON_A_PAGE]], len(rows) > LETTERS_ON_A_PAGE
 
 
@@ -216,7 +219,7 @@ def oldest(alias: str, fingerprint: str, *, until: Place, most: int) -> tuple[li
     None of them died after ``until``: the newest that was there when the user decided about them.
     """
     params = {"fingerprint": fingerprint, "most": most, "finished_at": until.finished_at, "id": until.id}
-    rows = run_joined(alias, group_sql.OLDEST, params)
+    rows = run_joined(alias, OLDEST, params)
     return [job_id for (job_id,) in rows[:most]], len(rows) > most
 
 
@@ -233,3 +236,209 @@ def among(alias: str, fingerprint: str, job_ids: Sequence[int], *, until: Place 
 
 def latest_attempt(alias: str, job_id: int) -> Attempt | None:
     return Attempt.objects.using(alias).filter(job_id=job_id).order_by("-number").first()
+
+
+# The SQL of dead letters grouped by error. What each statement may read is bounded.
+#
+# Three habits keep PostgreSQL on ``pulse_job_error_group``, whatever its statistics say:
+#
+# - A group is in the order of the instant in UTC, which is a key of that index alone. By the column, the index on
+#   (finished_at, id) could give the order: all dead letters read to find one of a rare group. Of what is ordered by the
+#   fingerprint, PostgreSQL computes it for each row, which takes longer than all else.
+# - A limit of many is a sub-select, whose value the planner does not know: told of a limit that is larger than its
+#   estimate of the group, it may read and sort the whole of it.
+# - The status is spelled out, because a parameter proves no condition of an index.
+
+
+_PRINT = Fingerprint.template % {"expressions": "last_error"}
+_AT = InUtc.template % {"expressions": "finished_at"}
+
+# Downwards, so that each probe finds the latest dead letter of its group as well.
+WALKED = loose_scan(
+    "walked",
+    f"{_PRINT} AS fingerprint, finished_at, id",
+    where="status::text = 'DEAD_LETTERED'",
+    order=f"{_PRINT} DESC, {_AT} DESC, id DESC",
+    following=(f"{_PRINT} < walked.fingerprint",),
+    most="%(most_groups)s + 1",
+)
+
+# Of more groups than are looked for, those of the latest dead letters are known as well: what breaks now is seen.
+_KNOWN = f"""{WALKED},
+latest AS (
+    SELECT {_PRINT} AS fingerprint, finished_at, id
+    FROM (
+        SELECT last_error, finished_at, id
+        FROM pulse_django_job_hot
+        WHERE status::text = 'DEAD_LETTERED'
+        ORDER BY finished_at DESC, id DESC
+        LIMIT %(most_groups)s
+    ) AS one
+    WHERE (SELECT count(*) FROM walked) > %(most_groups)s
+),
+known AS (
+    SELECT fingerprint, pg_catalog.max(finished_at) AS finished_at, count(*) OVER () AS groups
+    FROM (SELECT fingerprint, finished_at FROM walked UNION ALL SELECT fingerprint, finished_at FROM latest) AS one
+    GROUP BY fingerprint
+)"""  # noqa: S608 - made of constants
+
+_SHOWN = f"""{_KNOWN},
+shown AS (
+    SELECT
+        fingerprint, groups, (SELECT count(*) FROM walked) > %(most_groups)s AS is_partial,
+        row_number() OVER (ORDER BY finished_at DESC, fingerprint) AS place
+    FROM (
+        SELECT fingerprint, groups, finished_at
+        FROM known
+        ORDER BY finished_at DESC, fingerprint
+        LIMIT %(page_size)s OFFSET %(offset)s
+    ) AS page
+)"""  # noqa: S608 - made of constants
+
+# Over several shards, the groups of a page are chosen among those that each shard knows, and then looked at in each.
+_THESE = """
+WITH RECURSIVE shown AS (
+    SELECT fingerprint, 1 AS groups, false AS is_partial, place
+    FROM pg_catalog.unnest(%(fingerprints)s::text[]) WITH ORDINALITY AS one (fingerprint, place)
+)"""
+
+_ONE = """
+WITH RECURSIVE shown AS (
+    SELECT %(fingerprint)s::text AS fingerprint, 1 AS groups, false AS is_partial, 1::bigint AS place
+)"""
+
+_IN_GROUP = f"""
+        FROM pulse_django_job_hot
+        WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} = shown.fingerprint"""
+
+# Microseconds, which say which instant they are: without time zones Django would be given one that does not.
+_PLACED = "(EXTRACT(epoch FROM {}finished_at) * 1000000.0)::bigint"
+
+# How many dead letters each group has, and how many died in each of the last hours. Of a page, those at the top are
+# counted first, and what they leave of ``most_counted`` is for the others; ``least_counted`` is for each.
+_COUNTED = f""",
+counted AS (
+    SELECT
+        0::bigint AS place, 0::bigint AS letters, NULL::json AS hours, 0::bigint AS most,
+        %(most_counted)s::bigint AS rest
+    UNION ALL
+    SELECT shown.place, one.letters, one.hours, allowed.most, GREATEST(0, counted.rest - one.letters)
+    FROM counted
+    JOIN shown ON shown.place = counted.place + 1
+    CROSS JOIN LATERAL (SELECT GREATEST(counted.rest, %(least_counted)s::bigint)) AS allowed (most)
+    CROSS JOIN LATERAL (
+        SELECT
+            COALESCE(pg_catalog.sum(hourly.letters), 0)::bigint AS letters,
+            pg_catalog.json_object_agg(hourly.hour, hourly.letters) AS hours
+        FROM (
+            SELECT
+                LEAST(pg_catalog.floor(
+                    pg_catalog.date_part('epoch', statement_timestamp() - dead.finished_at) / 3600.0::float8
+                ), %(hours)s::float8)::int AS hour,
+                count(*) AS letters
+            FROM (
+                SELECT finished_at {_IN_GROUP}
+                ORDER BY {_AT} DESC, id DESC
+                LIMIT (SELECT allowed.most + 1)
+            ) AS dead
+            GROUP BY 1
+        ) AS hourly
+    ) AS one
+)"""  # noqa: S608 - made of constants
+
+_FACTS = f"""{_COUNTED}
+SELECT
+    shown.groups, shown.is_partial, statement_timestamp(), shown.fingerprint, counted.letters, counted.most,
+    counted.hours::text, several.tasks, earliest.finished_at, earliest.id, latest.finished_at,
+    {_PLACED.format("latest.")}, latest.id, latest.sample
+FROM shown
+JOIN counted ON counted.place = shown.place
+CROSS JOIN LATERAL (
+    SELECT finished_at, id {_IN_GROUP}
+    ORDER BY {_AT}, id
+    LIMIT 1
+) AS earliest
+CROSS JOIN LATERAL (
+    SELECT finished_at, id, pg_catalog.left(last_error, %(sample)s) AS sample {_IN_GROUP}
+    ORDER BY {_AT} DESC, id DESC
+    LIMIT 1
+) AS latest
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.array_agg(DISTINCT one.task) AS tasks
+    FROM (
+        SELECT task {_IN_GROUP}
+        ORDER BY {_AT} DESC, id DESC
+        LIMIT (SELECT %(task_letters)s)
+    ) AS one
+) AS several
+ORDER BY latest.finished_at DESC, latest.id DESC
+"""  # noqa: S608 - made of constants
+
+GROUPS = _SHOWN + _FACTS
+GROUP = _ONE + _FACTS
+THESE = _THESE + _FACTS
+NAMES = f"""{_KNOWN}
+SELECT fingerprint, {_PLACED.format("")}, (SELECT count(*) FROM walked) > %(most_groups)s FROM known
+"""  # noqa: S608 - made of constants
+
+LETTERS = f"""
+SELECT
+    id, task, queue, attempts - refunds, max_attempts, finished_at, statement_timestamp(),
+    {_PLACED.format("")}, pg_catalog.left(last_error, %(sample)s)
+FROM pulse_django_job_hot
+WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} = %(fingerprint)s
+    AND ({_AT}, id) < (%(finished_at)s::timestamptz AT TIME ZONE 'UTC', %(id)s::bigint)
+ORDER BY {_AT} DESC, id DESC
+LIMIT (SELECT %(page_size)s + 1)
+"""  # noqa: S608 - made of constants
+
+OLDEST = f"""
+SELECT id
+FROM pulse_django_job_hot
+WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} = %(fingerprint)s
+    AND ({_AT}, id) <= (%(finished_at)s::timestamptz AT TIME ZONE 'UTC', %(id)s::bigint)
+ORDER BY {_AT}, id
+LIMIT (SELECT %(most)s + 1)
+"""  # noqa: S608 - made of constants
+
+
+# With which versions jobs died: what the worker of their last attempt said, or else the release of that time.
+
+
+def versions_of(alias: str, job_ids: Collection[int]) -> dict[int, str]:
+    """Return the versions by job, as text. A worker that stopped long ago is forgotten; releases are kept longer."""
+    attempts = Attempt.objects.using(alias).filter(job_id__in=list(job_ids)).order_by("number")
+    latest = {job_id: (worker, at) for job_id, worker, at in attempts.values_list("job_id", "worker", "finished_at")}
+    starts = {job_id: _start_of(worker) for job_id, (worker, _) in latest.items()}
+    wanted = {name for name, _ in starts.values()}
+    workers = Worker.objects.using(alias).filter(name__in=wanted).only("name", "boot_id", "versions")
+    said = {(worker.name, worker.boot_id): version_of(worker.versions) for worker in workers}
+    return {job_id: said.get(start) or _release_at(alias, latest[job_id][1]) for job_id, start in starts.items()}
+
+
+def _start_of(holder: str) -> tuple[str, str]:
+    """Return the name and the boot id of a worker: its children number the latter."""
+    name, boot_id, _ = (*holder.rsplit(":", 2), "", "")[:3]
+    return name, boot_id.partition(".")[0]
+
+
+def _release_at(alias: str, at: datetime) -> str:
+    before = Release.objects.using(alias).filter(seen_at__lte=at).order_by("-seen_at", "-id")
+    return before.values_list("version", flat=True).first() or ""
+
+
+# What pages of dead letters say of a letter or a group.
+
+
+def letter_told(letter: Letter, url: str) -> dict[str, Any]:
+    age = in_words((letter.now - letter.finished_at).total_seconds())
+    return {"is": letter, "id": str(letter.id), "url": url, "age": age}
+
+
+def counted(group: ErrorGroup) -> str:
+    count = number_format(min(group.letters, group.counted), force_grouping=True)
+    return f"{count}+" if group.has_more else count
+
+
+def few_tasks(tasks: tuple[str, ...]) -> dict[str, Any]:
+    return {"tasks": tasks[:MOST_TASKS], "other_tasks": max(0, len(tasks) - MOST_TASKS)}

@@ -14,8 +14,17 @@ from pulse_django.console.shards import Shards
 from pulse_django.models import Job
 
 from . import groups
-from .groups import GROUPS_ON_A_PAGE, LATEST, LETTERS_ON_A_PAGE, MOST_GROUPS, ErrorGroup, Groups, Letter, Place
-from .versions import versions_of
+from .groups import (
+    GROUPS_ON_A_PAGE,
+    LATEST,
+    LETTERS_ON_A_PAGE,
+    MOST_GROUPS,
+    ErrorGroup,
+    Groups,
+    Letter,
+    Place,
+    versions_of,
+)
 
 
 def groups_in(everywhere: Shards, *, page: int = 0) -> Groups:

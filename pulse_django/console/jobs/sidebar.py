@@ -10,7 +10,7 @@ from typing import NamedTuple
 from django.db import connections
 from django.http import HttpRequest
 
-from pulse_django.console.dead_letters.group_sql import WALKED
+from pulse_django.console.dead_letters.groups import WALKED
 from pulse_django.console.shards import Shards
 from pulse_django.execution.registry import registry
 from pulse_django.fleet.known_queues import KNOWN_NAMES
