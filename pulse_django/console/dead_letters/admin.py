@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,11 +10,12 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db import connections, transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.formats import number_format
 from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.board.sparkline import draw
 from pulse_django.console.jobs.actions import errors_in_words
@@ -27,7 +28,6 @@ from pulse_django.words.display import in_words
 from pulse_django.workflows.batches import Batch
 
 from . import groups, mass_actions, over_shards
-from . import request as asked
 from .groups import counted, few_tasks, letter_told
 
 TEMPLATES = "admin/pulse_django/deadletter"
@@ -64,7 +64,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Show the groups, latest seen first."""
         self._only(request, "GET", "HEAD")
-        page = asked.page_in(request)
+        page = page_in(request)
         everywhere = shards_of(request, Job)
         found = over_shards.groups_in(everywhere, page=page)
         everywhere.tell(request)
@@ -82,8 +82,8 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
     def group_view(self, request: HttpRequest) -> HttpResponse:
         """Show one group: what it says, its latest traceback and its dead letters."""
         self._only(request, "GET", "HEAD")
-        fingerprint, everywhere = asked.fingerprint_in(request), shards_of(request, Job)
-        group, before = over_shards.group_in(everywhere, fingerprint), asked.place_in(request)
+        fingerprint, everywhere = fingerprint_in(request), shards_of(request, Job)
+        group, before = over_shards.group_in(everywhere, fingerprint), place_in(request)
         extra: dict[str, Any] = {"title": gettext("Dead letters of one error"), "fingerprint": fingerprint}
         if group is None:
             everywhere.tell(request)
@@ -105,7 +105,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "until": group.newest.name,
             "first": mass_actions.FIRST,
             "selects_all": "select" in request.GET,
-            "select_url": self._group_url(fingerprint, **asked.other_selection(request)),
+            "select_url": self._group_url(fingerprint, **other_selection(request)),
         }
         everywhere.tell(request)
         return self._page(request, "group", extra)
@@ -116,17 +116,17 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             return refused
         form = mass_actions.ReviveForm(request.POST)
         if form.is_valid():
-            verb = form.verb(asked.fingerprint_in(request))
-            if asked.means_canary(request):
+            verb = form.verb(fingerprint_in(request))
+            if means_canary(request):
                 everywhere = shards_of(request, Job)
                 started = mass_actions.start_canary(verb, everywhere, request.user)
                 everywhere.tell(request)
                 return self._started(request, verb, started, everywhere)
-            if asked.means_all(request) and request.POST.get("confirmed") != "yes" and not self._is_unsaid(request):
+            if means_all(request) and request.POST.get("confirmed") != "yes" and not self._is_unsaid(request):
                 return self._ask_to_retry(request, form)
             return self._act(request, verb)
         self.message_user(request, errors_in_words(form), messages.ERROR)
-        return HttpResponseRedirect(self._group_url(asked.fingerprint_in(request)))
+        return HttpResponseRedirect(self._group_url(fingerprint_in(request)))
 
     def delete_group_view(self, request: HttpRequest) -> HttpResponse:
         """Ask whether these should go for ever, and delete them once that was confirmed with a reason."""
@@ -135,8 +135,8 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         is_confirmed = request.POST.get("confirmed") == "yes" and not self._is_unsaid(request)
         form = mass_actions.DeleteForm(request.POST if is_confirmed else None)
         if is_confirmed and form.is_valid():
-            return self._act(request, form.verb(asked.fingerprint_in(request)))
-        if not (asked.means_all(request) or asked.ids_in(request)):
+            return self._act(request, form.verb(fingerprint_in(request)))
+        if not (means_all(request) or ids_in(request)):
             return self._nothing_selected(request)
         return self._ask(request, form)
 
@@ -148,12 +148,12 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         return None
 
     def _is_unsaid(self, request: HttpRequest) -> bool:
-        return asked.means_all(request) and asked.until_in(request) is None
+        return means_all(request) and until_in(request) is None
 
     def _act(self, request: HttpRequest, verb: mass_actions.MassAction) -> HttpResponse:
-        ids, until, is_more = asked.ids_in(request), asked.until_in(request), False
+        ids, until, is_more = ids_in(request), until_in(request), False
         everywhere = shards_of(request, Job)
-        if asked.means_all(request):
+        if means_all(request):
             if until is None:
                 return self._nothing_said(request)
             is_more, operations = mass_actions.to_all(verb, everywhere, until, request.user)
@@ -192,10 +192,10 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
 
     def _leave_alone(self, request: HttpRequest, said: str) -> HttpResponse:
         self.message_user(request, said, messages.WARNING)
-        return HttpResponseRedirect(self._group_url(asked.fingerprint_in(request)))
+        return HttpResponseRedirect(self._group_url(fingerprint_in(request)))
 
     def _ask_to_retry(self, request: HttpRequest, form: mass_actions.ReviveForm) -> HttpResponse:
-        fingerprint, everywhere = asked.fingerprint_in(request), shards_of(request, Job)
+        fingerprint, everywhere = fingerprint_in(request), shards_of(request, Job)
         group = over_shards.group_in(everywhere, fingerprint)
         if group is None:
             return self._nothing_selected(request)
@@ -212,7 +212,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         return self._page(request, "retry", extra)
 
     def _ask(self, request: HttpRequest, form: mass_actions.DeleteForm) -> HttpResponse:
-        fingerprint, means_all = asked.fingerprint_in(request), asked.means_all(request)
+        fingerprint, means_all = fingerprint_in(request), means_all(request)
         everywhere = shards_of(request, Job)
         extra: dict[str, Any] = {
             "title": gettext("Permanently delete dead letters?"),
@@ -228,9 +228,9 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             jobs: list[Any] = over_shards.letters_in(everywhere, fingerprint)[0]
             count, tasks = (counted(group), group.tasks) if group else ("0", ())
         else:
-            until = asked.until_in(request) or groups.LATEST
+            until = until_in(request) or groups.LATEST
             extra["until"] = "" if until is groups.LATEST else until.name
-            found = over_shards.among(everywhere, fingerprint, asked.ids_in(request), until=until)
+            found = over_shards.among(everywhere, fingerprint, ids_in(request), until=until)
             jobs = sorted(found, key=lambda job: -job.pk)
             count, tasks = str(len(jobs)), tuple(sorted({job.task for job in jobs}))
         extra |= few_tasks(tasks) | {
@@ -294,3 +294,52 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "hours": draw(group.hours),
             "most_in_an_hour": max(group.hours),
         }
+
+
+# What a request to the pages of dead letters asks for: which group, which of its letters, from where on.
+
+
+MOST_PAGES = groups.MOST_GROUPS * 2 // groups.GROUPS_ON_A_PAGE
+MOST_SELECTED = 500
+
+
+def fingerprint_in(request: HttpRequest) -> str:
+    """Read it from the address: a field of a form would have its line breaks rewritten by the browser."""
+    fingerprint = request.GET.get("error")
+    if fingerprint is None or "\x00" in fingerprint or len(fingerprint) > groups.MOST_CHARACTERS:
+        raise Http404(_("No dead letters have this error."))
+    return fingerprint
+
+
+def page_in(request: HttpRequest) -> int:
+    number = number_in(request.GET.get("page", ""))
+    return number if number is not None and number < MOST_PAGES else 0
+
+
+def place_in(request: HttpRequest) -> groups.Place:
+    """Where to go on; nonsense begins at the latest."""
+    return groups.Place.named(request.GET.get("older", "")) or groups.LATEST
+
+
+def other_selection(request: HttpRequest) -> dict[str, str]:
+    """Return the address of the same page of a group with all selected, or with none if all are."""
+    page = {name: str(request.GET[name]) for name in ("older",) if name in request.GET}
+    return page if "select" in request.GET else page | {"select": "all"}
+
+
+def until_in(request: HttpRequest) -> groups.Place | None:
+    """The newest dead letter that the page showed, or that its question was about."""
+    return groups.Place.named(request.POST.get("until", ""))
+
+
+def means_all(request: HttpRequest) -> bool:
+    return request.POST.get("scope") == "all"
+
+
+def means_canary(request: HttpRequest) -> bool:
+    return request.POST.get("scope") == "canary"
+
+
+def ids_in(request: HttpRequest) -> Sequence[int]:
+    numbers = (number_in(text) for text in request.POST.getlist("id")[:MOST_SELECTED])
+    return list(dict.fromkeys(number for number in numbers if number is not None))
