@@ -10,7 +10,7 @@ import pytest
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from pulse_django.console.jobs import by_due
+from pulse_django.console.jobs import due_soon
 from pulse_django.models import Job
 from pulse_django.words.states import Status
 from tests.console.staff import staff
@@ -66,7 +66,7 @@ def test_of_one_queue(admin_client: Client) -> None:
 def test_pages_follow_one_another_though_many_are_due_at_the_same_instant(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(by_due, "PER_PAGE", 3)
+    monkeypatch.setattr(due_soon, "PER_PAGE", 3)
     at = now(timedelta(minutes=5))
     jobs = [make_job(next_run_at=at, queue="ab"[place % 2], priority=place % 3) for place in range(8)]
     found, query = [], "?queue="
@@ -97,7 +97,7 @@ def test_a_cursor_that_is_none_is_the_beginning(admin_client: Client) -> None:
 
 
 def test_more_lanes_than_are_walked_are_told(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_due, "MOST_LANES", 2)
+    monkeypatch.setattr(due_soon, "MOST_LANES", 2)
     for number in range(5):
         due_in(10, queue=f"q{number}")
     assert "There are more than 2 lanes" in shown(admin_client)
@@ -114,7 +114,7 @@ def test_a_cursor_in_any_zone_of_python(admin_client: Client) -> None:
 
 
 def test_pages_follow_one_another_without_time_zones(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_due, "PER_PAGE", 1)
+    monkeypatch.setattr(due_soon, "PER_PAGE", 1)
     jobs = [due_in(5), due_in(6)]
     with override_settings(USE_TZ=False):
         page = shown(admin_client)

@@ -26,8 +26,7 @@ from pulse_django.words.masks import HIDDEN
 from . import actions
 from .amending import AmendPage, amendments_of
 from .arguments_shown import UNKNOWN, arguments_shown, result_shown, shows_all
-from .by_due import ByDuePage
-from .due_soon import DuePage
+from .due_soon import ByDuePage, DuePage
 from .explaining import explanation_of
 from .exporting import ExportPage
 from .field_texts import JobWords
