@@ -17,7 +17,7 @@ from django.urls import reverse
 from pulse_django import Context
 from pulse_django.console.mass import work
 from pulse_django.console.mass.criteria import Criteria, InvalidCriteria
-from pulse_django.console.mass.starting import KIND, start_operation
+from pulse_django.console.mass.page import KIND, start_operation
 from pulse_django.console.mass.totals import totals_of
 from pulse_django.console.mass.verbs import BY_NAME
 from pulse_django.models import Job, StoredBatch

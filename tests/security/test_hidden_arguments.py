@@ -12,7 +12,7 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from pulse_django import Cron, Unique, amend, task
-from pulse_django.console.mass.starting import KIND
+from pulse_django.console.mass.page import KIND
 from pulse_django.execution.registry import registry
 from pulse_django.models import Job, PausedKey, Schedule, StoredBatch
 from tests.console.staff import staff

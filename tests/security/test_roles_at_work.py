@@ -16,7 +16,7 @@ from django.test import Client
 
 from pulse_django import conf
 from pulse_django.console.mass.criteria import Criteria
-from pulse_django.console.mass.starting import KIND, start_operation
+from pulse_django.console.mass.page import KIND, start_operation
 from pulse_django.console.mass.verbs import BY_NAME, VERBS
 from pulse_django.execution.job_progress import progress_token
 from pulse_django.models import Job, Limiter, PausedKey, Queue, Schedule, StoredBatch

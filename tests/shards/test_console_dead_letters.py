@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django.console.dead_letters import groups, mass_actions, over_shards
-from pulse_django.console.mass.starting import KIND
+from pulse_django.console.mass.page import KIND
 from pulse_django.console.shards import Shards
 from pulse_django.models import Job, StoredBatch
 from pulse_django.testing import drain

@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS, CancelledToo
 from pulse_django.console.jobs.page_window import ERROR
 from pulse_django.console.mass.criteria import Criteria
-from pulse_django.console.mass.starting import start_operations
+from pulse_django.console.mass.page import start_operations
 from pulse_django.console.mass.verbs import BY_NAME
 from pulse_django.console.shards import Shards, not_reached
 from pulse_django.console.twins import sentences_about_left

@@ -17,7 +17,7 @@ from pulse_django.words.states import Status
 from pulse_django.workflows.batches import Batch
 
 from .canary import tally_of
-from .starting import KIND
+from .page import KIND
 from .verbs import BY_NAME
 
 MOST_CHUNKS = 20_000  # 10 million jobs

@@ -24,7 +24,7 @@ from pulse_django.workflows.batches import Batch
 
 from .canary import watch
 from .criteria import Criteria, InvalidCriteria
-from .starting import enqueue, is_signed, why_not
+from .page import enqueue, is_signed, why_not
 from .verbs import BY_NAME
 
 CHUNK = 500  # jobs: more hold their locks for longer than a claim should have to wait

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.jobs.story import spelt
-from pulse_django.console.mass.starting import KIND, permission_of
+from pulse_django.console.mass.page import KIND, permission_of
 from pulse_django.console.mass.totals import totals_of
 from pulse_django.console.merging import places_in, spelt_places
 from pulse_django.console.readonly import ReadOnly
