@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from pulse_django.console.queues.serving import MOST_NAMED
+from pulse_django.console.queues.admin import MOST_NAMED
 from tests.console.staff import staff
 from tests.factories import WorkerFactory, now
 from tests.faults import all_faults

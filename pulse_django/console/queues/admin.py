@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -9,32 +12,33 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db import router
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django import conf
 from pulse_django.console.board.facts import queue_row
 from pulse_django.console.charts import charts_of
 from pulse_django.console.jobs.actions import MAX_REASON, QueueName, errors_in_words
 from pulse_django.console.limits.paused_tasks import stops
+from pulse_django.console.periods import instant_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
 from pulse_django.console.tasks.windows import WINDOW_NAMES, window_of
 from pulse_django.execution.notify import wake_workers
+from pulse_django.execution.placement import has_several_shards, shards
 from pulse_django.fleet import history, snapshot
 from pulse_django.fleet.shards import joined_history, joined_queues
 from pulse_django.fleet.snapshot import QueueFacts
 from pulse_django.fleet.traffic import joined_courses, read_course
-from pulse_django.models import Queue
+from pulse_django.models import Queue, Worker
 from pulse_django.store.queues import Pause
+from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.counters import TrafficKind
 from pulse_django.words.limits import MAX_QUEUE_NAME
-
-from .seen import read as read_seen
-from .seen import spelt as spelt_seen
-from .serving import serving
 
 MOST_LISTED = 200  # more are opened by name
 SHOWN = "admin/pulse_django/queue/one.html"
@@ -249,3 +253,82 @@ def _facts_of(alias: str, name: str) -> QueueFacts:
 
 def _pause_of(row: Queue | None, facts: QueueFacts) -> Pause:
     return Pause(row.paused_at if row is not None and facts.is_paused else None)
+
+
+# The pauses that a page showed, as its form carries them: one of each shard, so that nothing newer is overwritten.
+
+
+NOT_PAUSED = "none"
+
+
+def spelt(pauses: Mapping[str, Pause]) -> str:
+    """Spell the pauses by shard. That of a single database stands alone."""
+    texts = {alias: NOT_PAUSED if one.paused_at is None else one.paused_at.isoformat() for alias, one in pauses.items()}
+    if not has_several_shards():
+        return "".join(texts.values())
+    return " ".join(f"{shards()[alias]}={text}" for alias, text in texts.items())
+
+
+def read(text: str, alone: str) -> dict[str, Pause]:
+    """Read them by shard; empty: the form does not say, and may have been shown any.
+
+    ``alone`` is the database, if it is a single one.
+    """
+    if not has_several_shards():
+        pause = _pause(text)
+        return {} if pause is None else {alone: pause}
+    aliases = {str(number): alias for alias, number in shards().items()}
+    found = {}
+    for part in text.split():
+        number, _, said = part.partition("=")
+        if (pause := _pause(said)) is None or number not in aliases:
+            return {}
+        found[aliases[number]] = pause
+    return found
+
+
+def _pause(text: str) -> Pause | None:
+    if text == NOT_PAUSED:
+        return Pause(None)
+    paused_at = instant_of(text)
+    return None if paused_at is None else Pause(paused_at)
+
+
+# Who serves a queue: its live workers, and the command that starts one where there is none.
+
+
+MOST_NAMED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    workers: Sequence[Worker]
+    more: bool  # than are named
+    missing_in: Sequence[str]  # shards in which no worker serves it; of a single shard, its alias
+    command: str  # starts a worker for it
+
+
+def serving(name: str, everywhere: Shards) -> Serving:
+    """Return the live workers of a queue."""
+
+    def live(alias: str) -> list[Worker]:
+        heard = StatementTimestamp() - conf.current().worker_silence
+        serves = Q(queues=[]) | Q(queues__contains=[name])
+        rows = Worker.objects.using(alias).filter(serves, stopped_at=None, last_beat_at__gt=heard)
+        return list(rows.only("id", "name", "boot_id").order_by("name", "boot_id")[: MOST_NAMED + 1])
+
+    found = everywhere.ask(live)
+    once = {(one.name, one.boot_id): one for workers in found.values() for one in workers}
+    workers = sorted(once.values(), key=lambda one: (one.name, one.boot_id))
+    return Serving(
+        workers=workers[:MOST_NAMED],
+        more=len(workers) > MOST_NAMED,
+        missing_in=[alias for alias, served in found.items() if not served],
+        command=_command_for(name),
+    )
+
+
+def _command_for(name: str) -> str:
+    if "," in name or name != name.strip():  # a worker for all queues serves it
+        return "python manage.py pulse_worker"
+    return f"python manage.py pulse_worker --queues={shlex.quote(name)}"
