@@ -27,7 +27,7 @@ from pulse_django.console.limits.paused_tasks import stops
 from pulse_django.console.periods import instant_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
-from pulse_django.console.tasks.windows import WINDOW_NAMES, window_of
+from pulse_django.console.tasks.admin import WINDOW_NAMES, window_of
 from pulse_django.execution.notify import wake_workers
 from pulse_django.execution.placement import has_several_shards, shards
 from pulse_django.fleet import history, snapshot

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django import forms
@@ -12,20 +14,17 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.charts import charts_of
+from pulse_django.console.charts import charts_of, quantiles_of
 from pulse_django.console.limits.paused_tasks import listed_once
 from pulse_django.console.live import live, version_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import Shards, shards_of
 from pulse_django.fleet.known_names import registered_tasks
 from pulse_django.fleet.paused_tasks import paused_tasks
-from pulse_django.fleet.traffic import joined_courses, joined_totals, read_course, read_totals
+from pulse_django.fleet.traffic import WINDOWS, Window, joined_courses, joined_totals, read_course, read_totals
 from pulse_django.models import Job
-from pulse_django.words.counters import TrafficKind
+from pulse_django.words.counters import OTHER, TrafficCounts, TrafficKind
 from pulse_django.words.limits import MAX_TASK_NAME
-
-from .facts import ORDERS, task_row, task_rows
-from .windows import WINDOW_NAMES, window_of
 
 MOST_LISTED = 500
 
@@ -106,3 +105,60 @@ class TaskAdmin(ReadOnly, admin.ModelAdmin):
         request.current_app = self.admin_site.name  # {% url %} reads it
         context = {**self.admin_site.each_context(request), "opts": self.opts, **shown}
         return TemplateResponse(request, template, context)
+
+
+# What the pages of tasks show of each, as text for a template.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    name: str
+    counts: TrafficCounts
+    ran: dict[str, str]
+    waited: dict[str, str]
+    is_paused: bool = False
+
+    @property
+    def failed_share(self) -> str:
+        share = self.counts.failed_share
+        return "–" if share is None else f"{share:.1%}"
+
+    @property
+    def has_page(self) -> bool:
+        return self.name != OTHER
+
+
+# What the list can be sorted by, as the address names it; the largest come first.
+ORDERS = {
+    "name": lambda row: row.name,
+    "runs": lambda row: (-row.counts.runs, row.name),
+    "failed": lambda row: (-(row.counts.failed_share or 0), -row.counts.failed, row.name),
+    "died": lambda row: (-row.counts.died, row.name),
+    "ran": lambda row: (-(row.counts.ran.histogram.quantile(0.95) or 0), row.name),
+    "waited": lambda row: (-(row.counts.waited.histogram.quantile(0.95) or 0), row.name),
+}
+
+
+def task_rows(totals: Mapping[str, TrafficCounts], paused: Iterable[str], order: str) -> list[TaskRow]:
+    """Return a row for each task that ran or is registered."""
+    paused = set(paused)
+    names = {*totals, *registered_tasks(), *paused}
+    rows = [task_row(name, totals.get(name, TrafficCounts()), is_paused=name in paused) for name in names]
+    return sorted(rows, key=ORDERS[order])
+
+
+def task_row(name: str, counts: TrafficCounts, *, is_paused: bool = False) -> TaskRow:
+    return TaskRow(
+        name=name, counts=counts, ran=quantiles_of(counts.ran), waited=quantiles_of(counts.waited), is_paused=is_paused
+    )
+
+
+# How far back a page with charts looks: an hour, a day or two weeks, as its address says.
+
+
+WINDOW_NAMES = {"hour": _("Last hour"), "day": _("Last day"), "weeks": _("Last two weeks")}
+
+
+def window_of(request: HttpRequest) -> Window:
+    """Return the window that the address names, or a day."""
+    return WINDOWS.get(request.GET.get("window", ""), WINDOWS["day"])
