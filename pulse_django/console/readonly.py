@@ -6,7 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from .visible import VisibleText
+from .statuses import VisibleText
 
 
 class ReadOnly(VisibleText):

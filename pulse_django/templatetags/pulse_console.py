@@ -6,9 +6,8 @@ from datetime import datetime
 
 from django import template
 
-from pulse_django.console.instants import SHORT, instant_shown
 from pulse_django.console.sentences import limit_shown, reason_shown, sentence_shown, subject_shown
-from pulse_django.console.statuses import status_shown
+from pulse_django.console.statuses import SHORT, instant_shown, status_shown
 
 register = template.Library()
 register.simple_tag(status_shown, name="pulse_status")

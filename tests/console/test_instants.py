@@ -9,7 +9,7 @@ import pytest
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from pulse_django.console.instants import here, instant_shown
+from pulse_django.console.statuses import here, instant_shown
 from tests.browser.scene import build
 from tests.console.pages import Texts, pages, rows
 from tests.faults import all_faults

@@ -14,10 +14,10 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.instants import column_of, here, instant_shown
 from pulse_django.console.live import live, version_of
 from pulse_django.console.mass.page import MassPage
 from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write, shards_of
+from pulse_django.console.statuses import column_of, here, instant_shown
 from pulse_django.execution.masking import MASK
 from pulse_django.models import Job
 from pulse_django.words.declared_options import COLUMNS

@@ -14,11 +14,10 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.instants import here, instant_shown
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import id_in
 from pulse_django.console.shards import chosen_shards, not_reached
-from pulse_django.console.statuses import WITH_ERROR, due_shown, status_shown
+from pulse_django.console.statuses import WITH_ERROR, due_shown, here, instant_shown, status_shown
 from pulse_django.console.twins import sentences_about_left
 from pulse_django.execution import resolving
 from pulse_django.execution.placement import has_several_shards

@@ -13,9 +13,8 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.instants import here, instant_shown
 from pulse_django.console.shards import Shards
-from pulse_django.console.statuses import status_shown
+from pulse_django.console.statuses import here, instant_shown, status_shown
 from pulse_django.execution.placement import alias_of_jobs, aliases_of_jobs, has_several_shards
 from pulse_django.models import Job
 from pulse_django.words.display import inert

@@ -12,11 +12,9 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.board.sparkline import draw
-from pulse_django.console.instants import here, instant_shown
 from pulse_django.console.sentences import timing_shown
 from pulse_django.console.shards import shards_of
-from pulse_django.console.statuses import status_shown
-from pulse_django.console.visible import VisibleText
+from pulse_django.console.statuses import VisibleText, here, instant_shown, status_shown
 from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Schedule
 from pulse_django.protocol.schedules import clock
