@@ -8,7 +8,7 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
-from pulse_django.console.merging import Merged, Read, newest, oldest, places_in, spelt_places
+from pulse_django.console.shards import Merged, Read, newest, oldest, places_in, spelt_places
 from pulse_django.words.job_ids import number_among, ranges_of_ids
 from tests.faults import all_faults
 

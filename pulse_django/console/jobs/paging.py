@@ -17,9 +17,13 @@ from django.core.paginator import Paginator
 from django.db.models import F
 from django.http import HttpRequest
 
-from pulse_django.console.merging import (
+from pulse_django.console.periods import Period
+from pulse_django.console.shards import (
+    SHARD,
     Merged,
     Read,
+    Shards,
+    chosen_shards,
     edge_above,
     edge_below,
     newest,
@@ -27,8 +31,6 @@ from pulse_django.console.merging import (
     places_in,
     spelt_places,
 )
-from pulse_django.console.periods import Period
-from pulse_django.console.shards import SHARD, Shards, chosen_shards
 from pulse_django.models import Job
 from pulse_django.words.states import HOT, Status
 

@@ -16,10 +16,9 @@ from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.jobs.story import spelt
 from pulse_django.console.mass.page import KIND, permission_of
 from pulse_django.console.mass.totals import totals_of
-from pulse_django.console.merging import places_in, spelt_places
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import number_in
-from pulse_django.console.shards import FoundInItsShard, about_one_row, shard_of_row, shards_of
+from pulse_django.console.shards import FoundInItsShard, about_one_row, places_in, shard_of_row, shards_of, spelt_places
 from pulse_django.fleet import workflows
 from pulse_django.fleet.workflows import BatchFacts, Node
 from pulse_django.models import StoredBatch

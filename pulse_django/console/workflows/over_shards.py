@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pulse_django.console.merging import Merged, Places, Read, newest
-from pulse_django.console.shards import Shards
+from pulse_django.console.shards import Merged, Places, Read, Shards, newest
 from pulse_django.fleet import workflows
 
 
