@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django.console.jobs.admin import SECRETS, JobAdmin
-from pulse_django.console.jobs.field_texts import LABELS
+from pulse_django.console.jobs.job_list import LABELS
 from pulse_django.console.jobs.story import share_of
 from pulse_django.models import Job, StoredAttempt
 from pulse_django.words.states import Status

@@ -29,8 +29,7 @@ from .arguments_shown import UNKNOWN, arguments_shown, result_shown, shows_all
 from .due_soon import ByDuePage, DuePage
 from .explaining import explanation_of
 from .exporting import ExportPage
-from .field_texts import JobWords
-from .job_list import JobList
+from .job_list import JobList, JobWords
 from .page_window import TAG
 from .relations import relations_of
 from .rewinding import RewindPage
