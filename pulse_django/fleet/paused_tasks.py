@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pulse_django.store.job_conditions import CLAIMABLE
+from pulse_django.store.job_conditions import IS_CLAIMABLE
 from pulse_django.store.queues import IS_IN_FORCE, IS_OF_TASK, IS_SET_ASIDE, QUEUE_OF_PAUSE, TASK_OF_PAUSE
 from pulse_django.store.transactions import run_joined
 
@@ -49,7 +49,7 @@ ORDER BY paused.task COLLATE "C", paused.queue COLLATE "C"
 _WAITING = f"""
 SELECT count(*) FROM (
     SELECT 1 FROM pulse_django_job_hot
-    WHERE {CLAIMABLE} AND task::text = ANY (%s::text[]) AND (%s::text IS NULL OR queue::text = %s::text)
+    WHERE {IS_CLAIMABLE} AND task::text = ANY (%s::text[]) AND (%s::text IS NULL OR queue::text = %s::text)
     LIMIT {MOST_COUNTED + 1}
 ) AS counted
 """  # noqa: S608 - made of constants

@@ -13,7 +13,7 @@ from django.db import connections
 
 from pulse_django.exceptions import BatchClosed, InvalidJob, InvalidWorkflow
 from pulse_django.store.citus import is_for_citus
-from pulse_django.store.job_conditions import CLAIMABLE
+from pulse_django.store.job_conditions import IS_CLAIMABLE
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import joined, run_joined
 from pulse_django.words.job_options import NewJob
@@ -456,7 +456,7 @@ WITH paused AS MATERIALIZED (
     FROM pulse_django_batch AS batch
     WHERE paused_at IS NOT NULL AND closed_at IS NULL AND EXISTS (
         SELECT 1 FROM pulse_django_job_hot
-        WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NULL AND {CLAIMABLE}
+        WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NULL AND {IS_CLAIMABLE}
     )
     ORDER BY id
     FOR SHARE SKIP LOCKED
@@ -467,7 +467,7 @@ found AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT id
         FROM pulse_django_job_hot
-        WHERE batch_id = paused.id AND batch_id IS NOT NULL AND finished_at IS NULL AND {CLAIMABLE}
+        WHERE batch_id = paused.id AND batch_id IS NOT NULL AND finished_at IS NULL AND {IS_CLAIMABLE}
         ORDER BY id
         LIMIT %s
     ) AS job
@@ -476,7 +476,7 @@ found AS MATERIALIZED (
 locked AS MATERIALIZED (
     SELECT id
     FROM pulse_django_job_hot
-    WHERE id = ANY (ARRAY(SELECT id FROM found)) AND {CLAIMABLE}
+    WHERE id = ANY (ARRAY(SELECT id FROM found)) AND {IS_CLAIMABLE}
     ORDER BY id
     FOR NO KEY UPDATE SKIP LOCKED
 )

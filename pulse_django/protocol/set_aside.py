@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from pulse_django.store.job_conditions import CLAIMABLE
+from pulse_django.store.job_conditions import IS_CLAIMABLE
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.lane_queries import IN_LANE, PAIRS, lanes_cte
 from pulse_django.store.queues import IS_SET_ASIDE, PAUSED_TASKS, TASKS_SET_ASIDE, is_among, is_not_paused
@@ -61,7 +61,7 @@ aside AS (
     SET ready = NULL
     WHERE job.id = ANY (ARRAY(
         SELECT id FROM pulse_django_job_hot
-        WHERE id = ANY (ARRAY(SELECT id FROM found)) AND {CLAIMABLE} AND ready
+        WHERE id = ANY (ARRAY(SELECT id FROM found)) AND {IS_CLAIMABLE} AND ready
         ORDER BY id
         FOR NO KEY UPDATE SKIP LOCKED
     )) AND job.ready
@@ -134,7 +134,7 @@ UPDATE pulse_django_job_hot AS job
 SET ready = true
 WHERE job.id = ANY (ARRAY(
     SELECT id FROM pulse_django_job_hot
-    WHERE {CLAIMABLE} AND NOT ready AND next_run_at <= statement_timestamp()
+    WHERE {IS_CLAIMABLE} AND NOT ready AND next_run_at <= statement_timestamp()
     ORDER BY next_run_at, id
     LIMIT %s
     FOR NO KEY UPDATE SKIP LOCKED

@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 # In this spelling a partial index can be used. A status that is a parameter could be any.
-CLAIMABLE = "status::text IN ('PENDING', 'RETRYING')"
+IS_CLAIMABLE = "status::text IN ('PENDING', 'RETRYING')"

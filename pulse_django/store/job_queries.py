@@ -11,7 +11,7 @@ from django.db import models, router
 from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
-from .job_conditions import CLAIMABLE
+from .job_conditions import IS_CLAIMABLE
 from .lane_queries import IN_LANE, LANES_CTE, LaneReader
 from .querysets import JobQuerySet
 from .queues import IS_SET_ASIDE
@@ -102,7 +102,7 @@ CROSS JOIN LATERAL (
         (
             SELECT 1
             FROM pulse_django_job_hot
-            WHERE {CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND NOT ready
+            WHERE {IS_CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND NOT ready
                 AND lane.lane_key::text = ''
             LIMIT (SELECT most + 1 FROM share)
         )

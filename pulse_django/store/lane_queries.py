@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pulse_django.words.lanes import Lane
 from pulse_django.words.limiting import OF_QUEUE
 
-from .job_conditions import CLAIMABLE
+from .job_conditions import IS_CLAIMABLE
 from .loose_scan import loose_scan
 from .queues import IS_IN_FORCE, NONE_IS_PAUSED, is_not_paused
 from .transactions import run_joined
@@ -43,14 +43,14 @@ IS_PAUSED = "paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > s
 PAIRS = loose_scan(
     "pair",
     "queue, priority",
-    where=CLAIMABLE,
+    where=IS_CLAIMABLE,
     order="queue, priority DESC",
     following=("queue::text = pair.queue::text AND priority < pair.priority", "queue::text > pair.queue::text"),
 )
 
 # Of lanes with keys so many are met for each queue and priority: there may be a hundred thousand, at 9 us each.
 MOST_KEYS = 256
-_OF_PAIR = f"{CLAIMABLE} AND queue::text = pair.queue::text AND priority = pair.priority AND ready"
+_OF_PAIR = f"{IS_CLAIMABLE} AND queue::text = pair.queue::text AND priority = pair.priority AND ready"
 _FIRST = "ORDER BY lane_key, next_run_at, id LIMIT 1"
 
 
@@ -100,7 +100,7 @@ def limits_of(row: str) -> str:
 
 LANES_CTE = lanes_cte(PAIRS)  # for the conditions and the depths
 IN_LANE = (
-    f"{CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND ready "
+    f"{IS_CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND ready "
     "AND lane_key::text = lane.lane_key::text"
 )
 _LANES = f"""{LANES_CTE}
@@ -156,7 +156,7 @@ UNION ALL
 (
     SELECT queue, priority, lane_key, EXTRACT(epoch FROM next_run_at - statement_timestamp())::float8, false, false
     FROM pulse_django_job_hot
-    WHERE {CLAIMABLE} AND NOT ready
+    WHERE {IS_CLAIMABLE} AND NOT ready
     ORDER BY next_run_at, id
     LIMIT 1
 )

@@ -13,7 +13,7 @@ from pulse_django.words.limiting import IN_QUEUE, OF_TASK
 from pulse_django.words.limits import MAX_DELAY, MAX_QUEUE_NAME
 from pulse_django.words.payloads import clean_text
 
-from .job_conditions import CLAIMABLE
+from .job_conditions import IS_CLAIMABLE
 from .loose_scan import loose_scan
 from .sql_functions import ShortText, instants_of
 from .transactions import run_joined
@@ -132,7 +132,7 @@ IS_OF_TASK = f"lane_key::text >= '{OF_TASK}' AND lane_key::text < '{OF_TASK[:-1]
 IS_IN_FORCE = "(paused_until IS NULL OR paused_until > statement_timestamp())"
 
 # Of a job: whether it is set aside.
-IS_SET_ASIDE = f"{CLAIMABLE} AND ready IS NULL"
+IS_SET_ASIDE = f"{IS_CLAIMABLE} AND ready IS NULL"
 ARE_SET_ASIDE = f"EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IS_SET_ASIDE})"  # noqa: S608 - made of constants
 
 # By task and queue, so that a pause which goes on costs a probe, however many of its jobs are set aside.

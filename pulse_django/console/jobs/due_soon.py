@@ -25,7 +25,7 @@ from django.views.decorators.http import require_safe
 
 from pulse_django.console.shards import chosen_shards
 from pulse_django.models import Job
-from pulse_django.store.job_conditions import CLAIMABLE
+from pulse_django.store.job_conditions import IS_CLAIMABLE
 from pulse_django.store.loose_scan import loose_scan
 from pulse_django.store.transactions import Row, run_joined
 from pulse_django.words.display import in_words, inert
@@ -44,7 +44,7 @@ _IN_A_QUEUE = (
     f"{' AND '.join(_SAME[:2])} AND ready < lane.ready",
     f"{_SAME[0]} AND priority < lane.priority",
 )
-_WAITS = f"{CLAIMABLE} AND ready IS NOT NULL"
+_WAITS = f"{IS_CLAIMABLE} AND ready IS NOT NULL"
 _LANE, _ORDER = "queue, priority, ready, lane_key", "queue, priority DESC, ready DESC, lane_key"
 _MOST = "%(most_lanes)s + 1"
 LANES = loose_scan(
@@ -55,7 +55,7 @@ LANES_OF_QUEUE = loose_scan(
 )
 # Of a job: whether it waits in this lane.
 OF_LANE = (
-    f"{CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND ready = lane.ready"
+    f"{IS_CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND ready = lane.ready"
     " AND lane_key::text = lane.lane_key::text"
 )
 

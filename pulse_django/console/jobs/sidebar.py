@@ -14,7 +14,7 @@ from pulse_django.console.dead_letters.groups import WALKED
 from pulse_django.console.shards import Shards
 from pulse_django.execution.registry import registry
 from pulse_django.fleet.known_queues import KNOWN_NAMES
-from pulse_django.store.job_conditions import CLAIMABLE
+from pulse_django.store.job_conditions import IS_CLAIMABLE
 from pulse_django.store.loose_scan import loose_scan
 
 MOST = 100  # of each kind; more are too long to read, and an address still takes any
@@ -25,7 +25,7 @@ GROUPS_LOOKED_AT = 200  # one probe of the index each; with more groups of error
 _WAITING = loose_scan(
     "waiting",
     "queue",
-    where=CLAIMABLE,
+    where=IS_CLAIMABLE,
     order="queue, priority DESC",
     following=("queue::text > waiting.queue::text",),
     most="%(most)s",

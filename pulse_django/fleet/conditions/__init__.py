@@ -19,7 +19,16 @@ the metrics all read it, so they give the same answer. An app adds its own condi
 
 from __future__ import annotations
 
-from . import failures, jobs, limits, queues, schedules, schema, server, workers
+from . import (  # noqa: F401 - they register what they hold
+    failures,
+    jobs,
+    limits,
+    queues,
+    schedules,
+    schema,
+    server,
+    workers,
+)
 from .asking import Finding, Step, Verdict, ask, ask_all, repair
 from .catalogue import (
     OURS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulse_django.protocol.limiters import IN_FORCE
-from pulse_django.store.job_conditions import CLAIMABLE
+from pulse_django.store.job_conditions import IS_CLAIMABLE
 from pulse_django.store.lane_queries import IN_LANE, limits_of
 from pulse_django.store.queues import IS_SET_ASIDE, TASKS_SET_ASIDE, first_that_can_start, is_not_paused
 from pulse_django.words.limiting import OF_QUEUE
@@ -83,7 +83,7 @@ FROM (
     (
         SELECT queue, task, next_run_at
         FROM pulse_django_job_hot
-        WHERE {CLAIMABLE} AND NOT ready AND next_run_at < statement_timestamp() - %(silence)s
+        WHERE {IS_CLAIMABLE} AND NOT ready AND next_run_at < statement_timestamp() - %(silence)s
         ORDER BY next_run_at, id
         LIMIT %(sample)s
     )

@@ -13,7 +13,7 @@ from pulse_django.execution.lane_keys import limiters_of_claim
 from pulse_django.fleet import history
 from pulse_django.models import Job
 from pulse_django.protocol import claim_limited
-from pulse_django.store.job_conditions import CLAIMABLE
+from pulse_django.store.job_conditions import IS_CLAIMABLE
 from pulse_django.store.job_queries import is_expired
 from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, lanes_cte
 from pulse_django.store.loose_scan import loose_scan
@@ -141,7 +141,7 @@ CROSS JOIN ({_HELD.format(where="lane_key::text = %(lane_key)s::text")}) AS of_k
 _PAIRS = loose_scan(
     "pair",
     "queue, priority",
-    where=f"{CLAIMABLE} AND queue::text = %(queue)s::text AND priority >= %(priority)s::smallint",
+    where=f"{IS_CLAIMABLE} AND queue::text = %(queue)s::text AND priority >= %(priority)s::smallint",
     order="queue, priority DESC",
     following=("priority < pair.priority",),
 )
@@ -155,7 +155,7 @@ SELECT
     ) AS higher),
     (SELECT count(*) FROM (
         SELECT 1 FROM pulse_django_job_hot
-        WHERE {CLAIMABLE} AND queue::text = %(queue)s::text AND priority = %(priority)s::smallint AND ready
+        WHERE {IS_CLAIMABLE} AND queue::text = %(queue)s::text AND priority = %(priority)s::smallint AND ready
             AND lane_key::text = %(lane_key)s::text AND next_run_at <= statement_timestamp()
             AND (next_run_at, id) < (%(due)s::timestamptz, %(id)s::bigint)
         LIMIT %(most)s
