@@ -26,9 +26,8 @@ from .fork_server import status_in_words
 from .handler_stacks import dump_of
 from .heartbeat import Charge, Heartbeat
 from .listener import Listener
-from .overstayers import Overstayers
 from .recovery import Death, Recovery, RelayedReports
-from .shared_leases import HeldLease, SharedLeases
+from .shared_leases import HeldLease, Overstayers, SharedLeases
 from .stack_requests import PATIENCE_WITH_CHILD, StackRequests
 from .worker_options import WorkerOptions
 

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 
 from pulse_django.words.leases import Claim, Lease
 
-from .overstayers import Overstayers
-
 CAPACITY = 2_048  # leases of one child, running, waiting and unreported; more could not be settled within a lease
 
 _WORDS = 10  # of eight bytes, for one entry
@@ -238,3 +236,51 @@ class Entry:
             and words[at + _ANSWERED_SERIAL] == self._serial
             and words[at + _ANSWERED_ATTEMPT] == self._attempt
         )
+
+
+# Jobs whose handlers go on past their deadlines, in memory that all children of a worker share.
+#
+# A thread past its deadline cannot be stopped, and its job is retried. The retry must not begin in the same worker
+# while the thread is still at work. Each child writes its own part; all of them read the whole.
+
+
+_NOBODY = 0
+# jobs of one child: as many as it has leases, because a handler may have those of a whole chunk
+
+
+class Overstayers:
+    """Made by the keeper before it has children, so that they inherit it."""
+
+    def __init__(self, children: int = 1, capacity: int = CAPACITY) -> None:
+        self._children, self._size = children, 1 + capacity  # how many there are stands in front
+        self._words = memoryview(mmap.mmap(-1, children * self._size * 8)).cast("q")
+
+    def __contains__(self, job_id: int) -> bool:
+        return any(
+            self._words[child * self._size] and job_id in self._words[self._part_of(child)].tolist()
+            for child in range(self._children)
+        )
+
+    def add(self, child: int, job_id: int) -> None:
+        if self._replace(child, _NOBODY, job_id):
+            self._words[child * self._size] += 1
+
+    def remove(self, child: int, job_id: int) -> None:
+        if self._replace(child, job_id, _NOBODY):
+            self._words[child * self._size] -= 1
+
+    def clear(self, child: int) -> None:
+        """Forget what a child wrote that is gone, and its threads with it."""
+        for position in range(child * self._size, (child + 1) * self._size):
+            self._words[position] = _NOBODY
+
+    def _replace(self, child: int, old: int, new: int) -> bool:
+        part = self._words[self._part_of(child)]
+        try:
+            part[part.tolist().index(old)] = new
+        except ValueError:  # it is not there
+            return False
+        return True
+
+    def _part_of(self, child: int) -> slice:
+        return slice(child * self._size + 1, (child + 1) * self._size)

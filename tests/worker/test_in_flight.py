@@ -17,8 +17,7 @@ from pulse_django.worker.in_flight import (
     PATIENCE_WITH_OVERSTAYERS,
     InFlight,
 )
-from pulse_django.worker.overstayers import Overstayers
-from pulse_django.worker.shared_leases import SharedLeases
+from pulse_django.worker.shared_leases import Overstayers, SharedLeases
 from tests.worker.test_shared_leases import PREFIX, claim
 
 SLOTS = 8
