@@ -33,8 +33,8 @@ from .execution.run import current_run
 from .models import Job
 from .tasks import PulseTask
 from .words import traces
-from .words.declared_options import options_of
 from .words.job_options import NewJob, Place
+from .words.options import options_of
 from .words.own_tasks import ONLY_PULSE, OWN_TASKS
 
 T = TypeVar("T")

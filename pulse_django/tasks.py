@@ -13,14 +13,20 @@ from django.conf import settings
 from .exceptions import InvalidJob
 from .execution.perform_chunk import acall_alone, call_alone, check_chunk
 from .execution.registry import GenericTask, InvalidTask, Task, calls_plainly, changed, keys_of, registry
-from .words.declared_options import OF_CALL, OF_TASK, check_task, refuse_strangers
 from .words.job_options import TASK_NAME, check_expires, check_run_after, encode_meta, tags_of
 from .words.limits import DEFAULT_QUEUE, MAX_TASK_NAME
 from .words.masks import why_not_searched
-from .words.option_values import Options
-from .words.options import CallOptions, TaskOptions
+from .words.options import (
+    DEFAULT_BACKEND,
+    OF_CALL,
+    OF_TASK,
+    CallOptions,
+    Options,
+    TaskOptions,
+    check_task,
+    refuse_strangers,
+)
 from .words.options import Isolation as Isolation
-from .words.options_anywhere import DEFAULT_BACKEND
 
 if TYPE_CHECKING:
     from .execution.context import Context

@@ -34,7 +34,7 @@ from pulse_django.managers import ScheduleManager
 from pulse_django.protocol.limiters import LimiterManager
 from pulse_django.words import limiting, retry_policies, uniqueness, verb_results, vital_signs
 from pulse_django.words import retry_policies
-from pulse_django.words.declared_options import OPTIONS
+from pulse_django.words.options import OPTIONS
 from pulse_django.workflows import rewind
 
 OF_BATCHES = (

@@ -19,7 +19,7 @@ from pulse_django.models import Job
 from pulse_django.protocol.steps import begin_sleep, steps_of, store_step
 from pulse_django.store.transactions import durable, refuse_callers_transaction
 from pulse_django.words.job_options import MAX_NODE_NAME
-from pulse_django.words.option_kinds import Text
+from pulse_django.words.options import Text
 from pulse_django.words.payloads import encode_result
 
 from .encryption import decrypted, for_column

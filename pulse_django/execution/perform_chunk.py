@@ -33,7 +33,7 @@ from .results import result_of_run
 from .run import ChunkRun, Run, end_if_forked, running
 
 if TYPE_CHECKING:
-    from pulse_django.words.option_values import Options
+    from pulse_django.words.options import Options
 
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()

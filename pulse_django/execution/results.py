@@ -14,9 +14,9 @@ from django.utils import timezone
 from pulse_django import conf
 from pulse_django.exceptions import RunLost, RunStalled, RunTimedOut, UnknownTask
 from pulse_django.models import Attempt, Job
-from pulse_django.words.declared_options import JOB_OPTIONS
 from pulse_django.words.leases import Claim
 from pulse_django.words.masks import RESULT
+from pulse_django.words.options import JOB_OPTIONS
 from pulse_django.words.outcomes import Failed, Outcome, OutcomeName, Succeeded
 from pulse_django.words.retry_policies import dotted_path
 from pulse_django.words.states import Status

@@ -16,7 +16,7 @@ from pulse_django.store.shards import IDS_OF_BATCHES, IDS_OF_JOBS, known_positio
 from pulse_django.store.transactions import refuse_callers_transaction
 from pulse_django.words.job_options import MAX_EVENT_NAME, MAX_NODE_NAME, MOST_NESTED, Met, Need, OnDead
 from pulse_django.words.masks import RESULT
-from pulse_django.words.option_kinds import Text
+from pulse_django.words.options import Text
 from pulse_django.words.states import Status
 
 from .encryption import value_of

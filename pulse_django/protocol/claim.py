@@ -16,12 +16,11 @@ from pulse_django.store.lane_queries import IS_PAUSED
 from pulse_django.store.queues import NONE_IS_PAUSED
 from pulse_django.store.sql_functions import TextSize
 from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone
-from pulse_django.words.declared_options import OPTIONS
 from pulse_django.words.job_ids import job_ids_of
 from pulse_django.words.lanes import NOT_AGED, Lane, rotation
 from pulse_django.words.leases import Claim, Identity, Lease
 from pulse_django.words.limits import MOST_WEIGHT
-from pulse_django.words.option_values import ClaimedOptions
+from pulse_django.words.options import OPTIONS, ClaimedOptions
 
 from .statements import Compiled, compiled, skip_locked
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pulse_django.words.decisions import GAVE_UP
-from pulse_django.words.declared_options import COLUMNS
+from pulse_django.words.options import COLUMNS
 
 from .one_task import CLOCK, ERA, NOW, TODAY, Given, act_on
 from .statements import Compiled

@@ -25,8 +25,8 @@ from pulse_django.store.transactions import (
     joined,
     run_joined,
 )
-from pulse_django.words.declared_options import COLUMNS, values_of, with_settings
 from pulse_django.words.job_options import Head, NewJob, Payload, Place, is_ready, run_at_or_delay
+from pulse_django.words.options import COLUMNS, values_of, with_settings
 from pulse_django.words.uniqueness import Unique
 
 from . import unique

@@ -13,7 +13,7 @@ from pulse_django.store.queues import MAX_REASON
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.limiting import Breaker, check_limiter_name, check_numbers
 from pulse_django.words.limits import MAX_USER
-from pulse_django.words.option_kinds import Duration, Note
+from pulse_django.words.options import Duration, Note
 
 from .declarations import Declarer, declare_once
 

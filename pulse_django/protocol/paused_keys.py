@@ -18,7 +18,7 @@ from pulse_django.store.transactions import run_joined
 from pulse_django.words.job_options import TASK_NAME, check_queue_name
 from pulse_django.words.limiting import MAX_PAUSED, is_pause_of_task, key_of, pause_of_task
 from pulse_django.words.limits import MAX_USER
-from pulse_django.words.option_kinds import Duration, Note
+from pulse_django.words.options import Duration, Note
 from pulse_django.words.payloads import clean_text
 
 if TYPE_CHECKING:

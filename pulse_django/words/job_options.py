@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 
 from pulse_django.exceptions import InvalidJob, PayloadError
 
-from .declared_options import COLUMNS, OPTIONS, check_job, values_of
 from .display import without
 from .job_ids import MAX_ID, check_whole_number
 from .limits import DEFAULT_QUEUE, FIRST_YEAR, LAST_YEAR, MAX_DELAY, MAX_META_BYTES, MAX_TAG, MAX_TASK_NAME, MOST_TAGS
 from .masks import Masks, Terms, terms_of
-from .option_kinds import Text
-from .option_values import JobOptions
+from .options import COLUMNS, OPTIONS, JobOptions, Text, check_job, values_of
 from .payloads import encode_arguments, spelt_path
 from .states import Status
 from .uniqueness import UniqueKey

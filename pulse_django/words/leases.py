@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from .decisions import Budget, retry_seconds
 from .display import without
 from .masks import is_encrypted
-from .option_values import ClaimedOptions
+from .options import ClaimedOptions
 
 _DECODER = json.JSONDecoder()  # json.loads() looks for whitespace first, and PostgreSQL writes none around
 

@@ -13,7 +13,7 @@ from pulse_django.exceptions import InvalidJob, InvalidSchedule
 
 from .job_options import TASK_NAME, Payload, check_priority, check_queue_name
 from .limits import FIRST_YEAR, LAST_YEAR
-from .option_kinds import Text
+from .options import Text
 from .timings import Cron, Every, Timing
 
 MAX_NAME = 100

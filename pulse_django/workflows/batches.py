@@ -39,7 +39,7 @@ from pulse_django.store.transactions import is_in_callers_transaction, joined
 from pulse_django.words.job_ids import MAX_ID, check_whole_number
 from pulse_django.words.job_options import MAX_BATCH_KIND, MAX_BATCH_NAME, Need, OnDead, Place, When
 from pulse_django.words.limits import MAX_USER
-from pulse_django.words.option_kinds import Note, Text
+from pulse_django.words.options import Note, Text
 from pulse_django.words.payloads import encode_arguments
 
 from .calls import Call, call_of, calls_of

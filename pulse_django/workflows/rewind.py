@@ -16,9 +16,9 @@ from pulse_django.execution.placement import Located, locate
 from pulse_django.execution.registry import registry
 from pulse_django.models import Job, Step
 from pulse_django.protocol.steps import copy_steps, forget_steps
-from pulse_django.words.declared_options import JOB_OPTIONS
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.masks import Masks
+from pulse_django.words.options import JOB_OPTIONS
 from pulse_django.words.own_tasks import ONLY_PULSE, OWN_TASKS
 from pulse_django.words.states import Status
 

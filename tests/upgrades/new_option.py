@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.crash.processes import ROOT
 
-DECLARATION, MODEL = "pulse_django/words/options_anywhere.py", "pulse_django/models.py"
-VALUES = "pulse_django/words/option_values.py"
+DECLARATION, MODEL = "pulse_django/words/options.py", "pulse_django/models.py"
+VALUES = "pulse_django/words/options.py"
 
 _TOP = 'class OptionsAnywhere(TypedDict, total=False):\n    """What both take."""\n\n'
 _ENTRY = """    imaginary_limit: Annotated[

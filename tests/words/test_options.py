@@ -13,9 +13,7 @@ from pulse_django import task
 from pulse_django.execution.registry import InvalidTask
 from pulse_django.models import Job
 from pulse_django.tasks import PulseTask
-from pulse_django.words.declared_options import COLUMNS, JOB_OPTIONS, OPTIONS
-from pulse_django.words.option_kinds import Whole
-from pulse_django.words.option_values import ClaimedOptions, JobOptions, Options
+from pulse_django.words.options import COLUMNS, JOB_OPTIONS, OPTIONS, ClaimedOptions, JobOptions, Options, Whole
 from tests.faults import all_faults
 
 

@@ -19,7 +19,7 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane, in_jobs, in_slots, lane_of
 from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import lane_key, lane_of_chunks
-from pulse_django.words.option_values import ClaimedOptions
+from pulse_django.words.options import ClaimedOptions
 from pulse_django.words.outcomes import Released, Succeeded, TimedOut
 from pulse_django.worker import in_flight
 from pulse_django.worker.child import LONGEST_WAIT_FOR_SLOT, Dispatcher, RunSupervisor

@@ -18,7 +18,7 @@ from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.models import Job
 from pulse_django.words.leases import Identity
-from pulse_django.words.option_values import ClaimedOptions
+from pulse_django.words.options import ClaimedOptions
 from pulse_django.words.outcomes import OutcomeName, TimedOut
 from pulse_django.worker.child import PATIENCE_WITH_STOPPED, RunSupervisor
 from pulse_django.worker.executors.event_loop import EventLoop

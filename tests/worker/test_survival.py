@@ -14,7 +14,7 @@ from pulse_django.execution.judging import judged
 from pulse_django.execution.run import Run
 from pulse_django.models import Attempt, Job
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.option_values import ClaimedOptions
+from pulse_django.words.options import ClaimedOptions
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.states import Status
 from pulse_django.worker.executors import threads

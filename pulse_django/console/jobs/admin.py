@@ -20,8 +20,8 @@ from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to
 from pulse_django.console.statuses import column_of, here, instant_shown
 from pulse_django.execution.masking import MASK
 from pulse_django.models import Job
-from pulse_django.words.declared_options import COLUMNS
 from pulse_django.words.masks import HIDDEN
+from pulse_django.words.options import COLUMNS
 
 from . import actions
 from .amending import AmendPage, amendments_of

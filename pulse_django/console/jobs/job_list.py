@@ -25,8 +25,8 @@ from pulse_django.execution import resolving
 from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Job, Window
 from pulse_django.store.sql_functions import Fingerprint, StatementTimestamp
-from pulse_django.words.declared_options import OPTIONS
 from pulse_django.words.display import in_words, inert, share_of
+from pulse_django.words.options import OPTIONS
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Retried
 

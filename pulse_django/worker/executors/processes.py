@@ -29,7 +29,7 @@ from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait
 from pulse_django.words.leases import Claim, Lease
-from pulse_django.words.option_values import ClaimedOptions
+from pulse_django.words.options import ClaimedOptions
 from pulse_django.words.outcomes import (
     Cancelled,
     Discarded,
