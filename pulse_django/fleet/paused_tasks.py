@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pulse_django.store.job_conditions import IS_CLAIMABLE
+from pulse_django.store.constraints import IS_CLAIMABLE
 from pulse_django.store.queues import IS_IN_FORCE, IS_OF_TASK, IS_SET_ASIDE, QUEUE_OF_PAUSE, TASK_OF_PAUSE
 from pulse_django.store.transactions import run_joined
 

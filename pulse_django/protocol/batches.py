@@ -13,7 +13,7 @@ from django.db import connections
 
 from pulse_django.exceptions import BatchClosed, InvalidJob, InvalidWorkflow
 from pulse_django.store.citus import is_for_citus
-from pulse_django.store.job_conditions import IS_CLAIMABLE
+from pulse_django.store.constraints import IS_CLAIMABLE
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import joined, run_joined
 from pulse_django.words.job_options import NewJob

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from pulse_django.store.job_conditions import IS_CLAIMABLE
+from pulse_django.store.constraints import IS_CLAIMABLE
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.lane_queries import IN_LANE, PAIRS, lanes_cte
 from pulse_django.store.queues import IS_SET_ASIDE, PAUSED_TASKS, TASKS_SET_ASIDE, is_among, is_not_paused

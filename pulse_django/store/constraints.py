@@ -204,3 +204,10 @@ ATTEMPT_CONSTRAINTS = [
     instants_of("attempt", "due_at", "started_at", "finished_at", "last_seen_at", "late_at"),
     # No rule on started_at <= finished_at: a step of the server's clock must not keep a run from ending.
 ]
+
+
+# Conditions on jobs that several statements share, as SQL.
+
+
+# In this spelling a partial index can be used. A status that is a parameter could be any.
+IS_CLAIMABLE = "status::text IN ('PENDING', 'RETRYING')"

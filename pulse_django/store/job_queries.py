@@ -11,7 +11,7 @@ from django.db import models, router
 from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
-from .job_conditions import IS_CLAIMABLE
+from .constraints import IS_CLAIMABLE
 from .lane_queries import IN_LANE, LANES_CTE, LaneReader
 from .querysets import JobQuerySet
 from .queues import IS_SET_ASIDE

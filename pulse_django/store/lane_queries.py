@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pulse_django.words.lanes import Lane
 from pulse_django.words.limiting import OF_QUEUE
 
-from .job_conditions import IS_CLAIMABLE
+from .constraints import IS_CLAIMABLE
 from .loose_scan import loose_scan
 from .queues import IS_IN_FORCE, NONE_IS_PAUSED, is_not_paused
 from .transactions import run_joined

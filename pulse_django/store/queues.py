@@ -13,7 +13,7 @@ from pulse_django.words.limiting import IN_QUEUE, OF_TASK
 from pulse_django.words.limits import MAX_DELAY, MAX_QUEUE_NAME
 from pulse_django.words.payloads import clean_text
 
-from .job_conditions import IS_CLAIMABLE
+from .constraints import IS_CLAIMABLE
 from .loose_scan import loose_scan
 from .sql_functions import ShortText, instants_of
 from .transactions import run_joined

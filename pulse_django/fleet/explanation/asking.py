@@ -13,7 +13,7 @@ from pulse_django.execution.lane_keys import limiters_of_claim
 from pulse_django.fleet import history
 from pulse_django.models import Job
 from pulse_django.protocol import claim_limited
-from pulse_django.store.job_conditions import IS_CLAIMABLE
+from pulse_django.store.constraints import IS_CLAIMABLE
 from pulse_django.store.job_queries import is_expired
 from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, lanes_cte
 from pulse_django.store.loose_scan import loose_scan
