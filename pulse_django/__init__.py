@@ -19,10 +19,10 @@ if TYPE_CHECKING:
         StaleToken,
     )
     from .execution.context import Context
+    from .execution.execute import Chunk, ChunkItem
     from .execution.fencing import FencedModel, fence, fenced_update
     from .execution.job_progress import progress_token
     from .execution.paused_tasks import pause_queue, pause_task, resume_queue, resume_task
-    from .execution.perform_chunk import Chunk, ChunkItem
     from .fleet.explanation import Explanation, explain
     from .schedules.declarations import Schedule
     from .tasks import task

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 from django.conf import settings
 
 from .exceptions import InvalidJob
-from .execution.perform_chunk import acall_alone, call_alone, check_chunk
+from .execution.execute import acall_alone, call_alone, check_chunk
 from .execution.registry import GenericTask, InvalidTask, Task, calls_plainly, changed, keys_of, registry
 from .words.job_options import TASK_NAME, check_expires, check_run_after, encode_meta, tags_of
 from .words.limits import DEFAULT_QUEUE, MAX_TASK_NAME
@@ -30,7 +30,7 @@ from .words.options import Isolation as Isolation
 
 if TYPE_CHECKING:
     from .execution.context import Context
-    from .execution.perform_chunk import Chunk
+    from .execution.execute import Chunk
     from .execution.registry import GenericTaskResult
     from .workflows.calls import Call
 

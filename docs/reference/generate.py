@@ -26,7 +26,7 @@ import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
 from pulse_django.execution import context, durable_steps, fencing, job_progress, paused_tasks, waits
 from pulse_django.execution import paused_tasks
-from pulse_django.execution import perform_chunk
+from pulse_django.execution import execute
 from pulse_django.fleet import explanation
 from pulse_django.fleet.conditions import Severity, known
 from pulse_django.fleet.explanation import reasons
@@ -260,8 +260,8 @@ def of_chunks() -> list[str]:
     head = "\n## Chunks\n\n[How to use them](../how-to/chunks.md). Both classes are for type annotations.\n\n"
     rows = [("for job in chunk", "The jobs of a `Chunk`, each of them a `ChunkItem`.")]
     rows += [("job.kwargs", "The arguments of the job."), ("job.is_decided", "Whether the handler has decided it.")]
-    rows += [(f"job.{name}", text_of(getattr(perform_chunk.ChunkItem, name))) for name in ("context", "job_id", "attempt")]
-    rows += [(f"job.{name}(...)", text_of(getattr(perform_chunk.ChunkItem, name))) for name in ("succeed", "fail")]
+    rows += [(f"job.{name}", text_of(getattr(execute.ChunkItem, name))) for name in ("context", "job_id", "attempt")]
+    rows += [(f"job.{name}(...)", text_of(getattr(execute.ChunkItem, name))) for name in ("succeed", "fail")]
     return [head, "| with `chunk=` | |\n|---|---|\n", *(f"| `{name}` | {said} |\n" for name, said in rows)]
 
 

@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from functools import partial
+from inspect import iscoroutinefunction, signature
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import Error
 
+from pulse_django import conf
+from pulse_django.exceptions import (
+    CannotBeCalled,
+    CannotDecrypt,
+    DeadlinePassed,
+    JobCancelled,
+    LeaseLost,
+    RateLimited,
+    WrongArguments,
+)
+from pulse_django.models import Job
+from pulse_django.signals import job_started, send
 from pulse_django.words import traces
+from pulse_django.words.decisions import DeadLetter, decide
+from pulse_django.words.display import without
+from pulse_django.words.options import Isolation
+from pulse_django.words.outcomes import CANNOT_DECRYPT, GIVEN_UP, UNKNOWN_TASK, Failed, Released
+from pulse_django.words.payloads import ErrorReport
+from pulse_django.words.verb_results import Report
 
-from .judging import Performed, judged_error, judged_value
-from .limit_events import anote_error, anote_success, note_error, note_success
+from . import django_log
+from .call_signatures import checked
+from .context import Context
+from .django_log import Receivers, receivers_of
+from .judging import Performed, judged, judged_error, judged_value, outcome_of_stopped, report_of
+from .limit_events import anote_error, anote_success, concerns_limit, note_error, note_success
 from .middleware import configured, surrounded
-from .perform_chunk import perform_chunk, perform_chunk_async
-from .preparing import Call, prepared, put_back, unprepared
-from .registry import Registry, Task, chunk_of, is_plain, registry
+from .registry import InvalidTask, Registry, Task, chunk_of, is_plain, registry, sender_of, task_started
+from .results import result_of_run
 from .run import ChunkRun, Run, end_if_forked, running
+
+if TYPE_CHECKING:
+    from pulse_django.words.options import Options
+
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 
@@ -89,3 +121,396 @@ def _called(task: Task, call: Call) -> Any:
         return task.call(*call.args, **call.kwargs)
     finally:
         end_if_forked(pid)
+
+
+# What happens before a handler is called: its arguments are read, and its start is announced.
+
+
+HOW_TO_DECLARE = (
+    "this worker has no task with that name. Deploy the code that defines it. If it is not in the tasks.py of an "
+    "installed app, add its module to PULSE['TASK_MODULES'] and restart the workers"
+)
+
+
+class Call(NamedTuple):
+    """What a handler is called with."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    context: Context | None  # None: nothing would read it
+
+    def __repr__(self) -> str:
+        return without(self, "args", "kwargs")
+
+
+def prepared(run: Run, task: Task) -> Call:
+    """Read the arguments, make the context if anything will read it, and announce the start."""
+    if run.claim.masked is not None:
+        run.decrypt()
+    claim = run.claim
+    args, kwargs = claim.args, claim.kwargs
+    context = None
+    heard_by = receivers_of(task_started)
+    announced = heard_by is Receivers.PROJECT
+    if announced or task.takes_context or getattr(task, "atomic", False) or configured():
+        context = Context(task_result=result_of_run(claim, task, args, kwargs, run.alias), run=run)
+        if task.takes_context:
+            args = [context, *args]
+    if announced and context is not None:
+        send(task_started, sender_of(task), is_encrypted=claim.is_encrypted, task_result=context.task_result)
+    elif heard_by is Receivers.DJANGOS_LOG:
+        django_log.log_started(run, task)
+    send(job_started, Job, claim=claim, task=task, using=run.alias)
+    return Call(args, kwargs, context)
+
+
+def unprepared(run: Run, task: Task, error: BaseException) -> Performed:
+    """Say why a handler could not be called."""
+    if isinstance(error, Error):  # its task's policy has nothing to judge
+        return _postponed(run, task, error)
+    if isinstance(error, CannotDecrypt):
+        return _put_back_encrypted(run, task, error)
+    return judged(run, task, Failed(report_of(run, error)), error)  # arguments that cannot be read, say
+
+
+def _put_back_encrypted(run: Run, task: Task, error: CannotDecrypt) -> Performed:
+    """Let a job wait for a worker that can decrypt it, each time for longer. It is not given up: no code is missing."""
+    settings = conf.current()
+    delay = max(settings.unknown_task_delay, settings.backoff.delay(run.claim.refunds + 1))
+    return judged(run, task, Released(delay, f"{CANNOT_DECRYPT}: {error}"))
+
+
+def put_back(run: Run) -> Performed:
+    try:
+        return Performed(run, None, put_back_unknown(run))
+    except Error as error:
+        return _postponed(run, None, error)
+
+
+def _postponed(run: Run, task: Task | None, error: BaseException) -> Performed:
+    """Hand a job back that the database kept us from beginning, each time for longer."""
+    delay = conf.current().backoff.delay(run.claim.refunds + 1)
+    return judged(run, task, Released(delay, f"the run could not be prepared: {ErrorReport.of(error).summary}"))
+
+
+def put_back_unknown(run: Run) -> Report:
+    """Let a job wait for a worker that knows its task, as during a deploy, and give up on it in the end."""
+    settings, claim = conf.current(), run.claim
+    waited = Job.objects.db_manager(run.alias).put_back_for(claim.job_id)
+    why = f"{claim.task!r}: {HOW_TO_DECLARE}"
+    if waited is not None and waited >= settings.unknown_task_age:
+        reason = f"{GIVEN_UP} {why}, for {waited}"
+        return Report(claim.lease, Released(reason=reason), DeadLetter(reason))
+    outcome = Released(settings.unknown_task_delay, f"{UNKNOWN_TASK} {why}")
+    return Report(claim.lease, outcome, decide(outcome, claim.budget))
+
+
+# Call a handler with a chunk, and judge each of its jobs.
+#
+# What the handler decides is reported at once, so that a worker that dies later has not done it for nothing. What a
+# limit has to be told of waits for the end: telling asks the database, which a handler may have a transaction or a
+# loop in.
+
+
+_STOPS = (JobCancelled, LeaseLost, DeadlinePassed, asyncio.CancelledError)
+FOR_ANOTHER = Released(timedelta(), "the handler stopped because of another job of its chunk")
+
+
+def perform_chunk(run: ChunkRun, task: Task | None) -> Performed:
+    """Call the handler. What was not reported before is in ``members``."""
+    if task is None:
+        return Performed(run, None, None, members=[put_back(member) for member in run.members])
+    call = _ChunkCall(run, task)
+    call.prepare()
+    error: BaseException | None = None
+    try:
+        if call.items:
+            with call.surroundings() as chunk:
+                call_handler(task, chunk)
+    except BaseException as raised_by_handler:  # SystemExit too: it ends these runs, and nothing else
+        error = raised_by_handler
+    for member, raised in call.to_tell(error):
+        if raised is None:
+            note_success(member)
+        else:
+            call.ends_with[id(raised)] = note_error(member, task, raised)
+    call.end(error)
+    return call.performed
+
+
+async def perform_chunk_async(run: ChunkRun, task: Task) -> Performed:
+    """Await the handler on the loop that is running."""
+    call = _ChunkCall(run, task)
+    if all(member.claim.attempt == 1 for member in run.members):
+        call.prepare()
+    else:  # a repeated run reads its history, and no loop may wait for a database
+        await sync_to_async(call.prepare)()
+    error: BaseException | None = None
+    try:
+        if call.items:
+            with call.surroundings() as chunk:
+                await task.func(chunk)
+    except BaseException as raised_by_handler:
+        error = raised_by_handler
+    for member, raised in call.to_tell(error):
+        if raised is None:
+            await anote_success(member)
+        else:
+            call.ends_with[id(raised)] = await anote_error(member, task, raised)
+    call.end(error)
+    return call.performed
+
+
+class _ChunkCall:
+    """One call of a handler, and how each of its jobs ends."""
+
+    def __init__(self, run: ChunkRun, task: Task) -> None:
+        self.performed = Performed(run, task, None)
+        self.items: list[ChunkItem] = []
+        self.ends_with: dict[int, BaseException] = {}  # by what was raised: what stands for it, as a limit says
+        self._run, self._task = run, task
+        self._late: list[ChunkItem] = []  # decided, and a limit is to be told first
+
+    def prepare(self) -> None:
+        """Make an item of each member. One that cannot be prepared ends, and the others go on."""
+        for member in self._run.members:
+            try:
+                self.items.append(self._item_of(member))
+            except BaseException as error:
+                self._pass_on(unprepared(member, self._task, error))
+
+    @contextmanager
+    def surroundings(self) -> Iterator[Chunk]:
+        """Give what the handler is called with, where it is to be called."""
+        pid, chunk = os.getpid(), Chunk(self._task, self.items)
+        with running(self._run), surrounded(chunk) if configured() else _NOTHING_AROUND:
+            try:
+                yield chunk
+            finally:
+                end_if_forked(pid)
+
+    def to_tell(self, error: BaseException | None) -> Iterator[tuple[Run, BaseException | None]]:
+        """Yield what a limit has to be told of: each exception once, or once for each key that it concerns."""
+        told: set[tuple[int, str]] = set()
+        raised = [(item.run, item.error) for item in self._late]
+        if not isinstance(error, _STOPS):
+            raised += [(item.run, error) for item in self._undecided]
+        for run, one in raised:
+            of_key = run.claim.lane_key if isinstance(one, RateLimited) and one.only_key else ""
+            if one is None or (id(one), of_key) not in told:
+                told.add((id(one), of_key))
+                yield run, one
+
+    def end(self, error: BaseException | None) -> None:
+        """Judge what is left when the handler is over."""
+        for item in self._late:
+            self._pass_on(self._judged(item, item.error))
+        for item in self._undecided:
+            item.is_decided = True
+            self._pass_on(self._stopped(item, error) if self._is_stop(error) else self._judged(item, error))
+
+    @property
+    def _undecided(self) -> list[ChunkItem]:
+        return [item for item in self.items if not item.is_decided]
+
+    def _item_of(self, member: Run) -> ChunkItem:
+        args, kwargs, context = prepared(member, self._task)
+        try:
+            checked(self._task, args, kwargs)
+        except WrongArguments as error:
+            raise CannotBeCalled(str(error)) from None
+        if context is None and iscoroutinefunction(self._task.func):
+            context = self._context_of(member, kwargs)
+        return ChunkItem(kwargs, member, partial(self._context_of, member, kwargs), self._decided, context)
+
+    def _context_of(self, member: Run, kwargs: dict[str, Any]) -> Context:
+        return Context(task_result=result_of_run(member.claim, self._task, [], kwargs, member.alias), run=member)
+
+    def _decided(self, item: ChunkItem) -> None:
+        run, error = item.run, item.error
+        if run.claim.is_probe if error is None else concerns_limit(run, self._task, error):
+            self._late.append(item)
+        else:
+            self._pass_on(self._judged(item, error))
+
+    def _pass_on(self, performed: Performed) -> None:
+        performed.ended_at = time.monotonic()
+        if self._run.report is None:
+            self.performed.members.append(performed)
+        else:
+            self._run.report(performed.run, performed)
+
+    def _judged(self, item: ChunkItem, error: BaseException | None) -> Performed:
+        if error is None:
+            return judged_value(item.run, self._task, item.known_context, item.result)
+        return judged_error(item.run, self._task, item.known_context, self.ends_with.get(id(error), error))
+
+    def _is_stop(self, error: BaseException | None) -> bool:
+        """Say whether the handler stopped because some of its jobs were asked to."""
+        return isinstance(error, _STOPS) and any(_was_asked_to_stop(one) for one in self._run.members)
+
+    def _stopped(self, item: ChunkItem, error: BaseException | None) -> Performed:
+        """A job that was not asked to stop is handed back: its handler has ended, and not because of it."""
+        if item.run.completed:
+            return self._judged(item, error)
+        outcome = outcome_of_stopped(item.run) if _was_asked_to_stop(item.run) else FOR_ANOTHER
+        return judged(item.run, self._task, outcome, error)
+
+
+def _was_asked_to_stop(run: Run) -> bool:
+    return run.cancelled or run.lost or run.was_out_of_touch or run.verdict is not None
+
+
+# What a handler with chunks is called with: some jobs of its task, each of which gets its own result.
+
+
+_NO_JOB = "this handler was called without a job: there is no context"
+
+
+class ChunkItem:
+    """One job of a chunk. Decide it with ``succeed`` or ``fail``, or leave that to the end of the handler.
+
+    What is not decided has succeeded when the handler returns, and failed when it raises.
+    """
+
+    __slots__ = ("_decided", "_make_context", "_run", "error", "is_decided", "known_context", "kwargs", "result")
+
+    def __init__(
+        self,
+        kwargs: dict[str, Any],
+        run: Run | None = None,
+        make_context: Callable[[], Context] | None = None,
+        decided: Callable[[ChunkItem], object] = lambda _: None,
+        context: Context | None = None,
+    ) -> None:
+        """``run`` is None where a handler is called without a job. ``decided`` is told of the decision."""
+        self.kwargs = kwargs
+        self.is_decided = False
+        self.result: Any = None  # if it has succeeded
+        self.error: BaseException | None = None  # if it has failed
+        self._run, self._make_context, self._decided = run, make_context, decided
+        self.known_context = context  # None: it has not been made
+
+    def __repr__(self) -> str:
+        return f"<ChunkItem job {self._run.claim.job_id if self._run else None}>"
+
+    @property
+    def context(self) -> Context:
+        """The context of the job, as a handler has it that takes one."""
+        if self.known_context is None:
+            if self._make_context is None:
+                raise RuntimeError(_NO_JOB)
+            self.known_context = self._make_context()
+        return self.known_context
+
+    @property
+    def job_id(self) -> int:
+        """The id of the job: the same in all of its runs."""
+        return self.run.claim.job_id
+
+    @property
+    def attempt(self) -> int:
+        """Rises with every run of the job."""
+        return self.run.claim.attempt
+
+    @property
+    def run(self) -> Run:
+        if self._run is None:
+            raise RuntimeError(_NO_JOB)
+        return self._run
+
+    def succeed(self, result: Any = None) -> None:
+        """Complete the job with this result. It is reported at once, even if other jobs of the chunk fail."""
+        self._decide(result, None)
+
+    def fail(self, error: BaseException) -> None:
+        """End the run as if its handler had raised this: it is retried, or not, as the task says."""
+        if not isinstance(error, BaseException):
+            raise TypeError(f"fail() takes an exception, not {type(error).__name__}")
+        self._decide(None, error)
+
+    def _decide(self, result: Any, error: BaseException | None) -> None:
+        if self.is_decided or (self._run is not None and self._run.completed):
+            raise RuntimeError(f"{self!r} is decided already; a job has one result")
+        self.is_decided, self.result, self.error = True, result, error
+        self._decided(self)
+
+
+class Chunk(Sequence[ChunkItem]):
+    """Some jobs of a task, in the order in which they were claimed."""
+
+    __slots__ = ("_items", "task")
+
+    def __init__(self, task: Task, items: Sequence[ChunkItem]) -> None:
+        self.task = task
+        self._items = items
+
+    def __repr__(self) -> str:
+        return f"<Chunk of {len(self)} jobs>"
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> ChunkItem: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ChunkItem]: ...
+    def __getitem__(self, index: int | slice) -> ChunkItem | Sequence[ChunkItem]:
+        return self._items[index]
+
+
+def call_alone(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call a handler with a chunk of one that is no job. Return its result, or raise what it failed with."""
+    call_handler(task, chunk := _chunk_of_one(task, args, kwargs))
+    return _result_of(chunk[0])
+
+
+async def acall_alone(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """``call_alone()`` for an event loop."""
+    chunk = _chunk_of_one(task, args, kwargs)
+    await (task.func(chunk) if iscoroutinefunction(task.func) else sync_to_async(task.func)(chunk))
+    return _result_of(chunk[0])
+
+
+def call_handler(task: Task, chunk: Chunk) -> None:
+    """Call it here, also if it is async."""
+    if iscoroutinefunction(task.func):
+        async_to_sync(task.func)(chunk)
+    else:
+        task.func(chunk)
+
+
+def _chunk_of_one(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Chunk:
+    _, named = checked(task, args, kwargs)
+    return Chunk(task, [ChunkItem(dict(named))])
+
+
+def _result_of(item: ChunkItem) -> Any:
+    if item.error is not None:
+        raise item.error
+    return item.result
+
+
+def check_chunk(task: Task, options: Options) -> None:
+    """Raise InvalidTask for what does not go with chunks."""
+    name, chunk, within = task.func.__name__, options.chunk, options.within
+    if chunk is None:
+        if within is not None:
+            raise InvalidTask("within: give chunk, too.")
+        return
+    if task.takes_context:
+        raise InvalidTask("chunk: omit takes_context. The handler takes the chunk, and each job of it has a context.")
+    if options.weight != 1:
+        raise InvalidTask("chunk: omit weight. A chunk takes one slot, and each of its jobs counts once in its limit.")
+    if options.atomic:
+        raise InvalidTask("chunk: atomic=True completes one job. Use the context.atomic() of each job of the chunk.")
+    if options.isolation == Isolation.PROCESS:
+        raise InvalidTask("chunk: isolation='process' is a process for one job.")
+    try:
+        signature(task.func).bind(None)
+    except TypeError:
+        raise InvalidTask(f"chunk: {name}() must take one argument, the chunk.") from None
+    for option in ("timeout", "stall_after"):
+        longest = getattr(options, option)
+        if within is not None and longest is not None and within >= longest:
+            raise InvalidTask(f"within: {within} is not shorter than {option}, which counts from the claim.")

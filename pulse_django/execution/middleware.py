@@ -34,7 +34,7 @@ from .registry import imported
 
 if TYPE_CHECKING:
     from .context import Context
-    from .perform_chunk import Chunk
+    from .execute import Chunk
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import pytest
 from django.test import override_settings
 from django.utils.log import RequireDebugFalse, RequireDebugTrue
 
-from pulse_django.execution import django_log, preparing
+from pulse_django.execution import django_log, execute
 from pulse_django.execution.registry import LOGGER, task_finished, task_started
 from pulse_django.testing import drain
 from testproject.shop import tasks as shop
@@ -133,7 +133,7 @@ def test_a_line_that_no_handler_takes_costs_nothing(
         assert django_log.is_on(logging.INFO) == is_on
         if not is_on:
             monkeypatch.setattr(django_log, "make_line", refuse)
-            monkeypatch.setattr(preparing, "result_of_run", refuse)
+            monkeypatch.setattr(execute, "result_of_run", refuse)
             shop.add.enqueue(1, 2)
             [ran] = drain()
             assert ran.status == "COMPLETED"
@@ -158,7 +158,7 @@ def test_handlers_of_parents_count_as_far_as_lines_reach_them(logger: logging.Lo
 
 
 def test_a_short_run_makes_no_result_for_djangos_log(log: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparing, "result_of_run", refuse)
+    monkeypatch.setattr(execute, "result_of_run", refuse)
     shop.add.enqueue(1, 2)
     [ran] = drain()
     assert ran.status == "COMPLETED"

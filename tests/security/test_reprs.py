@@ -19,8 +19,7 @@ import pulse_django
 from pulse_django import Context, enqueue_many, signals, task
 from pulse_django.backend import new_job
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.execute import perform
-from pulse_django.execution.preparing import prepared
+from pulse_django.execution.execute import perform, prepared
 from pulse_django.execution.registry import task_enqueued, task_finished, task_started
 from pulse_django.execution.run import Run
 from pulse_django.models import Attempt, Job

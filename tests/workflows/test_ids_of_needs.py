@@ -9,7 +9,7 @@ from django.db import transaction
 
 from pulse_django import Batch, Workflow, api
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow, NeedNotDone
-from pulse_django.execution.preparing import prepared
+from pulse_django.execution.execute import prepared
 from pulse_django.execution.registry import registry
 from pulse_django.models import Dependency, Job, StoredBatch
 from pulse_django.testing import drain

@@ -10,7 +10,7 @@ import pytest
 
 from pulse_django import Batch, Workflow, chain, group
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow
-from pulse_django.execution.preparing import prepared
+from pulse_django.execution.execute import prepared
 from pulse_django.execution.registry import registry
 from pulse_django.models import Job, StoredBatch
 from pulse_django.testing.drain import claimed

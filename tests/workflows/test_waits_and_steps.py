@@ -204,7 +204,7 @@ class TestSteps:
 
 
 def _context(run):  # type: ignore[no-untyped-def]
-    from pulse_django.execution.preparing import prepared
+    from pulse_django.execution.execute import prepared
     from pulse_django.execution.registry import registry
 
     return prepared(run, registry.get(run.claim.task)).context
