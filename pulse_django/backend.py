@@ -11,11 +11,12 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.utils import timezone
 
+from pulse_django.execution import encryption
+
 from .exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
-from .execution import masking, unique_keys
-from .execution.argument_search import searched
+from .execution import unique_keys
 from .execution.call_signatures import checked, names_of
-from .execution.encryption import PayloadEncryption, encrypts
+from .execution.encryption import PayloadEncryption, encrypts, searched
 from .execution.lane_keys import lane_key_of_call
 from .execution.notify import is_due_soon, wake_workers
 from .execution.placement import Located, alias_of_jobs, alias_of_run, locate, shard_of_call
@@ -123,7 +124,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
         run_after=aware(task.run_after) if delay is None else delay,
         parent_id=parent,
         trace=traces.current(),
-        masked=masking.for_job(task),
+        masked=encryption.for_job(task),
         names=names_of(task),
         unique=unique_keys.key_of_call(task, args, kwargs),
         search=searched(task),

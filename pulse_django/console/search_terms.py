@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from django.utils.text import smart_split, unescape_string_literal
 
-from pulse_django.execution.masking import MASK
+from pulse_django.execution.encryption import MASK
 from pulse_django.words.job_ids import MAX_ID
 from pulse_django.words.masks import ERROR, PARENT, RESERVED, TAG, TASK
 

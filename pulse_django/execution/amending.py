@@ -18,8 +18,8 @@ from pulse_django.words.states import CLAIMABLE, Status
 from pulse_django.words.verb_results import Amended, AmendRefusal
 
 from . import encryption
-from .argument_search import searched
 from .call_signatures import checked, names_of
+from .encryption import searched
 from .lane_keys import has_lane_key, lane_key_of_call
 from .registry import Task, registry
 from .unique_keys import key_of_call

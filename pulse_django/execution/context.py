@@ -26,8 +26,7 @@ from pulse_django.words.outcomes import Failed, returned
 from pulse_django.words.verb_results import Report
 
 from .durable_steps import DurableSteps
-from .encryption import decrypted, result_for_column
-from .masking import hides_result
+from .encryption import decrypted, hides_result, result_for_column
 from .placement import alias_of_completion
 from .registry import TaskContext
 from .run import PAUSE_BEFORE_LOCKED_ROW, Run

@@ -35,9 +35,8 @@ from pulse_django.words.verb_results import Report
 
 from .call_signatures import explained
 from .context import Context
-from .encryption import result_for_column
+from .encryption import hides_result, result_for_column
 from .limit_events import reason_of
-from .masking import hides_result
 from .registry import Task, TaskResult
 from .run import Run
 

@@ -13,8 +13,7 @@ from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.words.payloads import canonical
 from pulse_django.words.uniqueness import Unique, UniqueKey
 
-from .encryption import encrypts
-from .masking import RESULT
+from .encryption import RESULT, encrypts
 from .registry import Task, chunk_of, key_of
 
 _SALT = "pulse_django.unique"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal
 from django.db import router
 
 from pulse_django import conf
+from pulse_django.execution.encryption import shown
 from pulse_django.execution.events import announce
 from pulse_django.execution.execute import perform
 from pulse_django.execution.judging import Performed
-from pulse_django.execution.masking import shown
 from pulse_django.execution.placement import Located, alias_of_jobs, locate, routers_alias
 from pulse_django.execution.registry import chunk_of, keys_of, registry
 from pulse_django.execution.resolving import resolve

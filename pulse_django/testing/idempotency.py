@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from django.apps import apps
 from django.db import connections, models, router
 
+from pulse_django.execution.encryption import MASK, hides_result, value_of
 from pulse_django.execution.encryption import arguments_of as decrypted_arguments_of
-from pulse_django.execution.encryption import value_of
-from pulse_django.execution.masking import MASK, hides_result
 from pulse_django.execution.placement import OUR_APP, routers_alias
 from pulse_django.models import Job
 from pulse_django.words.masks import RESULT

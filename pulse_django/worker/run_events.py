@@ -13,9 +13,9 @@ from typing import Any
 
 from pulse_django import conf
 from pulse_django.execution.django_log import Place, make_line
+from pulse_django.execution.encryption import shown
 from pulse_django.execution.events import announce
 from pulse_django.execution.judging import Performed
-from pulse_django.execution.masking import shown
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.sql_functions import UNREADABLE

@@ -9,8 +9,8 @@ from django.db import transaction
 
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution import resolving
-from pulse_django.execution.argument_search import searched
 from pulse_django.execution.call_signatures import names_of
+from pulse_django.execution.encryption import searched
 from pulse_django.execution.notify import wake_workers
 from pulse_django.execution.placement import Located, locate
 from pulse_django.execution.registry import registry

@@ -415,8 +415,8 @@ def fill(evil: str) -> dict[str, int]:
 
 
 def test_hostile_rows_come_out_as_text_on_every_page(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_django.execution.masking.shown", lambda key, args, kwargs, masked: (args, kwargs))
-    monkeypatch.setattr("pulse_django.execution.masking.shows_result", lambda key, masked: True)
+    monkeypatch.setattr("pulse_django.execution.encryption.shown", lambda key, args, kwargs, masked: (args, kwargs))
+    monkeypatch.setattr("pulse_django.execution.encryption.shows_result", lambda key, masked: True)
     with all_faults() as about:
         for evil in HOSTILE:
             with undone():

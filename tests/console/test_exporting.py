@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django.console.jobs import exporting
-from pulse_django.execution.masking import MASK
+from pulse_django.execution.encryption import MASK
 from pulse_django.models import Job
 from pulse_django.words.states import Status
 from tests.console.staff import staff

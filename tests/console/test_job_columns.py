@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from pulse_django.execution.masking import MASK
+from pulse_django.execution.encryption import MASK
 from pulse_django.models import Job
 from pulse_django.words.states import Status
 from tests.console.staff import staff

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pulse_django import Context, enqueue_many, task
-from pulse_django.execution import masking
+from pulse_django.execution import encryption
 from pulse_django.execution.registry import InvalidTask, registry
 from pulse_django.models import Job
 from pulse_django.tasks import PulseTask
@@ -88,34 +88,34 @@ def test_what_is_masked_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         for declared, (masked, args, kwargs, seen) in product([plain, with_context], MASKED_CALLS):
             with about(f"{masked} of {args} and {kwargs}"):
                 monkeypatch.setitem(registry._tasks, declared.registered_name, replace(declared, masked=masked))
-                assert masking.shown(declared.registered_name, args, kwargs) == seen
+                assert encryption.shown(declared.registered_name, args, kwargs) == seen
 
 
 def test_what_the_handler_does_not_take_is_not_shown_for_it_may_have_had_a_masked_name() -> None:
-    assert masking.shown("mask-narrow", ["pw", "odd"], {"passwd": "pw"}) == (["••••", "••••"], {"passwd": "••••"})
+    assert encryption.shown("mask-narrow", ["pw", "odd"], {"passwd": "pw"}) == (["••••", "••••"], {"passwd": "••••"})
 
 
 def test_a_masked_name_that_is_no_parameter_may_stand_at_any_position_of_the_rest() -> None:
     args, kwargs = [1, "4111"], {"card": "4222", "more": "x"}
     seen = {"card": "••••", "more": "x"}
-    assert masking.shown("mask-unnamed", args, kwargs) == (["••••", "••••"], seen)
-    assert masking.shown("mask-partly-unnamed", args, kwargs) == ([1, "••••"], seen)
-    assert masking.shown("mask-named-beside", args, kwargs) == (args, seen)  # a parameter that has no position
+    assert encryption.shown("mask-unnamed", args, kwargs) == (["••••", "••••"], seen)
+    assert encryption.shown("mask-partly-unnamed", args, kwargs) == ([1, "••••"], seen)
+    assert encryption.shown("mask-named-beside", args, kwargs) == (args, seen)  # a parameter that has no position
 
 
 def test_where_a_decorator_puts_arguments_in_front_no_position_tells_which_it_is() -> None:
     args, kwargs = ["4111 1111"], {"card": "4222 2222", "more": "x"}
-    assert masking.shown("mask-wrapped", args, kwargs) == (["••••"], {"card": "••••", "more": "x"})
+    assert encryption.shown("mask-wrapped", args, kwargs) == (["••••"], {"card": "••••", "more": "x"})
 
 
 def test_a_result_may_be_masked_too() -> None:
-    assert masking.shows_result("mask-result") is False
-    assert masking.shows_result("shop.echo") is True
+    assert encryption.shows_result("mask-result") is False
+    assert encryption.shows_result("shop.echo") is True
 
 
 def test_of_an_unknown_task_nobody_can_tell() -> None:
-    assert masking.shown("gone.away", ["x"], {}) is None
-    assert masking.shows_result("gone.away") is None
+    assert encryption.shown("gone.away", ["x"], {}) is None
+    assert encryption.shows_result("gone.away") is None
 
 
 # ------------------------------------------------------------------------------------- what was declared at enqueue
@@ -153,8 +153,8 @@ def enqueued(task: Any) -> list[Job]:
 def seen_of(job: Job) -> str:
     """What the page of the job and a line of the log would tell."""
     [claim] = Job.objects.claim_these(Identity("looks"), [job.pk])
-    on_the_page = masking.shown(job.task, job.args, job.kwargs, job.masked)
-    in_the_log = masking.shown(claim.task, claim.args, claim.kwargs, claim.masked)
+    on_the_page = encryption.shown(job.task, job.args, job.kwargs, job.masked)
+    in_the_log = encryption.shown(claim.task, claim.args, claim.kwargs, claim.masked)
     assert on_the_page == in_the_log
     return str(on_the_page)
 
@@ -178,7 +178,7 @@ def test_what_was_masked_at_enqueue_stays_masked(monkeypatch: pytest.MonkeyPatch
                 for job in jobs:
                     seen = seen_of(job)
                     assert not [secret for secret in SECRETS if secret in seen]
-                    assert masking.shows_result(job.task, job.masked) is False
+                    assert encryption.shows_result(job.task, job.masked) is False
 
 
 @pytest.mark.django_db
@@ -188,7 +188,7 @@ def test_what_is_masked_today_is_masked_on_older_jobs_too(monkeypatch: pytest.Mo
     for job in jobs:
         seen = seen_of(job)
         assert not [secret for secret in SECRETS if secret in seen]
-        assert masking.shows_result(job.task, job.masked) is False
+        assert encryption.shows_result(job.task, job.masked) is False
 
 
 @pytest.mark.django_db
@@ -204,8 +204,8 @@ def test_a_job_of_a_task_without_masks_stores_none(monkeypatch: pytest.MonkeyPat
 def test_of_a_task_that_is_gone_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     [job, _] = enqueued(declare(monkeypatch, charge, "card"))
     monkeypatch.delitem(registry._tasks, "mask-changes")
-    assert masking.shown(job.task, job.args, job.kwargs, job.masked) is None
-    assert masking.shows_result(job.task, job.masked) is None
+    assert encryption.shown(job.task, job.args, job.kwargs, job.masked) is None
+    assert encryption.shows_result(job.task, job.masked) is None
 
 
 UNREADABLE = [
@@ -222,11 +222,11 @@ def test_masks_that_cannot_be_read_hide_everything() -> None:
     with all_faults() as about:
         for masked in UNREADABLE:
             with about(masked[:40]):
-                assert masking.shown("mask-plain", ["me"], {"password": "pw"}, masked) == (
+                assert encryption.shown("mask-plain", ["me"], {"password": "pw"}, masked) == (
                     ["••••"],
                     {"password": "••••"},
                 )
-                assert masking.shows_result("mask-plain", masked) is False
+                assert encryption.shows_result("mask-plain", masked) is False
 
 
 WRITTEN = [Masks(), Masks((0, 2), 3, ("card",), None, True), Masks((), 0, (), ("order",)), Masks(only=())]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulse_django import Unique, amend, enqueue_many, task
-from pulse_django.execution.argument_search import hashed, terms_for
+from pulse_django.execution.encryption import hashed, terms_for
 from pulse_django.execution.registry import InvalidTask
 from pulse_django.models import Job
 from pulse_django.words.leases import Identity

@@ -18,7 +18,7 @@ from pulse_django.console.live import live, version_of
 from pulse_django.console.mass.page import MassPage
 from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write, shards_of
 from pulse_django.console.statuses import column_of, here, instant_shown
-from pulse_django.execution.masking import MASK
+from pulse_django.execution.encryption import MASK
 from pulse_django.models import Job
 from pulse_django.words.masks import HIDDEN
 from pulse_django.words.options import COLUMNS

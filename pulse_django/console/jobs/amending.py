@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.shards import about_one_row
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution import amending, masking
+from pulse_django.execution import amending, encryption
 from pulse_django.execution.registry import registry
 from pulse_django.models import Amendment, Job
 from pulse_django.protocol.amend import read_for_amending
@@ -242,8 +242,8 @@ def _arguments_of(job: Job, rows: list[Any]) -> dict[int, str]:
 def _spelt_arguments(job: Job, row: Amendment) -> str:
     if UNREADABLE in (row.args, row.kwargs):
         return UNREADABLE
-    seen = masking.shown(job.task, row.args, row.kwargs, row.masked)
+    seen = encryption.shown(job.task, row.args, row.kwargs, row.masked)
     if seen is None:
-        return masking.MASK
+        return encryption.MASK
     lines = [spelt(value) for value in seen[0]] + [f"{name} = {spelt(value)}" for name, value in seen[1].items()]
     return "\n".join(lines)[:MOST_SAVED]

@@ -7,7 +7,7 @@ from typing import Any
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.execution import masking
+from pulse_django.execution import encryption
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import UNREADABLE
 from pulse_django.words.masks import HIDDEN, is_encrypted
@@ -24,7 +24,7 @@ def arguments_shown(job: Job) -> Arguments | str | Promise:
         return UNPARSED
     if is_encrypted(job.masked):
         return HIDDEN
-    seen = masking.shown(job.task, job.args, job.kwargs, job.masked)
+    seen = encryption.shown(job.task, job.args, job.kwargs, job.masked)
     return UNKNOWN if seen is None else seen
 
 
@@ -39,7 +39,7 @@ def result_shown(job: Job) -> Any:
         return None
     if is_encrypted(job.masked):
         return HIDDEN
-    may_show = masking.shows_result(job.task, job.masked)
+    may_show = encryption.shows_result(job.task, job.masked)
     if may_show is None:
         return UNKNOWN
-    return job.result if may_show else masking.MASK
+    return job.result if may_show else encryption.MASK

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import OperationalError
 
-from pulse_django.execution.masking import MASK
+from pulse_django.execution.encryption import MASK
 from pulse_django.fleet.explanation import Explanation, Reason, explained
 from pulse_django.fleet.read_only import briefly, is_lost
 from pulse_django.models import Job

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext
 
-from pulse_django.execution import masking
+from pulse_django.execution import encryption
 from pulse_django.fleet.workflows import NeedFacts, needed_by, needs_of
 from pulse_django.models import Job, Step, StoredBatch
 from pulse_django.words.display import in_words
@@ -65,9 +65,9 @@ def _result(job: Job, step: Step) -> str:
         return "–"
     if is_encrypted(job.masked):
         return HIDDEN
-    if (may_show := masking.shows_result(job.task, job.masked)) is None:
+    if (may_show := encryption.shows_result(job.task, job.masked)) is None:
         return gettext("Not shown: the task is not registered in this process, so its masked arguments are unknown.")
-    text = spelt(step.result) if may_show else masking.MASK
+    text = spelt(step.result) if may_show else encryption.MASK
     return text if len(text) <= MOST_RESULT else f"{text[:MOST_RESULT]}…"
 
 

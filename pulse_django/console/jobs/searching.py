@@ -15,8 +15,7 @@ from django.utils.translation import gettext
 from pulse_django.console.search_terms import Search, search_in
 from pulse_django.console.shards import chosen_shards
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.argument_search import declared_names, known_tasks, terms_for
-from pulse_django.execution.masking import masks_argument
+from pulse_django.execution.encryption import declared_names, known_tasks, masks_argument, terms_for
 from pulse_django.models import Job
 from pulse_django.store.indexes import HAS_ERROR
 from pulse_django.store.querysets import JobQuerySet

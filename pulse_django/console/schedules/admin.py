@@ -19,7 +19,7 @@ from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.sentences import timing_shown
 from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write
 from pulse_django.exceptions import PulseError
-from pulse_django.execution import masking
+from pulse_django.execution import encryption
 from pulse_django.execution.placement import has_several_shards
 from pulse_django.execution.registry import registry
 from pulse_django.models import Schedule
@@ -189,7 +189,7 @@ class ScheduleAdmin(FoundInItsShard, ScheduleList):
         """Arguments of tasks that mask some, or that are not known here, are not shown: the form would show all."""
         if not request.user.has_perm("pulse_django.view_arguments"):
             return True
-        return schedule is not None and masking.hides_arguments(registry.get(schedule.task))
+        return schedule is not None and encryption.hides_arguments(registry.get(schedule.task))
 
     def _jobs_url(self, request: HttpRequest) -> str:
         if not request.user.has_perm("pulse_django.view_job"):
