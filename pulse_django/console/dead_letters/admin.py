@@ -212,17 +212,17 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         return self._page(request, "retry", extra)
 
     def _ask(self, request: HttpRequest, form: mass_actions.DeleteForm) -> HttpResponse:
-        fingerprint, means_all = fingerprint_in(request), means_all(request)
+        fingerprint, is_all = fingerprint_in(request), means_all(request)
         everywhere = shards_of(request, Job)
         extra: dict[str, Any] = {
             "title": gettext("Permanently delete dead letters?"),
             "fingerprint": fingerprint,
             "form": form,
-            "scope": "all" if means_all else "selected",
+            "scope": "all" if is_all else "selected",
             "group_url": self._group_url(fingerprint),
             "delete_url": self._group_url(fingerprint, "destroy"),
         }
-        if means_all:
+        if is_all:
             group = over_shards.group_in(everywhere, fingerprint)
             extra["until"] = group.newest.name if group else ""
             jobs: list[Any] = over_shards.letters_in(everywhere, fingerprint)[0]
@@ -236,7 +236,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         extra |= few_tasks(tasks) | {
             "count": count,
             "named": [str(job.id) for job in jobs[:MOST_NAMED]],
-            "ids": [] if means_all else [str(job.id) for job in jobs],
+            "ids": [] if is_all else [str(job.id) for job in jobs],
             "most_at_once": number_format(mass_actions.MOST_AT_ONCE, force_grouping=True),
         }
         everywhere.tell(request)

@@ -261,7 +261,7 @@ def _pause_of(row: Queue | None, facts: QueueFacts) -> Pause:
 NOT_PAUSED = "none"
 
 
-def spelt(pauses: Mapping[str, Pause]) -> str:
+def spelt_seen(pauses: Mapping[str, Pause]) -> str:
     """Spell the pauses by shard. That of a single database stands alone."""
     texts = {alias: NOT_PAUSED if one.paused_at is None else one.paused_at.isoformat() for alias, one in pauses.items()}
     if not has_several_shards():
@@ -269,7 +269,7 @@ def spelt(pauses: Mapping[str, Pause]) -> str:
     return " ".join(f"{shards()[alias]}={text}" for alias, text in texts.items())
 
 
-def read(text: str, alone: str) -> dict[str, Pause]:
+def read_seen(text: str, alone: str) -> dict[str, Pause]:
     """Read them by shard; empty: the form does not say, and may have been shown any.
 
     ``alone`` is the database, if it is a single one.
