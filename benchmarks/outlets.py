@@ -32,7 +32,7 @@ from benchmarks.processes import Surroundings, run_burst
 from benchmarks.scratch import fill, scratch_database
 from benchmarks.spans import SHARE
 from pulse_django.execution.registry import key_of
-from pulse_django.exporters import prometheus
+from pulse_django.exporters import exposition
 from pulse_django.exporters.readings import read
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.vital_signs import ALL
@@ -106,7 +106,7 @@ def drain(around: Surroundings, way: Way, jobs: int) -> float:
 
 def scrape() -> None:
     """As Prometheus would: the fleet from a process of the project, the worker at its port."""
-    prometheus.text(ALL, read("default"))
+    exposition.text(ALL, read("default"))
     with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=1) as answer:
         answer.read()
 

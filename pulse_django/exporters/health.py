@@ -20,7 +20,7 @@ from pulse_django.fleet.shards import ask_shards, shards_to_read
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.payloads import error_in_one_line
 
-from .prometheus import refused
+from .access import refused
 
 logger = SafeLogger("pulse_django.metrics")
 

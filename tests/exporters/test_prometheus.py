@@ -24,8 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import pulse_django
 from pulse_django import conf
-from pulse_django.exporters import prometheus, readings
-from pulse_django.exporters.prometheus import BOUNDARIES, folded
+from pulse_django.exporters import exposition, prometheus, readings
+from pulse_django.exporters.exposition import BOUNDARIES, folded
 from pulse_django.exporters.readings import Reading
 from pulse_django.models import Job, Minute, Queue, Release, Worker
 from pulse_django.store.workers import Presence
@@ -373,7 +373,7 @@ class TestHistograms:
 
     def test_two_buckets_of_ours_make_one(self) -> None:
         assert PER_DOUBLING == 2
-        assert prometheus.DOUBLINGS == 20
+        assert exposition.DOUBLINGS == 20
 
 
 class TestWithoutThePackage:

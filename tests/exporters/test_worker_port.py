@@ -22,7 +22,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connection
 from prometheus_client.parser import text_string_to_metric_families
 
-from pulse_django.exporters.prometheus import exposed
+from pulse_django.exporters.worker import exposed
 from pulse_django.models import Job
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status

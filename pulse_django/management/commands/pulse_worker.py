@@ -19,7 +19,7 @@ from pulse_django import conf
 from pulse_django.execution.middleware import configured
 from pulse_django.execution.placement import checked_shard, shards
 from pulse_django.execution.registry import registry
-from pulse_django.exporters.prometheus import exposed
+from pulse_django.exporters.worker import exposed
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.store.shards import require_numbers
 from pulse_django.store.tables import require_tables
