@@ -15,7 +15,7 @@ from django.template.response import SimpleTemplateResponse
 from django.urls import URLPattern
 from django.utils.formats import date_format
 from django.utils.html import format_html
-from django.utils.timezone import template_localtime
+from django.utils.timezone import template_localtime  # type: ignore[attr-defined]  # the stubs lack it
 from django.utils.translation import get_language, gettext
 
 from pulse_django.models import Job

@@ -13,7 +13,7 @@ from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.words.payloads import canonical
 from pulse_django.words.uniqueness import Unique, UniqueKey
 
-from .encryption import RESULT, encrypts
+from .encryption import RETURNED, encrypts
 from .registry import Task, chunk_of, key_of
 
 _SALT = "pulse_django.unique"
@@ -43,7 +43,7 @@ def idempotency_key_of(task: Task, key: str) -> str:
 
 
 def hides(task: Task) -> bool:
-    return encrypts(task) or any(name != RESULT for name in getattr(task, "masked", ()))
+    return encrypts(task) or any(name != RETURNED for name in getattr(task, "masked", ()))
 
 
 def _material(task: Task, rule: Unique, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -50,7 +50,7 @@ from .traffic import Key
 from .transactions import joined, run_joined
 
 if TYPE_CHECKING:
-    pass
+    from pulse_django.models import Minute  # noqa: F401 - named in the base class below
 
 
 # Watchdogs look once a minute, not to the second; after a longer absence the older minutes stay unwritten.

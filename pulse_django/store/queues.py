@@ -19,7 +19,7 @@ from .sql_functions import ShortText, instants_of
 from .transactions import run_joined
 
 if TYPE_CHECKING:
-    pass
+    from pulse_django.models import Queue  # noqa: F401 - named in the base class below
 
 
 MAX_REASON = 2_000

@@ -19,7 +19,7 @@ from .sql_functions import ClockTimestamp, Document, ShortText, StatementTimesta
 from .transactions import run_joined
 
 if TYPE_CHECKING:
-    pass
+    from pulse_django.models import Worker  # noqa: F401 - named in the base class below
 
 
 # A worker that disappears without a clean stop is lost until it is acknowledged or a worker of its name starts.
