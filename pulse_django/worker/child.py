@@ -197,7 +197,7 @@ class Child:
                 continue
             shard = self._shards[message["shard"]]
             if "relay" in message:
-                shard.reporter.settle = shard.relay.settle
+                shard.reporter.relay = shard.relay
                 self._drain(message["relay"])
             else:
                 shard.hear(message)

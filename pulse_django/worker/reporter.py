@@ -30,7 +30,6 @@ LINGER = 0.01
 TICK = 0.5
 RESOLVE_EVERY = 0.02  # seconds, while reports keep coming
 PAUSE = 0.05  # seconds until what could not be reported is tried again: a locked row, or a beat that has not come
-Settle = Callable[[list[Report]], Settled]
 NOTHING = Settled(accepted={}, repeated=frozenset(), lost=frozenset())
 
 
@@ -51,7 +50,7 @@ class Reporter:
         self._unsent: list[Performed] = []
         self.refused = 0  # reports of runs that had lost their lease, so far
         self.failing_since = 0.0  # when reports began to fail, by the monotonic clock; 0: they do not
-        self.settle: Settle = self._settle  # or by way of the keeper
+        self.relay: ReportRelay | None = None  # settles by way of the keeper, where this process cannot
         self.is_unresolved = False  # jobs may wait for what was reported here
         self._resolved_at = 0.0
 
@@ -113,7 +112,7 @@ class Reporter:
 
     def _send(self, reports: list[Report]) -> Settled:
         try:
-            settled = self.settle(reports)
+            settled = self._settle(reports) if self.relay is None else self.relay.settle(reports)
         except BaseException:
             self.failing_since = self.failing_since or time.monotonic()
             raise
