@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pulse_django.store.loose_scan import loose_scan
+from pulse_django.store.sql_functions import loose_scan
 from pulse_django.store.traffic import MINUTE, TEN_MINUTES, TWO_HOURS
 from pulse_django.words.counters import OTHER, TrafficKind
 

@@ -9,8 +9,8 @@ from pulse_django.words.lanes import Lane
 from pulse_django.words.limiting import OF_QUEUE
 
 from .constraints import IS_CLAIMABLE
-from .loose_scan import loose_scan
 from .queues import IS_IN_FORCE, NONE_IS_PAUSED, is_not_paused
+from .sql_functions import loose_scan
 from .transactions import run_joined
 
 

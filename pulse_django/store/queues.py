@@ -14,8 +14,7 @@ from pulse_django.words.limits import MAX_DELAY, MAX_QUEUE_NAME
 from pulse_django.words.payloads import clean_text
 
 from .constraints import IS_CLAIMABLE
-from .loose_scan import loose_scan
-from .sql_functions import ShortText, instants_of
+from .sql_functions import ShortText, instants_of, loose_scan
 from .transactions import run_joined
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from django.utils.formats import number_format
 
 from pulse_django.console.search_terms import number_in
 from pulse_django.models import Attempt, Job, Release, Worker
-from pulse_django.store.loose_scan import loose_scan
 from pulse_django.store.releases import version_of
-from pulse_django.store.sql_functions import Fingerprint, InUtc
+from pulse_django.store.sql_functions import Fingerprint, InUtc, loose_scan
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.display import in_words
 from pulse_django.words.payloads import one_line

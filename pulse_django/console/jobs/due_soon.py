@@ -26,7 +26,7 @@ from django.views.decorators.http import require_safe
 from pulse_django.console.shards import chosen_shards
 from pulse_django.models import Job
 from pulse_django.store.constraints import IS_CLAIMABLE
-from pulse_django.store.loose_scan import loose_scan
+from pulse_django.store.sql_functions import loose_scan
 from pulse_django.store.transactions import Row, run_joined
 from pulse_django.words.display import in_words, inert
 from pulse_django.words.job_ids import MAX_ID

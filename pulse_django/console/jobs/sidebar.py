@@ -15,7 +15,7 @@ from pulse_django.console.shards import Shards
 from pulse_django.execution.registry import registry
 from pulse_django.fleet.known_queues import KNOWN_NAMES
 from pulse_django.store.constraints import IS_CLAIMABLE
-from pulse_django.store.loose_scan import loose_scan
+from pulse_django.store.sql_functions import loose_scan
 
 MOST = 100  # of each kind; more are too long to read, and an address still takes any
 MOST_TASKS = 200

@@ -16,8 +16,8 @@ from pulse_django.protocol import claim_limited
 from pulse_django.store.constraints import IS_CLAIMABLE
 from pulse_django.store.job_queries import is_expired
 from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, lanes_cte
-from pulse_django.store.loose_scan import loose_scan
 from pulse_django.store.queues import IS_IN_FORCE, IS_OF_TASK, QUEUE_OF_PAUSE, TASK_OF_PAUSE
+from pulse_django.store.sql_functions import loose_scan
 from pulse_django.store.transactions import Row
 from pulse_django.words import counters
 from pulse_django.words.limiting import limiter_of_queue
