@@ -15,9 +15,7 @@ from pulse_django import Batch, Workflow, chain, group
 from pulse_django.exporters.readings import read as readings_of
 from pulse_django.fleet import snapshot, workflows
 from pulse_django.fleet.workflows import graph as graphs
-from pulse_django.fleet.workflows.critical import critical_path
-from pulse_django.fleet.workflows.facts import BatchFacts, Edge, Graph, Node
-from pulse_django.fleet.workflows.layers import counts_of, layers_of
+from pulse_django.fleet.workflows.facts import BatchFacts, Edge, Graph, Node, counts_of, critical_path, layers_of
 from pulse_django.models import Job, Minute, Queue, StoredBatch
 from pulse_django.testing import drain
 from pulse_django.words import counters

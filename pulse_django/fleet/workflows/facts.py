@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -157,3 +158,62 @@ class Graph:
 
 def _iso(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat()
+
+
+# In which layer each node of a graph stands: one to the right of the last thing that it needs. Pure.
+
+
+def layers_of(keys: Sequence[str], edges: Iterable[Edge]) -> dict[str, int]:
+    """Return the layer of each node, from 0. Nodes that wait for each other in a circle stand behind all others."""
+    followers, open_needs = defaultdict(list), dict.fromkeys(keys, 0)
+    for edge in edges:
+        followers[edge.needs].append(edge.node)
+        open_needs[edge.node] += 1
+    layers: dict[str, int] = {}
+    ready = deque(key for key in keys if not open_needs[key])
+    deepest = dict.fromkeys(keys, 0)
+    while ready:
+        key = ready.popleft()
+        layers[key] = deepest[key]
+        for follower in followers[key]:
+            deepest[follower] = max(deepest[follower], layers[key] + 1)
+            open_needs[follower] -= 1
+            if not open_needs[follower]:
+                ready.append(follower)
+    behind = max(layers.values(), default=-1) + 1
+    return {key: layers.get(key, behind) for key in keys}
+
+
+def counts_of(layers: Mapping[str, int], states: Mapping[str, str]) -> list[dict[str, int]]:
+    """Count the nodes of each layer by their states."""
+    counts: list[dict[str, int]] = [defaultdict(int) for _ in range(max(layers.values(), default=-1) + 1)]
+    for key, layer in layers.items():
+        counts[layer][states[key]] += 1
+    return [dict(sorted(one.items())) for one in counts]
+
+
+# Which chain of nodes that are done took the most time: to make the workflow faster, make these faster. Pure.
+
+
+def critical_path(nodes: Sequence[Node], edges: Iterable[Edge], layers: Mapping[str, int]) -> list[str]:
+    """Return the keys of the chain whose nodes took the most time together, the first to run first.
+
+    A node took the time in which it could have run and waited, and the time in which it ran.
+    """
+    done = {node.key: node for node in nodes if node.is_done and not node.is_outside}
+    needs: dict[str, list[str]] = defaultdict(list)
+    for edge in edges:
+        if edge.needs in done and edge.node in done and layers[edge.needs] < layers[edge.node]:
+            needs[edge.node].append(edge.needs)
+    total: dict[str, float] = {}
+    before: dict[str, str | None] = {}
+    for key in sorted(done, key=lambda key: layers[key]):
+        longest = max(needs[key], key=lambda need: total[need], default=None)
+        total[key] = done[key].seconds + (0.0 if longest is None else total[longest])
+        before[key] = longest
+    path: list[str] = []
+    last = max(total, key=lambda key: total[key], default=None)
+    while last is not None:
+        path.append(last)
+        last = before[last]
+    return path[::-1]

@@ -11,9 +11,7 @@ from pulse_django.store.batches import TREE, members
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.states import Status
 
-from .critical import critical_path
-from .facts import AWAITED, DONE, SENT, BatchFacts, Edge, Graph, Node, state_of
-from .layers import counts_of, layers_of
+from .facts import AWAITED, DONE, SENT, BatchFacts, Edge, Graph, Node, counts_of, critical_path, layers_of, state_of
 from .listing import children
 
 MOST_DRAWN = 200  # nodes; of more, each layer is one box
