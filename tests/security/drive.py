@@ -26,7 +26,7 @@ from psycopg.adapt import Dumper
 from pulse_django import api
 from pulse_django.console.dead_letters import groups
 from pulse_django.console.jobs import page_window
-from pulse_django.console.jobs.extent import extents_of
+from pulse_django.console.jobs.page_window import extents_of
 from pulse_django.database_checks import check_database
 from pulse_django.demo.rows import look
 from pulse_django.exceptions import AlreadyEnqueued

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from pulse_django.console.periods import Period, years
 
-from .extent import Extent
+from .page_window import Extent
 
 Link = Callable[[Period | None], str]
 

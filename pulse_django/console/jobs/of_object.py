@@ -20,8 +20,7 @@ from pulse_django.models import Job
 from pulse_django.words.display import inert
 from pulse_django.words.job_options import tag_of
 
-from .extent import extent_of
-from .page_window import TAG, Ids, are_few, latest
+from .page_window import TAG, Ids, are_few, extent_of, latest
 
 FIELD = "jobs_of_object"
 

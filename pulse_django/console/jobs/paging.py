@@ -35,11 +35,22 @@ from pulse_django.models import Job
 from pulse_django.words.states import HOT, Status
 
 from .drilldown import drilldown
-from .extent import Extent, together
 from .filters import AgeFilter, Chosen
-from .page_window import STATUS, WORKER, Ids, are_few, earliest, ids_between, is_hot, latest
+from .page_window import (
+    STATUS,
+    WORKER,
+    Extent,
+    Ids,
+    Source,
+    are_few,
+    earliest,
+    ids_between,
+    is_hot,
+    latest,
+    sources_of,
+    together,
+)
 from .searching import Searching, searching_of
-from .sources import Source, sources_of
 
 OLDER, NEWER = "older", "newer"  # than the ids that follow
 CREATED = "created"  # in this period
