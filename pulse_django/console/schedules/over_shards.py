@@ -8,8 +8,8 @@ from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 from django.utils.translation import gettext
 
+from pulse_django.console.readonly import first_of_each, show_all
 from pulse_django.console.shards import Shards, shards_of
-from pulse_django.console.whole_list import first_of_each, show_all
 from pulse_django.exceptions import PulseError
 from pulse_django.execution.placement import has_several_shards, shard_of_schedule, shards
 from pulse_django.models import Schedule

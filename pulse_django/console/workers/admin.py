@@ -19,10 +19,9 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django import conf
 from pulse_django.console.board.facts import quantiles_in_words
 from pulse_django.console.live import live, version_of
-from pulse_django.console.readonly import ReadOnly
+from pulse_django.console.readonly import ReadOnly, show_all
 from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
 from pulse_django.console.statuses import column_of, here, instant_shown
-from pulse_django.console.whole_list import show_all
 from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Attempt, Job, Worker
 from pulse_django.store.sql_functions import StatementTimestamp

@@ -12,8 +12,8 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
 from pulse_django.console.board.facts import served_in_words
+from pulse_django.console.readonly import first_of_each
 from pulse_django.console.shards import Shards, shards_of
-from pulse_django.console.whole_list import first_of_each
 from pulse_django.models import Worker
 
 MOST_LISTED = 500  # of each shard: those that were heard last
