@@ -28,7 +28,7 @@ from pulse_django.console.jobs.actions import ACTS
 from pulse_django.console.jobs.exporting import FORMATS
 from pulse_django.console.mass.verbs import VERBS
 from pulse_django.console.schedules.actions import ACTS as SCHEDULE_ACTS
-from pulse_django.console.workflows.actions import ACTS as WORKFLOW_ACTS
+from pulse_django.console.workflows.admin import ACTS as WORKFLOW_ACTS
 from pulse_django.models import Dependency, Job, Limiter, PausedKey, Queue, Schedule, StoredBatch, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words.display import UNSEEN
