@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django import Batch, Workflow
-from pulse_django.console.workflows.drawing import KINDS, draw, draw_layers
+from pulse_django.console.workflows.shown import KINDS, draw, draw_layers
 from pulse_django.fleet.workflows import graph as graphs
 from pulse_django.fleet.workflows.facts import AWAITED, SENT, STATES, Edge, Graph, Node
 from pulse_django.models import Event, Job, StoredBatch
