@@ -2,38 +2,200 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from django.contrib import admin
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
 from pulse_django.console.board.facts import quantiles_in_words
+from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.live import live, version_of
 from pulse_django.console.readonly import ReadOnly, show_all
-from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
+from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, alias_to_write, shards_of
 from pulse_django.console.statuses import column_of, here, instant_shown
 from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Attempt, Job, Worker
 from pulse_django.store.sql_functions import StatementTimestamp
+from pulse_django.store.workers import is_asked, is_shown
 from pulse_django.words.display import in_words, share_of
 from pulse_django.words.leases import holder_prefixes
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.vital_signs import Histogram
 
-from .lost import LostWorkers
 from .over_shards import HostFilter, listed_once
 from .processes import processes_of, stuck_of
-from .stacks import HandlerStacks
+
+# Lost workers in the admin: what is said of one, and how it is acknowledged.
+
+
+class LostWorkers:
+    """A mixin for the admin of workers: acknowledge a lost one on its page, or several in the list."""
+
+    admin_site: Any
+    get_object: Any
+    has_view_permission: Any
+    log_change: Any
+    message_user: Any
+    actions: Any = ("acknowledge",)
+
+    def get_urls(self) -> list[URLPattern]:
+        act = self.admin_site.admin_view(self.act_view)
+        urls: list[URLPattern] = super().get_urls()  # type: ignore[misc]  # of the ModelAdmin beside it
+        return [path("<path:object_id>/act/acknowledge/", act, name="pulse_django_worker_act"), *urls]
+
+    def has_acknowledge_permission(self, request: HttpRequest) -> bool:
+        return bool(self.has_view_permission(request) and request.user.has_perm("pulse_django.change_worker"))
+
+    def loss(self, request: HttpRequest, worker: Any) -> dict[str, Any] | None:
+        """Return what the page says of a loss. None: the worker was not lost."""
+        if worker.lost_at is None:
+            return None
+        may_act = worker.is_lost and self.has_acknowledge_permission(request)
+        url = reverse(f"{self.admin_site.name}:pulse_django_worker_act", args=[quote(worker.pk)])
+        return {"worker": worker, "url": url if may_act else ""}
+
+    @about_one_row
+    def act_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Acknowledge one lost worker."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not self.has_acknowledge_permission(request):
+            raise PermissionDenied
+        worker = self.get_object(request, object_id)
+        if worker is None:
+            raise Http404
+        if self._acknowledge(request, worker):
+            self.message_user(request, gettext("Acknowledged."), messages.SUCCESS)
+        else:
+            said = gettext("It is not lost, or another user has acknowledged it. Nothing was changed.")
+            self.message_user(request, said, messages.WARNING)
+        return HttpResponseRedirect(
+            reverse(f"{self.admin_site.name}:pulse_django_worker_change", args=[quote(worker.pk)])
+        )
+
+    @admin.action(description=_("Acknowledge selected lost workers"), permissions=["acknowledge"])
+    def acknowledge(self, request: HttpRequest, chosen: Any) -> None:
+        workers = (self.get_object(request, one) for one in request.POST.getlist(ACTION_CHECKBOX_NAME))
+        rows = chosen if request.POST.get("select_across") == "1" else [one for one in workers if one is not None]
+        count = sum(self._acknowledge(request, worker) for worker in rows)
+        said = ngettext("%(count)d worker was acknowledged.", "%(count)d workers were acknowledged.", count)
+        self.message_user(request, said % {"count": count}, messages.SUCCESS if count else messages.WARNING)
+
+    def _acknowledge(self, request: HttpRequest, worker: Worker) -> bool:
+        """Do it in every shard in which that start of it is lost."""
+        everywhere = shards_of(request, Worker)
+        aliases = everywhere.aliases if everywhere.are_several else [alias_to_write(worker)]
+        by = request.user.get_username()
+        done = everywhere.among(aliases).ask(
+            lambda alias: Worker.objects.db_manager(alias).acknowledge(worker.name, worker.boot_id, by=by)
+        )
+        everywhere.tell(request)
+        if any(done.values()):
+            self.log_change(request, worker, gettext("Acknowledged that it is lost"))
+        return any(done.values())
+
+
+# Where a running handler is: asked on the page of its worker, and shown there once the worker has answered.
+
+
+LARGEST_ID = 2**63 - 1
+
+
+class AskForm(forms.Form):
+    job = forms.IntegerField(min_value=1, max_value=LARGEST_ID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a worker said, or is to say."""
+
+    job_id: int
+    at: datetime | None  # None: it has not answered yet
+    text: str = field(default="", repr=False)
+
+
+class HandlerStacks:
+    """A mixin for the admin of workers. Who may acknowledge lost ones may ask: the answer has code and no values."""
+
+    admin_site: Any
+    get_object: Any
+    has_acknowledge_permission: Any
+    log_change: Any
+    message_user: Any
+
+    def get_urls(self) -> list[URLPattern]:
+        ask = self.admin_site.admin_view(self.ask_stack_view)
+        urls: list[URLPattern] = super().get_urls()  # type: ignore[misc]  # of the ModelAdmin beside it
+        return [path("<path:object_id>/act/stack/", ask, name="pulse_django_worker_act_stack"), *urls]
+
+    def stacks(self, request: HttpRequest, worker: Worker, everywhere: Shards) -> dict[str, Any]:
+        """Return what was told lately, and where to ask."""
+        if not self.has_acknowledge_permission(request):
+            return {}
+        url = reverse(f"{self.admin_site.name}:pulse_django_worker_act_stack", args=[quote(worker.pk)])
+        return {
+            "ask_url": url if worker.stopped_at is None else "",
+            "told": [one for some in everywhere.ask(lambda alias: _told(alias, worker)).values() for one in some],
+        }
+
+    @about_one_row
+    def ask_stack_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask where the handler of a job is."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not self.has_acknowledge_permission(request):
+            raise PermissionDenied
+        worker, form = self.get_object(request, object_id), AskForm(request.POST)
+        if worker is None:
+            raise Http404
+        if form.is_valid():
+            self._ask(request, worker, form.cleaned_data["job"])
+        else:
+            self.message_user(request, errors_in_words(form), messages.ERROR)
+        page = reverse(f"{self.admin_site.name}:pulse_django_worker_change", args=[quote(worker.pk)])
+        return HttpResponseRedirect(page)
+
+    def _ask(self, request: HttpRequest, worker: Worker, job_id: int) -> None:
+        """In the shard of the job: there its lease is."""
+        everywhere = shards_of(request, Worker)
+
+        def ask(alias: str) -> bool:
+            is_there = not everywhere.are_several or Job.objects.using(alias).filter(pk=job_id).exists()
+            return is_there and Worker.objects.db_manager(alias).ask_stack(worker.name, worker.boot_id, job_id)
+
+        done = everywhere.ask(ask)
+        everywhere.tell(request)
+        if any(done.values()):
+            self.log_change(request, worker, gettext("Asked where the handler of job %(job)d is") % {"job": job_id})
+            said = gettext("The worker answers with its next heartbeats. The stack appears here in some seconds.")
+            self.message_user(request, said, messages.SUCCESS)
+        else:
+            self.message_user(request, gettext("The worker has stopped. Nothing was asked."), messages.WARNING)
+
+
+def _told(alias: str, worker: Worker) -> list[Told]:
+    rows: Any = Worker.objects.using(alias).filter(name=worker.name, boot_id=worker.boot_id)
+    row = rows.annotate(is_asked=is_asked(), is_shown=is_shown()).first()
+    if row is None:
+        return []
+    told = [Told(job_id=row.stack_of, at=row.stack_at, text=row.stack)] if row.is_shown and row.stack_of else []
+    asked = [Told(job_id=row.stack_wanted, at=None)] if row.is_asked and row.stack_wanted else []
+    return [*asked, *told]
+
 
 MOST_RUNNING = 200
 MOST_LOST = 50
