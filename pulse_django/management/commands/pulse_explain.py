@@ -14,7 +14,7 @@ from pulse_django.fleet.explanation import explain
 from pulse_django.models import Job
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
-from pulse_django.operations.explanation_lines import explanation_in_lines
+from pulse_django.operations.status_lines import explanation_in_lines
 from pulse_django.operations.terminal import showable
 from pulse_django.store.tables import explained, require_tables
 from pulse_django.words.display import inert

@@ -22,9 +22,8 @@ from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.operations.over_shards import tell_each
 from pulse_django.operations.preview import Selection, match
-from pulse_django.operations.status_lines import health_in_lines, matching_in_lines
+from pulse_django.operations.status_lines import eight_in_lines, health_in_lines, matching_in_lines
 from pulse_django.operations.terminal import cut_to, is_terminal, painted, screen_of, showable
-from pulse_django.operations.vital_sign_lines import eight_in_lines
 from pulse_django.store.tables import explained, require_tables
 from pulse_django.words.display import inert
 from pulse_django.words.states import Status
