@@ -15,7 +15,6 @@ from pulse_django.execution import encryption
 
 from .exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
 from .execution import unique_keys
-from .execution.call_signatures import checked, names_of
 from .execution.encryption import PayloadEncryption, encrypts, searched
 from .execution.lane_keys import lane_key_of_call
 from .execution.notify import is_due_soon, wake_workers
@@ -31,6 +30,7 @@ from .execution.registry import (
 )
 from .execution.results import as_enqueued, result_of
 from .execution.run import current_run
+from .execution.unique_keys import checked, names_of
 from .models import Job
 from .tasks import PulseTask
 from .words import traces

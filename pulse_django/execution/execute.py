@@ -36,7 +36,6 @@ from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.verb_results import Report
 
 from . import django_log
-from .call_signatures import checked
 from .context import Context
 from .django_log import Receivers, receivers_of
 from .judging import Performed, judged, judged_error, judged_value, outcome_of_stopped, report_of
@@ -45,6 +44,7 @@ from .middleware import configured, surrounded
 from .registry import InvalidTask, Registry, Task, chunk_of, is_plain, registry, sender_of, task_started
 from .results import result_of_run
 from .run import ChunkRun, Run, end_if_forked, running
+from .unique_keys import checked
 
 if TYPE_CHECKING:
     from pulse_django.words.options import Options
