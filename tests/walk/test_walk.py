@@ -126,8 +126,7 @@ def test_routes_are_short_and_always_the_same(workers: Workers, operator: Client
         walked(name)  # what happens once in a process
     first, second = ({name: walked(name) for name in ROUTES} for _ in range(2))
     for name, found in first.items():
-        print(f"\n{name}: {found}\n")
-        print("\n".join(found.lines()))
+        print(f"\n{name}: {found}\n", *found.lines(), sep="\n")  # noqa: T201 - `make walk` shows it
     with all_faults() as about:
         for name, found in first.items():
             with about(name):

@@ -223,7 +223,7 @@ def _places(columns: Sequence[Sequence[tuple[str, int]]]) -> dict[str, _Place]:
     places = {}
     for number, column in enumerate(columns):
         y = MARGIN + (max(tall) - tall[number]) / 2
-        for (key, _), height in zip(column, heights[number], strict=True):
+        for (key, _lines), height in zip(column, heights[number], strict=True):
             places[key] = _Place(MARGIN + number * (WIDTH + GAP), y, height)
             y += height + ROW_GAP
     return places
