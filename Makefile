@@ -19,11 +19,13 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test crash browser fresh proofs versions pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model demo pictures bench bench-core soak environment lint types migrations conformance stop clean
+.PHONY: help test crash browser fresh proofs versions pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model walk weight demo pictures bench bench-core soak environment lint types migrations conformance stop clean
 
 help:
 	@echo "While you work:"
 	@echo "make test        everything quick, and one crash of each class of failure in real processes: four minutes"
+	@echo "make walk        follow a job through the code: each function that it passes, from enqueue() to COMPLETED, and four other routes"
+	@echo "make weight      count the lines of code and the files, by folder"
 	@echo "make lint        style, format and import contracts"
 	@echo "make types       mypy"
 	@echo "make migrations  check that no migration is missing"
@@ -61,6 +63,13 @@ help:
 
 test: $(READY)
 	@$(PY) -m pytest -n $(JOBS) -m quick $(ARGS)
+
+# The guided tour of the code. The test of the same name holds each route below a ceiling.
+walk: $(READY)
+	@$(PY) -m pytest -q -s tests/walk $(ARGS)
+
+weight: $(READY)
+	@$(PY) -m tests.walk.weight
 
 crash: $(READY)
 	@$(PY) -m pytest -n $(JOBS) -m crash $(ARGS)
