@@ -16,8 +16,8 @@ from django.db import connection
 
 from benchmarks import noop
 from benchmarks.scratch import database_url
-from pulse_django.harness.processes import READY, StartedWorker, worker_command
 from pulse_django.worker.logs import DROPPED
+from testproject.harness.processes import READY, StartedWorker, worker_command
 from testproject.new_project import NewProject
 
 ROOT = Path(__file__).resolve().parent.parent

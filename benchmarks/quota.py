@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pulse_django.harness.census import census, descendants
+from testproject.harness.census import census, descendants
 
 PERIOD = 100_000  # µs
 V1, V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")

@@ -14,12 +14,12 @@ from benchmarks.processes import Surroundings
 from benchmarks.recovery_processes import Herd, database_now, wait_until_leases_are_believed
 from benchmarks.scratch import empty, execute, settle_down
 from benchmarks.waits import percentile
-from pulse_django.harness.processes import wait_until
 from pulse_django.models import Job
 from pulse_django.words.decisions import Complete
 from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.verb_results import Report
+from testproject.harness.processes import wait_until
 
 TASK = "benchmarks.recovery_tasks.pass_by"
 BATCH = 20

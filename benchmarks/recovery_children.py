@@ -17,8 +17,8 @@ from benchmarks.processes import Surroundings
 from benchmarks.recovery_processes import Herd, database_now
 from benchmarks.recovery_tasks import hold, pass_by
 from benchmarks.scratch import empty
-from pulse_django.harness.processes import StartedWorker, wait_until
 from pulse_django.models import Attempt, Job
+from testproject.harness.processes import StartedWorker, wait_until
 
 # So long, and without a watchdog, that nobody but the keeper can be what recovers.
 LONG_LEASE: dict[str, Any] = {"LEASE_TTL": 30, "HEARTBEAT_INTERVAL": 10, "WATCHDOG_INTERVAL": 10}

@@ -16,8 +16,8 @@ from benchmarks.processes import Surroundings
 from benchmarks.recovery_processes import Herd, kill_at_once, wait_until_leases_are_believed
 from benchmarks.recovery_tasks import hold
 from benchmarks.scratch import empty, execute
-from pulse_django.harness.processes import StartedWorker, wait_until
 from pulse_django.models import Attempt, Job
+from testproject.harness.processes import StartedWorker, wait_until
 
 SHORT: dict[str, Any] = {"LEASE_TTL": 2, "HEARTBEAT_INTERVAL": 0.66, "WATCHDOG_INTERVAL": 0.5}
 DEFAULTS: dict[str, Any] = {"LEASE_TTL": 30, "HEARTBEAT_INTERVAL": 10, "WATCHDOG_INTERVAL": 10}

@@ -14,14 +14,14 @@ from typing import Any
 
 from benchmarks.processes import ROOT, Surroundings
 from benchmarks.scratch import execute
-from pulse_django.harness.processes import (
+from pulse_django.models import Job
+from testproject.harness.processes import (
     LONGEST_START,
     StartedProcess,
     StartedProcesses,
     StartedWorker,
     worker_command,
 )
-from pulse_django.models import Job
 
 LONGEST_DEATH = 5.0
 TASKS = {"TASK_MODULES": ["benchmarks.recovery_tasks"]}

@@ -36,8 +36,8 @@ from benchmarks.soak_figures import table
 from benchmarks.soak_samples import Sampler, errors_in
 from benchmarks.soak_tasks import CLAIMS, kind_of
 from pulse_django.execution.registry import key_of
-from pulse_django.harness.processes import LONGEST_START, StartedProcess, wait_until
 from pulse_django.words.job_options import NewJob
+from testproject.harness.processes import LONGEST_START, StartedProcess, wait_until
 
 GUESS = 10_000  # jobs/s; how many are drained to find the maximum follows from it
 LONGEST_REST = 120.0  # seconds until all is done after the last was enqueued

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.processes import MIB
 from benchmarks.scratch import execute
 from benchmarks.waits import percentile
-from pulse_django.harness.processes import StartedProcess
+from testproject.harness.processes import StartedProcess
 
 Sample = dict[str, Any]
 ROLES = ("keeper", "fork server")

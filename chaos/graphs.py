@@ -68,7 +68,7 @@ class Run:
         from chaos import graph_records
         from chaos.graph_clients import Clients
         from chaos.worker_fleet import Kind, WorkerFleet
-        from pulse_django.harness.processes import StartedProcesses
+        from testproject.harness.processes import StartedProcesses
 
         kind = Kind(
             workers=WORKERS,

@@ -64,7 +64,7 @@ class Run:
     def verdict(self) -> int:
         from chaos.limit_history import HISTORY, SCHEMA, Line
         from chaos.worker_fleet import Kind, WorkerFleet
-        from pulse_django.harness.processes import StartedProcesses
+        from testproject.harness.processes import StartedProcesses
 
         say(f"seed {self.options.seed}, {self.options.seconds:g} s, {WORKERS} workers of {PROCESSES} processes")
         ask(SCHEMA)

@@ -24,7 +24,7 @@ class Movers:
     """The program that starts movers, one after the other."""
 
     def __init__(self, folder: Path, mutant: str) -> None:
-        from pulse_django.harness.processes import StartedProcesses
+        from testproject.harness.processes import StartedProcesses
 
         self._processes, self._mutant = StartedProcesses(folder), mutant
 

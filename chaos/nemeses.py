@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chaos.stage import TTL, Database, Worker
-from pulse_django.harness.processes import send
+from testproject.harness.processes import send
 from tests.citus import another_node_stopped, is_on_citus, may_stop_nodes
 from tests.sabotage import THREADS
 

@@ -83,7 +83,7 @@ class Run:
         self.processes: list[Any] = []
 
     def verdict(self) -> int:
-        from pulse_django.harness.processes import StartedProcesses
+        from testproject.harness.processes import StartedProcesses
 
         given = self.options
         say(f"seed {given.seed}, {given.seconds:g} s, {given.watchdogs} watchdogs, {given.schedules} schedules")

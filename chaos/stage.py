@@ -20,7 +20,7 @@ from django.db import connections
 from chaos.checker import Execution
 from chaos.clock import Clock
 from chaos.handlers import LOG, ORDER
-from pulse_django.harness.processes import StartedProcesses, StartedWorker, send, worker_command
+from testproject.harness.processes import StartedProcesses, StartedWorker, send, worker_command
 from tests.crash.processes import ROOT, database_url
 from tests.proxy import BlackHole
 from tests.two_databases import MORE

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chaos.own_server import ask
-from pulse_django.harness.processes import StartedProcesses, StartedWorker, send, worker_command
+from testproject.harness.processes import StartedProcesses, StartedWorker, send, worker_command
 from tests.crash.processes import ROOT, database_url
 
 

@@ -39,8 +39,6 @@ __version__ = "0.1.0"
 # Imported when first used: an app's package is loaded before its models can be.
 _HOMES = {
     "api": ("amend", "cancel", "enqueue_many", "get", "jobs", "progress", "release", "retry", "shard_of"),
-    "execution.chunks": ("Chunk", "ChunkItem"),
-    "execution.context": ("Context",),
     "exceptions": (
         "AlreadyEnqueued",
         "BatchClosed",
@@ -54,23 +52,21 @@ _HOMES = {
         "Snooze",
         "StaleToken",
     ),
+    "execution.context": ("Context",),
+    "execution.execute": ("Chunk", "ChunkItem"),
     "execution.fencing": ("FencedModel", "fence", "fenced_update"),
     "execution.job_progress": ("progress_token",),
-    "execution.paused_queues": ("pause_queue", "resume_queue"),
-    "execution.paused_tasks": ("pause_task", "resume_task"),
+    "execution.paused_tasks": ("pause_queue", "pause_task", "resume_queue", "resume_task"),
     "fleet.explanation": ("Explanation", "explain"),
-    "words.limiting": ("Breaker", "Limit", "Rate"),
-    "words.retry_after": ("retry_after",),
-    "words.retry_policies": ("NO_RETRIES", "Backoff", "RetryPolicy", "never", "only"),
-    "words.timings": ("Cron", "Every"),
     "schedules.declarations": ("Schedule",),
-    "words.uniqueness": ("Unique",),
     "tasks": ("task",),
-    "workflows.batches": ("Batch",),
+    "words.limiting": ("Breaker", "Limit", "Rate"),
+    "words.retry_policies": ("Backoff", "NO_RETRIES", "RetryPolicy", "never", "only", "retry_after"),
+    "words.timings": ("Cron", "Every"),
+    "words.uniqueness": ("Unique",),
+    "workflows.batches": ("Batch", "event_link", "send_event"),
     "workflows.builder": ("Workflow",),
     "workflows.canvas": ("chain", "chord", "group"),
-    "workflows.event_links": ("event_link",),
-    "workflows.events": ("send_event",),
 }
 
 __all__ = [

@@ -13,7 +13,7 @@ import psycopg
 from django.core.management import call_command
 from django.db import connection
 
-from pulse_django.harness.processes import StartedWorker
+from testproject.harness.processes import StartedWorker
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

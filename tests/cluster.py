@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 import psycopg
 
-from pulse_django.harness.census import census, descendants
 from testproject import postgres
+from testproject.harness.census import census, descendants
 from testproject.server import DATABASE, PORT, Server, this_server
 
 PATIENCE = 30.0

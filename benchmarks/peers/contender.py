@@ -14,7 +14,7 @@ from benchmarks.peers.apps.witness import BEGUN, CALLS, RECORD, STAMPS
 from benchmarks.peers.environments import APPS, Environment
 from benchmarks.peers.peer import REDIS, Peer
 from benchmarks.peers.stores import Database, RedisStore
-from pulse_django.harness.processes import StartedProcess, StartedProcesses
+from testproject.harness.processes import StartedProcess, StartedProcesses
 
 LONGEST_REQUEST = 600.0
 PRIVATE = ("DATABASE_URL", "DJANGO_SETTINGS_MODULE", "PULSE", "PYTHONPATH", "BENCH_TUNED", "DEBUG")

@@ -12,7 +12,7 @@ from benchmarks.peers.peer import task_of
 from benchmarks.peers.server_counts import NOTHING, PAUSE_FOR_COUNTS, ServerCounts
 from benchmarks.peers.stores import Database
 from benchmarks.processes import cpu_seconds, pss_mib
-from pulse_django.harness.processes import StartedProcess
+from testproject.harness.processes import StartedProcess
 
 Figures = dict[str, float]
 LONGEST_START, LONGEST_END = 60.0, 30.0

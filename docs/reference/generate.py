@@ -24,16 +24,13 @@ from django.core.management import BaseCommand, load_command_class
 
 import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
-from pulse_django.execution import context, durable_steps, fencing, job_progress, paused_tasks, waits
-from pulse_django.execution import paused_tasks
-from pulse_django.execution import execute
+from pulse_django.execution import context, durable_steps, execute, fencing, job_progress, paused_tasks, waits
 from pulse_django.fleet import explanation
 from pulse_django.fleet.conditions import Severity, known
 from pulse_django.fleet.explanation import reasons
 from pulse_django.managers import ScheduleManager
 from pulse_django.protocol.limiters import LimiterManager
 from pulse_django.words import limiting, retry_policies, uniqueness, verb_results, vital_signs
-from pulse_django.words import retry_policies
 from pulse_django.words.options import OPTIONS
 from pulse_django.workflows import rewind
 

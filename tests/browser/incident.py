@@ -9,9 +9,9 @@ from typing import Any
 from django.core.management import call_command
 
 from pulse_django.fleet.conditions import ask, named
-from pulse_django.harness.processes import StartedWorker
 from pulse_django.models import Attempt, Job, Queue, Worker
 from pulse_django.words.states import CLAIMABLE, Status
+from testproject.harness.processes import StartedWorker
 from tests.crash.workers import QUICK, Workers, wait_for, wait_until
 from tests.database import leave_no_line_behind
 from tests.factories import AttemptFactory, make_job, now

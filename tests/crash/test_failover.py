@@ -19,7 +19,7 @@ import pytest
 from chaos.checker import Execution
 from chaos.handlers import LOG
 from chaos.stage import executions
-from pulse_django.harness.processes import StartedWorker
+from testproject.harness.processes import StartedWorker
 from tests.cluster import Cluster
 from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, is_alive, wait_until

@@ -17,9 +17,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from pulse_django.harness.processes import StartedWorker
 from pulse_django.models import Attempt
 from pulse_django.words.states import Status
+from testproject.harness.processes import StartedWorker
 from tests.crash.processes import database_url
 from tests.crash.scratch import Scratch, scratch_server
 from tests.crash.workers import Workers, wait_for, wait_until

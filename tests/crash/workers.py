@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pulse_django.harness import processes
-from pulse_django.harness.census import census
-from pulse_django.harness.processes import PATIENCE, StartedProcess, StartedProcesses, StartedWorker, worker_command
 from pulse_django.models import Attempt, Job
+from testproject.harness import processes
+from testproject.harness.census import census
+from testproject.harness.processes import PATIENCE, StartedProcess, StartedProcesses, StartedWorker, worker_command
 from tests.crash.processes import ROOT, environment
 
 # Short, so that nobody waits long for a dead worker's lease or for a second attempt.

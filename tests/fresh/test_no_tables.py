@@ -16,7 +16,6 @@ COMMANDS = [
     ("pulse_watchdog", "--check"),
     ("pulse_status",),
     ("pulse_retry", "--all"),
-    ("pulse_demo",),
 ]
 
 

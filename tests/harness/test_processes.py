@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pulse_django.harness.census import census
-from pulse_django.harness.processes import ProcessFailed, StartedProcess, StartedProcesses, wait_until
+from testproject.harness.census import census
+from testproject.harness.processes import ProcessFailed, StartedProcess, StartedProcesses, wait_until
 
 # A shell, a shell of its own, and a program of that one.
 FAMILY = "sh -c 'sleep 60 & wait' & echo is ready; wait"

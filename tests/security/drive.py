@@ -28,7 +28,6 @@ from pulse_django.console.dead_letters import groups
 from pulse_django.console.jobs import page_window
 from pulse_django.console.jobs.page_window import extents_of
 from pulse_django.database_checks import check_database
-from pulse_django.demo.rows import look
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.execution import notify
 from pulse_django.execution.fencing import fence
@@ -44,7 +43,6 @@ from pulse_django.fleet.limits import limits
 from pulse_django.fleet.paused_tasks import paused_tasks, waiting_jobs
 from pulse_django.fleet.shards import shard_facts
 from pulse_django.fleet.unknown_tasks import give_up
-from pulse_django.management.commands import pulse_demo
 from pulse_django.models import Duty, Job, Limiter, Minute, PausedKey, Queue, Schedule, Worker
 from pulse_django.operations.preview import look as preview
 from pulse_django.protocol import expire, reap, transfer
@@ -292,8 +290,6 @@ def claiming() -> None:
     Job.objects.family([jobs[0].pk])
     Job.objects.put_back_for(jobs[0].pk)
     Job.objects.id_at(jobs[1].created_at)
-    look([job.pk for job in jobs])
-    pulse_demo._await_end_of_sessions(ALIAS)
 
 
 def settling() -> None:

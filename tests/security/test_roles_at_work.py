@@ -191,7 +191,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["pulse_shards"], set(ROLES)),
 ]
 # These are processes of their own, or for the owner of the tables. tests/security/test_grants.py starts the worker.
-NOT_HERE = {"pulse_worker", "pulse_demo"}
+NOT_HERE = {"pulse_worker"}
 
 
 def test_every_command_is_there() -> None:

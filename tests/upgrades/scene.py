@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from pulse_django.harness.processes import StartedProcess, StartedProcesses, StartedWorker, worker_command
+from testproject.harness.processes import StartedProcess, StartedProcesses, StartedWorker, worker_command
 from tests.crash.processes import ROOT, database_url
 from tests.crash.workers import wait_until
 from tests.upgrades.history import Earlier, add_a_migration, export, migrations_in

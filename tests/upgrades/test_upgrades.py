@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pulse_django.harness.processes import StartedWorker
+from testproject.harness.processes import StartedWorker
 from tests.crash.processes import database_url
 from tests.crash.workers import wait_until
 from tests.upgrades.history import Earlier, earlier_states, migrations_in

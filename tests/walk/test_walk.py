@@ -18,9 +18,9 @@ from django.test import Client
 from django.urls import reverse
 
 from pulse_django import Workflow
-from pulse_django.harness.processes import wait_until
 from pulse_django.models import Job
 from pulse_django.words.states import Status
+from testproject.harness.processes import wait_until
 from tests.crash.workers import Workers
 from tests.factories import make_job
 from tests.faults import all_faults

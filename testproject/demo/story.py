@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from django.db import router
 
-from pulse_django.harness.processes import StartedWorker
 from pulse_django.models import Job
 from pulse_django.words.states import Status
+from testproject.harness.processes import StartedWorker
 
 from . import handlers
 from .deaths import LOST, A, frozen_worker, killed_process, killed_worker

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pulse_django.harness.processes import StartedProcesses, StartedWorker
+from testproject.harness.processes import StartedProcesses, StartedWorker
 
 
 class Stage(StartedProcesses):
@@ -21,7 +21,7 @@ class Stage(StartedProcesses):
 
     def worker(self, name: str) -> StartedWorker:
         """Start a worker. Its module finds what this process finds; the settings are named in the environment."""
-        module = [sys.executable, "-m", "pulse_django.demo.worker", json.dumps(self._changes)]
+        module = [sys.executable, "-m", "testproject.demo.worker", json.dumps(self._changes)]
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         environment = os.environ | {"PYTHONPATH": path}
         return self.start_worker(name, [*module, "--queues", self._queue, "--name", name], environment)

@@ -19,16 +19,16 @@ from django.db import Error, connections, router
 from django.db.models import Value
 
 from pulse_django import conf
-from pulse_django.demo.pace import REAL_TIME, SCALED
-from pulse_django.demo.screen import Screen
-from pulse_django.demo.stage import Stage, set_up
-from pulse_django.demo.story import play
-from pulse_django.demo.telling import Telling, WentOtherwise
 from pulse_django.models import Worker
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.store.sql_functions import ClockTimestamp
 from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words
+from testproject.demo.pace import REAL_TIME, SCALED
+from testproject.demo.screen import Screen
+from testproject.demo.stage import Stage, set_up
+from testproject.demo.story import play
+from testproject.demo.telling import Telling, WentOtherwise
 
 MISSED_BEATS = 3  # after which a worker that never said goodbye is taken for gone
 PATIENCE_WITH_SESSIONS = 2.0  # seconds; behind a pool, sessions outlive their workers

@@ -1,4 +1,4 @@
-"""``python -m pulse_django.demo.worker``: the real ``pulse_worker`` of this project, at the pace of the demo.
+"""``python -m testproject.demo.worker``: the real ``pulse_worker`` of this project, at the pace of the demo.
 
 The first argument is what to change in PULSE, as JSON; the others are those of ``pulse_worker``.
 """
@@ -16,7 +16,7 @@ import django
 from django.conf import settings
 from django.core.management import call_command
 
-HANDLERS = "pulse_django.demo.handlers"
+HANDLERS = "testproject.demo.handlers"
 PR_SET_PDEATHSIG = 1
 
 

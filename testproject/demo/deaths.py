@@ -8,11 +8,11 @@ import time
 
 from django.db import router
 
-from pulse_django.harness.processes import StartedWorker
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import ClockTimestamp
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
+from testproject.harness.processes import StartedWorker
 
 from . import handlers
 from .rows import Row, ledger, look
