@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         Snooze,
         StaleToken,
     )
+    from .execution.chunks import Chunk, ChunkItem
     from .execution.context import Context
-    from .execution.execute import Chunk, ChunkItem
     from .execution.fencing import FencedModel, fence, fenced_update
     from .execution.job_progress import progress_token
     from .execution.paused_tasks import pause_queue, pause_task, resume_queue, resume_task
@@ -53,7 +53,7 @@ _HOMES = {
         "StaleToken",
     ),
     "execution.context": ("Context",),
-    "execution.execute": ("Chunk", "ChunkItem"),
+    "execution.chunks": ("Chunk", "ChunkItem"),
     "execution.fencing": ("FencedModel", "fence", "fenced_update"),
     "execution.job_progress": ("progress_token",),
     "execution.paused_tasks": ("pause_queue", "pause_task", "resume_queue", "resume_task"),

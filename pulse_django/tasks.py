@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 from django.conf import settings
 
 from .exceptions import InvalidJob
-from .execution.execute import acall_alone, call_alone, check_chunk
+from .execution.chunks import acall_alone, call_alone, check_chunk
 from .execution.registry import GenericTask, InvalidTask, Task, calls_plainly, changed, keys_of, registry
 from .words.job_options import TASK_NAME, check_expires, check_run_after, encode_meta, tags_of
 from .words.limits import DEFAULT_QUEUE, MAX_TASK_NAME
@@ -29,8 +29,8 @@ from .words.options import (
 from .words.options import Isolation as Isolation
 
 if TYPE_CHECKING:
+    from .execution.chunks import Chunk
     from .execution.context import Context
-    from .execution.execute import Chunk
     from .execution.registry import GenericTaskResult
     from .workflows.calls import Call
 

@@ -33,8 +33,8 @@ from pulse_django import conf
 from .registry import imported
 
 if TYPE_CHECKING:
+    from .chunks import Chunk
     from .context import Context
-    from .execute import Chunk
 
 logger = logging.getLogger(__name__)
 

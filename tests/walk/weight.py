@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent.parent / "pulse_django"
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _NO_CODE = (
     tokenize.COMMENT,
     tokenize.NL,
@@ -29,9 +30,8 @@ def lines_of_code(source: str) -> int:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             left_out |= _lines(node)
-        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if ast.get_docstring(node, clean=False) is not None:
-                left_out |= _lines(node.body[0])
+        elif isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            left_out |= _lines(node.body[0])
     counted: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in _NO_CODE:
