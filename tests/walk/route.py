@@ -11,6 +11,10 @@ from typing import NamedTuple
 from tests.walk.traced import PACKAGE
 
 
+# What these do depends on other jobs: a slot is free for the next claim, if one waits for it.
+BESIDE = ("Claimer.slot_freed",)
+
+
 class Function(NamedTuple):
     file: str
     name: str
@@ -20,7 +24,6 @@ class Function(NamedTuple):
 class Call:
     function: Function
     calls: list[Call] = field(default_factory=list)
-    is_over: bool = False
 
     def walk(self) -> Iterator[Call]:
         yield self
@@ -79,6 +82,10 @@ class Route:
             lines += _lines(root, "", 2, seen)
         return lines
 
+    def calls(self) -> list[str]:
+        """Return a line for each call."""
+        return [f"{call.function.name}   {call.function.file}" for _, root in self.stages for call in root.walk()]
+
     def __str__(self) -> str:
         return (
             f"{len(self.files)} files, {len(self.functions)} functions, {len(self.hand_overs)} hand-overs,"
@@ -86,38 +93,54 @@ class Route:
         )
 
 
-def route(stages: Sequence[Stage], folder: Path) -> Route | None:
-    """Find the last call of each stage; None: one of them is not over."""
-    roots = [root for file in sorted(folder.glob("*.calls")) for root in _roots(file)]
-    everything = [call for root in roots for call in root.walk()]
-    found = []
-    for stage in stages:
-        fitting = [
-            call
-            for call in everything
-            if call.is_over and call.function.name == stage.function and stage.reached in ("", *call.names)
-        ]
-        if not fitting:
-            return None
-        found.append((stage.title, fitting[-1]))
-    return Route(found)
+class Calls:
+    """Reads what processes write down while they run."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}  # so many bytes of each file
+        self._open: dict[tuple[Path, str], list[Call]] = {}  # by file and thread, the outermost first
+        self._over: list[Call] = []
 
-def _roots(file: Path) -> list[Call]:
-    """Return the calls of each thread that no recorded call made. One that has not returned is among them."""
-    open_calls: dict[str, list[Call]] = {}
-    roots: list[Call] = []
-    for line in file.read_text().splitlines():
-        thread, event, where, name = line.split("\t")
-        stack = open_calls.setdefault(thread, [])
-        if event == "r":
-            if stack and stack[-1].function == (where, name):
-                stack.pop().is_over = True
-            continue
-        call = Call(Function(where, name))
-        (stack[-1].calls if stack else roots).append(call)
-        stack.append(call)
-    return roots
+    def forget(self) -> None:
+        """Forget the calls that are over."""
+        self.read()
+        self._over.clear()
+
+    def read(self) -> None:
+        for file in self._folder.glob("*.calls"):
+            with file.open("rb") as lines:
+                lines.seek(self._read.get(file, 0))
+                for line in lines:
+                    if not line.endswith(b"\n"):
+                        break  # it is being written
+                    self._read[file] = self._read.get(file, 0) + len(line)
+                    self._note(file, *line.decode().rstrip("\n").split("\t"))
+
+    def _note(self, file: Path, thread: str, event: str, where: str, name: str) -> None:
+        stack = self._open.setdefault((file, thread), [])
+        if event == "c":
+            call = Call(Function(where, name))
+            if stack and name not in BESIDE:
+                stack[-1].calls.append(call)
+            stack.append(call)
+        elif stack and stack[-1].function == (where, name):  # else it was called before anybody wrote
+            self._over.append(stack.pop())
+
+    def route(self, stages: Sequence[Stage]) -> Route | None:
+        """Return the last call of each stage; None: one of them is not over."""
+        self.read()
+        found = []
+        for stage in stages:
+            fitting = [
+                call
+                for call in self._over
+                if call.function.name == stage.function and (not stage.reached or stage.reached in call.names)
+            ]
+            if not fitting:
+                return None
+            found.append((stage.title, fitting[-1]))
+        return Route(found)
 
 
 def _lines(call: Call, caller: str, depth: int, seen: set[Function]) -> Iterable[str]:
