@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from tests.walk.traced import PACKAGE
 
-
 # What these do depends on other jobs: a slot is free for the next claim, if one waits for it.
 BESIDE = ("Claimer.slot_freed",)
 
