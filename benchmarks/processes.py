@@ -16,7 +16,7 @@ from django.db import connection
 
 from benchmarks import noop
 from benchmarks.scratch import database_url
-from pulse_django.worker.logs import DROPPED
+from pulse_django.worker.log_writer import DROPPED
 from testproject.harness.processes import READY, StartedWorker, worker_command
 from testproject.new_project import NewProject
 

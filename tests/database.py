@@ -17,7 +17,12 @@ from pulse_django.store.transactions import limited
 from tests import citus
 
 ROOT = Path(__file__).parent.parent
-SHAPES_TABLES = ("pulse_django/*.py", "pulse_django/migrations/*.py", "pulse_django/store/*.py", "testproject/**/*.py")
+SHAPES_TABLES = (
+    "pulse_django/*.py",
+    "pulse_django/migrations/*.py",
+    "pulse_django/store/*.py",
+    "testproject/shop/**/*.py",
+)
 
 TABLES = (
     "pulse_django_attempt",

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
-import sys
+import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from testproject.harness.processes import StartedProcesses, StartedWorker
+from django.conf import settings
+
+from testproject.harness.processes import StartedProcesses, StartedWorker, worker_command
+
+HANDLERS = "testproject.demo.handlers"
+PR_SET_PDEATHSIG = 1
 
 
 class Stage(StartedProcesses):
@@ -20,11 +26,13 @@ class Stage(StartedProcesses):
         self._queue, self._changes = queue, changes
 
     def worker(self, name: str) -> StartedWorker:
-        """Start a worker. Its module finds what this process finds; the settings are named in the environment."""
-        module = [sys.executable, "-m", "testproject.demo.worker", json.dumps(self._changes)]
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        environment = os.environ | {"PYTHONPATH": path}
-        return self.start_worker(name, [*module, "--queues", self._queue, "--name", name], environment)
+        """Start a worker with the settings of the demo. Linux stops it when the demo is killed."""
+        modules = [*settings.PULSE.get("TASK_MODULES", []), HANDLERS]
+        pulse = {**settings.PULSE, **self._changes, "TASK_MODULES": modules}
+        environment = os.environ | {"PULSE": json.dumps(pulse)}
+        command = worker_command("--queues", self._queue, "--name", name)
+        demo = os.getpid()
+        return self.start_worker(name, command, environment, cwd=settings.BASE_DIR, preexec_fn=lambda: _stop_with(demo))
 
 
 @contextmanager
@@ -34,3 +42,10 @@ def set_up(queue: str, changes: dict[str, Any]) -> Iterator[Stage]:
         Stage(Path(folder), queue, changes) as stage,
     ):
         yield stage
+
+
+def _stop_with(parent: int) -> None:
+    with suppress(AttributeError, OSError):  # only Linux has it
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -190,7 +190,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["pulse_watchdog", "--repair", "lease-too-long", "--yes"], set()),
     (["pulse_shards"], set(ROLES)),
 ]
-# These are processes of their own, or for the owner of the tables. tests/security/test_grants.py starts the worker.
+# A process of its own: tests/security/test_grants.py starts it.
 NOT_HERE = {"pulse_worker"}
 
 

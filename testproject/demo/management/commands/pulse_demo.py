@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 import threading
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from django.conf import ENVIRONMENT_VARIABLE
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import CommandError, CommandParser
@@ -20,7 +18,7 @@ from django.db.models import Value
 
 from pulse_django import conf
 from pulse_django.models import Worker
-from pulse_django.operations.arguments import PulseCommand
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.store.sql_functions import ClockTimestamp
 from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words
@@ -57,8 +55,6 @@ class Command(PulseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         pace = REAL_TIME if options["real_time"] else SCALED
         screen = Screen(self.stdout, self.style)
-        if not os.environ.get(ENVIRONMENT_VARIABLE):
-            raise CommandError(f"The demo's workers run in separate processes: set {ENVIRONMENT_VARIABLE}.")
         if options["migrate"]:
             screen.say("Migrating the database")
             call_command("migrate", verbosity=0)
