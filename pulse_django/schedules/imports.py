@@ -1,19 +1,18 @@
-"""Read the schedules of django-celery-beat, django-q2 and django-crontab, and say what they are here.
+"""Read the schedules of django-celery-beat and django-q2, and say what they are here.
 
-Their packages need not be installed: tables and settings are read as they are.
+Their packages need not be installed: the tables are read as they are.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.conf import settings
 from django.db import OperationalError, ProgrammingError, connections, transaction
 
 from pulse_django import conf
@@ -40,7 +39,7 @@ class Found:
 
 
 class NothingToRead(Exception):
-    """Their tables or settings are not there."""
+    """Their tables are not there."""
 
 
 Row = Mapping[str, Any]
@@ -52,18 +51,7 @@ class _CannotBeSaid(ValueError):
 
 _HOUSEKEEPING = "celery.backend_cleanup"  # Celery's own
 _UNITS = ("days", "hours", "minutes", "seconds", "microseconds")
-
 _QUARTERS = 3  # months
-
-_NICKNAMES = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
 
 
 def from_celery_beat(alias: str) -> list[Found]:
@@ -82,18 +70,9 @@ def from_django_q(alias: str) -> list[Found]:
     return [_of_q(row) for row in sorted(_rows(alias, "django_q_schedule"), key=lambda row: int(row["id"]))]
 
 
-def from_crontab(_alias: str) -> list[Found]:
-    """Read the setting CRONJOBS of django-crontab."""
-    jobs = getattr(settings, "CRONJOBS", None)
-    if jobs is None:
-        raise NothingToRead("There is no setting CRONJOBS.")
-    return [_of_cronjob(number, job) for number, job in enumerate(jobs, 1)]
-
-
 SOURCES: Mapping[str, Callable[[str], list[Found]]] = {
     "django-celery-beat": from_celery_beat,
     "django-q2": from_django_q,
-    "django-crontab": from_crontab,
 }
 
 
@@ -200,19 +179,6 @@ def _day(at: datetime) -> int:
     if at.day > 28:
         raise _CannotBeSaid(f"day {at.day} is not in every month, where django-q2 takes the last one")
     return at.day
-
-
-def _of_cronjob(number: int, job: Iterable[Any]) -> Found:
-    expression, task, *rest = job
-    args = rest[0] if rest and isinstance(rest[0], list | tuple) else []
-    kwargs = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else {}
-
-    def read() -> dict[str, Any]:
-        timing = Cron(_NICKNAMES.get(expression, expression), conf.time_zone())
-        notes = ("cron ran it in the time zone of the host",)
-        return {"timing": timing, "args": list(args), "kwargs": dict(kwargs), "notes": notes}
-
-    return _found(f"{task} {number}", task, read)
 
 
 def _loaded(text: str | None, kind: type) -> Any:

@@ -1,4 +1,4 @@
-"""``pulse_import_schedules``: what others have in their tables and settings, and what it is here."""
+"""``pulse_import_schedules``: what others have in their tables, and what it is here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 
 from pulse_django import Cron, Every, task
 from pulse_django.models import Schedule
-from pulse_django.schedules.imports import Found, from_celery_beat, from_crontab, from_django_q
+from pulse_django.schedules.imports import Found, from_celery_beat, from_django_q
 from pulse_django.words.timings import next_of
 from tests.database import empty_tables
 from tests.faults import all_faults
@@ -202,24 +202,10 @@ class TestDjangoQ:
                     assert q_schedule("H", **fields).why_not
 
 
-class TestCrontab:
-    def test_the_setting_is_read(self, settings: Any) -> None:
-        settings.TIME_ZONE = "Europe/Berlin"
-        settings.CRONJOBS = [
-            ("*/5 * * * *", "tests.imported"),
-            ("@daily", "tests.imported", [1], {"name": "x"}, ">> /tmp/log"),
-            ("@reboot", "tests.imported"),
-        ]
-        often, daily, odd = from_crontab("default")
-        assert often.timing == Cron("*/5 * * * *", "Europe/Berlin")
-        assert (daily.timing, daily.args, daily.kwargs) == (Cron("0 0 * * *", "Europe/Berlin"), [1], {"name": "x"})
-        assert "@reboot" in odd.why_not
-        assert "2 created, 1 skipped" in call("django-crontab", "--yes")
-
-    def test_what_is_not_there_is_an_error(self) -> None:
-        for source in ("django-crontab", "django-q2", "django-celery-beat"):
-            with pytest.raises(CommandError, match="There is no"):
-                call(source)
+def test_what_is_not_there_is_an_error() -> None:
+    for source in ("django-q2", "django-celery-beat"):
+        with pytest.raises(CommandError, match="There is no"):
+            call(source)
 
 
 def call(*arguments: str) -> str:

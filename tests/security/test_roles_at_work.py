@@ -184,7 +184,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["pulse_workflows", "resume", "{paused}"], LOOKS),
     (["pulse_workflows", "cancel", "{batch}"], LOOKS),
     (["pulse_workflows", "retry", "{batch}"], LOOKS),
-    (["pulse_import_schedules", "django-crontab", "--yes"], {WORKER, OPERATOR}),
+    (["pulse_import_schedules", "django-q2", "--yes"], {WORKER, OPERATOR}),
     (["pulse_watchdog", "--check"], {WATCHDOG, OPERATOR}),
     (["pulse_watchdog", "--once"], {WATCHDOG}),
     (["pulse_watchdog", "--repair", "lease-too-long", "--yes"], set()),
@@ -233,7 +233,7 @@ def said_by(command: list[str]) -> str:
     """Return all that a command says. Only a CommandError and an exit are expected of it."""
     out, found = io.StringIO(), Found(name="theirs", task="shop.echo", args=[1], timing=Every(timedelta(hours=1)))
     try:
-        with mock.patch.dict(SOURCES, {"django-crontab": lambda _: [found]}):
+        with mock.patch.dict(SOURCES, {"django-q2": lambda _: [found]}):
             call_command(*command, stdout=out, stderr=out)
     except SystemExit:
         pass

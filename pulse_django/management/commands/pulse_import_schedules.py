@@ -1,4 +1,4 @@
-"""``manage.py pulse_import_schedules``: take over the schedules of django-celery-beat, django-q2 or django-crontab."""
+"""``manage.py pulse_import_schedules``: take over the schedules of django-celery-beat or django-q2."""
 
 from __future__ import annotations
 
