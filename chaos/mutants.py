@@ -402,7 +402,11 @@ MUTANTS: dict[str, Mutant] = {
         in_callers=True,
     ),
     "a period that ends early": Mutant(
-        plant=replaced("TAKE_WINDOW", ("statement_timestamp()", "(statement_timestamp() + interval '50 ms')")),
+        plant=replaced(  # what the statement saw, and what it finds after it waited for a rival
+            "TAKE_WINDOW",
+            ("statement_timestamp()", "(statement_timestamp() + interval '50 ms')"),
+            (">= %s::float8 * interval '1 second'", ">= %s::float8 * interval '1 second' - interval '50 ms'"),
+        ),
         nemeses=("connections reset",),
         breaks=("one in a period",),
         in_callers=True,
