@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from django.db import connection
-from pulse_django.worker.log_writer import DROPPED
 
 from benchmarks import noop
 from benchmarks.scratch import database_url
+from pulse_django.worker.logs import DROPPED
 from testproject.harness.processes import READY, StartedWorker, worker_command
 from testproject.new_project import NewProject
 

@@ -1,6 +1,6 @@
 """Writes the log of a worker's process in a thread of its own: a log handler that hangs delays nothing else.
 
-It writes to streams itself. Other log handlers have a thread each (``log_asides``), and get their lines from it.
+It writes to streams itself. Other log handlers have a thread each (``Aside``), and get their lines from it.
 """
 
 from __future__ import annotations
@@ -173,6 +173,8 @@ def _shown_as_json(formatter: Json, name: str, end: str, line: Line) -> str:
 # Records that wait for one handler. Fewer, and a short wait of a collector costs lines; more, and tracebacks that wait
 # for a mail server fill the memory.
 MOST_ASIDE = 2_000
+# Seconds without a written line, until a handler whose queue is full hangs: then its lines are dropped, and counted.
+PATIENCE_ASIDE = 0.5
 BETWEEN_NOTICES = 10.0  # seconds
 
 DROPPED_ASIDE = "Dropped %d log lines of the log handler %s: it is too slow or hangs"
@@ -198,7 +200,7 @@ class Aside:
     def put(self, record: logging.LogRecord) -> None:
         """Take over a record. Wait for room as long as the handler writes."""
         while self.waiting >= MOST_ASIDE:
-            if time.monotonic() - self._moved_at > PATIENCE:
+            if time.monotonic() - self._moved_at > PATIENCE_ASIDE:
                 self.dropped += record.msg != DROPPED_ASIDE  # what tells of dropped lines is none of them
                 return
             time.sleep(PAUSE)
@@ -334,7 +336,7 @@ class LogWriter:
 
     def _notices(self, *, at_end: bool = False) -> list[Entry]:
         """Say which log handlers lost lines."""
-        return [_notice(DROPPED, *facts) for facts in self._asides.notices(at_end=at_end)]
+        return [_notice(DROPPED_ASIDE, *facts) for facts in self._asides.notices(at_end=at_end)]
 
 
 def _notice(text: str, *values: object) -> Entry:

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django import Batch, Workflow
-from pulse_django.console.workflows.shown import KINDS, draw, draw_layers
+from pulse_django.console.workflows.shown import NODE_KINDS, draw, draw_layers
 from pulse_django.fleet.workflows import graph as graphs
 from pulse_django.fleet.workflows.facts import AWAITED, SENT, STATES, Edge, Graph, Node
 from pulse_django.models import Event, Job, StoredBatch
@@ -338,9 +338,9 @@ def node(key: str, state: str = "COMPLETED", kind: str = "job") -> Node:
 
 
 def test_every_state_has_a_sign_of_its_own_colour() -> None:
-    assert KINDS.keys() == {*Status, *STATES, AWAITED, SENT}
+    assert NODE_KINDS.keys() == {*Status, *STATES, AWAITED, SENT}
     colours: dict[str, set[str]] = {}
-    for colour, sign in KINDS.values():
+    for colour, sign in NODE_KINDS.values():
         colours.setdefault(sign, set()).add(colour)
     assert all(len(found) == 1 for found in colours.values())
 

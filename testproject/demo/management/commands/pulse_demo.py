@@ -15,10 +15,10 @@ from django.core.management import call_command
 from django.core.management.base import CommandError, CommandParser
 from django.db import Error, connections, router
 from django.db.models import Value
-from pulse_django.operations.base_command import PulseCommand
 
 from pulse_django import conf
 from pulse_django.models import Worker
+from pulse_django.operations.arguments import PulseCommand
 from pulse_django.store.sql_functions import ClockTimestamp
 from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words
