@@ -54,7 +54,6 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "pulse_django",
     "testproject.shop",
-    "testproject.demo",
 ]
 
 if importlib.util.find_spec("django.tasks") is None:  # before Django 6.0

@@ -24,13 +24,13 @@ from pulse_django import conf
 from pulse_django.models import Job, Worker
 from pulse_django.words.states import Status
 from testproject.demo import deaths, handlers
-from testproject.demo.management.commands import pulse_demo
 from testproject.demo.pace import REAL_TIME, SCALED, DemoPace
 from testproject.demo.rows import Row, look
 from testproject.demo.screen import Screen, has_news, line, table
 from testproject.demo.stage import Stage, set_up
 from testproject.demo.telling import Telling, WentOtherwise
 from testproject.harness.census import Process, census, descendants, from_ps
+from testproject.shop.management.commands import pulse_demo
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import is_alive, wait_until
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now
