@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 from tests.walk.traced import PACKAGE
 
-# What these do depends on other jobs: a slot is free for the next claim, if one waits for it.
-BESIDE = ("Claimer.slot_freed",)
+# Not of one job: whether a claim waits for a slot, what ended since the last claim, and what is asked a few times a
+# second (whether a logger is on).
+BESIDE = ("Claimer.slot_freed", "KeyedLanes._note_settled", "is_on")
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")  # functions before Python 3.12
 
 
 class Function(NamedTuple):
@@ -117,6 +119,8 @@ class Calls:
                     self._note(file, *line.decode().rstrip("\n").split("\t"))
 
     def _note(self, file: Path, thread: str, event: str, where: str, name: str) -> None:
+        if name.endswith(COMPREHENSIONS):
+            return
         stack = self._open.setdefault((file, thread), [])
         if event == "c":
             call = Call(Function(where, name))

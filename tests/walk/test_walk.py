@@ -58,9 +58,9 @@ CEILINGS = dict(
     zip(
         ROUTES,
         (
-            Ceiling(49, 258, 166, 5),
+            Ceiling(49, 254, 166, 5),
             Ceiling(20, 58, 38, 1),
-            Ceiling(22, 128, 101, 9),
+            Ceiling(22, 126, 98, 9),
             Ceiling(11, 31, 28, 3),
             Ceiling(16, 42, 29, 0),
         ),
