@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 
 class Line(Protocol):
-    """What a record can be made of (``execution.log_records``)."""
+    """What a record can be made of (``execution.django_log``)."""
 
     def record(self) -> logging.LogRecord: ...
 

@@ -47,7 +47,7 @@ jobs of a paused batch wait.
 ``set_aside`` and ``bring_back`` change no status. Between them ``ready`` is NULL, and claims do not read the job.
 
 What waits or runs, and dead letters, are in the hot partition, which statements name. ``settle``, ``reap``,
-``expire`` and ``request_cancel`` move what they complete or cancel to the partition of the day (``history``); ``eras``
+``expire`` and ``request_cancel`` move what they complete or cancel to the partition of the day (``ending``). ``prune``
 makes and drops these partitions.
 
 Seven habits hold in every statement below:

@@ -242,7 +242,7 @@ def lock_batches(jobs: JobReader, placed: Sequence[NewJob]) -> dict[int | None, 
 
 
 def note_added(jobs: JobReader, added: Counter[int | None]) -> None:
-    """Count new members. ``resolve`` adds them to the batch's row, which nobody has to wait for here."""
+    """Count new members. ``resolve`` adds them to the batch's row, so that no caller waits for it."""
     run_joined(jobs.write_alias, _NOTE_ADDED, [list(added), list(added.values())])
 
 

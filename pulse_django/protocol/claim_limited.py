@@ -291,7 +291,7 @@ _REFUSAL_OF_KEYS = """SELECT CASE
         FROM keyed"""
 
 # A mark is the smallest token that a run of the scope can have: what is below has ended. Tokens of a scope are minted
-# under its lock, so whoever has it knows all of them.
+# under its lock, so the transaction that holds it knows all of them.
 COUNT = f"""
 WITH {_LIMITERS},
 clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_catalog.current_setting('pulse.got')::int[] AS got),

@@ -76,7 +76,7 @@ def leave(source: str, condition: str, *, brings: Sequence[str] = (), **values: 
 def leave_on_citus(
     given: Given, condition: str, values: Mapping[str, str], *, brings: Sequence[str] = (), is_noted: bool = True
 ) -> list[Compiled]:
-    """Do what ``leave()`` says with these rows, which are locked. ``is_noted``: somebody may wait for one of them.
+    """Do what ``leave()`` says with these rows, which are locked. ``is_noted``: other jobs may wait for one of them.
 
     The last statement deletes them, and returns their ids, tasks and queues.
     """

@@ -193,7 +193,7 @@ def refuse_circles(jobs: JobReader, kind: str, id_: int, needs: Sequence[Need]) 
 
 # Look for jobs that wait in vain, and note them for ``resolve``.
 #
-# Workers of a release without workflows end jobs without a note, and so does somebody who deletes rows by hand. A
+# Workers of a release without workflows end jobs without a note, and so does a DELETE by hand. A
 # watchdog walks through what waits, some thousand rows a minute.
 
 

@@ -33,7 +33,7 @@ from pulse_django.words.timings import Overlap, Timing
 
 from .declarations import refuse_if_encrypted
 
-# Plan a schedule that is due: what becomes of its ticks, and the jobs of those that fire.
+# Plan a schedule that is due: decide its ticks, and make the jobs of those that fire.
 
 
 def planned(

@@ -94,7 +94,8 @@ RETURNING id
 # It reads the question with its next heartbeat, so no connection to its host is needed.
 
 
-# A question is forgotten after the first: whoever asked has gone, or the worker has. An answer is kept for the second.
+# A question is forgotten after the first: the operator has left the page, or the worker has stopped. An answer is kept
+# for the second.
 ASKED_FOR, SHOWN_FOR = timedelta(minutes=2), timedelta(minutes=10)
 _IS_ASKED = f"noted.stack_asked_at > statement_timestamp() - interval '{ASKED_FOR.seconds} s'"
 WANTED = f"CASE WHEN {_IS_ASKED} THEN noted.stack_wanted END"

@@ -300,7 +300,7 @@ MAX_BATCH_NAME, MAX_BATCH_KIND = 200, 16
 
 
 class OnDead(StrEnum):
-    """What becomes of a job when one that it needs is a dead letter."""
+    """Say what happens to a job when one that it needs is a dead letter."""
 
     HOLD = "hold"  # it waits until the dead letter is retried and completes
     CANCEL = "cancel"  # it is cancelled, and so are the jobs that need it

@@ -1,8 +1,8 @@
 """The options of a task. An option is declared here, and the rest of the package follows.
 
 An entry of ``TaskOptions``, ``CallOptions`` or ``OptionsAnywhere`` declares it: where it may be given, its type, and an
-``Option`` with the rest. Type checkers need its attribute in writing as well: ``option_values.py`` has them. A test
-holds them together.
+``Option`` with the rest. Type checkers need its attribute in writing as well: ``Options`` has them. A test holds
+them together.
 """
 
 from __future__ import annotations

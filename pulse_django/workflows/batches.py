@@ -241,7 +241,7 @@ def _shards_of_event(using: str | None) -> list[str]:
 
 # Signed links: who opens one and confirms it sends an event. An approval by mail needs no login.
 #
-# A link is a capability: whoever has it may send this event, once, until it expires. It says what it sends, and cannot
+# A link is a capability: its bearer may send this event, once, until it expires. It says what it sends, and cannot
 # be changed. It is signed and not encrypted, so its payload can be read.
 
 
