@@ -110,9 +110,7 @@ def claims_what_has_expired() -> None:
 
 def amends_what_runs() -> None:
     amending.CLAIMABLE = (*CLAIMABLE, Status.RUNNING)  # type: ignore[attr-defined]
-    replaced(
-        "_AMEND", ("status::text IN ('PENDING', 'RETRYING')", "status::text IN ('PENDING', 'RETRYING', 'RUNNING')")
-    )()
+    replaced("_AMEND", ("status::text IN ('WAITING', 'PENDING'", "status::text IN ('RUNNING', 'WAITING', 'PENDING'"))()
 
 
 def unlocked() -> None:
@@ -208,8 +206,18 @@ def all_of(*plants: Callable[[], None]) -> Callable[[], None]:
     return plant
 
 
-SETTLE_FENCE = "job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt"
-SETTLE_AGAIN = "job.id = ending.id AND job.locked_by::text = ending.holder AND job.attempts = ending.attempt"
+def without_fence(instead: str) -> Callable[[], None]:
+    """Write what a run left, whether the job is still its holder's or not."""
+    held = "job.locked_by::text = {0}.holder AND job.attempts = {0}.attempt"
+    return all_of(
+        replaced(
+            "_SETTLE",
+            (f"job.id = report.id AND {held.format('report')}", f"job.id = report.id AND {instead.format('report')}"),
+        ),
+        replaced("ENDS", *((held.format(rows), instead.format(rows)) for rows in ("staying", "ending"))),
+    )
+
+
 DELETE = "DELETE FROM pulse_django_job WHERE status = 'RUNNING' AND lease_until < statement_timestamp()"
 REAP_AGAIN = """
         AND (
@@ -223,27 +231,17 @@ KILLS = ("kill -9 of a worker", "kill -9 of a keeper")
 
 MUTANTS: dict[str, Mutant] = {
     "status-only fence": Mutant(
-        plant=all_of(
-            replaced("_SETTLE", (SETTLE_FENCE, "job.id = report.id AND job.status = 'RUNNING'")),
-            replaced("ENDS", (SETTLE_AGAIN, "job.id = ending.id AND job.status = 'RUNNING'")),
-        ),
+        plant=without_fence("job.status = 'RUNNING'"),
         nemeses=LONG_FREEZE,
         breaks=("no stale write is accepted",),
     ),
     "no fence at all": Mutant(
-        plant=all_of(
-            replaced("_SETTLE", (SETTLE_FENCE, "job.id = report.id")),
-            replaced("ENDS", (SETTLE_AGAIN, "job.id = ending.id")),
-        ),
+        plant=without_fence("true"),
         nemeses=LONG_FREEZE,
         breaks=("no stale write is accepted", "terminal once"),
     ),
     "no attempt in the fence": Mutant(
-        plant=all_of(
-            one_holder_for_all,
-            replaced("_SETTLE", (SETTLE_FENCE, "job.id = report.id AND job.locked_by::text = report.holder")),
-            replaced("ENDS", (SETTLE_AGAIN, "job.id = ending.id AND job.locked_by::text = ending.holder")),
-        ),
+        plant=all_of(one_holder_for_all, without_fence("job.locked_by::text = {0}.holder")),
         nemeses=("black hole, just longer than a lease",),
         breaks=("no stale write is accepted",),
     ),
@@ -258,7 +256,7 @@ MUTANTS: dict[str, Mutant] = {
         breaks=("who loses its lease stops",),
     ),
     "claim reads, then writes": Mutant(
-        plant=all_of(unlocked, replaced("_CLAIM", (" AND locked_by IS NULL", ""))),
+        plant=all_of(unlocked, replaced("_CLAIM", (" AND job.locked_by IS NULL", ""))),
         nemeses=("connections reset", *KILLS),
         breaks=("no live lease is stolen",),
     ),
@@ -291,8 +289,8 @@ MUTANTS: dict[str, Mutant] = {
         plant=replaced(
             "ENDS",
             (
-                "        refunds = job.refunds",
-                "        attempts = job.attempts - (ending.verdict = 'RETRYING')::int,\n        refunds = job.refunds",
+                "        refunds = staying.refunds",
+                "        attempts = job.attempts - (staying.verdict = 'RETRYING')::int, refunds = staying.refunds",
             ),
         ),
         nemeses=KILLS,
@@ -306,11 +304,12 @@ MUTANTS: dict[str, Mutant] = {
     "leases by a clock that is behind": Mutant(
         plant=all_of(
             replaced(
-                "_CLAIM", ("lease_until = clock_timestamp() +", "lease_until = clock_timestamp() - interval '1.9 s' +")
+                "_CLAIM",
+                ("clock_timestamp() + COALESCE(lease_ttl", "clock_timestamp() - interval '1.9 s' + COALESCE(lease_ttl"),
             ),
             replaced(
                 "_HEARTBEAT",
-                ("GREATEST(job.lease_until, clock_timestamp() +", "(clock_timestamp() - interval '1.9 s' +"),
+                ("GREATEST(lease_until, clock_timestamp() +", "(clock_timestamp() - interval '1.9 s' +"),
             ),
         ),
         nemeses=("connections reset",),
@@ -362,7 +361,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a lost job is deleted": Mutant(plant=delete_the_lost, nemeses=KILLS, breaks=("nothing is lost",)),
     "a dead letter without a reason": Mutant(
-        plant=replaced("ENDS", ("ending.error, job.last_error)", "'')")),
+        plant=replaced("ENDS", ("COALESCE(staying.last_error, job.last_error)", "''")),
         nemeses=KILLS,
         breaks=("every dead letter has its reason",),
         schema="ALTER TABLE pulse_django_job_hot DROP CONSTRAINT pulse_job_dead_letter_has_reason",
