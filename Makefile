@@ -102,7 +102,7 @@ themes: $(READY)
 # test_pulse_... there. PULSE_TEST_CITUS_STOPPER names a command that may stop nodes (tests/citus.py). What needs a server of its own, and why, is printed.
 CITUS = tests/store tests/protocol tests/execution tests/crash/test_worker.py tests/crash/test_exactly_once.py \
 	tests/crash/test_children.py tests/crash/test_chunks.py tests/crash/test_overstayers.py tests/crash/test_stopping.py \
-	tests/crash/test_workflows.py tests/crash/test_citus_outage.py tests/workflows tests/fleet/test_conditions.py tests/fleet/test_doctor_on_citus.py
+	tests/crash/test_workflows.py tests/workflows tests/fleet/test_conditions.py tests/fleet/test_doctor_on_citus.py
 CITUS_SEEDS ?= 1 2
 citus: $(READY)
 ifeq ($(CITUS_URL),)
@@ -110,6 +110,7 @@ ifeq ($(CITUS_URL),)
 else
 	@export PULSE_TEST_CITUS=1 DATABASE_URL='$(CITUS_URL)' failed=0; \
 	$(PY) -m pytest -n $(JOBS) -m "not proof" $(CITUS) $(ARGS) || failed=1; \
+	$(PY) -m pytest tests/crash/test_citus_outage.py || failed=1; \
 	for seed in $(CITUS_SEEDS); do $(PY) -m chaos.run --seed $$seed || failed=1; done; \
 	exit $$failed
 endif

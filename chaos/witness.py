@@ -10,12 +10,14 @@ A row that a transaction deletes in one partition and inserts in another was cha
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.db import connections
 
+from pulse_django.words.states import Status
 from tests.citus import is_on_citus
 
 # Sent one by one: Citus passes a message of several on to a node as one, which it refuses.
@@ -144,18 +146,37 @@ def changes(alias: str) -> list[Change]:
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT seq, at, op, by_worker, job_id, before, after, xid::text FROM chaos_change ORDER BY seq")
         rows = cursor.fetchall()
+    return in_one(
+        (
+            Change(seq=seq, at=at, op=op, by=by, job=job, before=_row(before), after=_row(after), shard=alias)
+            for seq, at, op, by, job, before, after, _ in rows
+        ),
+        [xid for *_, xid in rows],
+    )
+
+
+def in_one(changes: Iterable[Change], transactions: Iterable[str]) -> list[Change]:
+    """Make one change of a row that a transaction deletes in one partition and inserts in another.
+
+    On Citus it is inserted first.
+    """
     found: list[Change] = []
-    left: dict[tuple[str, int], int] = {}  # where in ``found`` the deletion of a job by a transaction is
-    for seq, at, op, by, job, before, after, xid in rows:
-        change = Change(seq=seq, at=at, op=op, by=by, job=job, before=_row(before), after=_row(after), shard=alias)
-        place = left.pop((xid, job), None) if op == "INSERT" else None
-        if place is not None:
-            found[place] = replace(change, op="UPDATE", before=found[place].before)
-            continue
-        if op == "DELETE":
-            left[xid, job] = len(found)
-        found.append(change)
+    half: dict[tuple[str, int], int] = {}  # where in ``found`` the first half of such a change is
+    for change, transaction in zip(changes, transactions, strict=True):
+        place = half.get((transaction, change.job), -1)
+        first = found[place] if place >= 0 else None
+        if first is not None and (first.op, change.op) == ("DELETE", "INSERT"):
+            found[place] = replace(first, op="UPDATE", after=change.after)
+        elif first is not None and (first.op, change.op) == ("INSERT", "DELETE") and _is_over(first):
+            found[place] = replace(change, op="UPDATE", after=first.after)
+        else:
+            half[transaction, change.job] = len(found)
+            found.append(change)
     return found
+
+
+def _is_over(change: Change) -> bool:
+    return change.after is not None and change.after.status in (Status.COMPLETED, Status.CANCELLED)
 
 
 def ledger(alias: str) -> list[Entry]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from chaos.checker import Execution, History, Window, judge
-from chaos.witness import Change, Entry, Row
+from chaos.witness import Change, Entry, Row, in_one
 from tests.faults import all_faults
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -112,6 +112,24 @@ def test_a_history_that_is_right_breaks_nothing_and_proves_something() -> None:
     assert verdict.proves_something
     assert verdict.counts["reaps"] == 1
     assert verdict.counts["jobs that ran more than once"] == 1
+
+
+def test_row_that_one_transaction_moves_to_history_was_changed() -> None:
+    """In either order. A job that is inserted and deleted before it is over was lost."""
+    [gone, there], [ended] = changes((7.0, AGAIN, None), (7.0, None, DONE)), changes((7.0, AGAIN, DONE))
+    new, lost = changes((0.0, None, NEW), (0.0, NEW, None))
+    with all_faults() as about:
+        for halves, transactions, expected in (
+            ([gone, there], "11", [ended]),
+            ([there, gone], "11", [ended]),
+            ([gone, there], "12", [gone, there]),
+            ([there, gone], "12", [there, gone]),
+            ([new, lost], "11", [new, lost]),
+        ):
+            with about([one.op for one in halves]):
+                assert [replace(one, seq=0) for one in in_one(halves, transactions)] == [
+                    replace(one, seq=0) for one in expected
+                ]
 
 
 def test_a_run_in_which_nothing_went_wrong_proves_nothing() -> None:
