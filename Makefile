@@ -19,7 +19,7 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test crash browser fresh proofs versions pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model walk weight demo pictures bench bench-core soak environment lint types migrations conformance stop clean
+.PHONY: help test crash browser fresh proofs versions pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model walk weight demo pictures bench bench-core soak environment lint types migrations initial conformance stop clean
 
 help:
 	@echo "While you work:"
@@ -29,13 +29,14 @@ help:
 	@echo "make lint        style, format and import contracts"
 	@echo "make types       mypy"
 	@echo "make migrations  check that no migration is missing"
+	@echo "make initial     write the one migration anew, from the models and pulse_django/migrations/_schema.py"
 	@echo
 	@echo "Before you hand in a change of ..."
 	@echo "make crash       workers, leases, recovery: every test that starts real workers, and kills, freezes or cuts them off"
 	@echo "make browser     pages of the admin: used in Chromium, read in German, opened with hostile rows (axe-core: npm ci --prefix tests/accessibility)"
 	@echo "make fresh       README and documents: new projects made from them, examples of their pages, the port from Celery, the demo"
 	@echo "make proofs      statements and tables: plans at a million rows, shapes and shadows of every statement, state machines,"
-	@echo "                 races in their hundreds, dumps, upgrades, failover, types, the package, the tutorial, the benchmarks in short"
+	@echo "                 races in their hundreds, dumps, failover, types, the package, the tutorial, the benchmarks in short"
 	@echo "make versions    anything, with another Python, Django or PostgreSQL: what their versions can change (see the top of the Makefile)"
 	@echo "make pooled      transactions: through PgBouncer in transaction mode"
 	@echo "make themes      templates: the admin under Unfold, Jazzmin and Grappelli, which are installed beside it (needs Chromium)"
@@ -186,6 +187,9 @@ types: $(READY)
 
 migrations: $(READY)
 	@$(PY) manage.py makemigrations --check --dry-run
+
+initial: $(READY)
+	@PULSE_NO_SERVER=1 $(PY) -m testproject.initial_migration
 
 conformance: $(READY)
 	@$(PY) -m tests.conformance.run

@@ -23,7 +23,7 @@ from tests.targets import DJANGO_VERSIONS, FIRST_OF_EACH, VERSIONS, target_of
 ROOM_FOR_RIVALS = 30  # connections that tests and workers have open transactions on at a time
 
 # Tests that share nothing with others of their file, and wait more than they compute.
-GO_ALONE = ("tests/browser/", "tests/crash/", "tests/upgrades/test_upgrades.py")
+GO_ALONE = ("tests/browser/", "tests/crash/")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -17,7 +17,6 @@ TARGETS = {
     "proof": (
         "plans/",
         "typing/",
-        "upgrades/",
         "crash/test_failover.py",
         "fleet/test_agreement.py",
         "protocol/test_state_machine.py",
@@ -37,6 +36,7 @@ TARGETS = {
         "store/test_round_trip.py",
         "test_benchmarks.py",
         "test_model.py",
+        "test_new_option.py",
         "test_package.py",
         "test_tutorial.py",
     ),

@@ -21,14 +21,22 @@ class Layout(NamedTuple):
     like: str  # has the columns and the check that a new day gets
 
 
-_OTHER = """
-CREATE TABLE pulse_django_job_other PARTITION OF {parent} DEFAULT;
+MOST_BYTES = 32 * 1024 * 1024  # of a result as text, as in the hot partition
+_INSTANTS = (
+    "next_run_at, expires_at, lease_until, deadline, progress_at, cancel_requested_at, created_at, started_at, "
+    "finished_at"
+)
+
+_OTHER = f"""
+CREATE TABLE pulse_django_job_other PARTITION OF {{parent}} DEFAULT;
 CREATE INDEX pulse_django_job_other_era ON pulse_django_job_other (era);
-ALTER TABLE {like} ADD CONSTRAINT pulse_job_is_over CHECK (
+ALTER TABLE {{like}} ADD CONSTRAINT pulse_job_is_over CHECK (
     era <> 0 AND status::text IN ('COMPLETED', 'CANCELLED') AND finished_at IS NOT NULL
     AND locked_by IS NULL AND lease_until IS NULL AND token IS NULL AND deadline IS NULL
     AND refunds >= 0 AND attempts - refunds BETWEEN 0 AND max_attempts AND losses BETWEEN 0 AND attempts
-    AND (result IS NULL OR status::text = 'COMPLETED' AND pg_catalog.octet_length(result::text) <= {most_bytes})
+    AND (result IS NULL OR status::text = 'COMPLETED' AND pg_catalog.octet_length(result::text) <= {MOST_BYTES})
+), ADD CONSTRAINT pulse_job_over_can_be_read CHECK (
+    id > 0 AND LEAST({_INSTANTS}) >= '1899-01-01 00:00+00' AND GREATEST({_INSTANTS}) < '9002-01-01 00:00+00'
 )
 """
 
@@ -93,15 +101,13 @@ END
 $function$
 """
 _INDEX = "    EXECUTE pg_catalog.format('CREATE INDEX %2$s_{suffix} ON %1$s.%2$s {what}', home, name);"
-# For lists by their end, for a job's children, and for jobs that have rows in other tables.
-FROM_THE_FIRST = {
+# For lists by their end, for a job's children, for jobs that have rows in other tables, and for searches.
+INDEXES = {
     "end": "(status, finished_at, id)",
     "child": "(parent_id) WHERE parent_id IS NOT NULL",
     "more": "(id) WHERE attempts > 1 OR completed_by IS NULL OR idempotency_key IS NOT NULL",
-}
-WITH_TAGS = FROM_THE_FIRST | {"tags": "USING gin (tags) WITH (fastupdate = off) WHERE tags IS NOT NULL"}
-WITH_BATCHES = WITH_TAGS | {"batch": "(batch_id, id) WHERE batch_id IS NOT NULL"}
-WITH_SEARCH = WITH_BATCHES | {
+    "tags": "USING gin (tags) WITH (fastupdate = off) WHERE tags IS NOT NULL",
+    "batch": "(batch_id, id) WHERE batch_id IS NOT NULL",
     "search": "USING gin (search_terms) WITH (fastupdate = off) WHERE search_terms IS NOT NULL",
     "errors": "(id) WHERE last_error <> ''",
 }
@@ -147,6 +153,11 @@ def new_layout(cursor: Any) -> Layout:
     return ONE_LEVEL if _asked(cursor, _IS_CITUS) else TWO_LEVELS
 
 
+def created(found: Layout) -> str:
+    """Return the SQL that makes the partition for days that have none."""
+    return _filled(found.create, found)
+
+
 def layout(cursor: Any) -> Layout:
     """Return how history is partitioned here."""
     return TWO_LEVELS if _asked(cursor, _HAS_TWO_LEVELS) else ONE_LEVEL
@@ -170,14 +181,14 @@ def index_days(cursor: Any, suffix: str) -> None:
     for (day,) in cursor.fetchall():
         cursor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {day}_{suffix}")
         try:
-            cursor.execute(f"CREATE INDEX CONCURRENTLY {day}_{suffix} ON {day} {WITH_SEARCH[suffix]}")
+            cursor.execute(f"CREATE INDEX CONCURRENTLY {day}_{suffix} ON {day} {INDEXES[suffix]}")
         except ProgrammingError as error:
             if getattr(error.__cause__, "sqlstate", "") != UNDEFINED_TABLE:
                 raise
 
 
 def refuse_distributed_schema(apps: Any, schema_editor: Any) -> None:
-    """Raise where Citus has the schema already: the tables of the first releases had identities, which it keeps."""
+    """Raise where Citus has the schema already: the table of jobs is made with an identity, which it keeps."""
     with schema_editor.connection.cursor() as cursor:
         if _asked(cursor, _IS_CITUS) and _asked(cursor, _IS_DISTRIBUTED):
             raise ImproperlyConfigured(

@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 # History is inserted into the first. Citus distributes partitions of one level, so there it is the second.
 HISTORY, ALL_JOBS = "pulse_django_job_over", "pulse_django_job"
 
-# No row before the migration that sets history apart: then there is nothing to know yet. A dump of a schema of Citus
+# No row without tables: then there is nothing to know yet. A dump of a schema of Citus
 # may have been restored on a plain server.
 _LAYOUT = """
 SELECT

@@ -223,13 +223,14 @@ def in_range(*names: str, lowest: Any = FIRST, highest: Any = LAST) -> Q:
 
 
 def least_and_greatest_in_range(*names: str) -> Q:
-    """Return the same as a shorter expression, for a table whose rows are written often."""
+    """Return the same as a shorter expression, of two columns or more."""
     return Q(GreaterThanOrEqual(Least(*names), Value(FIRST))) & Q(LessThan(Greatest(*names), Value(LAST)))
 
 
 def instants_of(what: str, *names: str) -> CheckConstraint:
     """Return the rule for the instants of a table."""
-    return CheckConstraint(name=f"pulse_{what}_instants_can_be_read", condition=in_range(*names))
+    condition = least_and_greatest_in_range(*names) if len(names) > 1 else in_range(*names)
+    return CheckConstraint(name=f"pulse_{what}_instants_can_be_read", condition=condition)
 
 
 # The columns of tags and of search terms: arrays of texts, their indexes, and the conditions that these serve.

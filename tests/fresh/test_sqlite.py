@@ -68,6 +68,6 @@ def test_migrations_do_nothing_there_forwards_and_backwards(project: NewProject)
         assert not any(name.startswith("pulse_") for name in tables(project))
     assert "auth_user" in tables(project)
     assert "[X] 0001_initial" in project.manage("showmigrations", "pulse_django").stdout
-    project.manage("sqlmigrate", "pulse_django", "0004")
+    project.manage("sqlmigrate", "pulse_django", "0001")
     assert (project.folder / "db.sqlite3").exists()
     assert "No changes detected" in project.manage("makemigrations", "--check", "--dry-run").stdout

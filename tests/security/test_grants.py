@@ -17,10 +17,8 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from django.core.management import call_command
 from django.db import ProgrammingError
 
-from pulse_django.fleet.conditions import ask, named
 from pulse_django.fleet.explanation import explain
 from pulse_django.models import Duty, Job, Limiter, Minute, PausedKey, Queue, Schedule, Worker
 from pulse_django.store import database_errors
@@ -130,22 +128,6 @@ def test_a_producer_of_unique_jobs_needs_what_the_page_says() -> None:
         ids = [Job.objects.enqueue(one).pk for one in news]
         assert [Job.objects.enqueue(one).pk for one in news] == Job.objects.enqueue_many(news) == ids
         Job.objects.enqueue_many([NewJob(task="u", run_after=AGE, unique=one.unique) for one in news])
-
-
-def test_an_upgrade_gives_the_roles_of_before_what_they_need_to_go_on() -> None:
-    call_command("migrate", "pulse_django", "0006", verbosity=0)
-    call_command("migrate", "pulse_django", verbosity=0)
-    for verb, role in (("claim", WORKER), ("prune", WATCHDOG)):
-        arrange, _ = VERBS[verb]
-        act = arrange()
-        with acting_as(role):
-            assert act()
-    with acting_as(WATCHDOG):
-        assert not Duty.objects.take({}).has_schedules
-        assert not ask(named("schedule-refused"), "default").error
-    for role in (WATCHDOG, OPERATOR):
-        with acting_as(role):
-            assert not ask(named("ready-overdue"), "default").error
 
 
 # ------------------------------------------------------------------------------------------------- as real processes

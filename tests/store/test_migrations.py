@@ -3,24 +3,23 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Iterator
-from datetime import timedelta
 from importlib import import_module
 
 import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
-from django.db import DatabaseError, IntegrityError, connection, connections, models
-from django.db.migrations.executor import MigrationExecutor
+from django.db import connection, connections, models
+from django.db.migrations.loader import MigrationLoader
 from django.test.utils import isolate_apps
 
 from pulse_django import checks, database_checks, protocol
+from pulse_django.migrations import _days
 from pulse_django.migrations._postgresql import PostgresMigration
-from pulse_django.models import Attempt, Job, PausedKey
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
-from pulse_django.words.limiting import lane_key
+from pulse_django.migrations._rights import grant_like, grant_like_column, same_owner
+from pulse_django.models import Attempt, Job
+from tests.factories import today
 from tests.faults import all_faults
-from tests.protocol.steps import claim_one, sql, success
+from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -32,7 +31,7 @@ def objects_of_the_app() -> set[str]:
 
 
 @pytest.mark.one_server("a distributed schema is not migrated backwards")
-def test_every_migration_can_be_undone_and_done_again() -> None:
+def test_the_migration_can_be_undone_and_done_again() -> None:
     before = objects_of_the_app()
     try:
         call_command("migrate", "pulse_django", "zero", verbosity=0)
@@ -42,40 +41,70 @@ def test_every_migration_can_be_undone_and_done_again() -> None:
     assert objects_of_the_app() == before
 
 
-@pytest.mark.one_server("a distributed schema is not migrated backwards")
-def test_jobs_that_are_set_aside_are_in_line_again_after_a_step_back() -> None:
-    """And paused tasks, which the release before would take for keys, are gone."""
-    ids = Job.objects.enqueue_many([NewJob(task="t"), NewJob(task="t", lane_key="k", run_after=timedelta(hours=1))])
-    Job.objects.update(ready=None)
-    PausedKey.objects.pause_task("x" * 200)
-    PausedKey.objects.pause(lane_key("", "acme"))
-    try:
-        call_command("migrate", "pulse_django", "0016", verbosity=0)
-        assert sql("SELECT ready FROM pulse_django_job ORDER BY id") == [(True,), (False,)]
-        assert sql("SELECT lane_key FROM pulse_django_pausedkey") == [(lane_key("", "acme"),)]
-        with pytest.raises(IntegrityError):
-            sql("UPDATE pulse_django_job SET ready = NULL WHERE id = %s", ids[0])
-    finally:
-        call_command("migrate", "pulse_django", verbosity=0)
-    sql("UPDATE pulse_django_job SET ready = NULL WHERE id = %s", ids[0])
-
-
 def test_the_models_need_no_further_migration() -> None:
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
 
 
-def test_every_migration_is_reversible() -> None:
-    loader = MigrationExecutor(connection).loader
-    for (app, _), migration in loader.disk_migrations.items():
-        if app == "pulse_django":
-            assert all(operation.reversible for operation in migration.operations), migration
+def test_there_is_one_migration_and_it_does_nothing_on_other_databases() -> None:
+    migrations = MigrationLoader(connection).disk_migrations
+    [ours] = [migration for (app, _), migration in migrations.items() if app == "pulse_django"]
+    assert isinstance(ours, PostgresMigration)
 
 
-def test_every_migration_does_nothing_on_other_databases() -> None:
-    migrations = MigrationExecutor(connection).loader.disk_migrations
-    ours = [migration for (app, _), migration in migrations.items() if app == "pulse_django"]
-    assert ours
-    assert [migration.name for migration in ours if not isinstance(migration, PostgresMigration)] == []
+@pytest.mark.one_server("a distributed schema is not migrated backwards")
+def test_a_role_with_rights_on_new_tables_can_add_jobs_and_makes_no_days() -> None:
+    sql("CREATE ROLE of_tables NOLOGIN")
+    try:
+        sql("ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT ON TABLES TO of_tables")
+        call_command("migrate", "pulse_django", "zero", verbosity=0)
+        call_command("migrate", "pulse_django", verbosity=0)
+        for table in ("job", "ledger", "key"):
+            assert sql("SELECT has_table_privilege('of_tables', %s, 'SELECT')", f"pulse_django_{table}") == [(True,)]
+        assert sql("SELECT has_sequence_privilege('of_tables', 'pulse_django_job_id_seq', 'USAGE')") == [(True,)]
+        makes_days = "has_function_privilege('of_tables', 'pulse_django_make_day(int, int)', 'EXECUTE')"
+        assert sql(f"SELECT {makes_days}") == [(False,)]
+    finally:
+        sql("DROP OWNED BY of_tables; DROP ROLE of_tables")
+
+
+def execute(statement: str) -> None:
+    """Send it as it is: it may hold what looks like a parameter."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@pytest.mark.one_server("it makes tables, which Citus would distribute")
+class TestHelpersOfLaterMigrations:
+    """Migrations after 1.0 need them: what they add belongs to whom the tables belong, and to whom may use those."""
+
+    @pytest.fixture(autouse=True)
+    def _roles(self, pulse_db: None) -> Iterator[None]:
+        sql("CREATE ROLE of_old NOLOGIN; CREATE TABLE of_later (id bigint)")
+        yield
+        sql("DROP TABLE of_later; DROP OWNED BY of_old; DROP ROLE of_old")
+
+    def test_a_new_table_gets_the_owner_of_the_table_of_jobs(self) -> None:
+        sql("ALTER TABLE of_later OWNER TO of_old")
+        execute(same_owner("TABLE of_later"))
+        owner = "SELECT relowner FROM pg_class WHERE oid = %s::regclass::oid"
+        assert sql(owner, "of_later") == sql(owner, "pulse_django_job_hot")
+
+    def test_who_may_use_a_table_or_a_column_may_use_what_is_new(self) -> None:
+        sql("GRANT SELECT ON pulse_django_queue TO of_old; GRANT UPDATE (args) ON pulse_django_job_hot TO of_old")
+        execute(grant_like("SELECT", "pulse_django_queue", "SELECT ON of_later"))
+        execute(grant_like("INSERT", "pulse_django_queue", "INSERT ON of_later"))
+        execute(grant_like_column("UPDATE", "pulse_django_job_hot", "args", "UPDATE ON of_later"))
+        execute(grant_like_column("UPDATE", "pulse_django_job_hot", "kwargs", "DELETE ON of_later"))
+        may = "SELECT has_table_privilege('of_old', 'of_later', %s)"
+        found = {what: sql(may, what) == [(True,)] for what in ("SELECT", "INSERT", "UPDATE", "DELETE")}
+        assert found == {"SELECT": True, "INSERT": False, "UPDATE": True, "DELETE": False}
+
+    def test_days_that_are_there_get_a_new_index(self) -> None:
+        name = f"pulse_django_job_{today()}_errors"
+        sql(f"DROP INDEX {name}")
+        with connection.cursor() as cursor:
+            _days.index_days(cursor, "errors")
+        assert sql("SELECT indisvalid FROM pg_index WHERE indexrelid = %s::regclass::oid", name) == [(True,)]
 
 
 def test_the_table_has_its_storage_parameters() -> None:
@@ -152,59 +181,6 @@ class TestDatabaseChecks:
     def test_nothing_is_asked_of_databases_that_are_not_being_checked(self) -> None:
         assert database_checks.check_database(databases=None) == []
         assert database_checks.check_database(databases=["other"]) == []
-
-
-@pytest.mark.one_server("a distributed schema is not migrated backwards")
-class TestTheWayToErasAndBack:
-    @pytest.fixture(autouse=True)
-    def _forward_again(self, pulse_db: None) -> Iterator[None]:
-        yield
-        sql("DROP TABLE IF EXISTS of_the_project")
-        call_command("migrate", "pulse_django", verbosity=0)
-
-    def test_nothing_is_lost(self) -> None:
-        new = NewJob(task="tests.add", idempotency_key="k")
-        waiting, completed = Job.objects.enqueue(NewJob(task="tests.add", priority=-1)), Job.objects.enqueue(new)
-        claim = claim_one(Identity("me"))
-        Job.objects.settle([success(claim)])
-        call_command("migrate", "pulse_django", "0001", verbosity=0)
-        assert sql("SELECT id, status FROM pulse_django_job ORDER BY id") == [
-            (waiting.pk, "PENDING"),
-            (completed.pk, "COMPLETED"),
-        ]
-        ledger = "SELECT job_id, number, token, worker, outcome FROM pulse_django_attempt"
-        assert sql(ledger) == [(completed.pk, 1, claim.token, claim.lease.holder, "SUCCEEDED")]
-        [(younger,)] = sql(
-            "INSERT INTO pulse_django_job (task, idempotency_key) VALUES ('tests.add', 'l') RETURNING id"
-        )
-        call_command("migrate", "pulse_django", verbosity=0)
-        assert Job.objects.get_or_enqueue(new)[0].pk == completed.pk
-        assert Job.objects.get_or_enqueue(NewJob(task="tests.add", idempotency_key="l"))[0].pk == younger
-        assert Job.objects.enqueue(NewJob(task="tests.add")).pk > younger
-        assert [run.outcome for run in Job.objects.get(pk=completed.pk).ledger.all()] == ["SUCCEEDED"]
-
-    def test_what_a_role_may_do_it_may_do_afterwards(self) -> None:
-        call_command("migrate", "pulse_django", "0001", verbosity=0)
-        sql("CREATE ROLE of_old NOLOGIN")
-        try:
-            sql("GRANT INSERT, SELECT ON pulse_django_job, pulse_django_attempt TO of_old")
-            sql("GRANT UPDATE (status) ON pulse_django_job TO of_old")
-            call_command("migrate", "pulse_django", verbosity=0)
-            may = "has_table_privilege('of_old', %s, %s)"
-            for table, what in (("job", "INSERT"), ("job", "SELECT"), ("ledger", "SELECT"), ("key", "INSERT")):
-                assert sql(f"SELECT {may}", f"pulse_django_{table}", what) == [(True,)], (table, what)
-            assert sql("SELECT has_column_privilege('of_old', 'pulse_django_job', 'status', 'UPDATE')") == [(True,)]
-            assert sql("SELECT has_sequence_privilege('of_old', 'pulse_django_job_id_seq', 'USAGE')") == [(True,)]
-        finally:
-            sql("DROP OWNED BY of_old; DROP ROLE of_old")
-
-    @pytest.mark.parametrize("table", ["pulse_django_job", "pulse_django_attempt"])
-    def test_a_foreign_key_of_the_project_is_refused_before_anything_is_changed(self, table: str) -> None:
-        call_command("migrate", "pulse_django", "0001", verbosity=0)
-        sql(f"CREATE TABLE of_the_project (job_id bigint REFERENCES {table} (id))")
-        with pytest.raises(DatabaseError, match=r"Foreign keys refer to the jobs of Pulse: .* of of_the_project"):
-            call_command("migrate", "pulse_django", verbosity=0)
-        assert sql("SELECT max(name) FROM django_migrations WHERE app = 'pulse_django'") == [("0001_initial",)]
 
 
 def test_a_foreign_key_is_found_by_a_check(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_days_are_partitions_of_the_table_of_all_jobs() -> None:
     [(has_indexes,)] = sql(
         "SELECT pg_catalog.count(*) FROM pg_indexes WHERE tablename = %s", f"pulse_django_job_{today()}"
     )
-    assert has_indexes == 1 + len(_days.WITH_SEARCH)
+    assert has_indexes == 1 + len(_days.INDEXES)
 
 
 @pytest.mark.usefixtures("one_level")

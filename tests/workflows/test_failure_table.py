@@ -233,7 +233,7 @@ def test_ten_thousand_needs_by_edges() -> None:
 
 
 def test_old_workers_never_claim_who_waits() -> None:
-    """They look for PENDING and RETRYING. That newer ones follow what they end is in tests/upgrades."""
+    """They look for PENDING and RETRYING."""
     placed = chain(plain.prepare("a"), plain.prepare("b")).enqueue()
     _, then = sorted(placed.job_ids.values())
     assert Job.objects.claim_these(Identity("w"), [then]) == []

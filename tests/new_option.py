@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.crash.processes import ROOT
 
 DECLARATION, MODEL = "pulse_django/words/options.py", "pulse_django/models.py"
+MIGRATION = "pulse_django/migrations/0001_initial.py"
 VALUES = "pulse_django/words/options.py"
 
 _TOP = 'class OptionsAnywhere(TypedDict, total=False):\n    """What both take."""\n\n'
@@ -81,7 +82,7 @@ print(json.dumps({
 
 
 def add_to(tree: Path) -> None:
-    """Declare the option and its column. The migration is what makemigrations writes."""
+    """Declare the option and its column. `make initial` writes the migration."""
     for file, before, after in _EDITS:
         text = (tree / file).read_text()
         assert text.count(before) == 1, f"{file} has changed: where would the option stand now?\n{before}"
