@@ -13,13 +13,13 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 
-class Line(Protocol):
+class RecordMaker(Protocol):
     """What a record can be made of (``execution.django_log``)."""
 
     def record(self) -> logging.LogRecord: ...
 
 
-Written = logging.LogRecord | Line
+Written = logging.LogRecord | RecordMaker
 Write = Callable[[logging.Logger, Written], None]
 
 _CALLER = 3  # frames: of the method that makes the record, of the method that was called, of its caller

@@ -37,7 +37,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ChartLine:
     kind: str
     path: str
 
@@ -67,7 +67,7 @@ class Chart:
     ticks: Sequence[Tick]
     marks: Sequence[Hover]  # releases
     bars: Sequence[Bar] = ()
-    lines: Sequence[Line] = ()
+    lines: Sequence[ChartLine] = ()
     width: int = WIDTH
     height: int = HEIGHT
     top: int = TOP
@@ -133,7 +133,7 @@ def _times(course: Course, title: str, pick: Callable[[TrafficCounts], Durations
         summary=says(course.total),
         highest=took_in_words(highest),
         legend=[(kind, kind) for kind in DRAWN],
-        lines=[Line(kind=kind, path=_path(line, highest)) for kind, line in values.items()],
+        lines=[ChartLine(kind=kind, path=_path(line, highest)) for kind, line in values.items()],
         hovers=_hovers(course, says),
         ticks=_ticks(course),
         marks=_marks(course),

@@ -76,7 +76,7 @@ class Place(NamedTuple):
     function: str
 
 
-class Line:
+class DeferredRecord:
     """What was logged, where and when. It knows the thread that logged it, and another may write it."""
 
     __slots__ = ("_facts", "_known", "created", "error", "level", "text", "values")
@@ -121,11 +121,11 @@ def make_line(
     values: tuple[Any, ...],
     facts: Callable[[], Facts] = dict,
     error: BaseException | None = None,
-) -> Line | logging.LogRecord:
+) -> DeferredRecord | logging.LogRecord:
     """Return a line; if the project has a record factory of its own, the record that this makes here and now."""
     factory = logging.getLogRecordFactory()
     if factory is logging.LogRecord:
-        line = Line(place, level, text, values, facts)
+        line = DeferredRecord(place, level, text, values, facts)
         line.error = error
         return line
     exc_info = None if error is None else (type(error), error, error.__traceback__)

@@ -25,7 +25,7 @@ logger = SafeLogger("pulse_django.workflows")
 MOST_ROUNDS = 20
 
 
-class Left(IntEnum):
+class Remaining(IntEnum):
     """What a call has left."""
 
     NOTHING = 0
@@ -44,12 +44,12 @@ def resolve(
     with_timeouts: bool = False,
     rounds: int = MOST_ROUNDS,
     freed: Callable[[], object] = lambda: None,
-) -> Left:
+) -> Remaining:
     """Do what follows from changes that were committed. Return what is left.
 
     ``call`` runs each step that uses the database. ``freed`` is called when jobs may run that waited.
     """
-    jobs, after, left = Job.objects.db_manager(alias), 0, Left.NOTHING
+    jobs, after, left = Job.objects.db_manager(alias), 0, Remaining.NOTHING
     for _ in range(rounds):
         resolved = call(jobs.resolve, with_timeouts=with_timeouts, after=after)
         if resolved.queues:
@@ -60,11 +60,11 @@ def resolve(
         for batch_id in resolved.cancelling:
             call(cancel_members, alias, batch_id)
         if resolved.is_locked:
-            left = Left.LOCKED
+            left = Remaining.LOCKED
         if not resolved.has_more:
             return left
         with_timeouts, after = False, max(after, resolved.last)
-    return Left.MORE
+    return Remaining.MORE
 
 
 def hold_paused(alias: str, *, call: Callable[..., Any] = _directly, rounds: int = MOST_ROUNDS) -> bool:

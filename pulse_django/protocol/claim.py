@@ -49,7 +49,7 @@ class Claims(list[Claim]):
         self.is_left = is_left
 
 
-class Left(NamedTuple):
+class TooHeavyParts(NamedTuple):
     """Parts of a claim that say what was left because it is too heavy."""
 
     of_lane: str = ""  # a column of what was picked
@@ -57,11 +57,11 @@ class Left(NamedTuple):
     granted: str = "claimed"
 
 
-_UNASKED = Left()
+_UNASKED = TooHeavyParts()
 # One row at least: also a claim that grants nothing says whether a job was left.
 GRANTED = """(SELECT pg_catalog.bool_or(has_room AND NOT has_slots) AS is_left{more} FROM fitting) AS line
 LEFT JOIN claimed ON true"""
-_OF_DEALT = Left(columns=", line.is_left", granted=GRANTED.format(more=""))
+_OF_DEALT = TooHeavyParts(columns=", line.is_left", granted=GRANTED.format(more=""))
 _ENOUGH = Slots(MOST_WEIGHT, 2**31 - 1)
 
 # What a claim brings at once, unless a single job is larger. Larger answers are copied several times on their way; with
@@ -241,7 +241,9 @@ def claim_these(jobs: JobReader, identity: Identity, job_ids: Collection[int]) -
     return _claim(jobs, identity, *compiled(these, jobs.write_alias), _ENOUGH, _UNASKED)
 
 
-def _claim(jobs: JobReader, identity: Identity, picked: str, params: Sequence[Any], slots: Slots, left: Left) -> Claims:
+def _claim(
+    jobs: JobReader, identity: Identity, picked: str, params: Sequence[Any], slots: Slots, left: TooHeavyParts
+) -> Claims:
     holder = identity.mint_holder()
     sql, values = claiming(picked, params, holder, slots, left=left)
     return claims_of(run_alone(jobs.write_alias, sql, values, plan_once=True), holder)
@@ -255,7 +257,7 @@ def claiming(
     *,
     in_line: str = _IN_LINE,
     has_room: str = "true",
-    left: Left = _UNASKED,
+    left: TooHeavyParts = _UNASKED,
     started: str = "clock_timestamp()",
     probe: str = "false",
     spent: str = "",

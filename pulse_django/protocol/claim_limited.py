@@ -25,7 +25,7 @@ from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import limiter_of_queue
 
-from .claim import FROM_THE_FIRST, GRANTED, Claims, Left, Slots, claim_pick, claiming, claims_of, unless_paused
+from .claim import FROM_THE_FIRST, GRANTED, Claims, Slots, TooHeavyParts, claim_pick, claiming, claims_of, unless_paused
 from .limiters import IN_FORCE
 
 # Of one claim: a lock each. PostgreSQL's table of locks has room for 64 of each connection.
@@ -73,7 +73,7 @@ in_line AS (
 )"""
 _HAS_ROOM = "fits_key AND weighs <= pg_catalog.current_setting('pulse.slots')::int"
 _LANES = ", pg_catalog.array_agg(DISTINCT lane) FILTER (WHERE NOT (has_slots AND has_room)) AS lanes"
-_LEFT = Left(of_lane=", lane", columns=", line.is_left, line.lanes", granted=GRANTED.format(more=_LANES))
+_LEFT = TooHeavyParts(of_lane=", lane", columns=", line.is_left, line.lanes", granted=GRANTED.format(more=_LANES))
 
 
 # What is heavier than the limit since that was lowered is passed by: it cannot start, whatever ends.

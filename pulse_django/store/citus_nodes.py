@@ -90,7 +90,7 @@ $do$
 """
 
 
-class Node(NamedTuple):
+class CitusNode(NamedTuple):
     host: str
     port: int
 
@@ -98,12 +98,12 @@ class Node(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-def node_of(alias: str) -> Node | None:
+def node_of(alias: str) -> CitusNode | None:
     """Return the node that the schema of this database is on. None: it is not distributed."""
     if not is_for_citus(connections[alias]):
         return None
     rows = run_joined(alias, _PLACE, [])
-    return Node._make(rows[0]) if rows else None
+    return CitusNode._make(rows[0]) if rows else None
 
 
 def leads_to_a_node(alias: str) -> bool:
@@ -112,17 +112,17 @@ def leads_to_a_node(alias: str) -> bool:
     return bool(has_nodes) and any(is_one for (is_one,) in run_joined(alias, _IS_A_NODE, []))
 
 
-def nodes(alias: str) -> list[Node]:
+def nodes(alias: str) -> list[CitusNode]:
     """Return those of the cluster that may hold schemas."""
-    return [Node._make(row) for row in run_joined(alias, _NODES, [])]
+    return [CitusNode._make(row) for row in run_joined(alias, _NODES, [])]
 
 
-def tokens_on(alias: str, node: Node) -> int:
+def tokens_on(alias: str, node: CitusNode) -> int:
     """Return the last token that this schema granted on a node."""
     return int(_ask(alias, node, _POSITION.format(tokens=_tokens(alias))))
 
 
-def raise_tokens_on(alias: str, node: Node, floor: int) -> None:
+def raise_tokens_on(alias: str, node: CitusNode, floor: int) -> None:
     """Let the next tokens of this schema on a node be larger than this one."""
     [(owner,)] = run_joined(alias, _OWNER, [])
     for _ in range(TRIES):
@@ -132,7 +132,7 @@ def raise_tokens_on(alias: str, node: Node, floor: int) -> None:
     raise DatabaseError(f"node {node}: the sequence of tokens is locked")
 
 
-def rows_on(alias: str, node: Node, sql: str, params: dict[str, Any]) -> list[list[Any]]:
+def rows_on(alias: str, node: CitusNode, sql: str, params: dict[str, Any]) -> list[list[Any]]:
     """Ask a node what it alone knows. Columns come as JSON has them."""
     connection = connections[alias]
     connection.ensure_connection()
@@ -162,13 +162,13 @@ def distribute(alias: str) -> None:
         raise_tokens_on(alias, place, position)
 
 
-def make_tokens_on(alias: str, node: Node) -> None:
+def make_tokens_on(alias: str, node: CitusNode) -> None:
     """Make the sequence of tokens on a node, if it is not there."""
     [(statements,)] = run_joined(alias, _MAKE_TOKENS, [])
     _ask(alias, node, statements)
 
 
-def move_schema(alias: str, to: Node) -> Node:
+def move_schema(alias: str, to: CitusNode) -> CitusNode:
     """Move the schema to another node while it is in use. Return the one that it was on.
 
     Tokens go on rising: those of the new node begin above all that the old one can grant meanwhile.
@@ -192,7 +192,7 @@ def _tokens(alias: str) -> str:
     return f"{schema.replace(chr(39), chr(39) * 2)}.pulse_django_token"
 
 
-def _ask(alias: str, node: Node, command: str) -> str:
+def _ask(alias: str, node: CitusNode, command: str) -> str:
     [(succeeded, said)] = run_joined(alias, _ASK, [node.host, node.port, command])
     if not succeeded:
         raise DatabaseError(f"node {node}: {said}")

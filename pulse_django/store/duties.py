@@ -100,7 +100,7 @@ SELECT name FROM written
 """
 
 
-class Turn(NamedTuple):
+class TakenDuties(NamedTuple):
     """What a watchdog is to do now, and the server's clock."""
 
     clock: ServerClock
@@ -119,7 +119,7 @@ class Turn(NamedTuple):
 
 
 class DutyManager(models.Manager["Duty"]):
-    def take(self, every: Mapping[str, float]) -> Turn:
+    def take(self, every: Mapping[str, float]) -> TakenDuties:
         """Take the duties that nobody did for so many seconds."""
         names = sorted(every)
         [row] = run_alone(self._alias, _TAKE, [names, [every[name] for name in names]])
@@ -128,7 +128,7 @@ class DutyManager(models.Manager["Duty"]):
             taken += [name for (name,) in run_alone(self._alias, _TAKE_NEW, [sorted(new)])]
         unfinished, overdue = map(frozenset, lists)
         clock, there_are = ServerClock(started_at, up_for), row[6:]
-        return Turn(clock, frozenset(taken), unfinished, overdue - frozenset(taken), *there_are)
+        return TakenDuties(clock, frozenset(taken), unfinished, overdue - frozenset(taken), *there_are)
 
     def done(self, names: Collection[str]) -> None:
         """Note that these were done to the end."""

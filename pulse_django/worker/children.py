@@ -24,10 +24,10 @@ from .child import DRAINED
 from .executors.processes import report_from_wire, settled_to_wire
 from .fork_server import status_in_words
 from .handler_stacks import dump_of
-from .heartbeat import Charge, Heartbeat
+from .heartbeat import ChildLeases, Heartbeat
 from .listener import Listener
-from .recovery import Death, Recovery, RelayedReports
-from .shared_leases import HeldLease, Overstayers, SharedLeases
+from .recovery import LostChild, Recovery, RelayedReports
+from .shared_leases import HeldLease, OverdueHandlers, SharedLeases
 from .stack_requests import PATIENCE_WITH_CHILD, StackRequests
 from .worker_options import WorkerOptions
 
@@ -37,7 +37,7 @@ logger = SafeLogger("pulse_django.worker")
 PATIENCE_WITH_HUNG = 0.5
 
 
-class Line(Protocol):
+class LoopsOfShard(Protocol):
     """The loops of the keeper for one shard."""
 
     heartbeat: Heartbeat
@@ -55,18 +55,18 @@ class Children:
         selector: selectors.BaseSelector,
         ready: Callable[[], None],
     ) -> None:
-        overstayers = Overstayers(options.processes)
+        overdue_handlers = OverdueHandlers(options.processes)
         self.child_slots = [
-            ChildSlot(index, [SharedLeases("", overstayers, index) for _ in options.aliases])
+            ChildSlot(index, [SharedLeases("", overdue_handlers, index) for _ in options.aliases])
             for index in range(options.processes)
         ]
         self.stop_by: float | None = None  # when those that are left are killed
         self._options, self._identity, self._selector, self._ready = options, identity, selector, ready
         self._number = 0
-        self._lines: Sequence[Line] = ()
+        self._lines: Sequence[LoopsOfShard] = ()
         self._stacks = AskedStacks()
 
-    def serve(self, lines: Sequence[Line]) -> None:
+    def serve(self, lines: Sequence[LoopsOfShard]) -> None:
         """Name the loops that the children depend on, of each shard."""
         self._lines = lines
 
@@ -138,7 +138,7 @@ class Children:
             return
         for message in messages:
             if "progress" in message:
-                child.charges[message["shard"]].progress[Lease(*message["lease"])] = message["progress"]
+                child.held_leases[message["shard"]].progress[Lease(*message["lease"])] = message["progress"]
             elif "found" in message and (listener := self._lines[message["shard"]].listener) is not None:
                 listener.found_work()
                 if message["more"]:
@@ -193,15 +193,15 @@ class Children:
         clean = bool(child.ended) and status == 0
         how = child.killed_for or child.failing or status_in_words(status)
         lost = len(child.held())
-        for charge, line in zip(child.charges, self._lines, strict=True):
-            held = tuple(charge.shared_leases.held())
+        for leases, line in zip(child.held_leases, self._lines, strict=True):
+            held = tuple(leases.shared_leases.held())
             if clean and not held:
                 continue
-            line.recovery.mourn(
-                Death(
-                    holder_prefix=charge.shared_leases.holder_prefix,
+            line.recovery.recover(
+                LostChild(
+                    holder_prefix=leases.shared_leases.holder_prefix,
                     held=held,
-                    progress=dict(charge.progress),
+                    progress=dict(leases.progress),
                     reason=how,
                     stacks=child.stacks,
                     asked_for=self.stop_by is not None and child.killed_for == "stopped",
@@ -279,7 +279,7 @@ YOUNG = 10.0
 class ChildSlot:
     index: int
     leases: Sequence[SharedLeases]  # of each shard
-    charges: Sequence[Charge] = field(init=False)
+    held_leases: Sequence[ChildLeases] = field(init=False)
     number: int = 0  # of the child in it; 0: none
     boot_id: str = ""
     pid: int | None = None
@@ -301,7 +301,7 @@ class ChildSlot:
     stacks: str = field(default="", repr=False)  # what it wrote before it was killed
 
     def __post_init__(self) -> None:
-        self.charges = [Charge(one) for one in self.leases]
+        self.held_leases = [ChildLeases(one) for one in self.leases]
 
     def held(self) -> list[HeldLease]:
         """Return all that the child has a lease on."""
@@ -313,9 +313,9 @@ class ChildSlot:
 
     def settle_in(self, number: int, name: str, boot_id: str, channel: Channel) -> None:
         """Make room for a new child."""
-        for charge in self.charges:
-            charge.shared_leases.clear(f"{name}:{boot_id}:")
-            charge.progress.clear()
+        for leases in self.held_leases:
+            leases.shared_leases.clear(f"{name}:{boot_id}:")
+            leases.progress.clear()
         self.number, self.boot_id, self.channel, self.pid = number, boot_id, channel, None
         self.ready, self.ended, self.killed_for, self.stuck, self.said = False, "", "", 0, {}
         self.born_at, self.hung_at, self.relaying_at = time.monotonic(), float("inf"), float("inf")

@@ -58,12 +58,12 @@ class Claimer:
         self._start, self._found_work = start, found_work
         self._tell_drained, self._tell_share_changed = drained, share_changed
         self._news = Event()
-        self._hungry = self._freed = False  # it waits for slots; some were freed since it looked
+        self._waits_for_slots = self._freed = False  # it waits for slots; some were freed since it looked
         self._lacks_room = self._is_away = False  # the database did not answer the last look
         self._tasks_are_paused = False  # at the last look
         self._woken: str | None = None
         self._woken_last: str | None = None  # until the second look was made
-        self._following = PassingOn()
+        self._following = WakeUpForwarder()
         self._look_again_at = float("inf")
         self._look_at = float("-inf")  # for jobs that nobody announced
         self._lanes: list[Lane] = []
@@ -94,14 +94,14 @@ class Claimer:
         if by_other_shard and not self._lacks_room:
             return
         self._freed = True
-        if self._hungry and self._in_flight.room() and self._has_wanted_slots:
-            self._hungry = False
+        if self._waits_for_slots and self._in_flight.room() and self._has_wanted_slots:
+            self._waits_for_slots = False
             self._news.set()
 
     def look_soon(self) -> None:
         """Find out when the next job is due: one is to run again. Called by another thread."""
         self.drained = False
-        if self._hungry:
+        if self._waits_for_slots:
             self._news.set()
 
     def interrupt(self) -> None:
@@ -113,37 +113,37 @@ class Claimer:
             return self._run_once()
         except BaseException:
             self._is_away = True  # other shards need not wait for this one
-            self._has_looked(is_hungry=False)
+            self._has_looked(wants_jobs=False)
             raise
 
     def _run_once(self) -> float:
         self._unanswered.look()
-        self._hungry, self._freed = True, False
+        self._waits_for_slots, self._freed = True, False
         if self._news.is_set() or time.monotonic() >= self._look_at:
-            self._in_flight.is_hungry = not self._is_away
+            self._in_flight.wants_jobs = not self._is_away
         self._news.clear()
         self._lacks_room = True  # set first: a thread that frees a slot meanwhile reads it
         self._lacks_room = not (limit := self._in_flight.room())
         if not limit:
             self._news.wait(min(self._until_poll(), self._wake_others()))
             return 0.0
-        self._hungry = False
+        self._waits_for_slots = False
         woken, self._woken = self._woken, None
         if woken is not None:
             self._look_again_at, self._woken_last = time.monotonic() + SILENCE, woken
         self._in_flight.reserved = 0 if self._is_away else limit  # the claims of other shards leave them
         pause = self._look(1 if self._is_away else limit, woken)
         self._is_away = False
-        self._has_looked(is_hungry=pause <= 0)
+        self._has_looked(wants_jobs=pause <= 0)
         self._look_at = time.monotonic() + pause
         if pause > 0 and not self._news.is_set():
-            self._hungry = True
+            self._waits_for_slots = True
             if not (self._freed and self._has_wanted_slots):
                 self._news.wait(pause)
         return 0.0
 
-    def _has_looked(self, *, is_hungry: bool) -> None:
-        self._in_flight.reserved, self._in_flight.is_hungry = 0, is_hungry
+    def _has_looked(self, *, wants_jobs: bool) -> None:
+        self._in_flight.reserved, self._in_flight.wants_jobs = 0, wants_jobs
         self._tell_share_changed()
 
     @property
@@ -418,7 +418,7 @@ class LaneBounds:
 BETWEEN_PASSING_ON, MOST_BETWEEN_PASSING_ON = 0.2, 3.2
 
 
-class PassingOn:
+class WakeUpForwarder:
     """Keeps the widest notification that is to be passed on, and how often that may be."""
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ PAUSE_BEFORE_SKIPPED = 0.1
 
 
 @dataclass(slots=True)
-class Charge:
+class ChildLeases:
     """What a keeper extends the leases of: one child."""
 
     shared_leases: SharedLeases
@@ -54,7 +54,7 @@ class Charge:
                 self.progress.pop(lease, None)
 
 
-Beaten = list[tuple[Charge, HeldLease]]
+Beaten = list[tuple[ChildLeases, HeldLease]]
 
 
 @dataclass(slots=True)
@@ -83,13 +83,13 @@ class Heartbeat:
     def __init__(
         self,
         database: GuardedConnection,
-        charges: Callable[[], Sequence[Charge]],
+        children: Callable[[], Sequence[ChildLeases]],
         presence: Callable[[], Presence] | None = None,
         stacks: StackRequests | None = None,
     ) -> None:
         self.database = database
         self.vitals = Vitals()
-        self._charges, self._presence, self.stacks = charges, presence, stacks or StackRequests()
+        self._leases_of_children, self._presence, self.stacks = children, presence, stacks or StackRequests()
         self._due_at = 0.0
         self._idle = True
         self._looked_at = time.monotonic()  # at what is held
@@ -117,8 +117,8 @@ class Heartbeat:
 
     def _run_once(self) -> float:
         now = time.monotonic()
-        charges = self._charges()
-        shortest = min((charge.shared_leases.shortest_ttl() for charge in charges), default=float("inf"))
+        children = self._leases_of_children()
+        shortest = min((child.shared_leases.shortest_ttl() for child in children), default=float("inf"))
         self._shortest = min(self._shortest, shortest)
         interval = min(shortest / BEATS_PER_LEASE, conf.current().heartbeat_interval.total_seconds())
         if shortest == float("inf"):
@@ -128,9 +128,9 @@ class Heartbeat:
             self._idle = False
         self._looked_at = now
         if not self._idle and now >= self._due_at:
-            for charge in charges:
-                charge.forget_the_gone()
-            self._beat([(charge, held) for charge in charges for held in self._extensible(charge)])
+            for child in children:
+                child.forget_the_gone()
+            self._beat([(child, held) for child in children for held in self._extensible(child)])
             # A second look at rows that were locked is no beat of its own, and is not late.
             self.vitals.beats += 1
             self.vitals.delays.add(time.monotonic() - self._due_at)
@@ -171,18 +171,18 @@ class Heartbeat:
             self.extended_at = self.answered_at = time.monotonic()
         self._skipped = [one for one in beaten if one[1].lease in beat.skipped]
         self._give_back(self._skipped, progress)
-        for charge in {id(charge): charge for charge, _ in beaten}.values():
-            mine = [held for other, held in beaten if other is charge]
-            charge.shared_leases.extended([held for held in mine if held.lease in beat.alive], sent_at)
-            charge.shared_leases.lost(lost := [held for held in mine if held.lease in beat.lost])
+        for child in {id(child): child for child, _ in beaten}.values():
+            mine = [held for other, held in beaten if other is child]
+            child.shared_leases.extended([held for held in mine if held.lease in beat.alive], sent_at)
+            child.shared_leases.lost(lost := [held for held in mine if held.lease in beat.lost])
             # A beat that met its own run's settle was not refused; if that settle was, it is counted there.
-            self.vitals.refused[Verb.HEARTBEAT] += sum(not charge.shared_leases.is_ending(held) for held in lost)
-            charge.shared_leases.cancelled([held for held in mine if held.lease in beat.cancelled])
+            self.vitals.refused[Verb.HEARTBEAT] += sum(not child.shared_leases.is_ending(held) for held in lost)
+            child.shared_leases.cancelled([held for held in mine if held.lease in beat.cancelled])
 
     @staticmethod
-    def _extensible(charge: Charge) -> list[HeldLease]:
+    def _extensible(child: ChildLeases) -> list[HeldLease]:
         """Leave out leases that were answered as lost and are not released yet: each loss is counted once."""
-        return [held for held in charge.shared_leases.held() if not charge.shared_leases.is_told_lost(held)]
+        return [held for held in child.shared_leases.held() if not child.shared_leases.is_told_lost(held)]
 
     def _recover(self) -> None:
         """Note that a beat was written. Leases may have run out if the one before is long ago."""
@@ -193,15 +193,15 @@ class Heartbeat:
 
     def _take_progress(self, beaten: Beaten) -> dict[Lease, str]:
         taken = {}
-        for charge, held in beaten:
-            if (saved := charge.progress.pop(held.lease, None)) is not None:
+        for child, held in beaten:
+            if (saved := child.progress.pop(held.lease, None)) is not None:
                 taken[held.lease] = saved
         return taken
 
     def _give_back(self, beaten: Beaten, progress: dict[Lease, str]) -> None:
-        for charge, held in beaten:
+        for child, held in beaten:
             if held.lease in progress:
-                charge.progress.setdefault(held.lease, progress[held.lease])
+                child.progress.setdefault(held.lease, progress[held.lease])
 
     def _tell_presence(self, now: float) -> None:
         if self._presence is None:
@@ -217,8 +217,8 @@ class Heartbeat:
         self.standing = self.database.call(workers.note, self._presence(), conf.current().worker_silence)
         if self.standing.stack_wanted is not None:
             self.stacks.ask(self.standing.stack_wanted)
-        for charge in self._charges():
-            charge.shared_leases.note_fleet_size(self.fleet_size)
+        for child in self._leases_of_children():
+            child.shared_leases.note_fleet_size(self.fleet_size)
         self.answered_at = time.monotonic()
 
     def _answer_operators(self) -> None:

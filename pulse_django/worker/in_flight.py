@@ -42,7 +42,7 @@ class InFlight:
         self._chunks: dict[int, ChunkRun] = {}  # waiting for a slot, or running: each takes one for its members
         self.gathering: Counter[str] = Counter()  # runs that wait for others of their chunk, by lane key
         self._unreported: dict[int, Run] = {}
-        self._overstaying = OverstayingRuns(shared_leases)
+        self._overstaying = OverdueRuns(shared_leases)
         self._shared_leases, self.alias, self._max_jobs = shared_leases, alias, max_jobs
         self.prefetch = Prefetch(slots)
         self._bytes = 0  # of all payloads in hand
@@ -50,7 +50,7 @@ class InFlight:
         self._has_had_keys = False  # without, no one asks for the above
         self._lock = Lock()
         self.peers: Sequence[InFlight] = [self]
-        self.is_hungry, self.reserved = True, 0  # jobs of its shard may be due; slots of a claim that runs
+        self.wants_jobs, self.reserved = True, 0  # jobs of its shard may be due; slots of a claim that runs
 
     def __len__(self) -> int:
         """How many leases this child has."""
@@ -85,7 +85,7 @@ class InFlight:
         ahead = 0 if any(one._heavy for one in self.peers) else self.prefetch.jobs
         limit, worthwhile = min(self.free_slots + ahead, self.most_jobs()), min(MOST_AT_ONCE, ahead // 2)
         if len(self.peers) > 1:
-            others = [one._occupied for one in self.peers if one is not self and one.is_hungry]
+            others = [one._occupied for one in self.peers if one is not self and one.wants_jobs]
             more = fair_share(self.slots + ahead, self._occupied, others)
             limit, worthwhile = min(limit, more), min(worthwhile, (self._occupied + more) // 2)
         return limit if limit >= (1 if self._max_jobs else max(1, worthwhile)) else 0
@@ -408,7 +408,7 @@ def fair_share(slots: int, mine: int, others: Sequence[int]) -> int:
 PATIENCE_WITH_OVERSTAYERS = 30.0
 
 
-class OverstayingRuns:
+class OverdueRuns:
     """What is changed here is changed under the lock of the ``InFlight`` that it is a part of."""
 
     def __init__(self, shared_leases: SharedLeases) -> None:
@@ -419,16 +419,16 @@ class OverstayingRuns:
     def add(self, run: Run) -> None:
         if id(run) not in self._runs:
             self._runs[id(run)] = run
-            self._shared_leases.overstayers.add(self._shared_leases.index, run.claim.job_id)
+            self._shared_leases.overdue_handlers.add(self._shared_leases.index, run.claim.job_id)
 
     def ended(self, run: Run) -> None:
         if self._runs.pop(id(run), None) is not None:
-            self._shared_leases.overstayers.remove(self._shared_leases.index, run.claim.job_id)
+            self._shared_leases.overdue_handlers.remove(self._shared_leases.index, run.claim.job_id)
             self._retry_waits_since = float("inf")
 
     def block(self, run: Run) -> bool:
         """Whether a handler of an earlier run of the same job goes on in this worker though its time is up."""
-        if run.claim.attempt == 1 or run.claim.job_id not in self._shared_leases.overstayers:
+        if run.claim.attempt == 1 or run.claim.job_id not in self._shared_leases.overdue_handlers:
             return False
         if any(one.claim.job_id == run.claim.job_id for one in list(self._runs.values())):
             self._retry_waits_since = min(self._retry_waits_since, time.monotonic())

@@ -30,7 +30,7 @@ from .children import Children
 from .executors.processes import runner_main
 from .fork_server import Births, start_fork_server
 from .guarded_connection import longest_wait
-from .heartbeat import Charge, Heartbeat
+from .heartbeat import ChildLeases, Heartbeat
 from .http_port import Exposed, HttpPort, Standing
 from .listener import Listener
 from .logs import LogWriter
@@ -76,7 +76,7 @@ class Keeper:
         self._ready_told = False
         self._ping_at = 0.0
         self._lines = [
-            ShardLine(shard, options, self._identity, loops, self._children, self._presence)
+            ShardLoops(shard, options, self._identity, loops, self._children, self._presence)
             for shard in range(len(options.aliases))
         ]
         self._log = LogWriter()
@@ -202,7 +202,7 @@ class Keeper:
     def _is_recovered(self) -> bool:
         return all(line.recovery.is_idle for line in self._lines)
 
-    def _presence(self, *lines: ShardLine) -> Presence:
+    def _presence(self, *lines: ShardLoops) -> Presence:
         """Return what its row in a shard says, or what its port says of all. It has one set of slots for all shards."""
         vitals: Message = {}
         for line in lines:
@@ -293,7 +293,7 @@ class Keeper:
 LONGEST_TICK = 0.5
 
 
-class ShardLine:
+class ShardLoops:
     def __init__(
         self,
         shard: int,
@@ -301,14 +301,14 @@ class ShardLine:
         identity: Identity,
         loops: Loops,
         children: Children,
-        presence: Callable[[ShardLine], Presence],
+        presence: Callable[[ShardLoops], Presence],
     ) -> None:
         """``shard`` is its place among those of the worker."""
         self.shard, self._loops, self._children = shard, loops, children
         self.alias = alias = options.aliases[shard]
         of = options.of_shard(alias)
         beats = loops.connection(alias, f"heartbeat{of}", LONGEST_TICK)
-        self.heartbeat = Heartbeat(beats, self._charges, partial(presence, self))
+        self.heartbeat = Heartbeat(beats, self._leases_of_children, partial(presence, self))
         wake_all = partial(children.wake, ANY_QUEUE, shard=shard)
         self.recovery = Recovery(loops.connection(alias, f"recovery{of}", LONGEST_TICK), wake_all)
         self._watching = WatchdogLoops(
@@ -354,5 +354,5 @@ class ShardLine:
         """For how many seconds the database has not answered heartbeats; infinite before it ever did."""
         return self._loops.liveness.unanswered(self.heartbeat.database.purpose)
 
-    def _charges(self) -> Sequence[Charge]:
-        return [child.charges[self.shard] for child in self._children.child_slots if not child.is_empty]
+    def _leases_of_children(self) -> Sequence[ChildLeases]:
+        return [child.held_leases[self.shard] for child in self._children.child_slots if not child.is_empty]

@@ -1,6 +1,6 @@
 """Writes the log of a worker's process in a thread of its own: a log handler that hangs delays nothing else.
 
-It writes to streams itself. Other log handlers have a thread each (``Aside``), and get their lines from it.
+It writes to streams itself. Other log handlers have a thread each (``HandlerThread``), and get their lines from it.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from pulse_django.execution.django_log import Line, filters_by_debug_alone, handlers_of, refuses_all
+from pulse_django.execution.django_log import DeferredRecord, filters_by_debug_alone, handlers_of, refuses_all
 from pulse_django.safe_logging import SafeLogger, Written, write_now
 
 # Writes the log lines of a batch at once: a system call for each costs as much as the line.
 
 
 Entry = tuple[logging.Logger, Written]
-AsText = Callable[[Line], str]
+AsText = Callable[[DeferredRecord], str]
 THE_MESSAGE = "%(message)s"  # the format of a formatter that was given none
 
 
-def write_all(entries: Iterable[Entry], asides: Asides | None = None) -> None:
+def write_all(entries: Iterable[Entry], handler_threads: HandlerThreads | None = None) -> None:
     """Write lines in their order. Handlers that write to the same stream do so once, at the end.
 
-    With ``asides``, handlers that do more than write to a stream are called there."""
-    _Batch(asides).write(entries)
+    With ``handler_threads``, handlers that do more than write to a stream are called there."""
+    _Batch(handler_threads).write(entries)
 
 
 class _Batch:
     """The lines that are written at once, and what was found out for them about loggers and handlers."""
 
-    def __init__(self, asides: Asides | None) -> None:
-        self._asides = asides
+    def __init__(self, handler_threads: HandlerThreads | None) -> None:
+        self._handler_threads = handler_threads
         self._texts: dict[int, _Text] = {}
         self._handlers: dict[logging.Logger, list[logging.Handler] | None] = {}
         self._short_cuts: dict[tuple[logging.Logger, int], list[tuple[_Text, AsText]] | None] = {}
@@ -56,10 +56,10 @@ class _Batch:
             text.write()
 
     def _write_one(self, logger: logging.Logger, line: Written) -> None:
-        if not (isinstance(line, Line) and line.error is None and self._write_without_record(logger, line)):
+        if not (isinstance(line, DeferredRecord) and line.error is None and self._write_without_record(logger, line)):
             self._write_record(logger, line if isinstance(line, logging.LogRecord) else line.record())
 
-    def _write_without_record(self, logger: logging.Logger, line: Line) -> bool:
+    def _write_without_record(self, logger: logging.Logger, line: DeferredRecord) -> bool:
         key = logger, line.level
         if key not in self._short_cuts:
             self._short_cuts[key] = self._short_cut(logger, line.level)
@@ -96,10 +96,10 @@ class _Batch:
     def _handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
         with suppress(BaseException):  # of a handler, a filter or a formatter of the project's
             if type(handler) is not logging.StreamHandler:
-                if self._asides is None:
+                if self._handler_threads is None:
                     handler.handle(record)
                 elif not refuses_all(handler):
-                    self._asides.handle(handler, record)
+                    self._handler_threads.handle(handler, record)
                 return
             passed = handler.filter(record)
             if not passed:
@@ -152,15 +152,15 @@ def _shown_by(handler: logging.Handler, name: str) -> AsText | None:
     return partial(_shown_bare, end) if is_bare else None
 
 
-def _shown_bare(end: str, line: Line) -> str:
+def _shown_bare(end: str, line: DeferredRecord) -> str:
     return line.message + end
 
 
-def _shown_plainly(formatter: Plain, name: str, end: str, line: Line) -> str:
+def _shown_plainly(formatter: Plain, name: str, end: str, line: DeferredRecord) -> str:
     return formatter.shown(line.created, logging.getLevelName(line.level), name, line.message) + end
 
 
-def _shown_as_json(formatter: Json, name: str, end: str, line: Line) -> str:
+def _shown_as_json(formatter: Json, name: str, end: str, line: DeferredRecord) -> str:
     return formatter.shown(line.created, logging.getLevelName(line.level), name, line.message, line.facts) + end
 
 
@@ -172,15 +172,15 @@ def _shown_as_json(formatter: Json, name: str, end: str, line: Line) -> str:
 
 # Records that wait for one handler. Fewer, and a short wait of a collector costs lines; more, and tracebacks that wait
 # for a mail server fill the memory.
-MOST_ASIDE = 2_000
+MOST_WAITING_OF_HANDLER = 2_000
 # Seconds without a written line, until a handler whose queue is full hangs: then its lines are dropped, and counted.
-PATIENCE_ASIDE = 0.5
+PATIENCE_WITH_HANDLER = 0.5
 BETWEEN_NOTICES = 10.0  # seconds
 
-DROPPED_ASIDE = "Dropped %d log lines of the log handler %s: it is too slow or hangs"
+DROPPED_BY_HANDLER = "Dropped %d log lines of the log handler %s: it is too slow or hangs"
 
 
-class Aside:
+class HandlerThread:
     """One handler, and what waits for it."""
 
     def __init__(self, handler: logging.Handler) -> None:
@@ -199,9 +199,9 @@ class Aside:
 
     def put(self, record: logging.LogRecord) -> None:
         """Take over a record. Wait for room as long as the handler writes."""
-        while self.waiting >= MOST_ASIDE:
-            if time.monotonic() - self._moved_at > PATIENCE_ASIDE:
-                self.dropped += record.msg != DROPPED_ASIDE  # what tells of dropped lines is none of them
+        while self.waiting >= MOST_WAITING_OF_HANDLER:
+            if time.monotonic() - self._moved_at > PATIENCE_WITH_HANDLER:
+                self.dropped += record.msg != DROPPED_BY_HANDLER  # what tells of dropped lines is none of them
                 return
             time.sleep(PAUSE)
         if not self.waiting:
@@ -227,23 +227,23 @@ class Aside:
             self._moved_at = time.monotonic()
 
 
-class Asides:
+class HandlerThreads:
     """The handlers of a process that have a thread of their own. One thread uses this."""
 
     def __init__(self) -> None:
-        self._asides: dict[logging.Handler, Aside] = {}
+        self._handler_threads: dict[logging.Handler, HandlerThread] = {}
 
     def handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
-        if handler not in self._asides:
-            self._asides[handler] = Aside(handler)
-        self._asides[handler].put(record)
+        if handler not in self._handler_threads:
+            self._handler_threads[handler] = HandlerThread(handler)
+        self._handler_threads[handler].put(record)
 
     @property
     def is_idle(self) -> bool:
-        return not any(one.waiting for one in list(self._asides.values()))
+        return not any(one.waiting for one in list(self._handler_threads.values()))
 
     def notices(self, *, at_end: bool = False) -> Iterator[tuple[int, str]]:
-        for one in list(self._asides.values()):
+        for one in list(self._handler_threads.values()):
             if (notice := one.notice(at_end=at_end)) is not None:
                 yield notice
 
@@ -267,7 +267,7 @@ class LogWriter:
     def __init__(self) -> None:
         self.dropped = 0
         self.over = threading.Event()
-        self._asides = Asides()
+        self._handler_threads = HandlerThreads()
         self._waiting: SimpleQueue[Entry] = SimpleQueue()
         self._writing = False
         self._moved_at = time.monotonic()  # when it last began or ended to write
@@ -295,7 +295,7 @@ class LogWriter:
         try:
             first = self._waiting.get(timeout=TICK)
         except Empty:
-            write_all(self._notices(), self._asides)
+            write_all(self._notices(), self._handler_threads)
             return
         self._writing, self._moved_at = True, time.monotonic()
         try:
@@ -311,7 +311,7 @@ class LogWriter:
         """Wait until everything is written, or that many seconds have passed. Loggers write for themselves again."""
         SafeLogger.write = staticmethod(write_now)
         until = time.monotonic() + patience
-        while not (is_written := self._is_written) or not self._asides.is_idle:
+        while not (is_written := self._is_written) or not self._handler_threads.is_idle:
             if time.monotonic() >= until:
                 break
             time.sleep(0.002)
@@ -332,25 +332,25 @@ class LogWriter:
         dropped, self.dropped = self.dropped, 0
         if dropped:
             lines.append(_notice(DROPPED, dropped))
-        write_all([*lines, *self._notices()], self._asides)
+        write_all([*lines, *self._notices()], self._handler_threads)
 
     def _notices(self, *, at_end: bool = False) -> list[Entry]:
         """Say which log handlers lost lines."""
-        return [_notice(DROPPED_ASIDE, *facts) for facts in self._asides.notices(at_end=at_end)]
+        return [_notice(DROPPED_BY_HANDLER, *facts) for facts in self._handler_threads.notices(at_end=at_end)]
 
 
 def _notice(text: str, *values: object) -> Entry:
     return _ours, _ours.makeRecord(_ours.name, logging.WARNING, __file__, 0, text, values, None)
 
 
-class _NoAsides(Asides):
+class _NoHandlerThreads(HandlerThreads):
     """At the end: handlers with a thread of their own get no more lines."""
 
     def handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
         pass
 
 
-_NO_ASIDES = _NoAsides()
+_NO_ASIDES = _NoHandlerThreads()
 
 
 # How log lines look: as the project says, else plainly on standard error; as JSON if the command was told so.

@@ -24,12 +24,12 @@ logger = SafeLogger("pulse_django.recovery")
 
 TICK = 0.5  # seconds between two looks whether to go on
 BEFORE_TRYING_AGAIN = 0.1  # seconds to wait before locked rows are settled again
-# Seconds after a death. A claim that was on its way may commit after its sender is gone, and after the first look.
+# Seconds after a child. A claim that was on its way may commit after its sender is gone, and after the first look.
 SECOND_LOOK = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
+class LostChild:
     """A child that is gone, and what it left."""
 
     holder_prefix: str
@@ -60,27 +60,27 @@ class Recovery:
         """``recovered`` is called when jobs of a dead child wait again."""
         self.database = database
         self._recovered = recovered
-        self._inbox: SimpleQueue[Death | RelayedReports | None] = SimpleQueue()
-        self._open: Death | None = None
-        self._again: list[tuple[float, Death]] = []  # looked at once, and once more then
-        self._mourned = self._done = 0
+        self._inbox: SimpleQueue[LostChild | RelayedReports | None] = SimpleQueue()
+        self._open: LostChild | None = None
+        self._again: list[tuple[float, LostChild]] = []  # looked at once, and once more then
+        self._taken_over = self._done = 0
 
     @property
     def is_idle(self) -> bool:
-        """Every death has been looked at."""
-        return self._mourned == self._done
+        """Every child has been looked at."""
+        return self._taken_over == self._done
 
-    def mourn(self, death: Death) -> None:
+    def recover(self, child: LostChild) -> None:
         """Take over what a child left. Called by one other thread."""
-        self._mourned += 1
-        self._inbox.put(death)
+        self._taken_over += 1
+        self._inbox.put(child)
 
     def relay(self, relayed: RelayedReports) -> None:
         """Take over reports of a child that cannot reach the database. Called by one other thread."""
         self._inbox.put(relayed)
 
     def interrupt(self) -> None:
-        """End the wait for deaths. Called by one other thread."""
+        """End the wait for lost children. Called by one other thread."""
         self._inbox.put(None)
 
     def run_once(self) -> float:
@@ -90,15 +90,15 @@ class Recovery:
         """
         if self._open is None and not self._take_next():
             return 0.0
-        death = self._open
-        if death is None:
+        child = self._open
+        if child is None:
             return 0.0
-        if time.monotonic() - death.at > conf.current().lease_ttl.total_seconds() * 2:
-            logger.error("%s: its leases have expired; a watchdog will recover them", death.holder_prefix)
-        elif self._settle(death):
+        if time.monotonic() - child.at > conf.current().lease_ttl.total_seconds() * 2:
+            logger.error("%s: its leases have expired; a watchdog will recover them", child.holder_prefix)
+        elif self._settle(child):
             return BEFORE_TRYING_AGAIN
-        elif time.monotonic() - death.at < SECOND_LOOK:
-            self._again.append((death.at + SECOND_LOOK, death))
+        elif time.monotonic() - child.at < SECOND_LOOK:
+            self._again.append((child.at + SECOND_LOOK, child))
         self._open = None
         self._done += 1
         return 0.0
@@ -107,7 +107,7 @@ class Recovery:
         now = time.monotonic()
         if self._again and self._again[0][0] <= now:
             self._open = self._again.pop(0)[1]
-            self._mourned += 1
+            self._taken_over += 1
             return True
         until_second_look = self._again[0][0] - now if self._again else TICK
         try:
@@ -122,10 +122,10 @@ class Recovery:
         self._open = arrived
         return True
 
-    def _settle(self, death: Death) -> bool:
-        begun = {held.lease for held in death.held if held.begun}
-        left: list[Job] = self.database.call(self.database.jobs.held_by, death.holder_prefix)
-        reports = [self._report_on(job, death, begun) for job in left]
+    def _settle(self, child: LostChild) -> bool:
+        begun = {held.lease for held in child.held if held.begun}
+        left: list[Job] = self.database.call(self.database.jobs.held_by, child.holder_prefix)
+        reports = [self._report_on(job, child, begun) for job in left]
         if not reports:
             return False
         settled = self.database.call(self.database.jobs.settle, reports, wait=False)
@@ -135,18 +135,18 @@ class Recovery:
         leases = tuple(settled.accepted)
         if leases:
             self._recovered()
-        logger.warning("%d jobs recovered from a process %s", len(leases), death.reason)
-        send(worker_lost, Job, name=death.holder_prefix, reason=death.reason, leases=leases, using=self.database.alias)
+        logger.warning("%d jobs recovered from a process %s", len(leases), child.reason)
+        send(worker_lost, Job, name=child.holder_prefix, reason=child.reason, leases=leases, using=self.database.alias)
         return bool(settled.skipped)
 
-    def _report_on(self, job: Job, death: Death, begun: set[Lease]) -> Report:
+    def _report_on(self, job: Job, child: LostChild, begun: set[Lease]) -> Report:
         lease = Lease(job.pk, str(job.locked_by), job.attempts)
         outcome: Outcome = Released()
-        if lease in begun and not death.asked_for:
-            outcome = WorkerLost(f"worker process {death.reason}", stack=death.stacks)
+        if lease in begun and not child.asked_for:
+            outcome = WorkerLost(f"worker process {child.reason}", stack=child.stacks)
         settings = conf.current()
         decision = decide(outcome, job.budget, fleet=settings.backoff, max_losses=settings.max_losses)
-        return Report(lease, outcome, decision, death.progress.get(lease))
+        return Report(lease, outcome, decision, child.progress.get(lease))
 
     def _tell(self, job: Job, report: Report, status: Status) -> None:
         reason = getattr(report.decision, "reason", "")

@@ -47,10 +47,12 @@ class HeldLease:
 class SharedLeases:
     """Made by the keeper before it has children, so that they inherit it."""
 
-    def __init__(self, holder_prefix: str = "", overstayers: Overstayers | None = None, index: int = 0) -> None:
+    def __init__(
+        self, holder_prefix: str = "", overdue_handlers: OverdueHandlers | None = None, index: int = 0
+    ) -> None:
         """``index`` is that of the child among those of its worker."""
         self.holder_prefix = holder_prefix
-        self.overstayers, self.index = overstayers or Overstayers(), index
+        self.overdue_handlers, self.index = overdue_handlers or OverdueHandlers(), index
         self._memory = mmap.mmap(-1, (_HEADER + CAPACITY * _WORDS) * 8)
         self._whole = memoryview(self._memory).cast("q")
         self._real = memoryview(self._memory).cast("d")
@@ -65,7 +67,7 @@ class SharedLeases:
             self._whole[position] = 0
         self._free = list(range(CAPACITY - 1, -1, -1))
         self._used = 0
-        self.overstayers.clear(self.index)
+        self.overdue_handlers.clear(self.index)
         self.live()
 
     # The child's side
@@ -248,7 +250,7 @@ _NOBODY = 0
 # jobs of one child: as many as it has leases, because a handler may have those of a whole chunk
 
 
-class Overstayers:
+class OverdueHandlers:
     """Made by the keeper before it has children, so that they inherit it."""
 
     def __init__(self, children: int = 1, capacity: int = CAPACITY) -> None:

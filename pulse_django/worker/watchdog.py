@@ -19,7 +19,7 @@ from django.db import DatabaseError
 
 from pulse_django import conf
 from pulse_django.execution.notify import wake_workers
-from pulse_django.execution.resolving import Left, hold_paused, resolve
+from pulse_django.execution.resolving import Remaining, hold_paused, resolve
 from pulse_django.fleet import unknown_tasks
 from pulse_django.models import Duty, Job, Limiter, PausedKey, Queue, Worker
 from pulse_django.protocol.expire import EXPIRE_LIMIT
@@ -29,7 +29,7 @@ from pulse_django.protocol.set_aside import MOST_BATCHES, SET_ASIDE_LIMIT, in_ba
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import job_reaped, send, send_finished
 from pulse_django.store.database_errors import DatabaseFault, fault_of, sqlstate_of
-from pulse_django.store.duties import Turn
+from pulse_django.store.duties import TakenDuties
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.payloads import error_in_one_line, one_line
 from pulse_django.words.states import Status
@@ -90,7 +90,7 @@ class Watchdog:
         every = {SWEEP: DUE_AFTER * self.interval, HOUSEKEEPING: DUE_AFTER * BETWEEN_HOUSEKEEPINGS}
         every = every if self._outages.trusts_leases(begin, ttl) else {}
         try:
-            turn: Turn = self._asked(partial(self.database.call, duties.take, every))
+            turn: TakenDuties = self._asked(partial(self.database.call, duties.take, every))
         except DatabaseError as error:
             if fault_of(error) not in (DatabaseFault.CHANGING, DatabaseFault.BUSY):
                 raise
@@ -145,7 +145,7 @@ class Watchdog:
             has_more = hold_paused(self.database.alias, call=self.database.call) or has_more
         if self._has_unresolved:  # after those that were ended above
             left = resolve(self.database.alias, call=self.database.call, with_timeouts=True)
-            has_more = left is Left.MORE or has_more  # what is locked is for the next sweep
+            has_more = left is Remaining.MORE or has_more  # what is locked is for the next sweep
         self._note_done(SWEEP)  # before housekeeping, which may fail
         if housekeeping is None:
             housekeeping = begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS

@@ -18,7 +18,7 @@ NODE_NAME = Text(MAX_NODE_NAME)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class WorkflowNode:
     """A job or a workflow within a workflow."""
 
     name: str
@@ -38,7 +38,7 @@ class Workflow:
         self.name = name
         self.context = context
         self.on_dead = _on_dead(on_dead)
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, WorkflowNode] = {}
         self.numbers: dict[str, int] = {}  # the last behind each name of a task that a chain or a group gave
 
     def add(
@@ -75,7 +75,7 @@ class Workflow:
         NODE_NAME.check("name", name)
         if name in self.nodes:
             raise InvalidWorkflow(f"the workflow {self.name!r} has a node {name!r} already")
-        self.nodes[name] = Node(name, what, _named(name, needs), None if on_dead is None else _on_dead(on_dead))
+        self.nodes[name] = WorkflowNode(name, what, _named(name, needs), None if on_dead is None else _on_dead(on_dead))
         return self
 
     def enqueue(self, *, parent: Batch | None = None, using: str | None = None) -> EnqueuedWorkflow:

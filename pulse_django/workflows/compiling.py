@@ -19,7 +19,7 @@ from pulse_django.store.transactions import joined
 from pulse_django.words.job_options import MOST_NESTED, Need, OnDead, Place
 
 from .batches import Batch
-from .builder import EnqueuedWorkflow, Node, Workflow
+from .builder import EnqueuedWorkflow, Workflow, WorkflowNode
 from .calls import Call
 
 # With more, a job needs a batch of them instead: one row, and one look for each of its members that ends.
@@ -30,7 +30,7 @@ MOST_EDGES = 50
 class _Job:
     """A job of the workflow, before it has an id."""
 
-    node: Node
+    node: WorkflowNode
     call: Call
     batch: Batch
     needs: dict[str, object]  # a job or a batch of the workflow, or a need on what was there before

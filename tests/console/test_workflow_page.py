@@ -15,7 +15,7 @@ from django.urls import reverse
 from pulse_django import Batch, Workflow
 from pulse_django.console.workflows.shown import NODE_KINDS, draw, draw_layers
 from pulse_django.fleet.workflows import graph as graphs
-from pulse_django.fleet.workflows.facts import AWAITED, SENT, STATES, Edge, Graph, Node
+from pulse_django.fleet.workflows.facts import AWAITED, SENT, STATES, Edge, Graph, GraphNode
 from pulse_django.models import Event, Job, StoredBatch
 from pulse_django.store.batches import members
 from pulse_django.testing import drain
@@ -333,8 +333,8 @@ def staff_again() -> Client:
     return client
 
 
-def node(key: str, state: str = "COMPLETED", kind: str = "job") -> Node:
-    return Node(key=key, kind=kind, id=1, name=key, state=state)
+def node(key: str, state: str = "COMPLETED", kind: str = "job") -> GraphNode:
+    return GraphNode(key=key, kind=kind, id=1, name=key, state=state)
 
 
 def test_every_state_has_a_sign_of_its_own_colour() -> None:

@@ -18,7 +18,7 @@ from pulse_django.testing import run_job
 from pulse_django.words.outcomes import UNKNOWN_TASK, OutcomeName
 from pulse_django.words.states import EndedBy, Ending, Status
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.recovery import Death, Recovery
+from pulse_django.worker.recovery import LostChild, Recovery
 from pulse_django.worker.shared_leases import HeldLease
 from pulse_django.worker.watchdog import Watchdog
 from tests.factories import AttemptFactory, WorkerFactory, lease_of, make_job, now
@@ -181,7 +181,7 @@ def test_a_keeper_ends_what_a_dead_process_held(heard: Heard, dead: list[tuple[i
     recovery = Recovery(GuardedConnection("default", "test"))
     held = HeldLease(index=0, lease=lease, begun=True, ttl=30.0, serial=1)
     recovery.mourn(
-        Death(holder_prefix=prefix, held=[held], progress={}, reason="died", asked_for=False, at=float("inf"))
+        LostChild(holder_prefix=prefix, held=[held], progress={}, reason="died", asked_for=False, at=float("inf"))
     )
     recovery.run_once()
     reason = "worker process died"

@@ -15,7 +15,7 @@ from pulse_django import Batch, Workflow, chain, group
 from pulse_django.exporters.readings import read as readings_of
 from pulse_django.fleet import snapshot, workflows
 from pulse_django.fleet.workflows import graph as graphs
-from pulse_django.fleet.workflows.facts import BatchFacts, Edge, Graph, Node, counts_of, critical_path, layers_of
+from pulse_django.fleet.workflows.facts import BatchFacts, Edge, Graph, GraphNode, counts_of, critical_path, layers_of
 from pulse_django.models import Job, Minute, Queue, StoredBatch
 from pulse_django.testing import drain
 from pulse_django.words import counters
@@ -54,7 +54,7 @@ def graph_of(batch: Batch) -> Graph:
     return workflows.graph_of("default", found)
 
 
-def by_name(graph: Graph) -> dict[str, Node]:
+def by_name(graph: Graph) -> dict[str, GraphNode]:
     return {node.name: node for node in graph.nodes}
 
 
@@ -270,8 +270,8 @@ class TestMetrics:
         assert (kind, took["count"], took["sum"]) == ("workflow", 1, 90)
 
 
-def node(key: str, seconds: float, **fields: Any) -> Node:
-    return Node(key=key, kind="job", id=1, name=key, state="COMPLETED", ran=seconds, **{"is_done": True} | fields)
+def node(key: str, seconds: float, **fields: Any) -> GraphNode:
+    return GraphNode(key=key, kind="job", id=1, name=key, state="COMPLETED", ran=seconds, **{"is_done": True} | fields)
 
 
 def test_layers_follow_the_longest_way() -> None:

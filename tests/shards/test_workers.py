@@ -186,10 +186,10 @@ class TestSlots:
     def test_hungry_shards_share_and_one_alone_takes_all(self, flights: dict[str, InFlight]) -> None:
         first, second = flights.values()
         assert (first.room(), second.room()) == (4, 4)
-        second.is_hungry = False
+        second.wants_jobs = False
         assert first.room() == 8
         taken = self.take(first, 8)
-        second.is_hungry = True
+        second.wants_jobs = True
         assert (first.room(), second.room()) == (0, 0)
         first.ended(taken[0])
         assert (first.room(), second.room()) == (0, 1), "the freed slot is for the shard that has none"
@@ -228,7 +228,7 @@ class TestSlots:
         looks: list[tuple[int, int, bool]] = []
 
         def look(limit: int, woken: str | None) -> float:
-            looks.append((limit, second.reserved, second.is_hungry))
+            looks.append((limit, second.reserved, second.wants_jobs))
             if len(looks) == 1:
                 raise ConnectionError
             return 0.0
@@ -249,7 +249,7 @@ class TestSlots:
 
     def test_slots_of_a_claim_that_is_on_its_way_are_kept(self, flights: dict[str, InFlight]) -> None:
         first, second = flights.values()
-        second.is_hungry = False
+        second.wants_jobs = False
         first.reserved = 6
         assert (second.free_slots, second.room(), first.free_slots) == (2, 2, 8)
 

@@ -13,7 +13,7 @@ from pulse_django.fleet.doctor import examine
 from pulse_django.management.commands import pulse_shards
 from pulse_django.models import Job
 from pulse_django.store import citus_nodes
-from pulse_django.store.citus_nodes import Node
+from pulse_django.store.citus_nodes import CitusNode
 from pulse_django.store.shards import TOKENS, number_ids, position_of
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Identity
@@ -126,7 +126,7 @@ def test_the_doctor_does_not_judge_empty_tables() -> None:
 @needs_citus
 def test_what_a_node_refuses_is_told() -> None:
     node = citus_nodes.node_of("default")
-    assert isinstance(node, Node)
+    assert isinstance(node, CitusNode)
     with pytest.raises(DatabaseError, match=f"node {node}"):
         citus_nodes.rows_on("default", node, "SELECT 1, nothing", {})
 

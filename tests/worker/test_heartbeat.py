@@ -24,7 +24,7 @@ from pulse_django.words.verb_results import Report
 from pulse_django.words.vital_signs import Histogram
 from pulse_django.worker import heartbeat as module
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.heartbeat import BEATS_PER_LEASE, IDLE_TICK, PAUSE_BEFORE_SKIPPED, TICK, Charge, Heartbeat
+from pulse_django.worker.heartbeat import BEATS_PER_LEASE, IDLE_TICK, PAUSE_BEFORE_SKIPPED, TICK, ChildLeases, Heartbeat
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.shared_leases import SharedLeases
 from tests.factories import make_job
@@ -47,10 +47,10 @@ class Host:
 
     def __init__(self) -> None:
         self.children = [SharedLeases(f"host:boot.{number}:") for number in (1, 2)]
-        self.charges = [Charge(shared_leases) for shared_leases in self.children]
+        self.held_leases = [ChildLeases(shared_leases) for shared_leases in self.children]
         self.identities = [Identity("host", f"boot.{number}") for number in (1, 2)]
         self.hands = [InFlight(shared_leases, "default", 1_000) for shared_leases in self.children]
-        self.heartbeat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda: self.charges)
+        self.heartbeat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda: self.held_leases)
 
     def claim(self, count: int = 1, child: int = 0, **job: Any) -> list[Run]:
         for _ in range(count):
@@ -180,19 +180,19 @@ def test_a_shorter_lease_beats_sooner(host: Host, clock: Clock, settings: Any) -
 
 def test_progress_rides_along(host: Host) -> None:
     [run] = host.claim()
-    host.charges[0].progress[run.claim.lease] = '{"done": 5}'
+    host.held_leases[0].progress[run.claim.lease] = '{"done": 5}'
     with CaptureQueriesContext(connection) as queries:
         host.beat()
     assert len([query for query in queries if "lease_until" in query["sql"]]) == 1
     assert api.progress(run.claim.job_id) == {"done": 5}
-    assert host.charges[0].progress == {}
+    assert host.held_leases[0].progress == {}
 
 
 def test_progress_of_a_beat_that_failed_goes_with_the_next_unless_there_is_newer(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = host.claim(2)
-    progress = host.charges[0].progress
+    progress = host.held_leases[0].progress
     progress |= {first.claim.lease: '{"done": 1}', second.claim.lease: '{"done": 2}'}
 
     def fails(self: Any, leases: Any, taken: Any) -> None:
@@ -210,7 +210,7 @@ def test_progress_of_a_beat_that_failed_goes_with_the_next_unless_there_is_newer
 
 def test_a_locked_row_is_left_out_and_looked_at_again_soon(host: Host, rival: Rival) -> None:
     locked, free = host.claim(2)
-    host.charges[0].progress[locked.claim.lease] = '{"done": 1}'
+    host.held_leases[0].progress[locked.claim.lease] = '{"done": 1}'
     rival.lock_row(locked.claim.job_id)
     assert host.beat() == PAUSE_BEFORE_SKIPPED
     assert locked.tether is not None

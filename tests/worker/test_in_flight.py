@@ -17,7 +17,7 @@ from pulse_django.worker.in_flight import (
     PATIENCE_WITH_OVERSTAYERS,
     InFlight,
 )
-from pulse_django.worker.shared_leases import Overstayers, SharedLeases
+from pulse_django.worker.shared_leases import OverdueHandlers, SharedLeases
 from tests.worker.test_shared_leases import PREFIX, claim
 
 SLOTS = 8
@@ -165,7 +165,7 @@ def test_with_large_payloads_in_hand_nothing_more_is_claimed(in_flight: InFlight
 
 
 def two_children() -> tuple[InFlight, InFlight]:
-    shared = Overstayers(2)
+    shared = OverdueHandlers(2)
     return tuple(InFlight(SharedLeases(PREFIX, shared, index), "default", SLOTS) for index in range(2))  # type: ignore[return-value]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pulse_django.execution.django_log import Line, Place
+from pulse_django.execution.django_log import DeferredRecord, Place
 from pulse_django.worker import logs
 from pulse_django.worker.logs import Json, write_all
 from tests.faults import all_faults
@@ -67,7 +67,7 @@ def add_handler(logger: logging.Logger, stream: Any) -> None:
 @pytest.mark.parametrize("is_fast", [True, False], ids=["written without a record", "written as a record"])
 def test_a_line_is_an_object_with_its_facts(logger: logging.Logger, stream: io.StringIO, is_fast: bool) -> None:
     add_handler(logger, stream)
-    line = Line(PLACE, logging.WARNING, "job %d %s", (7, FORGED), facts)
+    line = DeferredRecord(PLACE, logging.WARNING, "job %d %s", (7, FORGED), facts)
     write_all([(logger, line if is_fast else line.record())])
     [said] = written(stream)
     assert said.pop("time").endswith("+00:00")
@@ -133,7 +133,7 @@ def test_what_goes_to_a_standard_stream_becomes_json_and_a_file_does_not(
 def test_lines_of_loggers_without_a_handler_become_json(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("json")
     assert logging.lastResort is not None
-    logging.lastResort.handle(Line(PLACE, logging.WARNING, "alone", ()).record())
+    logging.lastResort.handle(DeferredRecord(PLACE, logging.WARNING, "alone", ()).record())
     assert [said["message"] for said in parsed(capsys.readouterr().err)] == ["alone"]
 
 

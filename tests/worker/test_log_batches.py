@@ -13,7 +13,7 @@ import pytest
 from django.test import override_settings
 from django.utils.log import AdminEmailHandler, RequireDebugFalse, RequireDebugTrue
 
-from pulse_django.execution.django_log import Line, Place
+from pulse_django.execution.django_log import DeferredRecord, Place
 from pulse_django.worker.logs import Plain, write_all
 from tests.faults import all_faults
 
@@ -33,7 +33,7 @@ class Shouting(logging.Formatter):
         return super().format(record).upper()
 
 
-class Recordless(Line):
+class Recordless(DeferredRecord):
     """A line of which no record can be made."""
 
     __slots__ = ()
@@ -154,7 +154,7 @@ class TestLinesWithoutRecords:
         """Return a logger that is not registered: pytest adds its own handlers to registered ones."""
         return logging.Logger(self.PLACE.logger, logging.DEBUG)
 
-    def line(self, kind: type[Line] = Line) -> Line:
+    def line(self, kind: type[DeferredRecord] = DeferredRecord) -> DeferredRecord:
         return kind(self.PLACE, logging.INFO, "job %d %s", (7, "a\x1bb\n"), lambda: {"job_id": 7})
 
     def test_they_look_the_same(self) -> None:
@@ -210,7 +210,7 @@ class TestLinesWithoutRecords:
                 raise SystemExit
 
         logger.addHandler(handler(stream := Counting()))
-        broken = Line(self.PLACE, logging.INFO, "%s", (Unshowable(),))
+        broken = DeferredRecord(self.PLACE, logging.INFO, "%s", (Unshowable(),))
         write_all([*lines(logger, "a"), (logger, broken), *lines(logger, "b")])
         assert stream.getvalue() == "a\nb\n"
 
@@ -225,7 +225,7 @@ class TestLinesWithoutRecords:
         assert [text[:5] for text in seen] == ["job 7", "b"]
 
     def test_the_thread_that_logged_is_named_and_not_the_one_that_writes(self) -> None:
-        lines: list[Line] = []
+        lines: list[DeferredRecord] = []
         thread = threading.Thread(target=lambda: lines.append(self.line()), name="the one that logs")
         thread.start()
         thread.join()

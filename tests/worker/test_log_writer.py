@@ -33,7 +33,7 @@ class Keeping(logging.Handler):
 @pytest.fixture
 def handler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeping]:
     logger, handler = logging.getLogger("pulse_django.worker"), Keeping()
-    monkeypatch.setattr(logs, "MOST_ASIDE", 50)
+    monkeypatch.setattr(logs, "MOST_WAITING_OF_HANDLER", 50)
     monkeypatch.setattr(logs, "MOST_WAITING", 50)
     logger.addHandler(handler)
     yield handler
@@ -76,7 +76,7 @@ def test_a_flood_waits_for_room_and_loses_no_line(handler: Keeping, writer: LogW
 def test_a_handler_that_hangs_costs_its_own_lines_and_holds_up_no_other(
     handler: Keeping, others: Keeping, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "PATIENCE_ASIDE", 0.05)
+    monkeypatch.setattr(logs, "PATIENCE_WITH_HANDLER", 0.05)
     monkeypatch.setattr(logs, "BETWEEN_NOTICES", 0.1)
     handler.goes_on.clear()
     log(writer, LINES)  # comes back, or this test does not

@@ -295,7 +295,7 @@ class TestPolls:
         claimer = self.claimer()
         claimer.look_soon()
         assert not claimer._news.is_set(), "it is at work, and will look anyway"
-        claimer._hungry = True
+        claimer._waits_for_slots = True
         claimer.look_soon()
         assert claimer._news.is_set()
 

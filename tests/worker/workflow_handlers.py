@@ -28,7 +28,7 @@ def callback(context: Context, name: str) -> str:
     return name
 
 
-def charge(order: str) -> int:
+def child(order: str) -> int:
     row, _ = Fence.objects.get_or_create(resource=order, defaults={"token": 0})
     Fence.objects.filter(pk=row.pk).update(token=F("token") + 1)
     return int(Fence.objects.get(pk=row.pk).token)
@@ -36,8 +36,8 @@ def charge(order: str) -> int:
 
 @task(name="workflow.order", takes_context=True)
 def order(context: Context, name: str) -> int:
-    """Charge once, die once, wait for approval, and say how often it was charged."""
-    charged = context.step("charge", charge, name, atomic=True)
+    """ChildLeases once, die once, wait for approval, and say how often it was charged."""
+    charged = context.step("child", child, name, atomic=True)
     trace("charged", context.job_id, times=charged)
     if context.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -11,7 +11,7 @@ from django.db import transaction
 
 from pulse_django import Batch, Context, Workflow, api, chain, task
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution.resolving import Left, resolve
+from pulse_django.execution.resolving import Remaining, resolve
 from pulse_django.models import Dependency, Job, Unresolved
 from pulse_django.protocol.needs import add_needs, add_needs_of_run
 from pulse_django.testing import drain, run_job
@@ -57,10 +57,10 @@ def test_two_last_needs_end_at_once(rival: Rival) -> None:
     rival.begin()
     rival.run(Job.objects.settle, [success(first)])
     Job.objects.settle([success(second)])
-    assert resolve("default") is Left.NOTHING
+    assert resolve("default") is Remaining.NOTHING
     assert status(placed.job_ids["then"]) == Status.WAITING
     rival.commit()
-    assert rival.run(resolve, "default") is Left.NOTHING
+    assert rival.run(resolve, "default") is Remaining.NOTHING
     assert status(placed.job_ids["then"]) == Status.PENDING
     assert len(drain()) == 1
     assert [name for name, _ in SAW] == ["then"]

@@ -6,7 +6,7 @@ import pytest
 from django.db import transaction
 
 from pulse_django import Batch, Workflow
-from pulse_django.execution.resolving import Left, resolve
+from pulse_django.execution.resolving import Remaining, resolve
 from pulse_django.models import Dependency, Job, StoredBatch, Unresolved
 from pulse_django.protocol.batches import pause_batch, resume_batch
 from pulse_django.protocol.needs import add_needs_of_run
@@ -37,10 +37,10 @@ def test_a_job_whose_row_is_locked_is_looked_at_again(rival: Rival) -> None:
     rival.lock_row(placed.job_ids["b"])
     [claim] = Job.objects.claim(Identity("w"))
     Job.objects.settle([success(claim)])
-    assert resolve("default") is Left.LOCKED
-    assert resolve("default") is Left.LOCKED
+    assert resolve("default") is Remaining.LOCKED
+    assert resolve("default") is Remaining.LOCKED
     rival.rollback()
-    assert resolve("default") is Left.NOTHING
+    assert resolve("default") is Remaining.NOTHING
     assert status(placed.job_ids["b"]) == Status.PENDING
     assert not Unresolved.objects.exists()
 
@@ -152,10 +152,10 @@ def test_a_batch_that_is_locked_for_long_stops_no_others(rival: Rival) -> None:
     rival.begin()
     rival.run(batch.add, plain.prepare("row"))
     run_job(placed.job_ids["a"])
-    assert resolve("default") is Left.LOCKED
+    assert resolve("default") is Remaining.LOCKED
     assert status(placed.job_ids["b"]) == Status.PENDING
     rival.commit()
-    assert resolve("default") is Left.NOTHING
+    assert resolve("default") is Remaining.NOTHING
     assert not Unresolved.objects.exists()
 
 
@@ -166,10 +166,10 @@ def test_who_needs_a_member_does_not_wait_for_its_batch(rival: Rival) -> None:
     rival.run(sql, "SELECT FROM pulse_django_batch WHERE id = %s FOR SHARE", placed.id)
     run_job(placed.job_ids["a"])
     assert Unresolved.objects.filter(job_id=placed.job_ids["a"], batch_id__isnull=False).count() == 1
-    assert resolve("default") is Left.LOCKED
+    assert resolve("default") is Remaining.LOCKED
     assert status(placed.job_ids["b"]) == Status.PENDING
     rival.rollback()
-    assert resolve("default") is Left.NOTHING
+    assert resolve("default") is Remaining.NOTHING
     assert not Unresolved.objects.exists()
 
 
@@ -180,8 +180,8 @@ def test_a_batch_counts_a_note_once_that_stays_for_its_job(rival: Rival) -> None
     note = "INSERT INTO pulse_django_unresolved (job_id, batch_id, completed) VALUES (%s, %s, 1)"
     sql(note, placed.job_ids["b"], placed.id)
     rival.lock_row(placed.job_ids["b"])
-    assert [resolve("default"), resolve("default")] == [Left.LOCKED, Left.LOCKED]
+    assert [resolve("default"), resolve("default")] == [Remaining.LOCKED, Remaining.LOCKED]
     rival.rollback()
-    assert resolve("default") is Left.NOTHING
+    assert resolve("default") is Remaining.NOTHING
     assert StoredBatch.objects.get(pk=placed.id).completed == 1
     assert not Unresolved.objects.exists()

@@ -26,7 +26,7 @@ from pulse_django.console.search_terms import number_in
 from pulse_django.console.shards import FoundInItsShard, about_one_row, places_in, shard_of_row, shards_of, spelt_places
 from pulse_django.console.twins import sentences_about_left
 from pulse_django.fleet import workflows
-from pulse_django.fleet.workflows import BatchFacts, Node
+from pulse_django.fleet.workflows import BatchFacts, GraphNode
 from pulse_django.fleet.workflows.facts import HELD, OPEN, PAUSED
 from pulse_django.models import StoredBatch
 from pulse_django.operations.workflows import retry_dead_letters
@@ -155,7 +155,7 @@ class WorkflowAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
         except NoReverseMatch:
             return ""  # this site does not show jobs
 
-    def _url_of(self, node: Node, jobs_url: str) -> str:
+    def _url_of(self, node: GraphNode, jobs_url: str) -> str:
         if node.kind == "batch":
             return self._url("change", node.id)
         return f"{jobs_url}{node.id}/change/" if node.kind == "job" and jobs_url else ""

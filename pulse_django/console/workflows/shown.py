@@ -11,7 +11,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.statuses import STATUSES
-from pulse_django.fleet.workflows import BatchFacts, Edge, Graph, Node
+from pulse_django.fleet.workflows import BatchFacts, Edge, Graph, GraphNode
 from pulse_django.words.display import in_words, inert
 
 STATES = {
@@ -44,7 +44,7 @@ def state_in_words(state: str) -> str:
     return str(STATES[state] if state in STATES else STATUSES.get(state, state))
 
 
-def shown_graph(graph: Graph, url_of: Callable[[Node], str]) -> dict[str, Any]:
+def shown_graph(graph: Graph, url_of: Callable[[GraphNode], str]) -> dict[str, Any]:
     """Return the drawing and the table."""
     if graph.is_cut:
         return {"is_cut": True}
@@ -60,14 +60,14 @@ def _lines_of_layer(number: int, counts: Any) -> list[str]:
     return [title, *(f"{count} × {state_in_words(state)}" for state, count in counts.items())]
 
 
-def _lines_of(node: Node) -> list[str]:
+def _lines_of(node: GraphNode) -> list[str]:
     kind = "" if node.kind == "job" else f"{KINDS[node.kind]}: "
     took = "" if node.ran is None else f" {in_words(node.ran)}"
     outside = f", {gettext('outside')}" if node.is_outside else ""
     return [f"{kind}{state_in_words(node.state)}{took}{outside}"]
 
 
-def _rows(graph: Graph, url_of: Callable[[Node], str]) -> list[dict[str, Any]]:
+def _rows(graph: Graph, url_of: Callable[[GraphNode], str]) -> list[dict[str, Any]]:
     """Return the nodes from the first layer to the last, each with the names of what it needs."""
     names = {node.key: node.name for node in graph.nodes}
     needs = defaultdict(list)
@@ -169,7 +169,7 @@ class _Place:
     height: float
 
 
-def draw(graph: Graph, lines_of: Callable[[Node], Sequence[str]], url_of: Callable[[Node], str]) -> Drawing:
+def draw(graph: Graph, lines_of: Callable[[GraphNode], Sequence[str]], url_of: Callable[[GraphNode], str]) -> Drawing:
     """Draw the nodes of a graph. ``lines_of``: what stands below the name of a node."""
     columns = _columns(graph)
     lines = {node.key: [inert(node.name, LONGEST_NAME), *lines_of(node)] for node in graph.nodes}
@@ -229,7 +229,7 @@ def _places(columns: Sequence[Sequence[tuple[str, int]]]) -> dict[str, _Place]:
     return places
 
 
-def _box(node: Node, place: _Place, lines: Sequence[str], url: str, *, is_critical: bool) -> Box:
+def _box(node: GraphNode, place: _Place, lines: Sequence[str], url: str, *, is_critical: bool) -> Box:
     kind, sign = NODE_KINDS.get(node.state, (WAITS, "?"))
     name, state, *others = lines
     return Box(

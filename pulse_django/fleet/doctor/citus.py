@@ -38,7 +38,7 @@ ORDER BY dist.schemaid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class NodeFacts:
     id: int
     group: int  # 0 is the coordinator's
     address: str
@@ -58,7 +58,7 @@ def on_citus(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
     if not is_here:
         return
     nodes = [
-        Node(id=number, group=group, address=f"{name}:{port}", holds_shards=holds, is_here=is_it)
+        NodeFacts(id=number, group=group, address=f"{name}:{port}", holds_shards=holds, is_here=is_it)
         for number, group, name, port, holds, is_it in rows(alias, _NODES)
     ]
     shards = [Shard(schema=schema, group=group, is_ours=ours) for schema, group, ours in rows(alias, _SHARDS)]
@@ -78,7 +78,7 @@ def _synchronous_commit(alias: str) -> dict[int, tuple[bool, str]]:
         return {number: (succeeded, str(said)) for number, succeeded, said in cursor.fetchall()}
 
 
-def of_the_node(nodes: Sequence[Node]) -> Advice:
+def of_the_node(nodes: Sequence[NodeFacts]) -> Advice:
     here = next((node for node in nodes if node.is_here), None)
     if here is None:
         what = "this connection leads to a server that is not among the nodes of its cluster"
@@ -97,7 +97,7 @@ def of_the_node(nodes: Sequence[Node]) -> Advice:
     return Advice(topic="citus", level=Level.GOOD, what=what, why=why)
 
 
-def of_the_shard(nodes: Sequence[Node], shards: Sequence[Shard]) -> Advice:
+def of_the_shard(nodes: Sequence[NodeFacts], shards: Sequence[Shard]) -> Advice:
     ours = next((shard for shard in shards if shard.is_ours), None)
     if ours is None:
         return Advice(
@@ -115,7 +115,7 @@ def of_the_shard(nodes: Sequence[Node], shards: Sequence[Shard]) -> Advice:
     )
 
 
-def of_the_balance(nodes: Sequence[Node], shards: Sequence[Shard]) -> Advice:
+def of_the_balance(nodes: Sequence[NodeFacts], shards: Sequence[Shard]) -> Advice:
     found = Counter(shard.group for shard in shards)
     held = {**{node.group: 0 for node in nodes if node.holds_shards}, **found}
     what = ", ".join(f"{count} on {_address(nodes, group)}" for group, count in sorted(held.items()))
@@ -132,7 +132,7 @@ def of_the_balance(nodes: Sequence[Node], shards: Sequence[Shard]) -> Advice:
     return Advice(topic="balance", level=Level.GOOD, what=what, why="No node has much more to do than another.")
 
 
-def of_commits(nodes: Sequence[Node], said: dict[int, tuple[bool, str]]) -> Iterator[Advice]:
+def of_commits(nodes: Sequence[NodeFacts], said: dict[int, tuple[bool, str]]) -> Iterator[Advice]:
     """Judge what each node answered to SHOW synchronous_commit."""
     topic, addresses = "synchronous_commit", {node.id: node.address for node in nodes}
     weak = {number: value for number, (succeeded, value) in said.items() if succeeded and value not in DURABLE}
@@ -160,5 +160,5 @@ def of_commits(nodes: Sequence[Node], said: dict[int, tuple[bool, str]]) -> Iter
         yield Advice(topic=topic, level=Level.GOOD, what="on for every node", why=why)
 
 
-def _address(nodes: Sequence[Node], group: int) -> str:
+def _address(nodes: Sequence[NodeFacts], group: int) -> str:
     return next((node.address for node in nodes if node.group == group), f"group {group}")

@@ -8,7 +8,7 @@ critical   which of them took the time
 needs      what one job needs, and what needs it
 """
 
-from .facts import BatchFacts, Edge, Graph, Holder, Node
+from .facts import BatchFacts, Edge, Graph, GraphNode, Holder
 from .graph import MOST_DRAWN, graph_of
 from .listing import PAGE, batches, dead_letters_in, one_batch
 from .needs import NeededBy, NeedFacts, needed_by, needs_of
@@ -19,10 +19,10 @@ __all__ = [
     "BatchFacts",
     "Edge",
     "Graph",
+    "GraphNode",
     "Holder",
     "NeedFacts",
     "NeededBy",
-    "Node",
     "batches",
     "dead_letters_in",
     "graph_of",

@@ -105,7 +105,7 @@ class BatchFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class GraphNode:
     """A job, a batch or an event of a graph."""
 
     key: str  # tells nodes of a graph apart
@@ -143,7 +143,7 @@ class Edge:
 class Graph:
     """The nodes of a batch in layers: each stands to the right of all that it needs."""
 
-    nodes: Sequence[Node] = ()  # empty if there are too many to draw
+    nodes: Sequence[GraphNode] = ()  # empty if there are too many to draw
     edges: Sequence[Edge] = ()
     layers: Mapping[str, int] = field(default_factory=dict)  # by the key of a node
     critical: Sequence[str] = ()  # keys of nodes, the first to run first
@@ -195,7 +195,7 @@ def counts_of(layers: Mapping[str, int], states: Mapping[str, str]) -> list[dict
 # Which chain of nodes that are done took the most time: to make the workflow faster, make these faster. Pure.
 
 
-def critical_path(nodes: Sequence[Node], edges: Iterable[Edge], layers: Mapping[str, int]) -> list[str]:
+def critical_path(nodes: Sequence[GraphNode], edges: Iterable[Edge], layers: Mapping[str, int]) -> list[str]:
     """Return the keys of the chain whose nodes took the most time together, the first to run first.
 
     A node took the time in which it could have run and waited, and the time in which it ran.

@@ -11,7 +11,19 @@ from pulse_django.store.batches import TREE, members
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.states import Status
 
-from .facts import AWAITED, DONE, SENT, BatchFacts, Edge, Graph, Node, counts_of, critical_path, layers_of, state_of
+from .facts import (
+    AWAITED,
+    DONE,
+    SENT,
+    BatchFacts,
+    Edge,
+    Graph,
+    GraphNode,
+    counts_of,
+    critical_path,
+    layers_of,
+    state_of,
+)
 from .listing import children
 
 MOST_DRAWN = 200  # nodes; of more, each layer is one box
@@ -94,7 +106,7 @@ def graph_of(alias: str, batch: BatchFacts) -> Graph:
     return _drawn([*jobs, *_batches(within, edges, rows), *others], edges)
 
 
-def _drawn(nodes: Sequence[Node], edges: Sequence[Edge]) -> Graph:
+def _drawn(nodes: Sequence[GraphNode], edges: Sequence[Edge]) -> Graph:
     layers = layers_of([node.key for node in nodes], edges)
     counts = counts_of(layers, {node.key: node.state for node in nodes})
     if len(nodes) > MOST_DRAWN:
@@ -112,11 +124,11 @@ def _job(
     met: datetime | None,
     started: datetime | None,
     finished: datetime | None,
-) -> Node:
+) -> GraphNode:
     free = created if met is None else max(created, met)
     begun = started if started is not None and started >= free else None
     has_ended = finished is not None or status == Status.RUNNING
-    return Node(
+    return GraphNode(
         key=f"job {job_id}",
         kind="job",
         id=job_id,
@@ -128,7 +140,9 @@ def _job(
     )
 
 
-def _batches(within: Sequence[BatchFacts], edges: Iterable[Edge], rows: Sequence[tuple[object, ...]]) -> list[Node]:
+def _batches(
+    within: Sequence[BatchFacts], edges: Iterable[Edge], rows: Sequence[tuple[object, ...]]
+) -> list[GraphNode]:
     """Return the batches as nodes. The time of one begins when the last job ended that it needs."""
     ends = {f"job {row[0]}": row[7] for row in rows} | {f"batch {one.id}": one.closed_at for one in within}
     begins: dict[str, list[datetime]] = {f"batch {one.id}": [one.created_at] for one in within}
@@ -137,7 +151,7 @@ def _batches(within: Sequence[BatchFacts], edges: Iterable[Edge], rows: Sequence
         if edge.node in begins and isinstance(end, datetime):
             begins[edge.node].append(end)
     return [
-        Node(
+        GraphNode(
             key=f"batch {one.id}",
             kind="batch",
             id=one.id,
@@ -175,7 +189,7 @@ def _homes(alias: str, batches: Sequence[int]) -> dict[int, str]:
     return {batch_id: f"batch {root}" for root, batch_id in rows}
 
 
-def _outside(alias: str, needs: Iterable[Need], inside: set[str]) -> dict[str, tuple[Node, int | None]]:
+def _outside(alias: str, needs: Iterable[Need], inside: set[str]) -> dict[str, tuple[GraphNode, int | None]]:
     """Return what is needed and is not among the nodes, each with the batch that it belongs to."""
     missing = {need.key: need for need in needs if need.key not in inside and need.event is None}
     first = list(missing.values())[: MOST_OUTSIDE * 10]
@@ -187,16 +201,19 @@ def _outside(alias: str, needs: Iterable[Need], inside: set[str]) -> dict[str, t
     for kind, one_id, name, status, home, closed, cancelled, paused in run_joined(alias, _OUTSIDE, params):
         state = status or state_of(is_closed=closed, is_cancelled=cancelled, is_paused=paused, dead=0)
         key = f"{kind} {one_id}"
-        found[key] = (Node(key=key, kind=kind, id=one_id, name=name, state=state, is_outside=True), home)
+        found[key] = (GraphNode(key=key, kind=kind, id=one_id, name=name, state=state, is_outside=True), home)
     return found
 
 
 def _joined(
-    needs: Iterable[Need], inside: set[str], outside: Mapping[str, tuple[Node, int | None]], homes: Mapping[int, str]
-) -> tuple[list[Edge], list[Node]]:
+    needs: Iterable[Need],
+    inside: set[str],
+    outside: Mapping[str, tuple[GraphNode, int | None]],
+    homes: Mapping[int, str],
+) -> tuple[list[Edge], list[GraphNode]]:
     """Return the edges between nodes, and the nodes that do not belong to the batch."""
     edges: dict[tuple[str, str], Edge] = {}
-    others: dict[str, Node] = {}
+    others: dict[str, GraphNode] = {}
     for need in needs:
         key = need.key
         if key not in inside:
@@ -204,7 +221,7 @@ def _joined(
             key = homes.get(home, key) if home is not None else key
             if need.event is not None and need.node.startswith("job "):
                 state = SENT if need.is_met else AWAITED
-                node = Node(key=key, kind="event", id=None, name=need.event, state=state)
+                node = GraphNode(key=key, kind="event", id=None, name=need.event, state=state)
             if key not in inside and node is not None and len(others) < MOST_OUTSIDE:
                 others.setdefault(key, node)
         if key != need.node and (key in inside or key in others):

@@ -23,7 +23,7 @@ from pulse_django.operations.mass_command import MassCommand
 from pulse_django.operations.preview import Selection
 from pulse_django.operations.terminal import showable, table
 from pulse_django.operations.verbs import KeyRange, MoveMany
-from pulse_django.store.citus_nodes import LEADS_TO_A_NODE, Node, distribute, leads_to_a_node, move_schema, node_of
+from pulse_django.store.citus_nodes import LEADS_TO_A_NODE, CitusNode, distribute, leads_to_a_node, move_schema, node_of
 from pulse_django.store.shards import TOKENS, number_ids, position_of, raise_sequence, require_numbers
 from pulse_django.store.tables import problem_with_tables, require_tables
 from pulse_django.words.payloads import error_in_one_line
@@ -194,11 +194,11 @@ def _row(one: ShardFacts) -> tuple[object, ...]:
     return (one.alias, one.number, *counts, one.departed, one.token, one.problem)
 
 
-def _node(text: str) -> Node:
+def _node(text: str) -> CitusNode:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a node such as db-2:5432")
-    return Node(host, int(port))
+    return CitusNode(host, int(port))
 
 
 def _keys(text: str) -> KeyRange:

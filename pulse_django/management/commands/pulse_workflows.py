@@ -9,7 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from pulse_django.execution.placement import alias_of_id
 from pulse_django.fleet import workflows
-from pulse_django.fleet.workflows import BatchFacts, Graph, Node
+from pulse_django.fleet.workflows import BatchFacts, Graph, GraphNode
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand, user_of
 from pulse_django.operations.over_shards import Said, tell_each
@@ -190,7 +190,7 @@ def _lines_of(graph: Graph) -> list[str]:
     return [*lines, "  * on the critical path"] if graph.critical else lines
 
 
-def _id_of(node: Node) -> str:
+def _id_of(node: GraphNode) -> str:
     return node.kind if node.id is None else f"{node.kind} {node.id}"
 
 
