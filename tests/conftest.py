@@ -8,9 +8,11 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from django.conf import settings
 from django.db import connection
+from hypothesis import HealthCheck
 
 from pulse_django.store.citus import is_for_citus
 from pulse_django.words.leases import Identity
@@ -27,7 +29,12 @@ GO_ALONE = ("tests/browser/", "tests/crash/")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hash passwords in no time: half a second for each user of each test adds up to minutes."""
+    """Hash passwords in no time: half a second for each user of each test adds up to minutes.
+
+    Hypothesis does not judge how fast the machine is.
+    """
+    hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    hypothesis.settings.load_profile("any machine")
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 

@@ -36,7 +36,7 @@ VALUES = st.one_of(
     st.text("abc xyz-é", max_size=12).map(lambda one: f'"{one}"'),
 )
 FRAMES = st.builds("{}.py:{}".format, NAMES, NAMES)
-A_FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+A_FEW = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def fingerprints(*texts: str) -> list[str]:

@@ -37,7 +37,7 @@ documents = strategies.recursive(
     ),
     max_leaves=12,
 )
-many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def exact(value: Any) -> Any:

@@ -121,7 +121,7 @@ MONTHS = st.sampled_from(["*", "2", "3", "10"])
 WEEKDAYS = st.sampled_from(["*", "0", "5"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     expression=st.builds(lambda *fields: " ".join(fields), MINUTES, HOURS, DAYS, MONTHS, WEEKDAYS),
     days=st.integers(0, 3_650),
