@@ -11,12 +11,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.utils import timezone
 
-from pulse_django.execution import encryption
-
 from .exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
-from .execution import unique_keys
-from .execution.encryption import PayloadEncryption, encrypts, searched
-from .execution.lane_keys import lane_key_of_call
 from .execution.notify import is_due_soon, wake_workers
 from .execution.placement import Located, alias_of_jobs, alias_of_run, locate, shard_of_call
 from .execution.registry import (
@@ -30,7 +25,8 @@ from .execution.registry import (
 )
 from .execution.results import as_enqueued, result_of
 from .execution.run import current_run
-from .execution.unique_keys import checked, names_of
+from .execution.unique_keys import checked
+from .execution.uses import uses_of
 from .models import Job
 from .tasks import PulseTask
 from .words import traces
@@ -65,7 +61,6 @@ class PulseBackend(BaseTaskBackend):
         self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], place: Place | None, using: str | None
     ) -> TaskResult:
         """Add the job in the caller's transaction, as a part of a batch in that database, or alone."""
-        self.validate_task(task)
         with traces.enqueueing(key_of(task), task.queue_name):
             args, kwargs = checked(task, args, kwargs)
             alias = shard_of_call(task, args, kwargs, using)
@@ -108,15 +103,16 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
 
     In another database than the handler's own it has no parent, because none of its statements reads both.
     """
-    if key_of(task) in OWN_TASKS:
-        raise InvalidJob(f"{key_of(task)}: {ONLY_PULSE}")
+    if (name := key_of(task)) in OWN_TASKS:
+        raise InvalidJob(f"{name}: {ONLY_PULSE}")
     parent = _parent_in(alias or alias_of_jobs())
     delay = getattr(task, "runs_in", None)
     options = options_of(task)
-    if (key := options.get("idempotency_key")) is not None:
-        options["idempotency_key"] = unique_keys.idempotency_key_of(task, key)
+    uses = uses_of(task)
+    for of_call in uses.of_call:
+        options |= of_call(task, args, kwargs)
     return NewJob(
-        task=key_of(task),
+        task=name,
         args=args,
         kwargs=kwargs,
         queue=task.queue_name,
@@ -124,15 +120,10 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
         run_after=aware(task.run_after) if delay is None else delay,
         parent_id=parent,
         trace=traces.current(),
-        masked=encryption.for_job(task),
-        names=names_of(task),
-        unique=unique_keys.key_of_call(task, args, kwargs),
-        search=searched(task),
-        encrypt=PayloadEncryption(key_of(task)) if encrypts(task) else None,
+        names=uses.names,
         expires=aware(getattr(task, "expires", None)),
         tags=getattr(task, "tags", ()),
         meta=getattr(task, "meta", None),
-        lane_key=lane_key_of_call(task, args, kwargs),
         **options,
     )
 

@@ -39,7 +39,7 @@ from pulse_django.words.masks import (
 )
 from pulse_django.words.payloads import clean_text, one_line
 
-from .registry import Task, chunk_of, registry
+from .registry import Task, chunk_of, key_of, registry
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -65,6 +65,19 @@ def is_available() -> bool:
 def encrypts(task: Task | None) -> bool:
     """Say whether new jobs of a task are encrypted. None: of one that this process does not know."""
     return bool(getattr(task, "encrypted", False)) or conf.current().encrypt_all
+
+
+def is_used(task: Task) -> bool:
+    return bool(getattr(task, "masked", ()) or searched(task)) or encrypts(task)
+
+
+def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what hides the arguments of a new job, and by which of them it is found."""
+    return {
+        "masked": for_job(task),
+        "search": searched(task),
+        "encrypt": PayloadEncryption(key_of(task)) if encrypts(task) else None,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,8 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
             value = _surrounded(task, call) if configured() else _invoke(task, call)
     except BaseException as error:  # SystemExit too: what a handler raises ends its run, and nothing else
         return judged_error(run, task, context, note_error(run, task, error))
-    note_success(run)
+    if run.claim.is_probe:
+        note_success(run)
     return judged_value(run, task, context, value)
 
 
@@ -96,7 +97,8 @@ async def perform_async(run: Run, task: Task) -> Performed:
                 end_if_forked(pid)
     except BaseException as error:
         return judged_error(run, task, context, await anote_error(run, task, error))
-    await anote_success(run)
+    if run.claim.is_probe:
+        await anote_success(run)
     return judged_value(run, task, context, value)
 
 
@@ -230,10 +232,10 @@ def perform_chunk(run: ChunkRun, task: Task | None) -> Performed:
     except BaseException as raised_by_handler:  # SystemExit too: it ends these runs, and nothing else
         error = raised_by_handler
     for member, raised in call.to_tell(error):
-        if raised is None:
-            note_success(member)
-        else:
+        if raised is not None:
             call.ends_with[id(raised)] = note_error(member, task, raised)
+        elif member.claim.is_probe:
+            note_success(member)
     call.end(error)
     return call.performed
 
@@ -253,10 +255,10 @@ async def perform_chunk_async(run: ChunkRun, task: Task) -> Performed:
     except BaseException as raised_by_handler:
         error = raised_by_handler
     for member, raised in call.to_tell(error):
-        if raised is None:
-            await anote_success(member)
-        else:
+        if raised is not None:
             call.ends_with[id(raised)] = await anote_error(member, task, raised)
+        elif member.claim.is_probe:
+            await anote_success(member)
     call.end(error)
     return call.performed
 

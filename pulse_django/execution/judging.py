@@ -39,6 +39,7 @@ from .limit_events import reason_of
 from .registry import Task, TaskResult
 from .run import Run
 from .unique_keys import explained
+from .uses import uses_of
 
 COMPLETE = Complete()
 OUT_OF_TOUCH = Released(timedelta(), "the lease was not extended in time")
@@ -118,7 +119,8 @@ def judged_error(run: Run, task: Task, context: Context | None, error: BaseExcep
 
 def judged_value(run: Run, task: Task, context: Context | None, value: Any) -> Performed:
     limit = conf.current().max_payload_bytes
-    outcome = None if run.completed else returned(value, limit=limit, masked=hides_result(task, run.claim.masked))
+    hides = (run.claim.masked is not None or uses_of(task).hides) and hides_result(task, run.claim.masked)
+    outcome = None if run.completed else returned(value, limit=limit, masked=hides)
     return judged(run, task, outcome, None, context.task_result if context else None)
 
 

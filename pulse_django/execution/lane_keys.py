@@ -27,6 +27,14 @@ from .unique_keys import by_name, hides
 _SALT = "pulse_django.lane"
 
 
+def is_used(task: Task) -> bool:
+    return bool(has_lane_key(task) or chunk_of(task))
+
+
+def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {"lane_key": lane_key_of_call(task, args, kwargs)}
+
+
 def lane_key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return the lane key of a job with these arguments, which fit the task."""
     _check_weight(task)

@@ -58,9 +58,7 @@ async def anote_error(run: Run, task: Task, error: BaseException) -> BaseExcepti
 
 
 def note_success(run: Run) -> None:
-    """Let all jobs of the limit start again, if this run was to find out whether they can."""
-    if not run.claim.is_probe:
-        return
+    """Let all jobs of the limit start again: this run was to find out whether they can."""
     limiter = limiter_of(run.claim.lane_key)
     try:
         if Limiter.objects.db_manager(run.alias).reopen(limiter):
@@ -71,8 +69,7 @@ def note_success(run: Run) -> None:
 
 async def anote_success(run: Run) -> None:
     """``note_success()`` for handlers on an event loop."""
-    if run.claim.is_probe:
-        await sync_to_async(note_success)(run)
+    await sync_to_async(note_success)(run)
 
 
 def _rate_limited(limit: Limit | None, error: BaseException) -> RateLimited | None:

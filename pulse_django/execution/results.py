@@ -105,7 +105,7 @@ def result_of(job: Job, task: Task, *, decrypt: bool = True) -> TaskResult:
     """Build the result of a job and its ended runs; without ``decrypt``, with neither arguments nor return value."""
     ledger = list(job.ledger.using(job._state.db).order_by("number")) if job.attempts else []
     workers = [entry.worker for entry in ledger]
-    args, kwargs = encryption.arguments_of(job) if decrypt else ([], {})
+    args, kwargs = ([], {}) if not decrypt else encryption.arguments_of(job) if job.masked else (job.args, job.kwargs)
     if job.locked_by:
         workers.append(job.locked_by)
     result = PulseTaskResult(
@@ -122,7 +122,7 @@ def result_of(job: Job, task: Task, *, decrypt: bool = True) -> TaskResult:
         errors=list(_errors(ledger)),
         worker_ids=workers,
     )
-    value = encryption.value_of(job, RESULT) if decrypt else None
+    value = encryption.value_of(job, RESULT) if decrypt and job.result is not None else None
     object.__setattr__(result, "_return_value", value)  # as Django's own backends do: the class is frozen
     return result
 

@@ -20,6 +20,19 @@ _SALT = "pulse_django.unique"
 _SALT_OF_IDEMPOTENCY = "pulse_django.idempotency"
 
 
+def is_used(task: Task) -> bool:
+    return getattr(task, "unique", None) is not None or getattr(task, "idempotency_key", None) is not None
+
+
+def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a new job."""
+    key = getattr(task, "idempotency_key", None)
+    return {
+        "unique": key_of_call(task, args, kwargs),
+        "idempotency_key": None if key is None else idempotency_key_of(task, key),
+    }
+
+
 def key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> UniqueKey | None:
     """Return the key of a job with these arguments, which fit the task. None: its jobs are not unique."""
     rule: Unique | None = getattr(task, "unique", None)

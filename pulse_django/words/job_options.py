@@ -120,7 +120,8 @@ class NewJob(JobOptions):
         TASK_NAME.check("task", self.task)
         _QUEUE.check("queue", self.queue)
         _PRIORITY.check("priority", self.priority)
-        check_run_after(self.run_after)
+        if self.run_after is not None:
+            check_run_after(self.run_after)
         check_job(self)
         if self.expires is not None:
             check_expires(self.expires, self.run_after)

@@ -180,7 +180,7 @@ def test_a_keeper_ends_what_a_dead_process_held(heard: Heard, dead: list[tuple[i
     prefix = lease.holder.rpartition(":")[0] + ":"
     recovery = Recovery(GuardedConnection("default", "test"))
     held = HeldLease(index=0, lease=lease, begun=True, ttl=30.0, serial=1)
-    recovery.mourn(
+    recovery.recover(
         LostChild(holder_prefix=prefix, held=[held], progress={}, reason="died", asked_for=False, at=float("inf"))
     )
     recovery.run_once()
