@@ -25,7 +25,8 @@ from .models import Job
 from .signals import send_when_committed
 from .store.querysets import JobQuerySet
 from .words.decisions import Decision, Retry, decide
-from .words.job_ids import check_attempt, shown
+from .words.display import shown
+from .words.job_ids import check_attempt
 from .words.job_options import TASK_NAME, check_queue_name
 from .words.leases import Lease
 from .words.masks import PROGRESS

@@ -54,9 +54,6 @@ class SafeLogger:
     def exception(self, text: str, *args: Any) -> None:
         self._log(logging.ERROR, text, args, exc_info=True)
 
-    def is_enabled_for(self, level: int) -> bool:
-        return self.logger.isEnabledFor(level)
-
     def _log(
         self,
         level: int,

@@ -9,7 +9,7 @@ from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import error_after_completion, is_end_heard, job_failed, lease_lost, send, send_finished
 from pulse_django.words.outcomes import Failed, Outcome, Stalled, Succeeded, TimedOut, WorkerLost
-from pulse_django.words.states import EndedBy, Status, run_ended
+from pulse_django.words.states import TERMINAL, EndedBy, Status, run_ended
 from pulse_django.words.verb_results import Settled
 
 from . import django_log
@@ -40,7 +40,7 @@ def announce(performed: Performed, settled: Settled) -> None:
     outcome = report.outcome if report is not None else performed.run.verdict or Succeeded()
     if status is not Status.COMPLETED and outcome.name in _FAILURES:
         send(job_failed, Job, claim=claim, status=status, outcome=outcome, using=using)
-    if not status.is_terminal:
+    if status not in TERMINAL:
         return
     if is_end_heard():
         reason = getattr(report.decision if report else None, "reason", "")

@@ -40,7 +40,7 @@ from .context import Context
 from .django_log import Receivers, receivers_of
 from .judging import Performed, judged, judged_error, judged_value, outcome_of_stopped, report_of
 from .limit_events import anote_error, anote_success, concerns_limit, note_error, note_success
-from .middleware import configured, surrounded
+from .middleware import surrounded
 from .registry import Registry, Task, chunk_of, is_plain, registry, sender_of, task_started
 from .results import result_of_run
 from .run import ChunkRun, Run, end_if_forked, running
@@ -69,7 +69,7 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
     context = call.context
     try:
         with running(run), traces.running(run.claim):
-            value = _surrounded(task, call) if configured() else _invoke(task, call)
+            value = _surrounded(task, call) if conf.current().middleware else _invoke(task, call)
     except BaseException as error:  # SystemExit too: what a handler raises ends its run, and nothing else
         return judged_error(run, task, context, note_error(run, task, error))
     if run.claim.is_probe:
@@ -90,7 +90,8 @@ async def perform_async(run: Run, task: Task) -> Performed:
         return unprepared(run, task, error)
     context, pid = call.context, os.getpid()
     try:
-        with running(run), traces.running(run.claim), surrounded(context) if configured() else _NOTHING_AROUND:
+        around = surrounded(context) if conf.current().middleware else _NOTHING_AROUND
+        with running(run), traces.running(run.claim), around:
             try:
                 value = await task.func(*call.args, **call.kwargs)
             finally:
@@ -154,7 +155,7 @@ def prepared(run: Run, task: Task) -> Call:
     context = None
     heard_by = receivers_of(task_started)
     announced = heard_by is Receivers.PROJECT
-    if announced or task.takes_context or getattr(task, "atomic", False) or configured():
+    if announced or task.takes_context or getattr(task, "atomic", False) or conf.current().middleware:
         context = Context(task_result=result_of_run(claim, task, args, kwargs, run.alias), run=run)
         if task.takes_context:
             args = [context, *args]
@@ -285,7 +286,7 @@ class _ChunkCall:
     def surroundings(self) -> Iterator[Chunk]:
         """Give what the handler is called with, where it is to be called."""
         pid, chunk = os.getpid(), Chunk(self._task, self.items)
-        with running(self._run), surrounded(chunk) if configured() else _NOTHING_AROUND:
+        with running(self._run), surrounded(chunk) if conf.current().middleware else _NOTHING_AROUND:
             try:
                 yield chunk
             finally:

@@ -22,7 +22,8 @@ from django.db.models import Model
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob, JobOnItsWay
 from pulse_django.models import Departure, Job
-from pulse_django.words.job_ids import job_id_of, job_ids_of, shard_number_of, shown
+from pulse_django.words.display import shown
+from pulse_django.words.job_ids import job_id_of, job_ids_of, shard_number_of
 from pulse_django.words.limiting import Limit, limiter_of_queue
 from pulse_django.words.limiting import key_of as key_of_lane
 from pulse_django.words.limits import DEFAULT_QUEUE

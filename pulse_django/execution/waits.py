@@ -17,7 +17,7 @@ from pulse_django.store.transactions import refuse_callers_transaction
 from pulse_django.words.job_options import MAX_EVENT_NAME, MAX_NODE_NAME, MOST_NESTED, Met, Need, OnDead
 from pulse_django.words.masks import RESULT
 from pulse_django.words.options import Text
-from pulse_django.words.states import Status
+from pulse_django.words.states import TERMINAL, Status
 
 from .encryption import value_of
 from .placement import alias_of_run, locate
@@ -181,7 +181,7 @@ def _is_over(need: Need, jobs: dict[int, Job], batches: dict[int, StoredBatch]) 
     job = jobs.get(need.job_id or 0)
     if job is None or job.status == Status.COMPLETED:
         return True
-    return need.on_dead is OnDead.GO_ON and Status(job.status).is_terminal
+    return need.on_dead is OnDead.GO_ON and Status(job.status) in TERMINAL
 
 
 def _said(need: Need) -> str:

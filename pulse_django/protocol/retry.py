@@ -10,8 +10,9 @@ from django.db import IntegrityError
 
 from pulse_django.store.job_queries import IS_EXPIRED, JobReader
 from pulse_django.store.transactions import run_joined, undone_alone
-from pulse_django.words.job_ids import check_attempt, check_whole_number, job_ids_of
+from pulse_django.words.job_ids import check_attempt, job_ids_of
 from pulse_django.words.limits import MOST_ATTEMPTS
+from pulse_django.words.options import Whole
 from pulse_django.words.own_tasks import OWN_TASKS
 from pulse_django.words.verb_results import Retried
 
@@ -127,7 +128,7 @@ def retry(
     what died in that one. A dead letter whose unique key another job holds by now is left as it is, and so are one of
     Pulse's own tasks and one whose batch was cancelled, the latter without ``cancelled_too``.
     """
-    check_whole_number("runs", runs, 1, MOST_ATTEMPTS)
+    Whole(1, MOST_ATTEMPTS).check("runs", runs)
     check_attempt(attempt)
     check_delay(delay)
     check_delay(gap)

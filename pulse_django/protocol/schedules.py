@@ -17,8 +17,9 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.database_errors import DatabaseFault, fault_of
 from pulse_django.store.schedules import MAX_BY
 from pulse_django.store.transactions import joined, run_joined
-from pulse_django.words.job_ids import MAX_ID, check_whole_number
+from pulse_django.words.job_ids import MAX_ID
 from pulse_django.words.limits import MAX_DELAY
+from pulse_django.words.options import Whole
 from pulse_django.words.payloads import clean_text, error_in_one_line, one_line
 from pulse_django.words.schedule_definitions import (
     OVERRIDABLE,
@@ -163,7 +164,7 @@ def resume(schedules: Any, *schedule_ids: int, by: str = "") -> list[int]:
 
 def _ids(schedule_ids: Sequence[int]) -> list[int]:
     for one in schedule_ids:
-        check_whole_number("schedule id", one, 1, MAX_ID)
+        Whole(1, MAX_ID).check("schedule id", one)
     return list(schedule_ids)
 
 

@@ -21,6 +21,15 @@ _UNSEEN = (
 UNSEEN = re.compile(f"[{_UNSEEN}]")
 
 
+def shown(value: object) -> str:
+    """Return the beginning of a value's spelling. That of a very long number may raise."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
 def in_words(seconds: float) -> str:
     """Say a duration in its two largest units: 3d 4h, 2m 5s, 1.5s."""
     if seconds < 0:

@@ -12,6 +12,9 @@ from collections.abc import Iterable, Sequence
 
 from pulse_django.exceptions import InvalidJob
 
+from .display import shown
+from .options import Whole
+
 MAX_ID = 2**63 - 1
 MAX_ATTEMPT = 2**31 - 1
 _CANONICAL = re.compile("[1-9][0-9]{0,18}")
@@ -36,23 +39,7 @@ def job_ids_of(values: Iterable[object]) -> frozenset[int]:
 def check_attempt(value: object) -> None:
     """Refuse what PostgreSQL could not compare with the number of an attempt. None means any."""
     if value is not None:
-        check_whole_number("attempt", value, -MAX_ATTEMPT, MAX_ATTEMPT)
-
-
-def check_whole_number(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidJob(f"{name}: {shown(value)} is not a whole number")
-    if not least <= value <= most:
-        raise InvalidJob(f"{name}: {shown(value)} is not within {least} to {most}")
-
-
-def shown(value: object) -> str:
-    """Return the beginning of a value's spelling. That of a very long number may raise."""
-    try:
-        text = repr(value)
-    except Exception:
-        return f"a value of type {type(value).__name__}"
-    return text if len(text) <= 60 else f"{text[:60]}..."
+        Whole(-MAX_ATTEMPT, MAX_ATTEMPT).check("attempt", value)
 
 
 # The number of a shard, in front of each id that its database gives.

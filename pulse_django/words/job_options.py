@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from pulse_django.exceptions import InvalidJob, PayloadError
 
 from .display import without
-from .job_ids import MAX_ID, check_whole_number
+from .job_ids import MAX_ID
 from .limits import DEFAULT_QUEUE, FIRST_YEAR, LAST_YEAR, MAX_DELAY, MAX_META_BYTES, MAX_TAG, MAX_TASK_NAME, MOST_TAGS
 from .masks import Masks, Terms, terms_of
-from .options import COLUMNS, OPTIONS, JobOptions, Text, check_job, values_of
+from .options import COLUMNS, OPTIONS, JobOptions, Text, Whole, check_job, values_of
 from .payloads import encode_arguments, spelt_path
 from .states import Status
 from .uniqueness import UniqueKey
@@ -132,7 +132,7 @@ class NewJob(JobOptions):
                 raise InvalidJob("unique and idempotency_key cannot be combined; use one of them")
             self.unique.check(self.run_after)
         if self.parent_id is not None:
-            check_whole_number("parent_id", self.parent_id, 1, MAX_ID)
+            Whole(1, MAX_ID).check("parent_id", self.parent_id)
 
     @property
     def head(self) -> Head:

@@ -18,8 +18,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, TypedDict, get_args, ge
 
 from pulse_django.exceptions import InvalidJob
 
-from .display import in_words
-from .job_ids import check_whole_number, shown
+from .display import in_words, shown
 from .limiting import KeySource, Limit
 from .limits import (
     DEFAULT_QUEUE,
@@ -93,7 +92,10 @@ class Whole:
         return f"{self.least:,} to {self.most:,}"
 
     def check(self, name: str, value: object) -> None:
-        check_whole_number(name, value, self.least, self.most)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidJob(f"{name}: {shown(value)} is not a whole number")
+        if not self.least <= value <= self.most:
+            raise InvalidJob(f"{name}: {shown(value)} is not within {self.least} to {self.most}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,6 @@ class Status(StrEnum):
     DEAD_LETTERED = "DEAD_LETTERED"  # gave up, with a reason; an operator may retry it
     CANCELLED = "CANCELLED"  # ended on request
 
-    @property
-    def is_terminal(self) -> bool:
-        return self in TERMINAL
-
-    @property
-    def is_claimable(self) -> bool:
-        return self in CLAIMABLE
-
 
 CLAIMABLE = (Status.PENDING, Status.RETRYING)
 TERMINAL = (Status.COMPLETED, Status.DEAD_LETTERED, Status.CANCELLED)
@@ -81,7 +73,7 @@ def run_ended(
     of: HasTask, lease: Lease, *, status: Status, by: EndedBy, outcome: OutcomeName, reason: str = ""
 ) -> Ending | None:
     """Return the end of the job, if the run with this lease was its last."""
-    if not status.is_terminal:
+    if status not in TERMINAL:
         return None
     return Ending(
         job_id=lease.job_id,

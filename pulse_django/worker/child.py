@@ -31,7 +31,7 @@ from pulse_django.words.outcomes import Cancelled, Outcome, Released, Stalled, T
 from pulse_django.words.verb_results import Report
 
 from .channel import Channel, Hung, Message
-from .chunking import Chunking
+from .chunking import NEVER, Chunking
 from .claimer import Claimer
 from .executors import Begin, Done, Executor
 from .executors.choice import Executors
@@ -453,7 +453,7 @@ class Dispatcher:
 
     def start(self, runs: Sequence[Run]) -> None:
         """Run these as slots become free; those of tasks with chunks when they are gathered."""
-        self._submit(self._chunking.add(runs))
+        self._submit(self._chunking.add(runs) if registry.chunked else runs)
 
     def start_due(self) -> None:
         """Run the chunks whose time has come. Call it often while ``due_in`` says so."""
@@ -462,7 +462,7 @@ class Dispatcher:
 
     def due_in(self) -> float:
         """Return in how many seconds ``start_due`` has something to do."""
-        return self._chunking.due_in()
+        return self._chunking.due_in() if registry.chunked else NEVER
 
     def begin(self, run: Run) -> bool:
         """Say whether a handler may be called. Members of a chunk that may not begin are left out."""

@@ -41,8 +41,6 @@ class Chunking:
 
     def add(self, runs: Sequence[Run]) -> Sequence[Run]:
         """Take over what was claimed. Return what is to start now: chunks that are complete, and all other runs."""
-        if not registry.chunked:
-            return runs
         ready: list[Run] = []
         with self._lock:
             for run in runs:

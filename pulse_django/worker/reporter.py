@@ -13,6 +13,7 @@ from pulse_django.execution.notify import wake_workers
 from pulse_django.execution.resolving import resolve
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.leases import Lease
+from pulse_django.words.states import TERMINAL
 from pulse_django.words.verb_results import Report, Settled
 
 from .channel import Message
@@ -173,7 +174,7 @@ class Reporter:
 
     def _tell_who_waits(self, over: list[Performed], settled: Settled) -> None:
         """Let this process know of jobs that run again, and other workers of those that can run at once."""
-        again = {lease for lease, status in settled.accepted.items() if not status.is_terminal}
+        again = {lease for lease, status in settled.accepted.items() if status not in TERMINAL}
         if not again:
             return
         self._due_again()

@@ -111,7 +111,7 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
     outcome = report.outcome.name if report is not None else OutcomeName.SUCCEEDED
     reason = getattr(report.decision, "reason", "") if report is not None else ""
     level = _level(outcome, status, reason)
-    if not job_logger.is_enabled_for(level):
+    if not job_logger.logger.isEnabledFor(level):
         return
     claim = run.claim
     text = "job %d %r attempt %d: %s in %.0f ms"

@@ -36,10 +36,10 @@ from pulse_django.protocol.needs import add_needs
 from pulse_django.store.batches import BatchProgress, progress_of
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.transactions import is_in_callers_transaction, joined
-from pulse_django.words.job_ids import MAX_ID, check_whole_number
+from pulse_django.words.job_ids import MAX_ID
 from pulse_django.words.job_options import MAX_BATCH_KIND, MAX_BATCH_NAME, Need, OnDead, Place, When
 from pulse_django.words.limits import MAX_USER
-from pulse_django.words.options import Note, Text
+from pulse_django.words.options import Note, Text, Whole
 from pulse_django.words.payloads import encode_arguments
 
 from .calls import Call, call_of, calls_of
@@ -55,7 +55,7 @@ class Batch:
     alias: str
 
     def __post_init__(self) -> None:
-        check_whole_number("batch id", self.id, 1, MAX_ID)
+        Whole(1, MAX_ID).check("batch id", self.id)
 
     @classmethod
     def open(

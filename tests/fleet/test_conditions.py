@@ -31,7 +31,7 @@ from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.shards import TOKENS, position_of, raise_sequence
 from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK
-from pulse_django.words.states import Status
+from pulse_django.words.states import TERMINAL, Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now, today
 from tests.faults import all_faults
 from tests.fleet.states import (
@@ -89,7 +89,7 @@ def test_all_are_clear_while_work_goes_on() -> None:
     make_job()
     make_job(Status.PENDING, next_run_at=now(timedelta(hours=1)))
     for status in Status:
-        if status.is_terminal:
+        if status in TERMINAL:
             job = make_job(status)
             AttemptFactory(job=job, number=max(job.attempts, 1))
     AttemptFactory(job=make_job(Status.RETRYING))

@@ -8,9 +8,9 @@ from pulse_django.fleet.doctor import Advice, Level, citus, examine
 from tests.citus import is_on_citus, schema_name
 from tests.faults import all_faults
 
-COORDINATOR = citus.Node(id=1, group=0, address="db-0:5432", holds_shards=False, is_here=True)
-FIRST = citus.Node(id=2, group=1, address="db-1:5432", holds_shards=True, is_here=False)
-SECOND = citus.Node(id=3, group=2, address="db-2:5432", holds_shards=True, is_here=False)
+COORDINATOR = citus.NodeFacts(id=1, group=0, address="db-0:5432", holds_shards=False, is_here=True)
+FIRST = citus.NodeFacts(id=2, group=1, address="db-1:5432", holds_shards=True, is_here=False)
+SECOND = citus.NodeFacts(id=3, group=2, address="db-2:5432", holds_shards=True, is_here=False)
 NODES = (COORDINATOR, FIRST, SECOND)
 ALL_ON = {1: (True, "on"), 2: (True, "on"), 3: (True, "remote_apply")}
 TOPICS = {"citus", "shard", "balance", "synchronous_commit"}
@@ -27,7 +27,7 @@ def about_commits(said: dict[int, tuple[bool, str]]) -> list[tuple[Level, str]]:
 def test_it_says_which_node_one_talks_to() -> None:
     leads = "this connection leads to"
     assert citus.of_the_node(NODES).what == f"{leads} db-0:5432, the coordinator; the cluster has 3 nodes"
-    here = citus.Node(id=2, group=1, address="db-1:5432", holds_shards=True, is_here=True)
+    here = citus.NodeFacts(id=2, group=1, address="db-1:5432", holds_shards=True, is_here=True)
     advice = citus.of_the_node([here])
     assert (advice.level, advice.what) == (
         Level.WARNING, f"{leads} db-1:5432, a worker node; the cluster has 1 nodes"

@@ -17,7 +17,7 @@ from pulse_django.models import Attempt, Job
 from pulse_django.operations import batches, mass_command
 from pulse_django.operations.mass_command import MassCommand
 from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
+from pulse_django.words.states import TERMINAL, Status
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, make_job, now
 from tests.faults import all_faults
@@ -343,7 +343,7 @@ class TestPrune:
         assert run_json("pulse_prune", *named)["deleted"] == 1
 
     def test_never_deletes_a_job_that_has_not_ended(self) -> None:
-        jobs = [make_job(status) for status in Status if not status.is_terminal]
+        jobs = [make_job(status) for status in Status if status not in TERMINAL]
         ids = [job.pk for job in jobs]
         assert run_json("pulse_prune", *ids, "--older-than", "0s", "--yes")["met"] == 0
         with pytest.raises(CommandError, match="not one of COMPLETED"):

@@ -8,7 +8,7 @@ import pytest
 
 from pulse_django.operations.preview import Selection, unmatched
 from pulse_django.operations.verbs import CancelMany, PruneMany, RetryMany, retention
-from pulse_django.words.states import Status
+from pulse_django.words.states import TERMINAL, Status
 from tests.database import empty_tables
 from tests.factories import make_job, now
 from tests.faults import all_faults
@@ -48,7 +48,7 @@ def test_age_is_since_the_end_or_else_since_the_creation() -> None:
         for status, named in product([Status.PENDING, Status.COMPLETED], [True, False]):
             with about((status, named)):
                 empty_tables()
-                column = "finished_at" if status.is_terminal else "created_at"
+                column = "finished_at" if status in TERMINAL else "created_at"
                 old = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(days=-2))})
                 young = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(hours=-1))})
                 statuses = (status,) if named else ()
@@ -73,7 +73,7 @@ class TestWhomAVerbTouches:
         jobs = {status: make_job(status) for status in Status}
         make_job(Status.RUNNING, cancel_requested_at=now())
         found = set(CancelMany(selection=Selection()).jobs("default"))
-        assert found == {jobs[one] for one in Status if not one.is_terminal}
+        assert found == {jobs[one] for one in Status if one not in TERMINAL}
 
     def test_cancel_with_children_reaches_through_what_has_ended(self) -> None:
         root = make_job(Status.COMPLETED)
@@ -93,14 +93,14 @@ class TestWhomAVerbTouches:
 
     def test_prune_by_default_what_outlived_its_retention(self, settings: Any) -> None:
         settings.PULSE = {"KEEP_COMPLETED": 86_400 * 2, "KEEP_CANCELLED": 86_400 * 4, "KEEP_DEAD_LETTERS": 0}
-        old = {status: make_job(status, finished_at=now(timedelta(days=-3))) for status in Status if status.is_terminal}
+        old = {status: make_job(status, finished_at=now(timedelta(days=-3))) for status in Status if status in TERMINAL}
         ancient = make_job(Status.CANCELLED, finished_at=now(timedelta(days=-5)))
         assert set(PruneMany(selection=Selection()).jobs("default")) == {old[Status.COMPLETED], ancient}
 
     def test_prune_keeps_for_ever_what_the_settings_say_unless_an_age_is_given(self, settings: Any) -> None:
         settings.PULSE = {"KEEP_COMPLETED": 0, "KEEP_DEAD_LETTERS": 0}
         for status in Status:
-            make_job(status, **({"finished_at": now(timedelta(days=-999))} if status.is_terminal else {}))
+            make_job(status, **({"finished_at": now(timedelta(days=-999))} if status in TERMINAL else {}))
         named = (Status.COMPLETED, Status.DEAD_LETTERED)
         assert not PruneMany(selection=Selection(statuses=named)).jobs("default").exists()
         aged = PruneMany(selection=Selection(statuses=named, older_than=timedelta(days=1))).jobs("default")
@@ -108,7 +108,7 @@ class TestWhomAVerbTouches:
 
     def test_prune_never_what_lives(self) -> None:
         with all_faults() as about:
-            for status in [status for status in Status if not status.is_terminal]:
+            for status in [status for status in Status if status not in TERMINAL]:
                 with about(status):
                     empty_tables()
                     make_job(status, created_at=now(timedelta(days=-999)))

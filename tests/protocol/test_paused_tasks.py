@@ -18,7 +18,7 @@ from pulse_django.words.job_options import NewJob, Payload
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import MAX_PAUSED, Limit, is_pause_of_task, lane_key, limiter_of_task, pause_of_task
-from pulse_django.words.states import Status
+from pulse_django.words.states import CLAIMABLE, Status
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from tests.crash.processes import run_script
 from tests.database import empty_tables
@@ -289,7 +289,7 @@ class TestSettingAside:
         enqueue(SEND, 3), enqueue(SEND, run_after=MINUTE), enqueue(SEND, lane_key=":0000a", queue="mail")
         enqueue(OTHER, 2)
         make_job(Status.RETRYING, task=SEND)
-        others = [make_job(status, task=SEND).pk for status in Status if not status.is_claimable]
+        others = [make_job(status, task=SEND).pk for status in Status if status not in CLAIMABLE]
         assert Job.objects.set_aside() == []
         PausedKey.objects.pause_task(SEND)
         assert sorted(Job.objects.set_aside()) == ["default"] * 5 + ["mail"]

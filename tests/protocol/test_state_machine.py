@@ -23,7 +23,7 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Claim, Identity, Lease
 from pulse_django.words.outcomes import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded, WorkerLost
 from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import Status
+from pulse_django.words.states import TERMINAL, Status
 from pulse_django.words.verb_results import Report
 from tests.citus import is_on_citus
 from tests.database import empty_tables
@@ -127,7 +127,7 @@ class Lives(RuleBasedStateMachine):
         self.verb = Verb.RETRY
         Job.objects.retry([data.draw(strategies.sampled_from(sorted(self.known)))], runs=runs)
 
-    @rule(status=strategies.sampled_from([status for status in Status if status.is_terminal]))
+    @rule(status=strategies.sampled_from([status for status in Status if status in TERMINAL]))
     def prune(self, status: Status) -> None:
         self.verb = Verb.PRUNE
         before = set(Job.objects.filter(status=status).values_list("pk", flat=True))

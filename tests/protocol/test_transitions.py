@@ -17,7 +17,7 @@ from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision,
 from pulse_django.words.job_options import Payload
 from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Cancelled, Outcome, Released, Succeeded, Waited, WorkerLost
-from pulse_django.words.states import Status
+from pulse_django.words.states import TERMINAL, Status
 from pulse_django.words.verb_results import Report
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job
@@ -44,7 +44,7 @@ def settle_with(outcome: Outcome, decision: Decision) -> Act:
 
 def prune_any(job: Job) -> None:
     for status in Status:
-        if status.is_terminal:
+        if status in TERMINAL:
             Job.objects.prune(status, older_than=timedelta())
 
 
@@ -178,7 +178,7 @@ def test_no_verb_leads_out_of_a_terminal_status_but_retry_and_prune() -> None:
         (verb, origin)
         for verb in Verb
         for origin in Status
-        if origin.is_terminal and any(allows(verb, origin, target) for target in [*Status, GONE])
+        if origin in TERMINAL and any(allows(verb, origin, target) for target in [*Status, GONE])
     }
     assert out == {
         (Verb.RETRY, Status.DEAD_LETTERED),

@@ -20,7 +20,7 @@ from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Failed
 from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import Status
+from pulse_django.words.states import TERMINAL, Status
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from pulse_django.words.verb_results import Report, Retried
 from tests.citus import is_on_citus
@@ -317,7 +317,7 @@ class TestWhenTheKeyIsFree:
 
     def test_any_end_frees_the_key(self) -> None:
         with all_faults() as about:
-            for status in [one for one in Status if one.is_terminal]:
+            for status in [one for one in Status if one in TERMINAL]:
                 with about(status):
                     empty_tables()
                     self.end_in(status)
@@ -396,7 +396,7 @@ class TestEveryVerb:
                             before = make_job(status, unique_key=UniqueKey.of("k", KEEP).key, **variant)
                             act(before)
                             after = Job.objects.filter(pk=before.pk).first()
-                            is_over = after is None or Status(after.status).is_terminal
+                            is_over = after is None or Status(after.status) in TERMINAL
                             found, is_new = enqueue(KEEP)
                             assert is_new == is_over, (verb, status, variant)
                             assert is_over or found.pk == before.pk
@@ -413,7 +413,7 @@ class TestEveryVerb:
                             before = make_job(status, unique_key=key, unique_until_start=True, **variant)
                             act(before)
                             after = Job.objects.filter(pk=before.pk).first()
-                            holds = after is not None and not Status(after.status).is_terminal and after.attempts == 0
+                            holds = after is not None and Status(after.status) not in TERMINAL and after.attempts == 0
                             assert enqueue(FOLLOW)[1] == (not holds), (verb, status, variant)
                             sql("DELETE FROM pulse_django_job")
 

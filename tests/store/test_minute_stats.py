@@ -8,7 +8,7 @@ import pytest
 
 from pulse_django.models import Job, Minute, Worker
 from pulse_django.store.workers import Presence
-from pulse_django.words.states import Status
+from pulse_django.words.states import TERMINAL, Status
 from pulse_django.words.vital_signs import Histogram
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, make_job, now
@@ -94,7 +94,7 @@ def test_the_server_and_we_choose_the_same_bucket(minute: datetime) -> None:
 
 def test_of_a_lost_run_it_is_told_whether_its_job_got_another(minute: datetime) -> None:
     for status, outcome in ((Status.DEAD_LETTERED, "WORKER_LOST"), (Status.RETRYING, "WORKER_LOST")):
-        job = make_job(status, attempts=1, finished_at=minute if status.is_terminal else None)
+        job = make_job(status, attempts=1, finished_at=minute if status in TERMINAL else None)
         AttemptFactory(job=job, number=1, outcome=outcome, finished_at=minute, last_seen_at=minute)
     killed = make_job(Status.RETRYING, attempts=1)  # its keeper saw it die: no lease ran out
     AttemptFactory(job=killed, number=1, outcome="WORKER_LOST", finished_at=minute)

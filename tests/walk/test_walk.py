@@ -58,11 +58,11 @@ CEILINGS = dict(
     zip(
         ROUTES,
         (
-            Ceiling(49, 254, 166, 5),
-            Ceiling(20, 58, 38, 1),
-            Ceiling(22, 126, 98, 9),
+            Ceiling(41, 229, 145, 5),
+            Ceiling(20, 57, 38, 1),
+            Ceiling(21, 123, 96, 9),
             Ceiling(11, 31, 28, 3),
-            Ceiling(16, 42, 29, 0),
+            Ceiling(17, 42, 30, 0),
         ),
         strict=True,
     )

@@ -13,7 +13,7 @@ from pulse_django.fleet.read_only import briefly, is_lost
 from pulse_django.models import Job
 from pulse_django.words.display import in_words
 from pulse_django.words.payloads import error_in_one_line
-from pulse_django.words.states import Status
+from pulse_django.words.states import CLAIMABLE, Status
 
 TIMEOUT = "3s"  # of a statement: the rest of the page is of use without the box
 
@@ -21,7 +21,7 @@ TIMEOUT = "3s"  # of a statement: the rest of the page is of use without the box
 def explanation_of(job: Job, *, shows_key: bool) -> dict[str, Any]:
     """Return what the template shows; nothing of a job that does not wait. The key of a limit is an argument."""
     alias = job._state.db
-    if alias is None or not (Status(job.status).is_claimable or job.status == Status.WAITING):
+    if alias is None or not (Status(job.status) in CLAIMABLE or job.status == Status.WAITING):
         return {}
     try:
         with briefly(alias, TIMEOUT):

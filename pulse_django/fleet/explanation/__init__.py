@@ -11,7 +11,7 @@ from pulse_django.execution.placement import locate
 from pulse_django.fleet.read_only import read_only
 from pulse_django.fleet.snapshot import to_json
 from pulse_django.fleet.workflows import needs_of
-from pulse_django.words.states import Status
+from pulse_django.words.states import CLAIMABLE, Status
 
 from . import asking, reasons
 from .asking import starts_in
@@ -34,7 +34,7 @@ class Explanation:
     @property
     def is_blocked(self) -> bool:
         """Whether something stands in its way."""
-        waits = self.status.is_claimable or self.status is Status.WAITING
+        waits = self.status in CLAIMABLE or self.status is Status.WAITING
         return waits and self.reasons[0].code not in ("free", "expires", "needs-met")
 
     @property

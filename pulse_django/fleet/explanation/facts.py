@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from pulse_django.words.limiting import key_of
-from pulse_django.words.states import Status
+from pulse_django.words.states import CLAIMABLE, Status
 
 
 class JobFacts(NamedTuple):
@@ -56,7 +56,7 @@ class JobFacts(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        return Status(self.status).is_claimable
+        return Status(self.status) in CLAIMABLE
 
 
 class LimitFacts(NamedTuple):
