@@ -221,13 +221,13 @@ def check_encryption(**_: Any) -> list[CheckMessage]:
     keys = [key for key in registry if (task := registry.get(key)) is not None and encrypts(task)]
     if not keys and not parsed.encrypt_all:
         return []
-    who = f"{keys[0]!r} is" if len(keys) == 1 else f"{len(keys)} tasks are" if keys else "All tasks are"
+    tasks = f"{keys[0]!r} is" if len(keys) == 1 else f"{len(keys)} tasks are" if keys else "All tasks are"
     found: list[CheckMessage] = []
     if not parsed.encryption_keys:
         hint = 'Make a key with "openssl rand -base64 32", and set PULSE["ENCRYPTION_KEYS"] = {"<id>": "<key>"}.'
-        message = f"{who} encrypted, but PULSE['ENCRYPTION_KEYS'] is empty: enqueue() raises an error."
+        message = f"{tasks} encrypted, but PULSE['ENCRYPTION_KEYS'] is empty: enqueue() raises an error."
         found.append(Error(message, hint=hint, id="pulse_django.E013"))
     if not is_available():
-        message = f"{who} encrypted, but cryptography is not installed: enqueue() raises an error."
+        message = f"{tasks} encrypted, but cryptography is not installed: enqueue() raises an error."
         found.append(Error(message, hint=f"Run: {INSTALL}", id="pulse_django.E014"))
     return found

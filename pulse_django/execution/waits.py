@@ -104,11 +104,11 @@ class Waits:
         """``wait_for_event()`` for async handlers."""
         return await sync_to_async(self.wait_for_event)(name, timeout=timeout)
 
-    def _wait(self, who: str, needs: list[Need]) -> NoReturn:
+    def _wait(self, caller: str, needs: list[Need]) -> NoReturn:
         run = self.run
         if run.completed:
             raise RuntimeError("this run has already completed its job and cannot wait")
-        refuse_callers_transaction(alias_of_run(run), who)
+        refuse_callers_transaction(alias_of_run(run), caller)
         if not add_needs_of_run(Job.objects.db_manager(alias_of_run(run)), run.claim.lease, needs):
             run.lost = True
             raise LeaseLost("this run lost its lease to another run; it does not wait")

@@ -35,7 +35,7 @@ MAX_PER_MINUTE = 10_000_000
 
 def add_filters(parser: CommandParser, statuses: Iterable[Status]) -> None:
     """Let jobs be chosen; ``statuses`` are those that may be named, none: no choice."""
-    parser.add_argument("ids", nargs="*", type=whole(1, MAX_ID), metavar="ID", help="these jobs")
+    parser.add_argument("ids", nargs="*", type=whole_number(1, MAX_ID), metavar="ID", help="these jobs")
     parser.add_argument("--queue", action="append", default=[], type=text, metavar="NAME", help="may be repeated")
     parser.add_argument("--task", action="append", default=[], type=text, metavar="NAME", help="may be repeated")
     parser.add_argument(
@@ -74,11 +74,13 @@ def add_cancelled_too(parser: CommandParser, act: str = "") -> None:
 def add_action(parser: CommandParser) -> None:
     parser.add_argument("--all", action="store_true", help="allow running without a filter")
     parser.add_argument("--yes", action="store_true", help="apply the change; without it, nothing is changed")
-    parser.add_argument("--limit", type=whole(1, MAX_ID), metavar="N", help="maximum number of jobs, lowest ids first")
-    parser.add_argument("--batch", type=whole(1, MAX_BATCH), default=BATCH, metavar="N", help=f"default {BATCH}")
+    parser.add_argument(
+        "--limit", type=whole_number(1, MAX_ID), metavar="N", help="maximum number of jobs, lowest ids first"
+    )
+    parser.add_argument("--batch", type=whole_number(1, MAX_BATCH), default=BATCH, metavar="N", help=f"default {BATCH}")
     parser.add_argument(
         "--per-minute",
-        type=whole(1, MAX_PER_MINUTE),
+        type=whole_number(1, MAX_PER_MINUTE),
         metavar="N",
         help="maximum number of jobs per minute, spread evenly",
     )
@@ -121,7 +123,7 @@ def duration(text: str) -> timedelta:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def whole(least: int, most: int) -> Any:
+def whole_number(least: int, most: int) -> Any:
     """Return a parser of whole numbers in a range."""
 
     def number(text: str) -> int:

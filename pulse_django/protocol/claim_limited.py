@@ -135,14 +135,14 @@ def claim_limited(
         left=_LEFT,
         started=AT,
         probe="pg_catalog.current_setting('pulse.probe')::boolean",
-        spent="" if (apart := is_for_citus(connections[jobs.write_alias])) else SPENT,
+        spent="" if (is_split := is_for_citus(connections[jobs.write_alias])) else SPENT,
     )
     count = [
         limiter, whole, limiter, marks.get(limiter, 0), queue or "", marks.get(whole, 0), keys,
         [takes[lane] for lane in visited], [marks.get(key, 0) for key in keys], limit,
     ]  # fmt: skip
     lock, limiters = [limiter, whole, [whole, limiter, *keys]], [limiter, whole]
-    if apart:
+    if is_split:
         [[_, locked]], [counted], rows = _one_by_one(jobs.write_alias, lock, count, sql, values, limiters)
     else:
         [[_, locked]], [counted], rows = run_message(

@@ -96,7 +96,7 @@ def run_joined(
         return _execute(connection, sql, params)
     prepared: PreparedStatements | None = connection.settings_dict.get(_PREPARED)
     if plan_once and prepared is not None and prepared.can_run(connection, _of_session(connection)):
-        with _told_briefly():
+        with _without_values():
             return prepared.run(connection, sql, params)
     return _run_in_own_transaction(connection, sql, params, lock_timeout)[0]
 
@@ -114,7 +114,7 @@ def run_message(alias: str, statements: Sequence[tuple[str, Sequence[Any]]]) -> 
     prepared: PreparedStatements | None = connection.settings_dict.get(_PREPARED)
     if prepared is not None and prepared.can_run(connection, _of_session(connection)):
         try:
-            with _told_briefly():
+            with _without_values():
                 return prepared.run_message(connection, statements)
         except BaseException:
             _leave_failed_transaction(connection)
@@ -147,7 +147,7 @@ def run_in_turn(
             return rows, [_execute(connection, naming_history(connection, sql), params) for sql, params in then(rows)]
     begin = _begin(connection, lock_timeout) + _ANSWER_SOON
     try:
-        with _told_briefly(), connection.cursor() as cursor:
+        with _without_values(), connection.cursor() as cursor:
             cursor.execute(f"{begin}{naming_history(connection, first[0])}", first[1])
             for _ in range(begin.count(";")):
                 cursor.nextset()
@@ -171,7 +171,7 @@ def read_message(alias: str, questions: Sequence[tuple[str, Sequence[Any]]]) -> 
     refuse_other_vendors(connection)
     if connection.settings_dict["OPTIONS"].get("server_side_binding"):
         return [_execute(connection, sql, params) for sql, params in questions]
-    with _told_briefly(), connection.cursor() as cursor:
+    with _without_values(), connection.cursor() as cursor:
         cursor.execute("; ".join(sql for sql, _ in questions), [value for _, params in questions for value in params])
         answers = [list(cursor.fetchall())]
         while len(answers) < len(questions):
@@ -185,7 +185,7 @@ def copy_joined(alias: str, statement: str, rows: bytes) -> None:
     connection = connections[alias]
     connection.validate_no_broken_transaction()
     with (
-        _told_briefly(DatabaseError),  # all of them: with any error PostgreSQL repeats the row that it read last
+        _without_values(DatabaseError),  # all of them: with any error PostgreSQL repeats the row that it read last
         connection.wrap_database_errors,
         connection.cursor() as cursor,
         cursor.copy(statement) as sink,
@@ -245,7 +245,7 @@ def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
 
 
 def _execute(connection: BaseDatabaseWrapper, sql: str, params: Params) -> list[Row]:
-    with _told_briefly(), connection.cursor() as cursor:
+    with _without_values(), connection.cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall()) if cursor.description else []
 
@@ -286,7 +286,7 @@ def _run_in_own_transaction(
             return [_execute(connection, sql, params)]
     begin = _begin(connection, lock_timeout)
     try:
-        with _told_briefly(), connection.cursor() as cursor:
+        with _without_values(), connection.cursor() as cursor:
             cursor.execute(f"{begin}{sql}{_COMMIT}", params)
             for _ in range(begin.count(";")):  # the results of BEGIN and of each SET come before ours
                 cursor.nextset()
@@ -300,7 +300,7 @@ def _run_in_own_transaction(
         raise
 
 
-class _told_briefly:  # noqa: N801 - reads as a phrase; a generator would cost each statement more
+class _without_values:  # noqa: N801 - reads as a phrase; a generator would cost each statement more
     """Keep of an error what went wrong and not with which values: PostgreSQL repeats the row and the parameters, and so
     would logs, dead letters and error trackers."""
 

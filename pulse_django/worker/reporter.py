@@ -169,10 +169,10 @@ class Reporter:
         if took:
             self._in_flight.learn(took)
         self._slot_freed()
-        self._tell_who_waits(over, settled)
+        self._announce_retries(over, settled)
         self._run_events.add(over, settled)
 
-    def _tell_who_waits(self, over: list[Performed], settled: Settled) -> None:
+    def _announce_retries(self, over: list[Performed], settled: Settled) -> None:
         """Let this process know of jobs that run again, and other workers of those that can run at once."""
         again = {lease for lease, status in settled.accepted.items() if status not in TERMINAL}
         if not again:

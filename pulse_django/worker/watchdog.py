@@ -174,7 +174,7 @@ class Watchdog:
         ended: list[Reaped] = []
         while True:
             reaped: list[Reaped] = self.database.call(self.database.jobs.reap, within=lately)
-            ended += self._told(reaped)
+            ended += self._announced(reaped)
             if len(reaped) < REAP_LIMIT:
                 return ended + self._reap_overlooked(lately)
 
@@ -191,10 +191,10 @@ class Watchdog:
         ended: list[Reaped] = []
         for start in range(0, len(overlooked), REAP_LIMIT):
             some = overlooked[start : start + REAP_LIMIT]
-            ended += self._told(self.database.call(self.database.jobs.reap_these, some))
+            ended += self._announced(self.database.call(self.database.jobs.reap_these, some))
         return ended
 
-    def _told(self, reaped: list[Reaped]) -> list[Reaped]:
+    def _announced(self, reaped: list[Reaped]) -> list[Reaped]:
         if reaped:
             self._ended()
         for one in reaped:

@@ -15,7 +15,7 @@ from pulse_django.console.dead_letters.groups import Place
 from pulse_django.console.periods import Period, instant_of
 from pulse_django.console.search_terms import id_in, number_in, search_in
 from pulse_django.exceptions import InvalidSchedule
-from pulse_django.operations.arguments import duration, whole
+from pulse_django.operations.arguments import duration, whole_number
 from pulse_django.words.display import inert
 from pulse_django.words.leases import Identity
 from pulse_django.words.payloads import ErrorReport, clean_text
@@ -44,7 +44,7 @@ HOSTILE = {
 }
 PARSERS: dict[str, Callable[[str], Any]] = {
     "a duration": duration,
-    "a whole number": whole(1, 2**63 - 1),
+    "a whole number": whole_number(1, 2**63 - 1),
     "an id": id_in,
     "words": search_in,
     "a period": Period.named,
@@ -84,7 +84,7 @@ def test_what_is_no_number_within_its_range_is_refused() -> None:
     with all_faults() as about:
         for text in ["0" * 19 + "1" + "9" * 30, "9" * 5_000, "1" * 21, "-1", "1.0", "\u0661"]:
             with about(text[:30]), pytest.raises(argparse.ArgumentTypeError):
-                whole(1, 2**63 - 1)(text)
+                whole_number(1, 2**63 - 1)(text)
 
 
 SPARSE = [

@@ -260,8 +260,7 @@ def starts_in(
     """Return how long it takes at least and at most at the measured pace; None if that is not known.
 
     At least: at the rate of the fastest minute, with no job before it. At most: at the mean rate, after all jobs of its
-    priority.
-    What is enqueued later with a higher priority comes on top.
+    priority. What is enqueued later with a higher priority comes on top.
     """
     if max(line) > COUNTED or any(reason.code in UNKNOWN for reason in reasons):
         return None

@@ -26,7 +26,7 @@ class Command(PulseCommand):
     requires_system_checks = ()  # a project whose checks fail may need it most
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("id", type=arguments.whole(1, MAX_ID), metavar="ID", help="this job")
+        parser.add_argument("id", type=arguments.whole_number(1, MAX_ID), metavar="ID", help="this job")
         arguments.add_output(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -39,7 +39,7 @@ class Command(PulseCommand):
         parser.add_argument("name", type=arguments.text, nargs="?", help="of the limit; needed by every act but list")
         parser.add_argument("--key", help="pause, resume: the key of the limit, as the list of keys shows it")
         parser.add_argument("--share", metavar="KEY", help="pause, resume: the share, instead of a limit and a key")
-        number, rate = _or_none(arguments.whole(1, 1_000_000)), _or_none(_rate)
+        number, rate = _or_none(arguments.whole_number(1, 1_000_000)), _or_none(_rate)
         parser.add_argument("--running", type=number, metavar="N", help="set: so many at once, or none")
         parser.add_argument("--per-key", type=number, metavar="N", help="set: so many of each key, or none")
         parser.add_argument("--rate", type=rate, metavar="N/DURATION", help="set: starts in a time: 100/1m, or none")

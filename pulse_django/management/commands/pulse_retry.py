@@ -22,7 +22,7 @@ class Command(MassCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        runs = arguments.whole(1, MOST_RUNS)
+        runs = arguments.whole_number(1, MOST_RUNS)
         parser.add_argument(
             "--runs", type=runs, default=1, metavar="N", help="minimum number of additional runs for each; default: 1"
         )

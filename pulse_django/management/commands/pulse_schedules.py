@@ -33,7 +33,7 @@ class Command(PulseCommand):
             "name", type=arguments.text, nargs="?", help="of the schedule; needed by every act but list"
         )
         parser.add_argument("--task", type=arguments.text, metavar="NAME", help="list: of this task only")
-        count = arguments.whole(1, MOST_NEXT)
+        count = arguments.whole_number(1, MOST_NEXT)
         parser.add_argument("--count", type=count, default=10, metavar="N", help="next: so many; default: 10")
         parser.add_argument("--reason", default="", help="pause: shown beside it, and on ticks that do not fire")
         parser.add_argument(

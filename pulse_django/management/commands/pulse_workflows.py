@@ -34,18 +34,25 @@ class Command(PulseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("act", nargs="?", choices=ACTS, default="list", help=f"{', '.join(ACTS)}; default: list")
         parser.add_argument(
-            "id", nargs="?", type=arguments.whole(1, MAX_ID), metavar="ID", help="needed by every act but list"
+            "id", nargs="?", type=arguments.whole_number(1, MAX_ID), metavar="ID", help="needed by every act but list"
         )
         parser.add_argument("--open", action="store_true", help="list: only those that are not over")
         parser.add_argument("--inside", action="store_true", help="list: also those within others")
         parser.add_argument(
-            "--before", type=arguments.whole(1, MAX_ID), metavar="ID", help="list: go on with those before this one"
+            "--before",
+            type=arguments.whole_number(1, MAX_ID),
+            metavar="ID",
+            help="list: go on with those before this one",
         )
-        most = arguments.whole(1, MOST_LISTED)
+        most = arguments.whole_number(1, MOST_LISTED)
         parser.add_argument("--most", type=most, default=20, metavar="N", help="list: so many; default 20")
         parser.add_argument("--reason", default="", help="cancel: reason to store with each job")
         parser.add_argument(
-            "--runs", type=arguments.whole(1, 1_000), default=1, metavar="N", help="retry: at least so many more runs"
+            "--runs",
+            type=arguments.whole_number(1, 1_000),
+            default=1,
+            metavar="N",
+            help="retry: at least so many more runs",
         )
         arguments.add_cancelled_too(parser, "retry: ")
         arguments.add_output(parser)
