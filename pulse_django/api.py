@@ -15,11 +15,11 @@ from . import conf
 from .backend import PulseBackend, new_job
 from .exceptions import InvalidJob
 from .execution import amending, encryption
+from .execution.calls import checked
 from .execution.lane_keys import has_lane_key
 from .execution.notify import ANY_QUEUE, is_due_soon, wake_workers
 from .execution.placement import alias_of_jobs, has_several_shards, locate, located_by_shard, shard_of_call
 from .execution.registry import Task, key_of
-from .execution.unique_keys import checked
 from .managers import JobManager
 from .models import Job
 from .signals import send_when_committed

@@ -12,6 +12,7 @@ from django.core.checks import CheckMessage, Error
 from django.utils import timezone
 
 from .exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
+from .execution.calls import checked, uses_of
 from .execution.notify import is_due_soon, wake_workers
 from .execution.placement import Located, alias_of_jobs, alias_of_run, locate, shard_of_call
 from .execution.registry import (
@@ -25,8 +26,6 @@ from .execution.registry import (
 )
 from .execution.results import as_enqueued, result_of
 from .execution.run import current_run
-from .execution.unique_keys import checked
-from .execution.uses import uses_of
 from .models import Job
 from .tasks import PulseTask
 from .words import traces

@@ -18,10 +18,11 @@ from pulse_django.words.states import CLAIMABLE, Status
 from pulse_django.words.verb_results import Amended, AmendRefusal
 
 from . import encryption
+from .calls import checked, names_of
 from .encryption import searched
 from .lane_keys import has_lane_key, lane_key_of_call
 from .registry import Task, registry
-from .unique_keys import checked, key_of_call, names_of
+from .unique_keys import key_of_call
 
 MOST_TRIES = 10  # each fails because another caller has amended the job
 

@@ -10,9 +10,9 @@ from asgiref.sync import async_to_sync, sync_to_async
 
 from pulse_django.words.options import Isolation
 
+from .calls import checked
 from .registry import InvalidTask, Task
 from .run import Run
-from .unique_keys import checked
 
 if TYPE_CHECKING:
     from pulse_django.words.options import Options

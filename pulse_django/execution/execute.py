@@ -35,6 +35,7 @@ from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.verb_results import Report
 
 from . import django_log
+from .calls import checked
 from .chunks import Chunk, ChunkItem, call_handler
 from .context import Context
 from .django_log import Receivers, receivers_of
@@ -44,7 +45,6 @@ from .middleware import surrounded
 from .registry import Registry, Task, chunk_of, is_plain, registry, sender_of, task_started
 from .results import result_of_run
 from .run import ChunkRun, Run, end_if_forked, running
-from .unique_keys import checked
 
 if TYPE_CHECKING:
     pass

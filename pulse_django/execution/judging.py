@@ -33,13 +33,12 @@ from pulse_django.words.outcomes import (
 from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.verb_results import Report
 
+from .calls import explained, uses_of
 from .context import Context
 from .encryption import hides_result, result_for_column
 from .limit_events import reason_of
 from .registry import Task, TaskResult
 from .run import Run
-from .unique_keys import explained
-from .uses import uses_of
 
 COMPLETE = Complete()
 OUT_OF_TOUCH = Released(timedelta(), "the lease was not extended in time")

@@ -12,10 +12,10 @@ from django.core.checks import CheckMessage, Warning
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule, WrongArguments
+from pulse_django.execution.calls import checked
 from pulse_django.execution.encryption import encrypts
 from pulse_django.execution.placement import has_several_shards, shard_of_schedule
 from pulse_django.execution.registry import GenericTask, Task, key_of, registry
-from pulse_django.execution.unique_keys import checked
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.own_tasks import ONLY_PULSE, OWN_TASKS
 from pulse_django.words.payloads import error_in_one_line, one_line

@@ -16,10 +16,10 @@ from django.db import Error
 
 from pulse_django.backend import new_job
 from pulse_django.exceptions import AlreadyEnqueued, InvalidSchedule, PulseError
+from pulse_django.execution.calls import checked
 from pulse_django.execution.notify import wake_workers
 from pulse_django.execution.placement import shard_of_call
 from pulse_django.execution.registry import changed, registry
-from pulse_django.execution.unique_keys import checked
 from pulse_django.models import Job, Schedule
 from pulse_django.protocol.schedules import clock
 from pulse_django.protocol.tick import MOST_DUE, Advance, advance, ids_of_due, key_of_tick, lock_due, unfinished

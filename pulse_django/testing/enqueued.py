@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pulse_django.backend import PulseBackend, aware, new_job
+from pulse_django.execution.calls import checked, names_of
 from pulse_django.execution.encryption import arguments_of as arguments_of_job
 from pulse_django.execution.placement import routers_alias, shard_of_call
 from pulse_django.execution.registry import registry
-from pulse_django.execution.unique_keys import checked, names_of
 from pulse_django.models import Job
 from pulse_django.words.states import CLAIMABLE
 

@@ -9,11 +9,11 @@ from django.db import transaction
 
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution import resolving
+from pulse_django.execution.calls import names_of
 from pulse_django.execution.encryption import searched
 from pulse_django.execution.notify import wake_workers
 from pulse_django.execution.placement import Located, locate
 from pulse_django.execution.registry import registry
-from pulse_django.execution.unique_keys import names_of
 from pulse_django.models import Job, Step
 from pulse_django.protocol.steps import copy_steps, forget_steps
 from pulse_django.words.job_options import NewJob

@@ -58,7 +58,7 @@ CEILINGS = dict(
     zip(
         ROUTES,
         (
-            Ceiling(41, 229, 145, 5),
+            Ceiling(40, 229, 145, 5),
             Ceiling(20, 57, 38, 1),
             Ceiling(21, 123, 96, 9),
             Ceiling(11, 31, 28, 3),
