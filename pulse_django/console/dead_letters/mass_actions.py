@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -18,9 +18,9 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS, CancelledToo
 from pulse_django.console.jobs.page_window import ERROR
 from pulse_django.console.mass.criteria import Criteria
-from pulse_django.console.mass.page import start_operations
+from pulse_django.console.mass.page import start_operation
 from pulse_django.console.mass.verbs import BY_NAME
-from pulse_django.console.shards import Shards, not_reached
+from pulse_django.console.shards import request_for
 from pulse_django.console.twins import sentences_about_left
 from pulse_django.execution import resolving
 from pulse_django.models import DeadLetter, Job
@@ -59,13 +59,12 @@ class DeleteForm(forms.Form):
 
 @dataclass(kw_only=True)
 class MassAction:
-    """One press of a button: what it does to a batch, and the summary over all shards."""
+    """One press of a button: what it does to a batch, and the summary of all."""
 
     error: str  # the fingerprint of those that are meant
     why: str
     done: set[int] = field(default_factory=set)
     met: int = 0
-    is_partial: bool = False  # a shard is away: those that were not done may be there
 
     flag = CHANGE
     commits_by_itself = False
@@ -86,10 +85,6 @@ class MassAction:
             self.done |= set(self.act(alias, batch))
             self.met += len(batch)
 
-    def add(self, other: MassAction) -> None:
-        """Count what was done in a shard."""
-        self.done |= other.done
-
     @property
     def moved_on(self) -> int:
         return self.met - len(self.done)
@@ -105,7 +100,7 @@ class RetryAction(MassAction):
 
     def act(self, alias: str, ids: Sequence[int]) -> Iterable[int]:
         gap = timedelta(minutes=1) / self.per_minute if self.per_minute else timedelta()
-        delay = gap * len(self.done)  # the batches of all shards stand in one line
+        delay = gap * len(self.done)  # behind those of the batches before
         # Looked at once more: while earlier batches were revived, some may have died of something else.
         dead = [job.pk for job in groups.among(alias, self.error, ids)]
         answer = resolving.retry(alias, dead, runs=self.runs, delay=delay, gap=gap, cancelled_too=self.cancelled_too)
@@ -113,18 +108,10 @@ class RetryAction(MassAction):
         self.of_cancelled |= answer.of_cancelled
         return answer.revived
 
-    def add(self, other: MassAction) -> None:
-        super().add(other)
-        if isinstance(other, RetryAction):
-            self.twins |= other.twins
-            self.of_cancelled |= other.of_cancelled
-
     def summary(self) -> str:
         revived = ngettext("%(count)d retried", "%(count)d retried", len(self.done)) % {"count": len(self.done)}
         count = self.moved_on - len(self.twins) - len(self.of_cancelled)
         moved_on = ngettext("%(count)d no longer matched.", "%(count)d no longer matched.", count) % {"count": count}
-        if self.is_partial:
-            moved_on = not_reached(count)
         return f"{revived}, {moved_on}{sentences_about_left(len(self.twins), len(self.of_cancelled))}"
 
     def details(self) -> str:
@@ -148,18 +135,13 @@ class DeleteAction(MassAction):
             self.needed += Job.objects.using(alias).filter(pk__in=ids).holding().count()
         return deleted
 
-    def add(self, other: MassAction) -> None:
-        super().add(other)
-        if isinstance(other, DeleteAction):
-            self.needed += other.needed
-
     def summary(self) -> str:
         deleted = ngettext("%(count)d deleted", "%(count)d deleted", len(self.done)) % {"count": len(self.done)}
         count = self.moved_on - self.needed
         left = ngettext(
             "%(count)d no longer matched or was locked.", "%(count)d no longer matched or were locked.", count
         )
-        said = not_reached(count) if self.is_partial else left % {"count": count}
+        said = left % {"count": count}
         if self.needed:
             said += " " + ngettext(
                 "%(count)d left: other jobs wait for it.", "%(count)d left: other jobs wait for them.", self.needed
@@ -170,67 +152,52 @@ class DeleteAction(MassAction):
         return gettext("Deleted: %(why)s") % {"why": self.why}
 
 
-def to_selected(verb: MassAction, everywhere: Shards, ids: Sequence[int], until: groups.Place, user: Any) -> None:
+def to_selected(verb: MassAction, alias: str, ids: Sequence[int], until: groups.Place, user: Any) -> None:
     """Act on those of these jobs that are in the group as it was shown, with an entry in the log for each."""
+    jobs = groups.among(alias, verb.error, list(ids), until=until)
+    is_logged_there = not verb.commits_by_itself and alias == router.db_for_write(LogEntry)
 
-    def act(alias: str) -> None:
-        jobs = groups.among(alias, verb.error, list(ids), until=until)
-        one, is_committed = replace(verb, done=set(verb.done)), verb.commits_by_itself
-        is_logged_there = not verb.commits_by_itself and alias == router.db_for_write(LogEntry)
+    def log() -> None:
+        _log(verb, user, [job for job in jobs if job.pk in verb.done], verb.details())
 
-        def log() -> None:
-            _log(verb, user, [job for job in jobs if job.pk in one.done], verb.details())
-
-        try:
-            with nullcontext() if verb.commits_by_itself else transaction.atomic(using=alias):
-                one.run(alias, [job.pk for job in jobs])
-                if is_logged_there:
-                    log()
-            is_committed = True
-        finally:
-            if is_committed:  # what was rolled back is neither counted nor logged
-                verb.add(one)
-                if not is_logged_there:
-                    log()
-
-    everywhere.ask(act)
-    verb.met, verb.is_partial = len(ids), bool(everywhere.away)
+    is_committed = verb.commits_by_itself
+    try:
+        with nullcontext() if verb.commits_by_itself else transaction.atomic(using=alias):
+            verb.run(alias, [job.pk for job in jobs])
+            if is_logged_there:
+                log()
+        is_committed = True
+    finally:
+        if is_committed and not is_logged_there:  # what was rolled back is not logged
+            log()
+    verb.met = len(ids)
 
 
-def to_all(verb: MassAction, everywhere: Shards, until: groups.Place, user: Any) -> tuple[bool, list[Batch]]:
+def to_all(verb: MassAction, alias: str, until: groups.Place, user: Any) -> tuple[bool, Batch | None]:
     """Act on the group as it was shown, one entry in the log for all.
 
-    Return whether one press does not take them all, and the operations that retry them then, one for each shard. All
-    ids are read beforehand, so it ends even if what is revived dies again meanwhile.
+    Return whether one press does not take them all, and the operation that retries them then. All ids are read
+    beforehand, so it ends even if what is revived dies again meanwhile.
     """
-    found = everywhere.ask(lambda alias: groups.oldest(alias, verb.error, until=until, most=MOST_AT_ONCE))
-    is_more = any(more for _, more in found.values())
+    ids, is_more = groups.oldest(alias, verb.error, until=until, most=MOST_AT_ONCE)
     if is_more and isinstance(verb, RetryAction):
-        return True, _start(verb, everywhere, [alias for alias, (ids, _) in found.items() if ids], user)
+        return True, start(verb, alias, user)
     try:
-        everywhere.ask(lambda alias: verb.run(alias, found[alias][0]))
+        verb.run(alias, ids)
     finally:
         said = f"{verb.details()} ({verb.summary()}) {verb.error}"
         _log(verb, user, [_LoggedGroup(verb.error)] if verb.done else [], said)
-    return is_more, []
+    return is_more, None
 
 
-def start_canary(verb: RetryAction, everywhere: Shards, user: Any) -> list[Batch]:
-    """Retry a few of the group first, in each shard that has any, and the others only if none of these dies."""
-    found = everywhere.ask(lambda alias: groups.oldest(alias, verb.error, until=groups.LATEST, most=1))
-    aliases = [alias for alias, (ids, _) in found.items() if ids]
-    return _start(verb, everywhere, aliases, user, operation="canary")
-
-
-def _start(
-    verb: RetryAction, everywhere: Shards, aliases: Sequence[str], user: Any, *, operation: str = "retry"
-) -> list[Batch]:
-    criteria = Criteria.read(urlencode({ERROR: verb.error}))
+def start(verb: RetryAction, alias: str, user: Any, *, operation: str = "retry") -> Batch:
+    """Start the operation that retries the group, or first a few of it, and the others only if none of these dies."""
+    criteria = Criteria.read(urlencode({ERROR: verb.error}), request_for(alias))
     given = {"runs": verb.runs, "per_minute": verb.per_minute, "why": verb.why, "cancelled_too": verb.cancelled_too}
     if operation == "canary":
         given |= {"first": FIRST, "patience": PATIENCE, "per_minute": verb.per_minute or PER_MINUTE}
     _log(verb, user, [_LoggedGroup(verb.error)], f"{verb.details()} {verb.error}")
-    return start_operations(everywhere, aliases, BY_NAME[operation], criteria, given, user)
+    return start_operation(alias, BY_NAME[operation], criteria, given, user)
 
 
 @dataclass(frozen=True)

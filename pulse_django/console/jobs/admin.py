@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.live import live, version_of
 from pulse_django.console.mass.page import MassPage
-from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write, shards_of
+from pulse_django.console.shards import alias_to_write, shard_of
 from pulse_django.console.statuses import column_of, here, instant_shown
 from pulse_django.execution.encryption import MASK
 from pulse_django.models import Job
@@ -47,7 +47,7 @@ INSTANTS = tuple(
 MOST_SHOWN = 20_000  # characters of one value
 
 
-class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, DuePage, ByDuePage, JobList):
+class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, ByDuePage, JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
         (
@@ -100,10 +100,7 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         links: dict[str, Any] = {"mass_links": self.mass_links(request), "export_links": self.export_links(request)}
         links["due_url"] = reverse(f"{self.admin_site.name}:pulse_django_job_due")
         links["by_due_url"] = reverse(f"{self.admin_site.name}:pulse_django_job_by_due")
-        page = super().changelist_view(request, links | (extra_context or {}))
-        if request.method != "POST":
-            shards_of(request, Job).tell(request)
-        return page
+        return super().changelist_view(request, links | (extra_context or {}))
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
         if request.user.has_perm("pulse_django.view_arguments"):
@@ -156,7 +153,6 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
             return str(seen)
         return format_html("<pre>{}</pre>", seen if seen is MASK else _cut(spelt(seen)))
 
-    @about_one_row
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """Do one thing to one job."""
         if request.method != "POST":
@@ -200,13 +196,12 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
             if self._may(request, act, job)
         ]
 
-    @about_one_row
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        version = version_of(shards_of(request, Job))
+        version = version_of(shard_of(request))
 
         def page() -> HttpResponse:
             job = self.get_object(request, unquote(object_id))
@@ -228,8 +223,7 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         """Return what the page shows of a job beside its fields."""
         sees_arguments = request.user.has_perm("pulse_django.view_arguments")
         amendments = amendments_of(job, with_arguments=sees_arguments)
-        everywhere = shards_of(request, Job)
-        context = shown_of(job, [(one.at, one.by) for one in amendments], everywhere) | {
+        context = shown_of(job, [(one.at, one.by) for one in amendments]) | {
             "acts": self._offered(request, job),
             "amend_url": self.amend_url(request, job),
             "amendments": amendments,
@@ -240,7 +234,6 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         context |= self.rewind_urls(request, job)
         if not sees_arguments:
             context["checkpoint"] = ""
-        everywhere.tell(request)
         return context
 
 

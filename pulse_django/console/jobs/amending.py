@@ -20,7 +20,6 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.shards import about_one_row
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution import amending, encryption
 from pulse_django.execution.registry import registry
@@ -98,7 +97,6 @@ class AmendPage:
 
     admin_site: Any
 
-    @about_one_row
     def amend_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         job: Job | None = self.get_object(request, unquote(object_id))  # type: ignore[attr-defined]  # of ModelAdmin
         if job is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +19,7 @@ from django.utils.translation import gettext
 
 from pulse_django import conf
 from pulse_django.console.jobs.actions import errors_in_words
-from pulse_django.console.shards import Shards, chosen_shards
+from pulse_django.console.shards import shard_of
 from pulse_django.exceptions import PayloadError
 from pulse_django.execution.notify import wake_workers
 from pulse_django.models import Job, StoredBatch
@@ -84,30 +83,15 @@ class MassPage:
         return [{"verb": one, "url": f"{reverse(name, args=[one.name])}?{criteria.query}"} for one in offered]
 
     def _start(self, request: HttpRequest, verb: Verb, criteria: Criteria, given: dict[str, Any]) -> HttpResponse:
-        everywhere = chosen_shards(request, Job)
-        aliases = list(everywhere.aliases)
-        if len(aliases) > 1:  # not where there is nothing to do
-            aliases = [alias for alias, count in self._counts(everywhere, verb, criteria).items() if count]
-        started = start_operations(everywhere, aliases, verb, criteria, given, request.user)
+        batch = start_operation(shard_of(request), verb, criteria, given, request.user)
         said = gettext("%(verb)s: %(filter)s") % {"verb": verb.label, "filter": criteria.words}
-        for batch in started:
-            log(request.user, batch, f"{said}: {given['why']}" if given.get("why") else said)
-        say_started(request, started, everywhere)
-        everywhere.tell(request)
-        page = operation_url(self.admin_site, request, started[0]) if len(started) == 1 else ""
-        return HttpResponseRedirect(page or self._list_url())
-
-    def _counts(self, everywhere: Shards, verb: Verb, criteria: Criteria) -> dict[str, int]:
-        def count(alias: str) -> int:
-            jobs = verb.fitting(criteria.jobs(alias), "9999-01-01T00:00:00+00:00").order_by()
-            return jobs.values("pk")[: MOST_COUNTED + 1].count()
-
-        return everywhere.ask(count)
+        log(request.user, batch, f"{said}: {given['why']}" if given.get("why") else said)
+        say_started(request, batch)
+        return HttpResponseRedirect(operation_url(self.admin_site, request, batch) or self._list_url())
 
     def _count(self, request: HttpRequest, verb: Verb, criteria: Criteria) -> str:
-        everywhere = chosen_shards(request, Job)
-        count = sum(self._counts(everywhere, verb, criteria).values())
-        everywhere.tell(request)
+        jobs = verb.fitting(criteria.jobs(shard_of(request)), "9999-01-01T00:00:00+00:00").order_by()
+        count = jobs.values("pk")[: MOST_COUNTED + 1].count()
         shown = number_format(min(count, MOST_COUNTED), force_grouping=True)
         return f"{shown}+" if count > MOST_COUNTED else shown
 
@@ -127,19 +111,8 @@ class MassPage:
         return reverse(f"{self.admin_site.name}:pulse_django_job_changelist")
 
 
-def say_started(request: HttpRequest, started: list[Batch], everywhere: Shards) -> None:
-    """Name the operations that were started. Where a shard is away, it may be that none matched in the others."""
-    if not started and everywhere.away:
-        messages.warning(request, gettext("No operation was started in a shard that responds."))
-    elif not started:
-        messages.warning(request, gettext("No job matches. Nothing was changed."))
-    elif len(started) == 1:
-        said = gettext("Started as operation %(id)d. You may close this page.") % {"id": started[0].id}
-        messages.success(request, said)
-    else:
-        named = ", ".join(f"{one.id} ({one.alias})" for one in started)
-        said = gettext("Started as operations %(ids)s, one in each shard. You may close this page.") % {"ids": named}
-        messages.success(request, said)
+def say_started(request: HttpRequest, batch: Batch) -> None:
+    messages.success(request, gettext("Started as operation %(id)d. You may close this page.") % {"id": batch.id})
 
 
 def operation_url(site: Any, request: HttpRequest, batch: Batch) -> str:
@@ -182,21 +155,6 @@ def start_operation(alias: str, verb: Verb, criteria: Criteria, given: Given, us
         batch = Batch.open(name[:MAX_BATCH_NAME], kind=KIND, context=context, using=alias)
         enqueue(batch, batch.context, PLAN, [{}])
     return batch
-
-
-def start_operations(
-    everywhere: Shards, aliases: Sequence[str], verb: Verb, criteria: Criteria, given: Given, user: Any
-) -> list[Batch]:
-    """Start one operation in each of these shards: it is a batch, and acts in the transactions of its shard.
-
-    What was said about the pace holds for all of them together: each has an equal part of it, also below one job per
-    minute.
-    """
-    if given.get("per_minute") and len(aliases) > 1:
-        given = {**given, "per_minute": given["per_minute"] / len(aliases)}
-    chosen = [everywhere.only(alias) for alias in aliases]
-    found = [one.ask(lambda alias: start_operation(alias, verb, criteria, given, user)) for one in chosen]
-    return [batch for started in found for batch in started.values()]
 
 
 def enqueue(
