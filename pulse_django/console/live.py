@@ -8,16 +8,13 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.utils.translation import get_language
 
-from pulse_django.console.shards import Shards
 from pulse_django.store.tables import changes_in
 
 
-def version_of(everywhere: Shards) -> str:
-    """Return the version of a page about all of the fleet. Empty: it cannot be told."""
-    found = everywhere.ask(changes_in)
-    if everywhere.away or not all(found.values()):
-        return ""
-    return " ".join(f"{alias} {changes}" for alias, changes in found.items())
+def version_of(*aliases: str) -> str:
+    """Return the version of a page about these databases. Empty: it cannot be told."""
+    found = {alias: changes_in(alias) for alias in aliases}
+    return " ".join(f"{alias} {changes}" for alias, changes in found.items()) if all(found.values()) else ""
 
 
 def live(request: HttpRequest, version: str, page: Callable[[], HttpResponse]) -> HttpResponse:

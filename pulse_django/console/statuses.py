@@ -18,11 +18,13 @@ from django.utils.html import format_html
 from django.utils.timezone import template_localtime  # type: ignore[attr-defined]  # the stubs lack it
 from django.utils.translation import get_language, gettext
 
+from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Job
 from pulse_django.words.display import UNSEEN, escaped, in_words
 from pulse_django.words.states import CLAIMABLE, Status
 
 from .refusals import refused_in_words
+from .shards import in_one_shard, shard_of
 
 STATUSES: dict[str, Any] = dict(Job._meta.get_field("status").flatchoices)
 # Of each a shape of its own, so that none is told by its colour alone.
@@ -135,13 +137,22 @@ def _referred(found: re.Match[str]) -> str:
     return found[0] if _NOT_REFERABLE.match(found[0]) else f"&#x{ord(found[0]):x};"
 
 
-class VisibleText:
+class ConsoleAdmin:
     """A mixin for each admin of the console, before ``ModelAdmin``: it covers every address that the admin has."""
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        rows = super().get_queryset(request)  # type: ignore[misc]  # of the ModelAdmin beside it
+        return rows.using(shard_of(request)) if has_several_shards() else rows
 
     @property
     def urls(self) -> list[URLPattern]:
         return [
-            URLPattern(one.pattern, _looked_through(refused_in_words(self, one.callback)), one.default_args, one.name)
+            URLPattern(
+                one.pattern,
+                _looked_through(in_one_shard(self, refused_in_words(self, one.callback))),
+                one.default_args,
+                one.name,
+            )
             if isinstance(one, URLPattern)
             else one  # what a project includes is its own
             for one in super().urls  # type: ignore[misc]  # of the ModelAdmin beside it

@@ -129,27 +129,6 @@ def read_totals(alias: str, kind: TrafficKind, window: Window) -> dict[str, Traf
     return dict(total)
 
 
-def joined_courses(courses: Sequence[Course], window: Window) -> Course:
-    """Add up the courses of several shards, point by point. Each shard has a clock of its own."""
-    known = [one for one in courses if one.points]
-    if not known:
-        return Course(window=window)
-    return Course(
-        window=window,
-        begins=known[0].begins,
-        points=[_sum(points) for points in zip(*(one.points for one in known), strict=True)],
-        marks=sorted({mark.version: mark for one in known for mark in one.marks}.values(), key=lambda mark: mark.place),
-    )
-
-
-def joined_totals(by_shard: Iterable[Mapping[str, TrafficCounts]]) -> dict[str, TrafficCounts]:
-    total: dict[str, TrafficCounts] = defaultdict(TrafficCounts)
-    for one in by_shard:
-        for name, counts in one.items():
-            total[name].add(counts)
-    return dict(total)
-
-
 def _sum(counts: Iterable[TrafficCounts]) -> TrafficCounts:
     total = TrafficCounts()
     for one in counts:

@@ -192,12 +192,9 @@ class JobReader(LaneReader, models.Manager.from_queryset(JobQuerySet)):  # type:
         waited: timedelta | None = self._rows(_PUT_BACK_FOR, {"job": job_id, "unknown": UNKNOWN_TASK})[0][0]
         return waited
 
-    def id_at(self, instant: datetime, among: tuple[int, int] | None = None) -> int:
-        """Return about the id of the first job that was created then or later, give or take ``OUT_OF_ORDER``.
-
-        ``among`` is the first of the ids that are meant, and the first beyond: those that one shard gave.
-        """
-        return id_at(self.write_alias, "pulse_django_job", "created_at", instant, among)
+    def id_at(self, instant: datetime) -> int:
+        """Return about the id of the first job that was created then or later, give or take ``OUT_OF_ORDER``."""
+        return id_at(self.write_alias, "pulse_django_job", "created_at", instant)
 
     def _rows(self, sql: str, params: Params) -> list[Row]:
         return run_joined(self.write_alias, sql, params)

@@ -7,8 +7,7 @@ True as 1, and "1_0" as 10.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from pulse_django.exceptions import InvalidJob
 
@@ -66,17 +65,3 @@ def floor_of_ids(shard_number: int) -> int:
 def range_of_ids(shard_number: int) -> tuple[int, int]:
     """Return the first id that a shard may give, and the first beyond."""
     return floor_of_ids(shard_number), min(floor_of_ids(shard_number + 1), _MOST_ID)
-
-
-def number_among(row_id: int, shard_numbers: Iterable[int]) -> int:
-    """Return the number whose range an id is in: its own, or the next lower one if there is no such shard any more."""
-    known = sorted(shard_numbers)
-    return known[max(0, bisect_right(known, shard_number_of(row_id)) - 1)]
-
-
-def ranges_of_ids(shard_numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Return the first id of each number, and the first beyond. Together these ranges hold all ids."""
-    known = sorted(shard_numbers)
-    begins = [0, *(floor_of_ids(number) for number in known[1:])]
-    ends = [*begins[1:], _MOST_ID]
-    return dict(zip(known, zip(begins, ends, strict=True), strict=True))

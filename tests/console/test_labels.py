@@ -150,8 +150,8 @@ class TestTheJobsOfAnObject:
     ) -> None:
         jobs = [make_job(tags=[f"shop.order:{order.pk}"]) for _ in range(5)]
         with CaptureQueriesContext(connection) as queries:
-            assert [job.pk for job in of_object.latest_jobs_of(order, 2)] == [jobs[4].pk, jobs[3].pk]
+            assert [job.pk for job in of_object.latest_jobs_of(order, 2, "default")] == [jobs[4].pk, jobs[3].pk]
         assert len(queries) == 2
         monkeypatch.setattr(page_window, "FEW", 2)
         monkeypatch.setattr(page_window, "WINDOW", 3)
-        assert [job.pk for job in of_object.latest_jobs_of(order, 10)] == [job.pk for job in jobs[:1:-1]]
+        assert [job.pk for job in of_object.latest_jobs_of(order, 10, "default")] == [job.pk for job in jobs[:1:-1]]

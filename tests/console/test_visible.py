@@ -11,7 +11,7 @@ from django.contrib import admin
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from pulse_django.console.statuses import VisibleText, all_visible
+from pulse_django.console.statuses import ConsoleAdmin, all_visible
 from pulse_django.words.display import UNSEEN, inert
 from pulse_django.words.states import Status
 from tests.console.test_every_page import fill
@@ -78,7 +78,7 @@ def test_words_of_persian_keep_their_joiners_and_nothing_turns_them_around() -> 
 def test_every_admin_of_ours_is_covered() -> None:
     ours = [one for model, one in admin.site._registry.items() if model._meta.app_label == "pulse_django"]
     assert len(ours) > 8
-    assert [one for one in ours if not isinstance(one, VisibleText)] == []
+    assert [one for one in ours if not isinstance(one, ConsoleAdmin)] == []
 
 
 def test_a_filter_by_such_a_name_still_finds_its_jobs(admin_client: Client) -> None:

@@ -10,8 +10,6 @@ from django.test.utils import CaptureQueriesContext
 
 from pulse_django.fleet.traffic import (
     WINDOWS,
-    joined_courses,
-    joined_totals,
     read_course,
     read_totals,
 )
@@ -83,17 +81,6 @@ def test_a_course_marks_releases() -> None:
         Release.objects.create(version=version, seen_at=server_now() - ago)
     [mark] = read_course("default", *SEND, WINDOWS["day"]).marks
     assert (mark.version, round(mark.place, 2)) == ("1.1", 0.5)
-
-
-def test_of_several_shards_the_points_are_added() -> None:
-    write_every(1, timedelta(minutes=5))
-    window = WINDOWS["hour"]
-    one = read_course("default", *SEND, window)
-    both = joined_courses([one, read_course("default", *SEND, window)], window)
-    assert both.total.runs == 2 * one.total.runs
-    assert joined_courses([], window).points == []
-    totals = read_totals("default", TASK, window)
-    assert joined_totals([totals, totals])["shop.send"].runs == 2 * totals["shop.send"].runs
 
 
 def test_quantiles_are_those_of_all_runs() -> None:

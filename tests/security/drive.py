@@ -26,7 +26,6 @@ from psycopg.adapt import Dumper
 from pulse_django import api
 from pulse_django.console.dead_letters import groups
 from pulse_django.console.jobs import page_window
-from pulse_django.console.jobs.page_window import extents_of
 from pulse_django.database_checks import check_database
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.execution import notify
@@ -686,19 +685,8 @@ def look_at_pages(client: Client) -> None:
             assert client.get(address.url, query).status_code < 500, address
     groups.among(ALIAS, "ValueError: no", [job.pk for job in jobs])
     groups.oldest(ALIAS, "ValueError: no", until=groups.LATEST, most=3)
-    ask_as_one_of_several_shards()
     for chosen in ({"worker": "x"}, {"error": "x"}, {"status__exact": "PENDING", "queue": "mail"}):
         page_window.are_few(ALIAS, chosen)
-
-
-def ask_as_one_of_several_shards() -> None:
-    """What the pages ask of a database only beside others."""
-    groups.names(ALIAS)
-    groups.these(ALIAS, ["ValueError: no"])
-    for known in extents_of(ALIAS, [(0, 1 << 48), (1 << 48, (1 << 63) - 1)]):
-        if known is not None:
-            page_window.ids_between(ALIAS, known, known.newest_at, known.newest_at, is_part=True)
-            Job.objects.id_at(known.newest_at, (known.oldest_id, known.newest_id + 1))
 
 
 def act_on_pages(client: Client) -> None:

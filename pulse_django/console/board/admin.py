@@ -11,12 +11,10 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.live import live, version_of
+from pulse_django.console.live import live
 from pulse_django.console.readonly import ReadOnly
-from pulse_django.console.shards import Shards, shards_of
-from pulse_django.models import Job
 
-from .facts import gather
+from .facts import gather, version_of_all
 
 EVERY = 10  # seconds between two loads of the page where no script renews it
 
@@ -29,12 +27,10 @@ class BoardAdmin(ReadOnly, admin.ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        everywhere = shards_of(request, Job, reads=True)
-        return live(request, version_of(everywhere), lambda: self._board(request, everywhere, extra_context))
+        return live(request, version_of_all(request), lambda: self._board(request, extra_context))
 
-    def _board(self, request: HttpRequest, everywhere: Shards, extra_context: dict[str, Any] | None) -> HttpResponse:
-        board = gather(request, self.admin_site.name, everywhere)
-        everywhere.tell(request)
+    def _board(self, request: HttpRequest, extra_context: dict[str, Any] | None) -> HttpResponse:
+        board = gather(request, self.admin_site.name)
         request.current_app = self.admin_site.name  # {% url %} reads it
         context = {
             **self.admin_site.each_context(request),

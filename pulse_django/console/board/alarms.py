@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +13,11 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 
 from pulse_django import conf
-from pulse_django.console.shards import Shards
 from pulse_django.execution.placement import shards
 from pulse_django.fleet import history
-from pulse_django.fleet.conditions import About, Finding
+from pulse_django.fleet.conditions import About, Finding, Verdict
 from pulse_django.fleet.conditions.asking import MOST_CHARACTERS, MOST_IN_A_LINE
-from pulse_django.fleet.shards import MOST_COUNTED, FleetVerdict
 from pulse_django.fleet.snapshot import Health
-from pulse_django.models import Job
 from pulse_django.words.display import inert
 from pulse_django.words.states import Status
 from pulse_django.words.vital_signs import JOBS_ENQUEUED
@@ -57,7 +54,6 @@ class Alarm:
     """A condition that was found."""
 
     finding: Finding
-    shard: str  # empty: there is only one
     first: Sequence[AlarmSubject]
     others: Sequence[AlarmSubject]
     more: str  # how many there are beyond the first
@@ -71,17 +67,13 @@ class Alarm:
         return translation.gettext(self.finding.condition.severity)
 
 
-def alarms_of(request: HttpRequest, site: str, verdict: FleetVerdict, everywhere: Shards) -> list[Alarm]:
-    """Return the alarms of all shards, the worst first."""
+def alarms_of(request: HttpRequest, site: str, verdict: Verdict) -> list[Alarm]:
+    """Return the alarms of a shard, the worst first."""
     links = _Links(request, site)
-    return [
-        _alarm(links, finding, alias if everywhere.are_several else "")
-        for alias, one in verdict.by_shard.items()
-        for finding in one.found
-    ]
+    return [_alarm(links, finding) for finding in verdict.found]
 
 
-def _alarm(links: _Links, finding: Finding, shard: str) -> Alarm:
+def _alarm(links: _Links, finding: Finding) -> Alarm:
     condition = finding.condition
     subjects = [
         AlarmSubject(
@@ -94,7 +86,6 @@ def _alarm(links: _Links, finding: Finding, shard: str) -> Alarm:
     beyond = len(subjects) - MOST_IN_A_LINE
     return Alarm(
         finding=finding,
-        shard=shard,
         first=subjects[:MOST_IN_A_LINE],
         others=subjects[MOST_IN_A_LINE:],
         more=f"{beyond}{'+' if finding.is_more else ''}" if beyond > 0 else "",
@@ -159,24 +150,12 @@ class ShardRow:
     workers: str = ""
 
 
-def rows_of(everywhere: Shards, verdict: FleetVerdict, seen: Mapping[str, Seen]) -> list[ShardRow]:
-    """Return a row for each shard."""
-    dead = everywhere.ask(_dead_letters)
-    rows = []
-    for alias in everywhere.aliases:
-        number = str(shards()[alias])
-        one = seen.get(alias)
-        if one is None or alias in everywhere.away:
-            rows.append(ShardRow(alias=alias, number=number, verdict=gettext("does not respond"), is_well=False))
-        elif one.error:
-            rows.append(ShardRow(alias=alias, number=number, verdict=one.error, is_well=False))
-        else:
-            rows.append(_row(alias, number, verdict, one, dead.get(alias, "")))
-    return rows
-
-
-def _row(alias: str, number: str, verdict: FleetVerdict, one: Seen, dead: str) -> ShardRow:
-    said = verdict.by_shard[alias]
+def row_of(alias: str, said: Verdict | None, one: Seen) -> ShardRow:
+    """Return the row of a shard. Without a verdict it does not respond."""
+    number = str(shards()[alias])
+    if said is None or one.error:
+        verdict = gettext("does not respond") if said is None else one.error
+        return ShardRow(alias=alias, number=number, verdict=verdict, is_well=False)
     names = ", ".join(finding.condition.name for finding in said.found)
     silence = conf.current().worker_silence
     return ShardRow(
@@ -186,7 +165,7 @@ def _row(alias: str, number: str, verdict: FleetVerdict, one: Seen, dead: str) -
         is_well=said.is_well,
         waiting=_waiting(one.health),
         running=str(sum(queue.running for queue in one.health.queues)),
-        dead=dead,
+        dead=one.dead,
         rate_in=rate_in_words(one.past.rate(history.counted(JOBS_ENQUEUED))),
         rate_completed=rate_in_words(one.past.rate(history.ended_as(Status.COMPLETED))),
         workers=str(sum(worker.is_alive(silence) for worker in one.health.workers)),
@@ -196,10 +175,3 @@ def _row(alias: str, number: str, verdict: FleetVerdict, one: Seen, dead: str) -
 def _waiting(health: Health) -> str:
     more = "+" if any(queue.is_more for queue in health.queues) else ""
     return f"{sum(queue.due + queue.later for queue in health.queues)}{more}"
-
-
-def _dead_letters(alias: str) -> str:
-    # In the order of their index: a LIMIT alone may be answered from the table, whatever has to be skipped there.
-    dead = Job.objects.using(alias).dead_letters().order_by("finished_at", "id")
-    count = dead.values("pk")[: MOST_COUNTED + 1].count()
-    return f"{MOST_COUNTED}+" if count > MOST_COUNTED else str(count)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.db import Error
 from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
-from pulse_django.console.shards import Shards
-from pulse_django.fleet import conditions, history
+from pulse_django.console.live import version_of
+from pulse_django.console.shards import cannot_be_read, shard_of
+from pulse_django.execution.placement import has_several_shards, shards
+from pulse_django.fleet import conditions, history, snapshot
 from pulse_django.fleet.history import History, Pick
 from pulse_django.fleet.known_queues import PerMinute
-from pulse_django.fleet.shards import JoinedWorker, ask_shards, joined_health, joined_history, joined_workers
+from pulse_django.fleet.shards import ask_shards
 from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
 from pulse_django.words.display import in_words
 from pulse_django.words.outcomes import OutcomeName
@@ -31,8 +33,8 @@ from pulse_django.words.vital_signs import (
     Histogram,
 )
 
-from .alarms import Alarm, ShardRow, alarms_of, rows_of
-from .looking import look
+from .alarms import Alarm, ShardRow, alarms_of, row_of
+from .looking import Seen, look
 from .sparkline import Sparkline, draw, rate_in_words
 
 MOST_QUEUES = 50  # with lines; of more, only the number is shown
@@ -56,7 +58,6 @@ class WorkerRow:
     is_alive: bool
     queues: str
     versions: str
-    shards: str  # that it serves, if there are several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class Sign:
 class BoardFacts:
     is_well: bool
     alarms: list[Alarm]
-    errors: list[str]  # why nothing else could be read
+    error: str  # why nothing else could be read
     elsewhere: dict[str, int]  # found by a watchdog, and not registered in this process
     is_watched: bool  # a minute was recorded lately
     queues: list[QueueRow]
@@ -83,30 +84,49 @@ class BoardFacts:
     shards: list[ShardRow]  # of several
 
 
-def gather(request: HttpRequest, site: str, everywhere: Shards) -> BoardFacts:
-    """Read everything: a few queries in each shard, whatever the number of jobs."""
-    settings, verdict = conf.current(), ask_shards(everywhere.aliases)
-    everywhere.away |= verdict.away
-    seen = everywhere.ask(look)
-    health = joined_health({alias: one.health for alias, one in seen.items()})
-    past = joined_history([one.past for one in seen.values()])
-    workers = joined_workers({alias: one.health.workers for alias, one in seen.items()})
+def version_of_all(request: HttpRequest) -> str:
+    """Return the version of the board, which has a row for each shard. Empty: it cannot be told."""
+    try:
+        return version_of(*_aliases(request))
+    except Error:
+        if not has_several_shards():
+            raise
+        return ""
+
+
+def gather(request: HttpRequest, site: str) -> BoardFacts:
+    """Read everything about the shard of the page, and a row about each other one: a few queries each."""
+    shown, several = shard_of(request, reads=True), has_several_shards()
+    settings, verdict = conf.current(), ask_shards(_aliases(request))
+    seen = {alias: _unseen(why) for alias, why in verdict.away.items()}
+    for alias in verdict.by_shard:
+        try:
+            seen[alias] = look(alias, counts_dead=several)
+        except Error as error:
+            if not several:
+                raise
+            seen[alias] = _unseen(cannot_be_read(alias, error))
+    found, health, past = verdict.by_shard.get(shown), seen[shown].health, seen[shown].past
     return BoardFacts(
-        is_well=verdict.is_well and not everywhere.away,
-        alarms=alarms_of(request, site, verdict, everywhere),
-        errors=[_in_shard(one.error, alias, everywhere) for alias, one in seen.items() if one.error],
+        is_well=verdict.is_well and not any(one.error for one in seen.values()),
+        alarms=[] if found is None else alarms_of(request, site, found),
+        error=seen[shown].error,
         elsewhere=_elsewhere(past),
         is_watched=past.latest is not None,
         queues=[queue_row(queue, past) for queue in health.queues[:MOST_QUEUES]],
         more_queues=max(0, len(health.queues) - MOST_QUEUES),
-        workers=[_worker(worker, settings, everywhere) for worker in workers],
+        workers=[_worker(one, settings) for one in sorted(health.workers, key=_lost_ones_first)],
         signs=_signs(health, past),
-        shards=rows_of(everywhere, verdict, seen) if everywhere.are_several else [],
+        shards=[row_of(alias, verdict.by_shard.get(alias), seen[alias]) for alias in shards()] if several else [],
     )
 
 
-def _in_shard(said: str, alias: str, everywhere: Shards) -> str:
-    return f"{alias}: {said}" if everywhere.are_several else said
+def _unseen(why: str) -> Seen:
+    return Seen(health=snapshot.NOTHING, past=history.NOTHING, error=why)
+
+
+def _aliases(request: HttpRequest) -> list[str]:
+    return list(shards()) if has_several_shards() else [shard_of(request, reads=True)]
 
 
 def _elsewhere(past: History) -> dict[str, int]:
@@ -138,25 +158,18 @@ def _depth(facts: QueueFacts, past: History) -> str:
     return gettext("about %d") % sampled if sampled > facts.due else f"{facts.due}+"
 
 
-def _worker(worker: JoinedWorker, settings: conf.PulseSettings, everywhere: Shards) -> WorkerRow:
-    facts = worker.facts
+def _lost_ones_first(one: WorkerFacts) -> tuple[bool, bool, str, str]:
+    return (not one.is_lost, one.has_stopped, one.name, one.boot_id)
+
+
+def _worker(facts: WorkerFacts, settings: conf.PulseSettings) -> WorkerRow:
     return WorkerRow(
         facts=facts,
         last_beat=in_words(facts.last_beat.total_seconds()),
         is_alive=facts.is_alive(settings.worker_silence),
         queues=", ".join(facts.queues) or gettext("all"),
         versions=", ".join(f"{name} {version}" for name, version in sorted(facts.versions.items())),
-        shards=served_in_words(worker.serves, settings.worker_silence) if everywhere.are_several else "",
     )
-
-
-def served_in_words(serves: Mapping[str, timedelta], silence: timedelta) -> str:
-    """Name the shards that a worker serves, and say of which it has not been heard for long."""
-    said = []
-    for alias, last_beat in serves.items():
-        ago = gettext("silent for %s") % in_words(last_beat.total_seconds())
-        said.append(alias if last_beat <= silence else f"{alias} ({ago})")
-    return ", ".join(said)
 
 
 def _signs(health: Health, past: History) -> list[Sign]:

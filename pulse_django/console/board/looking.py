@@ -9,7 +9,9 @@ from django.db import OperationalError
 from pulse_django.fleet import history, snapshot
 from pulse_django.fleet.history import History
 from pulse_django.fleet.read_only import briefly, is_lost
+from pulse_django.fleet.shards import MOST_COUNTED
 from pulse_django.fleet.snapshot import Health
+from pulse_django.models import Job
 from pulse_django.words.payloads import error_in_one_line
 
 TIMEOUT = "5s"  # of one statement
@@ -20,14 +22,23 @@ class Seen:
     health: Health
     past: History
     error: str = ""  # why nothing could be read
+    dead: str = ""  # how many dead letters there are, where it was asked
 
 
-def look(alias: str) -> Seen:
+def look(alias: str, *, counts_dead: bool = False) -> Seen:
     """Read a few queries, whatever the number of jobs. A locked table is not waited for."""
     try:
         with briefly(alias, TIMEOUT):
-            return Seen(health=snapshot.glance(alias), past=history.read(alias))
+            dead = _dead_letters(alias) if counts_dead else ""
+            return Seen(health=snapshot.glance(alias), past=history.read(alias), dead=dead)
     except OperationalError as refused:
         if is_lost(alias):
             raise
         return Seen(health=snapshot.NOTHING, past=history.NOTHING, error=error_in_one_line(refused))
+
+
+def _dead_letters(alias: str) -> str:
+    # In the order of their index: a LIMIT alone may be answered from the table, whatever has to be skipped there.
+    dead = Job.objects.using(alias).dead_letters().order_by("finished_at", "id")
+    count = dead.values("pk")[: MOST_COUNTED + 1].count()
+    return f"{MOST_COUNTED}+" if count > MOST_COUNTED else str(count)

@@ -18,19 +18,20 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.board.sparkline import draw
-from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.mass.page import operation_url, say_started
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import number_in
-from pulse_django.console.shards import Shards, shards_of
+from pulse_django.console.shards import shard_of
 from pulse_django.models import Job
+from pulse_django.operations.acts import ACTS, ActForm, errors_in_words
 from pulse_django.words.display import in_words
 from pulse_django.workflows.batches import Batch
 
-from . import groups, mass_actions, over_shards
+from . import groups, mass_actions
 from .groups import counted, few_tasks, letter_told
 
 TEMPLATES = "admin/pulse_django/deadletter"
+RETRY, DELETE = ACTS["retry"], ACTS["delete"]
 MOST_NAMED = 20  # ids that the page which asks "really?" shows
 
 
@@ -65,9 +66,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         """Show the groups, latest seen first."""
         self._only(request, "GET", "HEAD")
         page = page_in(request)
-        everywhere = shards_of(request, Job)
-        found = over_shards.groups_in(everywhere, page=page)
-        everywhere.tell(request)
+        found = groups.groups(shard_of(request), page=page)
         here = self._url("changelist")
         extra = {
             "title": gettext("Dead letters by error"),
@@ -82,17 +81,17 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
     def group_view(self, request: HttpRequest) -> HttpResponse:
         """Show one group: what it says, its latest traceback and its dead letters."""
         self._only(request, "GET", "HEAD")
-        fingerprint, everywhere = fingerprint_in(request), shards_of(request, Job)
-        group, before = over_shards.group_in(everywhere, fingerprint), place_in(request)
+        fingerprint, alias = fingerprint_in(request), shard_of(request)
+        group, before = groups.group(alias, fingerprint), place_in(request)
         extra: dict[str, Any] = {"title": gettext("Dead letters of one error"), "fingerprint": fingerprint}
         if group is None:
-            everywhere.tell(request)
             return self._page(request, "group", extra)
-        letters, has_older = over_shards.letters_in(everywhere, fingerprint, before=before)
+        letters, has_older = groups.letters(alias, fingerprint, before=before)
+        versions = groups.versions_of(alias, [group.first_id, group.latest_id])
         extra |= {
             "group": self._told(group),
-            "attempt": groups.latest_attempt(group.alias, group.latest_id),
-            "versions": over_shards.versions_in(everywhere, group),
+            "attempt": groups.latest_attempt(alias, group.latest_id),
+            "versions": (versions.get(group.first_id, ""), versions.get(group.latest_id, "")),
             "latest_url": self._job_url(group.latest_id),
             "letters": [letter_told(one, self._job_url(one.id)) for one in letters],
             "first_url": "" if before is groups.LATEST else self._group_url(fingerprint),
@@ -101,30 +100,28 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "may_delete": self._may(request, "delete_job"),
             "retry_url": self._group_url(fingerprint, "retry"),
             "delete_url": self._group_url(fingerprint, "destroy"),
-            "form": mass_actions.ReviveForm(auto_id="revive_%s"),
+            "form": RETRY.form(auto_id="revive_%s"),
             "until": group.newest.name,
             "first": mass_actions.FIRST,
             "selects_all": "select" in request.GET,
             "select_url": self._group_url(fingerprint, **other_selection(request)),
         }
-        everywhere.tell(request)
         return self._page(request, "group", extra)
 
     def retry_view(self, request: HttpRequest) -> HttpResponse:
         """Revive the selected dead letters, or all of the group."""
         if refused := self._refused(request, "retry_job"):
             return refused
-        form = mass_actions.ReviveForm(request.POST)
+        form = RETRY.form(request.POST)
         if form.is_valid():
-            verb = form.verb(fingerprint_in(request))
-            if means_canary(request):
-                everywhere = shards_of(request, Job)
-                started = mass_actions.start_canary(verb, everywhere, request.user)
-                everywhere.tell(request)
-                return self._started(request, verb, started, everywhere)
+            press = mass_actions.Press(act=RETRY, form=form, error=fingerprint_in(request))
+            if form.cleaned_data["first"]:
+                if groups.group(shard_of(request), press.error) is None:
+                    return self._nothing_selected(request)
+                return self._started(request, press, mass_actions.start(press, shard_of(request), request.user))
             if means_all(request) and request.POST.get("confirmed") != "yes" and not self._is_unsaid(request):
                 return self._ask_to_retry(request, form)
-            return self._act(request, verb)
+            return self._act(request, press)
         self.message_user(request, errors_in_words(form), messages.ERROR)
         return HttpResponseRedirect(self._group_url(fingerprint_in(request)))
 
@@ -133,9 +130,9 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         if refused := self._refused(request, "delete_job"):
             return refused
         is_confirmed = request.POST.get("confirmed") == "yes" and not self._is_unsaid(request)
-        form = mass_actions.DeleteForm(request.POST if is_confirmed else None)
+        form = DELETE.form(request.POST if is_confirmed else None)
         if is_confirmed and form.is_valid():
-            return self._act(request, form.verb(fingerprint_in(request)))
+            return self._act(request, mass_actions.Press(act=DELETE, form=form, error=fingerprint_in(request)))
         if not (means_all(request) or ids_in(request)):
             return self._nothing_selected(request)
         return self._ask(request, form)
@@ -150,38 +147,34 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
     def _is_unsaid(self, request: HttpRequest) -> bool:
         return means_all(request) and until_in(request) is None
 
-    def _act(self, request: HttpRequest, verb: mass_actions.MassAction) -> HttpResponse:
-        ids, until, is_more = ids_in(request), until_in(request), False
-        everywhere = shards_of(request, Job)
+    def _act(self, request: HttpRequest, press: mass_actions.Press) -> HttpResponse:
+        ids, until, is_more, alias = ids_in(request), until_in(request), False, shard_of(request)
         if means_all(request):
             if until is None:
                 return self._nothing_said(request)
-            is_more, operations = mass_actions.to_all(verb, everywhere, until, request.user)
-            if operations:
-                everywhere.tell(request)
-                return self._started(request, verb, operations, everywhere)
+            is_more, operation = mass_actions.to_all(press, alias, until, request.user)
+            if operation is not None:
+                return self._started(request, press, operation)
         elif ids:
-            mass_actions.to_selected(verb, everywhere, ids, until or groups.LATEST, request.user)
+            mass_actions.to_selected(press, alias, ids, until or groups.LATEST, request.user)
         else:
             return self._nothing_selected(request)
-        said = verb.summary()
-        if is_more and (left := over_shards.group_in(everywhere, verb.error)):
+        said = press.summary()
+        if is_more and (left := groups.group(alias, press.error)):
             said += " " + gettext(
                 "About %(count)s remain. Repeat the action, or use manage.py %(command)s --error."
             ) % {
                 "count": counted(left),
-                "command": verb.command,
+                "command": "pulse_retry" if press.act is RETRY else "pulse_prune --status DEAD_LETTERED",
             }
-        everywhere.tell(request)
-        self.message_user(request, said, messages.WARNING if verb.moved_on or is_more else messages.SUCCESS)
-        return HttpResponseRedirect(self._group_url(verb.error))
+        self.message_user(
+            request, said, messages.WARNING if press.counts[press.act.missed] or is_more else messages.SUCCESS
+        )
+        return HttpResponseRedirect(self._group_url(press.error))
 
-    def _started(
-        self, request: HttpRequest, verb: mass_actions.MassAction, started: list[Batch], everywhere: Shards
-    ) -> HttpResponse:
-        say_started(request, started, everywhere)
-        page = operation_url(self.admin_site, request, started[0]) if len(started) == 1 else ""
-        return HttpResponseRedirect(page or self._group_url(verb.error))
+    def _started(self, request: HttpRequest, press: mass_actions.Press, batch: Batch) -> HttpResponse:
+        say_started(request, batch)
+        return HttpResponseRedirect(operation_url(self.admin_site, request, batch) or self._group_url(press.error))
 
     def _nothing_selected(self, request: HttpRequest) -> HttpResponse:
         return self._leave_alone(request, gettext("No dead letters were selected. Nothing was changed."))
@@ -194,9 +187,9 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         self.message_user(request, said, messages.WARNING)
         return HttpResponseRedirect(self._group_url(fingerprint_in(request)))
 
-    def _ask_to_retry(self, request: HttpRequest, form: mass_actions.ReviveForm) -> HttpResponse:
-        fingerprint, everywhere = fingerprint_in(request), shards_of(request, Job)
-        group = over_shards.group_in(everywhere, fingerprint)
+    def _ask_to_retry(self, request: HttpRequest, form: ActForm) -> HttpResponse:
+        fingerprint = fingerprint_in(request)
+        group = groups.group(shard_of(request), fingerprint)
         if group is None:
             return self._nothing_selected(request)
         extra = few_tasks(group.tasks) | {
@@ -208,12 +201,11 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "group_url": self._group_url(fingerprint),
             "retry_url": self._group_url(fingerprint, "retry"),
         }
-        everywhere.tell(request)
         return self._page(request, "retry", extra)
 
-    def _ask(self, request: HttpRequest, form: mass_actions.DeleteForm) -> HttpResponse:
+    def _ask(self, request: HttpRequest, form: ActForm) -> HttpResponse:
         fingerprint, is_all = fingerprint_in(request), means_all(request)
-        everywhere = shards_of(request, Job)
+        alias = shard_of(request)
         extra: dict[str, Any] = {
             "title": gettext("Permanently delete dead letters?"),
             "fingerprint": fingerprint,
@@ -223,14 +215,14 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "delete_url": self._group_url(fingerprint, "destroy"),
         }
         if is_all:
-            group = over_shards.group_in(everywhere, fingerprint)
+            group = groups.group(alias, fingerprint)
             extra["until"] = group.newest.name if group else ""
-            jobs: list[Any] = over_shards.letters_in(everywhere, fingerprint)[0]
+            jobs: list[Any] = groups.letters(alias, fingerprint)[0]
             count, tasks = (counted(group), group.tasks) if group else ("0", ())
         else:
             until = until_in(request) or groups.LATEST
             extra["until"] = "" if until is groups.LATEST else until.name
-            found = over_shards.among(everywhere, fingerprint, ids_in(request), until=until)
+            found = groups.among(alias, fingerprint, ids_in(request), until=until)
             jobs = sorted(found, key=lambda job: -job.pk)
             count, tasks = str(len(jobs)), tuple(sorted({job.task for job in jobs}))
         extra |= few_tasks(tasks) | {
@@ -239,7 +231,6 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "ids": [] if is_all else [str(job.id) for job in jobs],
             "most_at_once": number_format(mass_actions.MOST_AT_ONCE, force_grouping=True),
         }
-        everywhere.tell(request)
         return self._page(request, "delete", extra)
 
     def change_view(
@@ -334,10 +325,6 @@ def until_in(request: HttpRequest) -> groups.Place | None:
 
 def means_all(request: HttpRequest) -> bool:
     return request.POST.get("scope") == "all"
-
-
-def means_canary(request: HttpRequest) -> bool:
-    return request.POST.get("scope") == "canary"
 
 
 def ids_in(request: HttpRequest) -> Sequence[int]:

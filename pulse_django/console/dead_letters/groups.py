@@ -85,7 +85,6 @@ class ErrorGroup:
     last_seen: datetime
     newest: Place
     sample: str
-    alias: str  # the shard of the newest
 
     @property
     def latest_id(self) -> int:
@@ -133,7 +132,7 @@ def groups(alias: str, *, page: int = 0) -> Groups:
     params = {"most_groups": MOST_GROUPS, "page_size": GROUPS_ON_A_PAGE, "offset": page * GROUPS_ON_A_PAGE}
     rows = run_joined(alias, GROUPS, params | _counting(MOST_COUNTED))
     return Groups(
-        groups=tuple(_group_of(alias, row) for row in rows),
+        groups=tuple(_group_of(row) for row in rows),
         is_partial=any(row[1] for row in rows),
         has_older=any(row[0] > (page + 1) * GROUPS_ON_A_PAGE for row in rows),
     )
@@ -142,21 +141,7 @@ def groups(alias: str, *, page: int = 0) -> Groups:
 def group(alias: str, fingerprint: str) -> ErrorGroup | None:
     """Tell of one group; None: it holds no dead letter any more."""
     rows = run_joined(alias, GROUP, {"fingerprint": fingerprint} | _counting(MOST_COUNTED_ALONE))
-    return _group_of(alias, rows[0]) if rows else None
-
-
-def names(alias: str) -> tuple[dict[str, int], bool]:
-    """Return the fingerprints of the groups that are known, each with when one of it died last; and whether there are
-    more."""
-    rows = run_joined(alias, NAMES, {"most_groups": MOST_GROUPS})
-    return {fingerprint: placed for fingerprint, placed, _ in rows}, any(row[2] for row in rows)
-
-
-def these(alias: str, fingerprints: Sequence[str]) -> dict[str, ErrorGroup]:
-    """Tell of those of these groups that hold dead letters."""
-    params = {"fingerprints": list(fingerprints)} | _counting(MOST_COUNTED)
-    found = [_group_of(alias, row) for row in run_joined(alias, THESE, params)]
-    return {one.fingerprint: one for one in found}
+    return _group_of(rows[0]) if rows else None
 
 
 def _counting(most: int) -> dict[str, int]:
@@ -170,7 +155,7 @@ def _counting(most: int) -> dict[str, int]:
     }
 
 
-def _group_of(alias: str, row: tuple[Any, ...]) -> ErrorGroup:
+def _group_of(row: tuple[Any, ...]) -> ErrorGroup:
     _, _, now, fingerprint, letters, counted, hours, tasks, first_seen, first_id, last_seen, *rest = row
     placed, latest_id, sample = rest
     by_hour = {int(hour): count for hour, count in json.loads(hours).items()}
@@ -186,7 +171,6 @@ def _group_of(alias: str, row: tuple[Any, ...]) -> ErrorGroup:
         last_seen=last_seen,
         newest=Place.of(placed, latest_id),
         sample=one_line(sample),
-        alias=alias,
     )
 
 
@@ -294,13 +278,6 @@ shown AS (
     ) AS page
 )"""  # noqa: S608 - made of constants
 
-# Over several shards, the groups of a page are chosen among those that each shard knows, and then looked at in each.
-_THESE = """
-WITH RECURSIVE shown AS (
-    SELECT fingerprint, 1 AS groups, false AS is_partial, place
-    FROM pg_catalog.unnest(%(fingerprints)s::text[]) WITH ORDINALITY AS one (fingerprint, place)
-)"""
-
 _ONE = """
 WITH RECURSIVE shown AS (
     SELECT %(fingerprint)s::text AS fingerprint, 1 AS groups, false AS is_partial, 1::bigint AS place
@@ -375,10 +352,6 @@ ORDER BY latest.finished_at DESC, latest.id DESC
 
 GROUPS = _SHOWN + _FACTS
 GROUP = _ONE + _FACTS
-THESE = _THESE + _FACTS
-NAMES = f"""{_KNOWN}
-SELECT fingerprint, {_PLACED.format("")}, (SELECT count(*) FROM walked) > %(most_groups)s FROM known
-"""  # noqa: S608 - made of constants
 
 LETTERS = f"""
 SELECT

@@ -16,14 +16,15 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.live import live, version_of
 from pulse_django.console.mass.page import MassPage
-from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write, shards_of
+from pulse_django.console.shards import alias_to_write, shard_of
 from pulse_django.console.statuses import column_of, here, instant_shown
 from pulse_django.execution.encryption import MASK
 from pulse_django.models import Job
+from pulse_django.operations.acts import ACTS, Act, errors_in_words
 from pulse_django.words.masks import HIDDEN
 from pulse_django.words.options import COLUMNS
+from pulse_django.words.own_tasks import OWN_TASKS
 
-from . import actions
 from .amending import AmendPage, amendments_of
 from .arguments_shown import UNKNOWN, arguments_shown, result_shown, shows_all
 from .due_soon import ByDuePage, DuePage
@@ -47,7 +48,7 @@ INSTANTS = tuple(
 MOST_SHOWN = 20_000  # characters of one value
 
 
-class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, DuePage, ByDuePage, JobList):
+class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, ByDuePage, JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
         (
@@ -100,10 +101,7 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         links: dict[str, Any] = {"mass_links": self.mass_links(request), "export_links": self.export_links(request)}
         links["due_url"] = reverse(f"{self.admin_site.name}:pulse_django_job_due")
         links["by_due_url"] = reverse(f"{self.admin_site.name}:pulse_django_job_by_due")
-        page = super().changelist_view(request, links | (extra_context or {}))
-        if request.method != "POST":
-            shards_of(request, Job).tell(request)
-        return page
+        return super().changelist_view(request, links | (extra_context or {}))
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
         if request.user.has_perm("pulse_django.view_arguments"):
@@ -156,36 +154,35 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
             return str(seen)
         return format_html("<pre>{}</pre>", seen if seen is MASK else _cut(spelt(seen)))
 
-    @about_one_row
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """Do one thing to one job."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        act, job = actions.named(name), self.get_object(request, unquote(object_id))
-        if act is None or job is None:
+        act, job = ACTS.get(name), self.get_object(request, unquote(object_id))
+        if act is None or not act.label or job is None:
             raise Http404
         if not self._may(request, act, job):
             raise PermissionDenied
-        form = act.form_for(job, request.POST)
-        if "attempts" in form.errors:
-            self._leave_alone(request)
-        elif not form.is_valid():
-            self.message_user(request, f"{act.label}: {actions.errors_in_words(form)}", messages.ERROR)
-        elif (done := act.do(alias_to_write(job), job.pk, form.cleaned_data)) is True:
-            details = ", ".join(f"{field} {value}" for field, value in form.summary.items())
-            message = f"{act.done}: {details}" if details else str(act.done)
+        form, answer = act.form(request.POST, job=job, prefix=act.name), None
+        if form.is_valid():
+            answer = act.do(alias_to_write(job), [job.pk], form.cleaned_data)
+        elif "attempts" not in form.errors:
+            self.message_user(request, f"{act.label}: {errors_in_words(form)}", messages.ERROR)
+            return self._to_the_page_of(job)
+        if answer is not None and any(answer[one] for one in act.changes):
+            message = form.done_in_words(act.done)
             self.log_change(request, job, message)
             self.message_user(request, message, messages.SUCCESS)
-        elif isinstance(done, actions.Refused):
-            self.message_user(request, done.why, messages.WARNING)
         else:
-            self._leave_alone(request)
+            changed = _("The job has changed in the meantime. Nothing was changed.")
+            refused = [why for name, why in act.refusals.items() if answer is not None and answer[name]]
+            self.message_user(request, next(iter(refused), changed), messages.WARNING)
+        return self._to_the_page_of(job)
+
+    def _to_the_page_of(self, job: Job) -> HttpResponse:
         return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[job.pk]))
 
-    def _leave_alone(self, request: HttpRequest) -> None:
-        self.message_user(request, _("The job has changed in the meantime. Nothing was changed."), messages.WARNING)
-
-    def _may(self, request: HttpRequest, act: actions.Act, job: Job) -> bool:
+    def _may(self, request: HttpRequest, act: Act, job: Job) -> bool:
         return self.has_view_permission(request, job) and request.user.has_perm(f"pulse_django.{act.permission}")
 
     def _offered(self, request: HttpRequest, job: Job) -> list[dict[str, Any]]:
@@ -193,20 +190,20 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         return [
             {
                 "act": act,
-                "form": act.form_for(job),
+                "form": act.form(job=job, prefix=act.name),
                 "url": reverse(f"{self.admin_site.name}:pulse_django_job_act", args=[job.pk, act.name]),
             }
-            for act in actions.fitting(job)
-            if self._may(request, act, job)
+            for act in ACTS.values()
+            if act.label and job.status in act.statuses and self._may(request, act, job)
+            if not (act.name == "retry" and job.task in OWN_TASKS)
         ]
 
-    @about_one_row
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        version = version_of(shards_of(request, Job))
+        version = version_of(shard_of(request))
 
         def page() -> HttpResponse:
             job = self.get_object(request, unquote(object_id))
@@ -228,8 +225,7 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         """Return what the page shows of a job beside its fields."""
         sees_arguments = request.user.has_perm("pulse_django.view_arguments")
         amendments = amendments_of(job, with_arguments=sees_arguments)
-        everywhere = shards_of(request, Job)
-        context = shown_of(job, [(one.at, one.by) for one in amendments], everywhere) | {
+        context = shown_of(job, [(one.at, one.by) for one in amendments]) | {
             "acts": self._offered(request, job),
             "amend_url": self.amend_url(request, job),
             "amendments": amendments,
@@ -240,7 +236,6 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         context |= self.rewind_urls(request, job)
         if not sees_arguments:
             context["checkpoint"] = ""
-        everywhere.tell(request)
         return context
 
 

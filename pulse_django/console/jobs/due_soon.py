@@ -23,7 +23,7 @@ from django.utils.timezone import make_aware
 from django.utils.translation import gettext, gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
-from pulse_django.console.shards import chosen_shards
+from pulse_django.console.shards import shard_of
 from pulse_django.models import Job
 from pulse_django.store.constraints import IS_CLAIMABLE
 from pulse_django.store.sql_functions import loose_scan
@@ -154,9 +154,7 @@ class DuePage:
     def due_view(self, request: HttpRequest) -> HttpResponse:
         if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
             raise PermissionDenied
-        everywhere = chosen_shards(request, Job, reads=True)
-        answers = list(everywhere.ask(due_soon).values())
-        found = sorted((one for some, _ in answers for one in some), key=lambda one: (one.seconds, one.id))
+        found, is_partial = due_soon(shard_of(request, reads=True))
         change = f"{self.admin_site.name}:pulse_django_job_change"
         by_task = Counter(one.task for one in found).most_common(MOST_TASKS)
         context = {
@@ -170,11 +168,10 @@ class DuePage:
             "width": WIDTH,
             "height": HEIGHT,
             "bar_width": STEP - 2,
-            "is_partial": any(is_partial for _, is_partial in answers),
+            "is_partial": is_partial,
             "most_lanes": MOST_LANES,
             "list_url": reverse(f"{self.admin_site.name}:pulse_django_job_changelist"),
         }
-        everywhere.tell(request)
         return TemplateResponse(request, "admin/pulse_django/job/due.html", context)
 
 
@@ -244,11 +241,9 @@ class ByDuePage:
         if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
             raise PermissionDenied
         form = QueueForm(request.GET)
-        is_valid, everywhere = form.is_valid(), chosen_shards(request, Job, reads=True)
-        queue = form.cleaned_data["queue"] if is_valid else ""
         after = Cursor.of(request.GET.get("after", ""))
-        answers = list(everywhere.ask(lambda alias: by_due(alias, queue, after)).values()) if is_valid else []
-        found = sorted((one for some, _ in answers for one in some), key=lambda one: (one.at, one.id))
+        is_valid, alias = form.is_valid(), shard_of(request, reads=True)
+        found, is_partial = by_due(alias, form.cleaned_data["queue"], after) if is_valid else ([], False)
         change = f"{self.admin_site.name}:pulse_django_job_change"
         context = {
             **self.admin_site.each_context(request),
@@ -258,10 +253,9 @@ class ByDuePage:
             "rows": [{"is": one, "url": reverse(change, args=[one.id])} for one in found[:PER_PAGE]],
             "next_query": _next(request.GET, found),
             "first_query": "" if after == BEGINNING else _query(request.GET, None),
-            "is_partial": any(is_partial for _, is_partial in answers),
+            "is_partial": is_partial,
             "most_lanes": MOST_LANES,
         }
-        everywhere.tell(request)
         return TemplateResponse(request, "admin/pulse_django/job/by_due.html", context)
 
 

@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.db import Error
 from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.urls import reverse
 from django.utils.decorators import method_decorator
@@ -22,9 +21,8 @@ from django.utils.functional import Promise
 from django.views.decorators.http import require_safe
 
 from pulse_django.console.mass.criteria import Criteria, InvalidCriteria
-from pulse_django.console.shards import Shards, chosen_shards
+from pulse_django.console.shards import shard_of
 from pulse_django.models import Job
-from pulse_django.store.querysets import JobQuerySet
 from pulse_django.words.display import inert
 
 from .arguments_shown import arguments_shown, result_shown
@@ -58,10 +56,9 @@ class ExportPage:
             criteria = Criteria.read(request.META.get("QUERY_STRING", ""), request)
         except InvalidCriteria as error:
             return self._back(request, str(error))  # type: ignore[attr-defined,no-any-return]  # of MassPage
-        everywhere = chosen_shards(request, Job, reads=True)
         sees_arguments = request.user.has_perm("pulse_django.view_arguments")
-        rows = _rows(everywhere, criteria, sees_arguments=sees_arguments)
-        columns = [*(["shard"] if everywhere.are_several else []), *COLUMNS, *(SECRETS if sees_arguments else ())]
+        rows = _rows(shard_of(request, reads=True), criteria, sees_arguments=sees_arguments)
+        columns = [*COLUMNS, *(SECRETS if sees_arguments else ())]
         kind, write = written
         response = StreamingHttpResponse(write(columns, rows), content_type=kind)
         response["Content-Disposition"] = f'attachment; filename="jobs.{name}"'
@@ -78,28 +75,16 @@ class ExportPage:
         return [{"label": name.upper(), "url": f"{reverse(named, args=[name])}?{criteria.query}"} for name in FORMATS]
 
 
-def _rows(everywhere: Shards, criteria: Criteria, *, sees_arguments: bool) -> Iterator[Row]:
+def _rows(alias: str, criteria: Criteria, *, sees_arguments: bool) -> Iterator[Row]:
+    """Read a batch at a time."""
     names = ("masked", *COLUMNS, *(SECRETS if sees_arguments else ()))
     most = BATCH_WITH_ARGUMENTS if sees_arguments else BATCH
-    for alias in everywhere.aliases:
-        jobs = criteria.jobs(alias).order_by("pk").only(*names)
-        for job in _each(everywhere.only(alias), jobs, most):
-            yield {"shard": alias} | _row_of(job, sees_arguments=sees_arguments)
-
-
-def _each(shard: Shards, jobs: JobQuerySet, most: int) -> Iterator[Job]:
-    """Read a batch at a time."""
-
-    def read(after: int) -> list[Job]:
-        answers = shard.ask(lambda alias: list(jobs.filter(pk__gt=after)[:most]))
-        for answer in answers.values():
-            return answer
-        raise Error(shard.missing()[0])
-
-    batch = read(0)
+    jobs = criteria.jobs(alias).order_by("pk").only(*names)
+    batch = list(jobs[:most])
     while batch:
-        yield from batch
-        batch = read(batch[-1].pk) if len(batch) == most else []
+        for job in batch:
+            yield _row_of(job, sees_arguments=sees_arguments)
+        batch = list(jobs.filter(pk__gt=batch[-1].pk)[:most]) if len(batch) == most else []
 
 
 def _row_of(job: Job, *, sees_arguments: bool) -> Row:

@@ -13,9 +13,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.search_terms import number_in
-from pulse_django.console.shards import SHARD, chosen_shards
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.placement import shards
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.job_options import tag_of
@@ -42,7 +40,7 @@ class Chosen(admin.SimpleListFilter):
         return value if value and "\0" not in value else None  # which PostgreSQL takes in no text
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        offered = list(self.offered(sidebar_of(request, chosen_shards(request, Job, reads=True))))
+        offered = list(self.offered(sidebar_of(request)))
         value = self.value()
         if value is not None and value not in offered:
             offered.append(value)
@@ -71,23 +69,6 @@ class StatusFilter(Chosen):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return list(Job._meta.get_field("status").flatchoices)
-
-
-class ShardFilter(Chosen):
-    """The jobs that one shard holds. The list reads that shard alone; the filter itself lets all jobs through."""
-
-    title = _("shard")
-    parameter_name = SHARD
-
-    def value(self) -> str | None:
-        value = super().value()
-        return value if value in shards() else None
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [(alias, alias) for alias in shards()]
-
-    def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
-        return jobs  # type: ignore[no-any-return]
 
 
 class QueueFilter(Chosen):

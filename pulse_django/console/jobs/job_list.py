@@ -13,22 +13,19 @@ from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, When
 from django.http import HttpRequest
 from django.utils import translation
 from django.utils.html import format_html
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import id_in
-from pulse_django.console.shards import chosen_shards, not_reached
+from pulse_django.console.shards import shard_of
 from pulse_django.console.statuses import WITH_ERROR, due_shown, here, instant_shown, status_shown
-from pulse_django.console.twins import sentences_about_left
-from pulse_django.execution import resolving
-from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Job, Window
+from pulse_django.operations.acts import ACTS
 from pulse_django.store.sql_functions import Fingerprint, StatementTimestamp
 from pulse_django.words.display import in_words, inert, share_of
 from pulse_django.words.options import OPTIONS
 from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Retried
 
 from .arguments_shown import UNKNOWN, arguments_shown
 from .filters import (
@@ -36,7 +33,6 @@ from .filters import (
     BatchFilter,
     ErrorFilter,
     QueueFilter,
-    ShardFilter,
     StatusFilter,
     TagFilter,
     TaskFilter,
@@ -77,12 +73,8 @@ class JobList(ReadOnly, admin.ModelAdmin):
     show_facets = admin.ShowFacets.NEVER  # they would count the table, once for each status
     change_list_template = "admin/pulse_django/job/change_list.html"
 
-    def get_list_filter(self, request: HttpRequest) -> Any:
-        return (ShardFilter, *self.list_filter) if has_several_shards() else self.list_filter
-
     def get_list_display(self, request: HttpRequest) -> Any:
-        names = [name for name in self.list_display if name != "arguments_in_short" or may_search_arguments(request)]
-        return (*names[:4], "stored_in", *names[4:]) if has_several_shards() else names
+        return [name for name in self.list_display if name != "arguments_in_short" or may_search_arguments(request)]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return NewestFirst
@@ -111,10 +103,6 @@ class JobList(ReadOnly, admin.ModelAdmin):
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         return (searching_of(request, search_term).narrowed(queryset) if search_term else queryset), False
-
-    @admin.display(description=_("shard"))
-    def stored_in(self, job: Job) -> str:
-        return str(job._state.db)
 
     @admin.display(description=_("status"))
     def standing(self, job: Job) -> str:
@@ -190,44 +178,20 @@ class JobList(ReadOnly, admin.ModelAdmin):
 
     @admin.action(description=_("Retry the selected dead letters"), permissions=["retry"])
     def retry_dead_letters(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        everywhere = chosen_shards(request, Job)
-
-        def retry(alias: str) -> Retried:
-            # Where they were read with one shard may be a replica.
-            own = queryset.using(alias) if everywhere.are_several else queryset
-            return resolving.retry(alias, list(own.values_list("pk", flat=True)))
-
-        answers = everywhere.ask(retry)
+        alias, act = shard_of(request), ACTS["retry"]
+        answer = act.do(alias, list(queryset.values_list("pk", flat=True)), {})
+        if answer["revived"]:
+            revived = Job.objects.using(alias).only("pk", "task").filter(pk__in=answer["revived"])
+            who: Any = request.user.pk  # a user with a permission is not anonymous
+            LogEntry.objects.log_actions(who, revived, CHANGE, change_message=str(act.done))
         # Of all that were selected: a filter no longer finds what moved on since the page was opened.
-        revived = sum(len(one.revived) for one in answers.values())
-        twins = sum(len(one.twins) for one in answers.values())
-        left = sum(len(one.of_cancelled) for one in answers.values())
-        moved_on = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - revived - twins - left
-        is_partial = bool(everywhere.away)
-
-        def revived_in(alias: str) -> list[Job]:
-            return list(Job.objects.using(alias).only("pk", "task").filter(pk__in=answers[alias].revived))
-
-        for alias, answer in answers.items():
-            if answer.revived:
-                # The shard may be lost after it was done.
-                done = everywhere.only(alias).ask(revived_in).get(alias) or [Job(pk=one) for one in answer.revived]
-                who: Any = request.user.pk  # a user with a permission is not anonymous
-                LogEntry.objects.log_actions(who, done, CHANGE, change_message=gettext("Retried"))
-        level = messages.WARNING if moved_on or twins or left else messages.SUCCESS
-        said = _says(revived, moved_on, sentences_about_left(twins, left), is_partial=is_partial)
-        self.message_user(request, said, level)
-        everywhere.tell(request)
-
-
-def _says(revived: int, moved_on: int, left: str, *, is_partial: bool) -> str:
-    """Return the sum. ``is_partial``: a shard was away, and those that were not retried may be there."""
-    said = ngettext("%d retried", "%d retried", revived) % revived
-    if moved_on and is_partial:
-        return f"{said}, {not_reached(moved_on)}{left}"
-    if moved_on:
-        said += ", " + ngettext("%d no longer matched", "%d no longer matched", moved_on) % moved_on
-    return f"{said}.{left}"
+        counts, selected = (
+            {name: len(ids) for name, ids in answer.items()},
+            set(request.POST.getlist(ACTION_CHECKBOX_NAME)),
+        )
+        counts["moved_on"] += len(selected) - sum(counts.values())
+        level = messages.SUCCESS if counts["revived"] == len(selected) else messages.WARNING
+        self.message_user(request, act.in_words(counts), level)
 
 
 # The labels and help texts of the fields of a job.

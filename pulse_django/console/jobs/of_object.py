@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.db import Error
 from django.db.models import F, Model
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
@@ -13,9 +14,9 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.shards import Shards
+from pulse_django.console.shards import SHARD, cannot_be_read
 from pulse_django.console.statuses import here, instant_shown, status_shown
-from pulse_django.execution.placement import alias_of_jobs, aliases_of_jobs, has_several_shards
+from pulse_django.execution.placement import alias_of_jobs, has_several_shards, shards
 from pulse_django.models import Job
 from pulse_django.words.display import inert
 from pulse_django.words.job_options import tag_of
@@ -50,14 +51,19 @@ class JobsOfObject:
     @admin.display(description=_("Jobs"))
     def jobs_of_object(self, obj: Model) -> str:
         site = self.admin_site.name  # type: ignore[attr-defined]  # of the ModelAdmin beside it
-        everywhere = _everywhere()
-        jobs = latest_jobs_of(obj, self.most_jobs, everywhere)
-        missing = ""
-        for said in everywhere.missing():
-            missing = format_html('{}<p class="errornote">{}</p>', missing, said)
-        return format_html("{}{}", missing, self._table_of(obj, jobs, site))
+        if not has_several_shards():
+            return self._table_of(obj, alias_of_jobs(), site, {})
+        shown = ""
+        for alias in shards():
+            try:
+                table = self._table_of(obj, alias, site, {SHARD: alias})
+            except Error as error:
+                table = format_html('<p class="errornote">{}</p>', cannot_be_read(alias, error))
+            shown = format_html("{}<p>{}</p>{}", shown, alias, table)
+        return shown
 
-    def _table_of(self, obj: Model, jobs: list[Job], site: str) -> str:
+    def _table_of(self, obj: Model, alias: str, site: str, shard: dict[str, str]) -> str:
+        jobs = latest_jobs_of(obj, self.most_jobs, alias)
         if not jobs:
             return gettext("none")
         try:
@@ -67,34 +73,22 @@ class JobsOfObject:
         rows = ""
         for job in jobs:
             rows = format_html(
-                '{}<tr><td><a href="{}">#{}</a></td><td>{}</td><td>{}</td><td>{}</td></tr>',
+                '{}<tr><td><a href="{}{}">#{}</a></td><td>{}</td><td>{}</td><td>{}</td></tr>',
                 rows,
                 reverse(f"{site}:pulse_django_job_change", args=[job.pk]),
+                f"?{urlencode(shard)}" if shard else "",
                 job.pk,
                 inert(job.task),
                 status_shown(job.status),
                 instant_shown(here(job.created_at)),
             )
-        link = f"{everything}?{urlencode({TAG: tag_of(obj)})}"
+        link = f"{everything}?{urlencode({TAG: tag_of(obj), **shard})}"
         return format_html('<table>{}</table><a href="{}">{}</a>', rows, link, gettext("All jobs with this tag"))
 
 
-def latest_jobs_of(obj: Model, most: int, everywhere: Shards | None = None) -> list[Job]:
+def latest_jobs_of(obj: Model, most: int, alias: str) -> list[Job]:
     """Return the latest jobs of an object. If it has very many, only the latest jobs of all are looked at."""
-    everywhere = everywhere or _everywhere()
-    found = list(everywhere.ask(lambda alias: _latest_in(alias, tag_of(obj), most)).values())
-    if len(found) == 1:
-        return found[0]
-    return sorted((job for jobs in found for job in jobs), key=lambda job: (job.created_at, job.pk), reverse=True)[
-        :most
-    ]
-
-
-def _everywhere() -> Shards:
-    return Shards(aliases_of_jobs() if has_several_shards() else [alias_of_jobs()])
-
-
-def _latest_in(alias: str, tag: str, most: int) -> list[Job]:
+    tag = tag_of(obj)
     tagged = Job.objects.using(alias).tagged(tag)
     if not are_few(alias, {TAG: tag}):
         extent = extent_of(alias)

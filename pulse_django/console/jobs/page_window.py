@@ -6,19 +6,19 @@ A page that looked until it was full might read the whole table. So it stops, sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db.models import Count, F, Max, Min
 
-from pulse_django.console.shards import Shards
 from pulse_django.models import Job
 from pulse_django.store.job_queries import OUT_OF_ORDER
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import Fingerprint, InUtc
-from pulse_django.store.transactions import Row, read_message
+from pulse_django.store.transactions import read_message
+from pulse_django.words.job_ids import shard_number_of
 from pulse_django.words.states import CLAIMABLE, Status
 
 from .searching import Searching
@@ -44,19 +44,16 @@ class Ids(NamedTuple):
     high: int  # the first beyond
 
 
-def ids_between(
-    alias: str, extent: Extent, since: datetime | None, until: datetime | None, *, is_part: bool = False
-) -> Ids:
-    """Return where the jobs lie that were created from an instant on, and before another.
-
-    ``is_part``: the table holds other jobs beside those of this extent, and the ids of all do not rise with time.
-    """
+def ids_between(alias: str, extent: Extent, since: datetime | None, until: datetime | None) -> Ids:
+    """Return where the jobs lie that were created from an instant on, and before another."""
     low, high = extent.oldest_id, extent.newest_id + 1
-    jobs, among = Job.objects.db_manager(alias), (low, high) if is_part else None
+    jobs = Job.objects.db_manager(alias)
+    if extent.is_mixed:
+        return Ids(low, high)
     if since is not None and since > extent.oldest_at:
-        low = max(low, jobs.id_at(since, among) - OUT_OF_ORDER)
+        low = max(low, jobs.id_at(since) - OUT_OF_ORDER)
     if until is not None and until <= extent.newest_at:
-        high = min(high, jobs.id_at(until, among) + OUT_OF_ORDER)
+        high = min(high, jobs.id_at(until) + OUT_OF_ORDER)
     return Ids(low, high)
 
 
@@ -128,16 +125,14 @@ def same_error(jobs: JobQuerySet, fingerprint: str) -> JobQuerySet:
 
 
 # As seconds: a project without time zones would be given instants that do not say which they are.
-_ENDS_AMONG = """
+_ENDS = """
 SELECT
     EXTRACT(epoch FROM statement_timestamp())::float8,
     oldest.id, EXTRACT(epoch FROM oldest.created_at)::float8,
     newest.id, EXTRACT(epoch FROM newest.created_at)::float8
-FROM (SELECT id, created_at FROM pulse_django_job{among} ORDER BY id LIMIT 1) AS oldest
-CROSS JOIN (SELECT id, created_at FROM pulse_django_job{among} ORDER BY id DESC LIMIT 1) AS newest
+FROM (SELECT id, created_at FROM pulse_django_job ORDER BY id LIMIT 1) AS oldest
+CROSS JOIN (SELECT id, created_at FROM pulse_django_job ORDER BY id DESC LIMIT 1) AS newest
 """
-_ENDS = _ENDS_AMONG.format(among="")
-_ENDS_OF_RANGE = _ENDS_AMONG.format(among=" WHERE id >= %s AND id < %s")
 
 # Apart from the jobs: the catalogue of a server and tables that are distributed are in no statement together.
 _ESTIMATE = """
@@ -157,34 +152,19 @@ class Extent:
     newest_id: int
     newest_at: datetime
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether jobs were moved here from another shard. They keep their ids, so ids do not rise with time."""
+        return shard_number_of(self.oldest_id) != shard_number_of(self.newest_id)
+
 
 def extent_of(alias: str) -> Extent | None:
     """Look at the first and the last job; None: there is none."""
     rows, [(estimate,)] = read_message(alias, [(_ENDS, ()), (_ESTIMATE, ())])
-    return _extent(rows[0], estimate) if rows else None
-
-
-def extents_of(alias: str, ranges: Sequence[tuple[int, int]]) -> list[Extent | None]:
-    """Look at the first and the last job of each of these ranges of ids. The estimate is that of the whole table."""
-    *ends, [(estimate,)] = read_message(alias, [*((_ENDS_OF_RANGE, one * 2) for one in ranges), (_ESTIMATE, ())])
-    return [_extent(rows[0], estimate) if rows else None for rows in ends]
-
-
-def together(extents: Mapping[str, Sequence[Extent]]) -> Extent | None:
-    """Return the extent of the jobs of all shards, from those of each shard's ranges."""
-    every = [one for some in extents.values() for one in some]
-    if not every:
+    if not rows:
         return None
-    oldest, newest = min(every, key=lambda one: one.oldest_at), max(every, key=lambda one: one.newest_at)
-    estimates = [some[0].estimate for some in extents.values() if some and some[0].estimate is not None]
-    return replace(
-        newest, oldest_id=oldest.oldest_id, oldest_at=oldest.oldest_at, estimate=sum(estimates) if estimates else None
-    )
-
-
-def _extent(row: Row, estimate: Any) -> Extent:
-    now, oldest_id, oldest_at, newest_id, newest_at = row
-    return Extent(
+    now, oldest_id, oldest_at, newest_id, newest_at = rows[0]
+    found = Extent(
         now=_instant(now),
         estimate=int(estimate) if estimate > 0 else None,
         oldest_id=oldest_id,
@@ -192,34 +172,10 @@ def _extent(row: Row, estimate: Any) -> Extent:
         newest_id=newest_id,
         newest_at=_instant(newest_at),
     )
+    if not found.is_mixed:
+        return found
+    return replace(found, oldest_at=min(found.oldest_at, found.newest_at), newest_at=found.now)
 
 
 def _instant(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-# Where the list of jobs is read from: each shard, and in it the ids of each number apart.
-#
-# Ids rise with time only among those that one shard gave. Jobs that were moved keep theirs, so they are a part of
-# their new shard that is read by itself.
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Jobs of one shard whose ids begin with one number."""
-
-    alias: str
-    number: int
-    extent: Extent
-
-
-def sources_of(everywhere: Shards) -> list[Source]:
-    """Return those that hold jobs. Of a single database, all jobs are one source."""
-
-    def sources(alias: str) -> list[Source]:
-        ranges = everywhere.ranges
-        found = extents_of(alias, list(ranges.values())) if everywhere.are_several else [extent_of(alias)]
-        numbered = zip(ranges, found, strict=True)
-        return [Source(alias, number, extent) for number, extent in numbered if extent is not None]
-
-    return [source for some in everywhere.ask(sources).values() for source in some]

@@ -14,19 +14,17 @@ from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.shards import about_one_row
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution.placement import locate
 from pulse_django.fleet.workflows import needs_of
 from pulse_django.models import Job
+from pulse_django.operations.acts import MAX_REASON, MOST_ATTEMPTS
 from pulse_django.words.display import inert
 from pulse_django.words.job_options import MAX_EVENT_NAME
 from pulse_django.words.masks import is_encrypted
 from pulse_django.words.states import Status
 from pulse_django.workflows import rewind
 from pulse_django.workflows.batches import send_event
-
-from .actions import MAX_REASON, MOST_ATTEMPTS
 
 RETRY, FORK = "retry", "fork"
 
@@ -42,7 +40,6 @@ class RewindPage:
 
     admin_site: Any
 
-    @about_one_row
     def rewind_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show which steps are kept and which are repeated from ``step`` in the address on, and do it when posted."""
         job = self._job(request, object_id)
@@ -89,7 +86,6 @@ class RewindPage:
         self.message_user(request, done, messages.SUCCESS)  # type: ignore[attr-defined]  # of ModelAdmin
         return copy
 
-    @about_one_row
     def event_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Send an event that the job waits for."""
         if request.method != "POST":

@@ -13,10 +13,8 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 
 from pulse_django.console.search_terms import Search, search_in
-from pulse_django.console.shards import chosen_shards
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.encryption import declared_names, known_tasks, masks_argument, terms_for
-from pulse_django.models import Job
 from pulse_django.store.indexes import HAS_ERROR
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import has_a_term
@@ -32,8 +30,7 @@ def searching_of(request: HttpRequest, text: str) -> Searching:
     made: dict[str, Searching] = request.__dict__.setdefault("_pulse_searching", {})
     if text not in made:
         search = search_in(text)
-        everywhere = chosen_shards(request, Job, reads=True)
-        known = sidebar_of(request, everywhere).tasks if search.words else ()
+        known = sidebar_of(request).tasks if search.words else ()
         made[text] = Searching(search, known=known, sees_arguments=may_search_arguments(request))
     return made[text]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
-from itertools import zip_longest
 from typing import NamedTuple
 
 from django.db import connections
 from django.http import HttpRequest
 
 from pulse_django.console.dead_letters.groups import WALKED
-from pulse_django.console.shards import Shards
+from pulse_django.console.shards import shard_of
 from pulse_django.execution.registry import registry
 from pulse_django.fleet.known_queues import KNOWN_NAMES
 from pulse_django.store.constraints import IS_CLAIMABLE
@@ -72,16 +71,14 @@ class Names(NamedTuple):
 class Sidebar:
     """Asked once for all filters of a page."""
 
-    def __init__(self, everywhere: Shards) -> None:
-        self._everywhere = everywhere
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
 
     @cached_property
     def names(self) -> Names:
-        found = list(self._everywhere.ask(_names).values())
-        if len(found) == 1:
-            return found[0]
-        kinds = enumerate((MOST, MOST_TASKS, MOST))
-        return Names(*(sorted({name for one in found for name in one[kind]})[:most] for kind, most in kinds))
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(_NAMES, {"most": MOST, "most_tasks": MOST_TASKS})
+            return Names(*cursor.fetchone())
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -92,24 +89,12 @@ class Sidebar:
     @cached_property
     def groups(self) -> list[str]:
         """The fingerprints of the errors of which jobs died last."""
-        found = self._everywhere.ask(_groups).values()
-        # The latest of each shard in turn, each once.
-        return list(dict.fromkeys(one for some in zip_longest(*found) for one in some if one is not None))[:MOST_GROUPS]
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(_GROUPS, {"most_groups": GROUPS_LOOKED_AT, "most": MOST_GROUPS})
+            return [fingerprint for (fingerprint,) in cursor.fetchall()]
 
 
-def _names(alias: str) -> Names:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_NAMES, {"most": MOST, "most_tasks": MOST_TASKS})
-        return Names(*cursor.fetchone())
-
-
-def _groups(alias: str) -> list[str]:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_GROUPS, {"most_groups": GROUPS_LOOKED_AT, "most": MOST_GROUPS})
-        return [fingerprint for (fingerprint,) in cursor.fetchall()]
-
-
-def sidebar_of(request: HttpRequest, everywhere: Shards) -> Sidebar:
+def sidebar_of(request: HttpRequest) -> Sidebar:
     """Return the one of this page."""
-    sidebar: Sidebar = request.__dict__.setdefault("_pulse_sidebar", Sidebar(everywhere))
+    sidebar: Sidebar = request.__dict__.setdefault("_pulse_sidebar", Sidebar(shard_of(request, reads=True)))
     return sidebar

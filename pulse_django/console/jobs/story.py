@@ -11,10 +11,8 @@ from typing import Any
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.db.models.functions import Left
 
-from pulse_django.console.shards import Shards
 from pulse_django.console.statuses import WITH_ERROR, due_shown
 from pulse_django.models import Attempt, Job
-from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import UNREADABLE, ClockTimestamp
 from pulse_django.words.display import in_words, share_of
 from pulse_django.words.masks import HIDDEN, is_encrypted
@@ -55,57 +53,26 @@ class Story:
     share_done: float | None  # of the progress, if it says so
 
 
-def story_of(job: Job, amended: Sequence[AmendedAt] = (), everywhere: Shards | None = None) -> Story:
-    """Read what belongs to a job: four short queries, and one more for each other shard: families part in moves."""
+def story_of(job: Job, amended: Sequence[AmendedAt] = ()) -> Story:
+    """Read what belongs to a job: four short queries."""
     attempts = _attempts_of(job)
     now = attempts[0].now if attempts else _now(job)
     spans = [_span_of(attempt) for attempt in attempts]
     if job.status == Status.RUNNING and job.started_at is not None:
         spans.append(Span(number=job.attempts, begun=job.started_at, ended=None, worker=_short(job.locked_by or "")))
-    children = _children_of(job, everywhere)
+    family = Job.objects.using(job._state.db).only("id", "task", "status")
+    children = list(family.filter(parent_id=job.pk).order_by("id")[: MOST_CHILDREN + 1])
     return Story(
         timeline=draw(job.created_at, spans, now, amended),
         attempts=_told(job, attempts),
         unlisted=attempts[-1].number - 1 if len(attempts) == MOST_ATTEMPTS else 0,
         lease_left=job.lease_until - now if job.lease_until is not None else None,
-        parent=_parent_of(job, everywhere),
+        parent=family.filter(pk=job.parent_id).first() if job.parent_id else None,
         children=children[:MOST_CHILDREN],
         has_more_children=len(children) > MOST_CHILDREN,
         due=due_shown(job, now),
         share_done=share_of(job.progress),
     )
-
-
-def _shards_of(job: Job, everywhere: Shards | None) -> Shards:
-    """Return where to look for relatives, the job's own shard first."""
-    own = str(job._state.db)
-    if everywhere is None or not everywhere.are_several:
-        return Shards([own])
-    return Shards([own, *(alias for alias in everywhere.aliases if alias != own)], everywhere.away)
-
-
-def _children_of(job: Job, everywhere: Shards | None) -> list[Job]:
-    def children(alias: str) -> list[Job]:
-        return list(_family(alias).filter(parent_id=job.pk).order_by("id")[: MOST_CHILDREN + 1])
-
-    found = _shards_of(job, everywhere).ask(children)
-    return sorted((one for some in found.values() for one in some), key=lambda child: child.pk)
-
-
-def _parent_of(job: Job, everywhere: Shards | None) -> Job | None:
-    parent_id = job.parent_id
-    if not parent_id:
-        return None
-    where = _shards_of(job, everywhere)
-    for alias in where.aliases:
-        if found := where.only(alias).ask(lambda one: _family(one).filter(pk=parent_id).first()).get(alias):
-            return found
-    return None
-
-
-def _family(alias: str) -> JobQuerySet:
-    family: JobQuerySet = Job.objects.using(alias).only("id", "task", "status")
-    return family
 
 
 def _attempts_of(job: Job) -> list[Any]:
@@ -188,9 +155,9 @@ def spelt(value: Any) -> str:
         return UNREADABLE
 
 
-def shown_of(job: Job, amended: Sequence[AmendedAt] = (), everywhere: Shards | None = None) -> dict[str, Any]:
+def shown_of(job: Job, amended: Sequence[AmendedAt] = ()) -> dict[str, Any]:
     """Return what the template of a job's page shows. Numbers of the drawing are text, which no locale rewrites."""
-    story = story_of(job, amended, everywhere)
+    story = story_of(job, amended)
     timeline = story.timeline
     return {
         "story": story,

@@ -1,4 +1,4 @@
-"""What can be done to a limit: each act is done in every shard that has the limit."""
+"""What can be done to a limit."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def _resume(alias: str, one: LimitFacts, wanted: Wanted) -> str:
 class Act:
     """One button."""
 
-    do: Callable[[str, LimitFacts, Wanted], str]  # returns what was done in a shard; empty: nothing
+    do: Callable[[str, LimitFacts, Wanted], str]  # returns what was done; empty: nothing
     form: Callable[[Any], Any] = field(default=lambda _data: None, repr=False)
-    refused: Any = ""  # what is said where nothing was done in any shard
+    refused: Any = ""  # what is said where nothing was done
 
 
 ACTS = {

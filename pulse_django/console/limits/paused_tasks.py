@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -14,14 +14,14 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from pulse_django.console.jobs.actions import MAX_REASON, errors_in_words
-from pulse_django.console.shards import Shards, shards_of, unchanged_in
+from pulse_django.console.shards import shard_of
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.paused_tasks import names_of, pause_task, resume_task
 from pulse_django.execution.registry import registry
 from pulse_django.fleet.known_names import UnknownName, unknown_queue, unknown_task
-from pulse_django.fleet.paused_tasks import MOST_COUNTED, PausedTaskFacts, paused_tasks, waiting_jobs
+from pulse_django.fleet.paused_tasks import MOST_COUNTED, paused_tasks, waiting_jobs
 from pulse_django.models import PausedKey
+from pulse_django.operations.acts import MAX_REASON, errors_in_words
 from pulse_django.words.job_options import TASK_NAME, check_queue_name
 from pulse_django.words.limiting import pause_of_task
 from pulse_django.words.limits import MAX_QUEUE_NAME, MAX_TASK_NAME
@@ -87,9 +87,9 @@ class PausedTasks:
     log_change: Callable[..., Any]
     message_user: Callable[..., None]
 
-    def shown_tasks(self, request: HttpRequest, everywhere: Shards) -> dict[str, Any]:
+    def shown_tasks(self, request: HttpRequest) -> dict[str, Any]:
         """Return what the page shows, with a form for those who may pause."""
-        shown: dict[str, Any] = {"paused_tasks": listed_once(everywhere)}
+        shown: dict[str, Any] = {"paused_tasks": paused_tasks(shard_of(request))}
         if self._may_act(request):
             registry.discover()
             shown |= {"pause_task": PauseTaskForm(prefix="task"), "known_tasks": list(registry)[:MOST_KNOWN]}
@@ -135,37 +135,26 @@ class PausedTasks:
         if form.cleaned_data.get("force", True):
             return ""
         task, queue = form.task_and_queue
-        everywhere = shards_of(request, PausedKey)
 
         def ask(question: Callable[[str], set[str]]) -> Iterable[set[str]]:
-            return everywhere.ask(question).values()
+            return [question(shard_of(request))]
 
         found = unknown_task(task, ask) or (unknown_queue(queue, ask) if queue else None)
         return "" if found is None else in_words(found)
 
     def _pause_task(self, request: HttpRequest, form: Any) -> str:
         (task, queue), reason, by = form.task_and_queue, form.cleaned_data["reason"], request.user.get_username()
-        everywhere = shards_of(request, PausedKey)
-        done = everywhere.ask(
-            lambda alias: pause_task(task, queue=queue, for_=form.for_, reason=reason, by=by, using=alias)
-        )
-        paused = [alias for alias, is_done in done.items() if is_done]
-        stopped = everywhere.among(paused).ask(lambda alias: waiting_jobs(alias, names_of(task), queue))
-        everywhere.tell(request)
-        if not paused:
+        alias = shard_of(request)
+        if not pause_task(task, queue=queue, for_=form.for_, reason=reason, by=by, using=alias):
             return ""
+        jobs = waiting_jobs(alias, names_of(task), queue)
         said = _("Task %(task)s paused: %(reason)s") % {"task": form.named, "reason": reason}
-        said += f" {stops(min(jobs := sum(stopped.values()), MOST_COUNTED), is_more=jobs > MOST_COUNTED)}"
-        return said + unchanged_in([alias for alias, is_done in done.items() if not is_done])
+        return f"{said} {stops(min(jobs, MOST_COUNTED), is_more=jobs > MOST_COUNTED)}"
 
     def _resume_task(self, request: HttpRequest, form: Any) -> str:
         task, queue = form.task_and_queue
-        everywhere = shards_of(request, PausedKey)
-        done = everywhere.ask(lambda alias: resume_task(task, queue=queue, using=alias))
-        everywhere.tell(request)
-        if not any(done.values()):
-            return ""
-        return _("Task %(task)s resumed") % {"task": form.named}
+        is_done = resume_task(task, queue=queue, using=shard_of(request))
+        return _("Task %(task)s resumed") % {"task": form.named} if is_done else ""
 
 
 def in_words(unknown: UnknownName) -> str:
@@ -184,24 +173,3 @@ def stops(jobs: int, *, is_more: bool) -> str:
     """Say how many jobs a pause stops, after what was paused."""
     said = ngettext("It stops %(jobs)s waiting job.", "It stops %(jobs)s waiting jobs.", jobs)
     return said % {"jobs": f"{jobs}+" if is_more else jobs}
-
-
-def listed_once(everywhere: Shards) -> list[dict[str, Any]]:
-    """Return each pause once, with the shards in which it holds unless it does in all."""
-    found: dict[tuple[str, str], dict[str, PausedTaskFacts]] = {}
-    answers = everywhere.ask(paused_tasks)
-    for alias, some in answers.items():
-        for one in some:
-            found.setdefault((one.task, one.queue), {})[alias] = one
-    return [_joined(by_shard, len(answers)) for by_shard in found.values()]
-
-
-def _joined(by_shard: Mapping[str, PausedTaskFacts], shards: int) -> dict[str, Any]:
-    first = next(iter(by_shard.values()))
-    aside = sum(min(one.set_aside, MOST_COUNTED) for one in by_shard.values())
-    is_more = any(one.set_aside > MOST_COUNTED for one in by_shard.values())
-    return {
-        "facts": first,
-        "waiting": f"{aside}+" if is_more else str(aside),
-        "shards": ", ".join(by_shard) if len(by_shard) < shards else "",
-    }

@@ -18,13 +18,13 @@ from pulse_django.console.jobs.searching import Searching, may_search_arguments
 from pulse_django.console.jobs.sidebar import Sidebar
 from pulse_django.console.periods import Period
 from pulse_django.console.search_terms import Search, search_in, without_values
-from pulse_django.console.shards import Shards
+from pulse_django.console.shards import SHARD, request_for
 from pulse_django.models import Job
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.words.display import inert
 
 CREATED = "created"
-PLACES = frozenset({"older", "newer", "e"})  # of a page of the list: they choose no jobs
+PLACES = frozenset({SHARD, "older", "newer", "e"})  # of a page of the list: they choose no jobs in a shard
 MOST_CHARACTERS = 4_000
 
 
@@ -57,7 +57,7 @@ class Criteria:
         """Return the jobs that match now, in no order."""
         params = _params(self.query)
         jobs: JobQuerySet = Job.objects.using(alias).all()
-        request = HttpRequest()
+        request = request_for(alias)
         for spec in _specs(params, request):
             jobs = spec.queryset(request, jobs)
         if CREATED in params:
@@ -65,7 +65,7 @@ class Criteria:
             jobs = jobs.filter(created_at__gte=period.begin, created_at__lt=period.end)
         if SEARCH_VAR in params:
             search = search_in(params[SEARCH_VAR])
-            known = Sidebar(Shards([alias])).tasks if search.words else ()
+            known = Sidebar(alias).tasks if search.words else ()
             # Who started the operation may see arguments, or ``read`` would have refused it.
             jobs = Searching(search, known=known, sees_arguments=True).narrowed(jobs)
         return jobs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db import router
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -22,19 +21,17 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django import conf
 from pulse_django.console.board.facts import queue_row
 from pulse_django.console.charts import charts_of
-from pulse_django.console.jobs.actions import MAX_REASON, QueueName, errors_in_words
 from pulse_django.console.limits.paused_tasks import stops
 from pulse_django.console.periods import instant_of
 from pulse_django.console.readonly import ReadOnly
-from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
+from pulse_django.console.shards import shard_of
 from pulse_django.console.tasks.admin import WINDOW_NAMES, window_of
 from pulse_django.execution.notify import wake_workers
-from pulse_django.execution.placement import has_several_shards, shards
 from pulse_django.fleet import history, snapshot
-from pulse_django.fleet.shards import joined_history, joined_queues
 from pulse_django.fleet.snapshot import QueueFacts
-from pulse_django.fleet.traffic import joined_courses, read_course
+from pulse_django.fleet.traffic import read_course
 from pulse_django.models import Queue, Worker
+from pulse_django.operations.acts import MAX_REASON, QueueName, errors_in_words
 from pulse_django.store.queues import Pause
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.counters import TrafficKind
@@ -42,6 +39,7 @@ from pulse_django.words.limits import MAX_QUEUE_NAME
 
 MOST_LISTED = 200  # more are opened by name
 SHOWN = "admin/pulse_django/queue/one.html"
+NOT_PAUSED = "none"  # in a form, of the pause that the page showed
 
 
 class NameForm(forms.Form):
@@ -49,11 +47,15 @@ class NameForm(forms.Form):
 
 
 class OperateForm(NameForm):
-    seen = forms.CharField(required=False, widget=forms.HiddenInput)  # the pauses that the page showed
+    seen = forms.CharField(required=False, widget=forms.HiddenInput)  # the pause that the page showed
 
-    def clean_seen(self) -> dict[str, Pause]:
-        """Return them by shard; empty: the form does not say, and may have been shown any."""
-        return read_seen(self.cleaned_data["seen"], router.db_for_write(Queue))
+    def clean_seen(self) -> Pause | None:
+        """Return it, so that nothing newer is overwritten. None: the form does not say, and may have shown any."""
+        text = self.cleaned_data["seen"]
+        if text == NOT_PAUSED:
+            return Pause(None)
+        paused_at = instant_of(text)
+        return None if paused_at is None else Pause(paused_at)
 
 
 class PauseForm(OperateForm):
@@ -76,7 +78,7 @@ class ResumeForm(OperateForm):
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON, required=False)
 
 
-class QueueAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
+class QueueAdmin(ReadOnly, admin.ModelAdmin):
     """A queue is where jobs wait: it needs no row, so its pages go by name."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -90,11 +92,9 @@ class QueueAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        everywhere = shards_of(request, Queue)
-        found = everywhere.ask(lambda alias: snapshot.queues(alias, named=True))
-        past = joined_history(list(everywhere.ask(history.read).values()))
-        facts = sorted(joined_queues(found), key=lambda queue: queue.name)
-        everywhere.tell(request)
+        alias = shard_of(request)
+        facts = sorted(snapshot.queues(alias, named=True), key=lambda queue: queue.name)
+        past = history.read(alias)
         shown = {
             "title": _("Queues"),
             "queues": [queue_row(one, past) for one in facts[:MOST_LISTED]],
@@ -102,7 +102,6 @@ class QueueAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
         }
         return self._page(request, "admin/pulse_django/queue/change_list.html", shown | (extra_context or {}))
 
-    @about_one_row
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -119,37 +118,25 @@ class QueueAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
         form = NameForm(request.GET)
         if not form.is_valid():
             return HttpResponseRedirect(self._url("changelist"))
-        name, everywhere = form.cleaned_data["name"], shards_of(request, Queue)
-        past = joined_history(list(everywhere.ask(history.read).values()))
+        name, alias, window = form.cleaned_data["name"], shard_of(request), window_of(request)
         # Before the facts that are shown: if it is paused in between, the button does nothing instead of too much.
-        rows = everywhere.ask(lambda alias: Queue.objects.using(alias).filter(name=name).first())
-        found = everywhere.ask(lambda alias: _facts_of(alias, name))
-        facts = joined_queues({alias: [one] for alias, one in found.items()} or {"": [QueueFacts(name=name)]})[0]
-        served = serving(name, everywhere)
-        everywhere.tell(request)
-        window = window_of(request)
-        courses = everywhere.ask(lambda alias: read_course(alias, TrafficKind.QUEUE, name, window))
+        row = Queue.objects.using(alias).filter(name=name).first()
+        facts = _facts_of(alias, name)
         shown: dict[str, Any] = {
             "title": name,
-            "queue": queue_row(facts, past),
-            "serving": served,
-            "served_nowhere_in": served.missing_in if everywhere.are_several else (),
-            "charts": charts_of(joined_courses(list(courses.values()), window)),
+            "queue": queue_row(facts, history.read(alias)),
+            "serving": serving(name, alias),
+            "charts": charts_of(read_course(alias, TrafficKind.QUEUE, name, window)),
             "window": window,
             "windows": WINDOW_NAMES.items(),
-            "row": next((row for row in rows.values() if row is not None), None),
+            "row": row,
         }
         if self._may_operate(request):
-            pauses = {alias: _pause_of(rows[alias], one) for alias, one in found.items()}
-            initial = {"name": name, "seen": spelt_seen(pauses)}
-            shown["acts"] = [
-                {"form": kind(initial=initial, auto_id=f"{name}_%s"), "url": self._url(name), "label": label}
-                for name, kind, label, is_offered in (
-                    ("resume", ResumeForm, _("Resume"), facts.is_paused),
-                    ("pause", PauseForm, _("Pause"), not facts.is_paused or Pause(None) in pauses.values()),
-                )
-                if is_offered
-            ]
+            paused_at = row.paused_at if row is not None and facts.is_paused else None
+            initial = {"name": name, "seen": NOT_PAUSED if paused_at is None else paused_at.isoformat()}
+            act, label = ("resume", _("Resume")) if facts.is_paused else ("pause", _("Pause"))
+            form = (ResumeForm if facts.is_paused else PauseForm)(initial=initial, auto_id=f"{act}_%s")
+            shown["acts"] = [{"form": form, "url": self._url(act), "label": label}]
         return self._page(request, SHOWN, shown)
 
     def pause_view(self, request: HttpRequest) -> HttpResponse:
@@ -170,67 +157,37 @@ class QueueAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
             self.message_user(request, errors_in_words(form), messages.ERROR)
             name = "" if "name" in form.errors else form.cleaned_data["name"]
             return HttpResponseRedirect(self._url_of(name) if name else self._url("changelist"))
-        act = self._pause if kind is PauseForm else self._resume
-        name, everywhere = form.cleaned_data["name"], shards_of(request, Queue)
-        done, message = act(everywhere, form.cleaned_data)
-        changed = [alias for alias, is_done in done.items() if is_done]
-        if changed:
-            # From where it was written: a replica may not have it yet.
-            read = everywhere.only(changed[0]).ask(lambda alias: Queue.objects.using(alias).get(name=name))
-            self.log_change(request, read.get(changed[0], Queue(name=name)), message)
-            if kind is PauseForm:
-                facts = everywhere.among(changed).ask(lambda alias: [_facts_of(alias, name)])
-                [stopped] = joined_queues(facts) or [QueueFacts(name=name)]
-                message += f". {stops(stopped.due + stopped.later, is_more=stopped.is_more)}"
-            self.message_user(request, message, messages.SUCCESS)
-        everywhere.tell(request)
-        refused = [alias for alias, is_done in done.items() if not is_done]
-        if not done and not everywhere.away:  # the form does not say what it was shown
-            refused = list(everywhere.aliases)
-        self._tell_refused(request, refused, is_done=bool(changed))
-        self._tell_unseen(request, everywhere, form.cleaned_data["seen"])
-        return HttpResponseRedirect(self._url_of(name))
-
-    def _tell_refused(self, request: HttpRequest, refused: list[str], *, is_done: bool) -> None:
-        """Say what another user has done since the page was shown."""
-        if refused and not is_done:
+        name, alias = form.cleaned_data["name"], shard_of(request)
+        act, message = self._pause if kind is PauseForm else self._resume, ""
+        if form.cleaned_data["seen"] is not None:
+            message = act(alias, form.cleaned_data)
+        if not message:
             said = _("Another user has paused or resumed the queue in the meantime. Nothing was changed.")
             self.message_user(request, said, messages.WARNING)
-        for alias in refused if is_done else ():
-            said = _("Another user has paused or resumed the queue in the meantime in shard %(shard)s.")
-            self.message_user(request, said % {"shard": alias}, messages.WARNING)
+            return HttpResponseRedirect(self._url_of(name))
+        # From where it was written: a replica may not have it yet.
+        self.log_change(request, Queue.objects.using(alias).get(name=name), message)
+        if kind is PauseForm:
+            stopped = _facts_of(alias, name)
+            message += f". {stops(stopped.due + stopped.later, is_more=stopped.is_more)}"
+        self.message_user(request, message, messages.SUCCESS)
+        return HttpResponseRedirect(self._url_of(name))
 
-    def _tell_unseen(self, request: HttpRequest, everywhere: Shards, seen: dict[str, Pause]) -> None:
-        """Name the shards that did not respond when the page was shown: nothing was done in them."""
-        for alias in everywhere.aliases if seen and everywhere.are_several else ():
-            if alias not in seen:
-                said = _("Shard %(shard)s was missing on the page that was shown. Nothing was changed there.")
-                self.message_user(request, said % {"shard": alias}, messages.WARNING)
-
-    def _pause(self, everywhere: Shards, wanted: dict[str, Any]) -> tuple[dict[str, bool], str]:
-        """Pause it in the shards that the page showed. Return in which it was done, and what to say."""
+    def _pause(self, alias: str, wanted: dict[str, Any]) -> str:
+        """Pause it, unless it was paused or resumed since the page was shown. Return what to say; empty: nothing."""
         lasting = timedelta(seconds=wanted["lasting"]) if wanted["lasting"] else None
-
-        def pause(alias: str) -> bool:
-            queues = Queue.objects.db_manager(alias)
-            return queues.pause(wanted["name"], reason=wanted["reason"], lasting=lasting, seen=wanted["seen"][alias])
-
+        queues = Queue.objects.db_manager(alias)
+        if not queues.pause(wanted["name"], reason=wanted["reason"], lasting=lasting, seen=wanted["seen"]):
+            return ""
         end = dict(PauseForm.base_fields["lasting"].choices)[wanted["lasting"]]  # type: ignore[attr-defined]
-        done = everywhere.among(wanted["seen"]).ask(pause)
-        return done, str(_("Paused (%(end)s): %(reason)s") % {"end": end, "reason": wanted["reason"]})
+        return str(_("Paused (%(end)s): %(reason)s") % {"end": end, "reason": wanted["reason"]})
 
-    def _resume(self, everywhere: Shards, wanted: dict[str, Any]) -> tuple[dict[str, bool], str]:
-        """The same, in those shards in which it was paused."""
-
-        def resume(alias: str) -> bool:
-            is_done = Queue.objects.db_manager(alias).resume(wanted["name"], seen=wanted["seen"][alias])
-            if is_done:
-                wake_workers(alias, [wanted["name"]])
-            return is_done
-
-        paused = [alias for alias, pause in wanted["seen"].items() if pause.paused_at is not None]
-        said = _("Resumed: %s") % wanted["reason"] if wanted["reason"] else _("Resumed")
-        return everywhere.among(paused).ask(resume), str(said)
+    def _resume(self, alias: str, wanted: dict[str, Any]) -> str:
+        """The same."""
+        if not Queue.objects.db_manager(alias).resume(wanted["name"], seen=wanted["seen"]):
+            return ""
+        wake_workers(alias, [wanted["name"]])
+        return str(_("Resumed: %s") % wanted["reason"] if wanted["reason"] else _("Resumed"))
 
     def _may_operate(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request) and request.user.has_perm("pulse_django.operate_queue")
@@ -251,49 +208,6 @@ def _facts_of(alias: str, name: str) -> QueueFacts:
     return {one.name: one for one in snapshot.queues(alias)}.get(name, QueueFacts(name=name))
 
 
-def _pause_of(row: Queue | None, facts: QueueFacts) -> Pause:
-    return Pause(row.paused_at if row is not None and facts.is_paused else None)
-
-
-# The pauses that a page showed, as its form carries them: one of each shard, so that nothing newer is overwritten.
-
-
-NOT_PAUSED = "none"
-
-
-def spelt_seen(pauses: Mapping[str, Pause]) -> str:
-    """Spell the pauses by shard. That of a single database stands alone."""
-    texts = {alias: NOT_PAUSED if one.paused_at is None else one.paused_at.isoformat() for alias, one in pauses.items()}
-    if not has_several_shards():
-        return "".join(texts.values())
-    return " ".join(f"{shards()[alias]}={text}" for alias, text in texts.items())
-
-
-def read_seen(text: str, alone: str) -> dict[str, Pause]:
-    """Read them by shard; empty: the form does not say, and may have been shown any.
-
-    ``alone`` is the database, if it is a single one.
-    """
-    if not has_several_shards():
-        pause = _pause(text)
-        return {} if pause is None else {alone: pause}
-    aliases = {str(number): alias for alias, number in shards().items()}
-    found = {}
-    for part in text.split():
-        number, _, said = part.partition("=")
-        if (pause := _pause(said)) is None or number not in aliases:
-            return {}
-        found[aliases[number]] = pause
-    return found
-
-
-def _pause(text: str) -> Pause | None:
-    if text == NOT_PAUSED:
-        return Pause(None)
-    paused_at = instant_of(text)
-    return None if paused_at is None else Pause(paused_at)
-
-
 # Who serves a queue: its live workers, and the command that starts one where there is none.
 
 
@@ -304,28 +218,16 @@ MOST_NAMED = 20
 class Serving:
     workers: Sequence[Worker]
     more: bool  # than are named
-    missing_in: Sequence[str]  # shards in which no worker serves it; of a single shard, its alias
     command: str  # starts a worker for it
 
 
-def serving(name: str, everywhere: Shards) -> Serving:
+def serving(name: str, alias: str) -> Serving:
     """Return the live workers of a queue."""
-
-    def live(alias: str) -> list[Worker]:
-        heard = StatementTimestamp() - conf.current().worker_silence
-        serves = Q(queues=[]) | Q(queues__contains=[name])
-        rows = Worker.objects.using(alias).filter(serves, stopped_at=None, last_beat_at__gt=heard)
-        return list(rows.only("id", "name", "boot_id").order_by("name", "boot_id")[: MOST_NAMED + 1])
-
-    found = everywhere.ask(live)
-    once = {(one.name, one.boot_id): one for workers in found.values() for one in workers}
-    workers = sorted(once.values(), key=lambda one: (one.name, one.boot_id))
-    return Serving(
-        workers=workers[:MOST_NAMED],
-        more=len(workers) > MOST_NAMED,
-        missing_in=[alias for alias, served in found.items() if not served],
-        command=_command_for(name),
-    )
+    heard = StatementTimestamp() - conf.current().worker_silence
+    serves = Q(queues=[]) | Q(queues__contains=[name])
+    rows = Worker.objects.using(alias).filter(serves, stopped_at=None, last_beat_at__gt=heard)
+    workers = list(rows.only("id", "name", "boot_id").order_by("name", "boot_id")[: MOST_NAMED + 1])
+    return Serving(workers=workers[:MOST_NAMED], more=len(workers) > MOST_NAMED, command=_command_for(name))
 
 
 def _command_for(name: str) -> str:

@@ -9,27 +9,27 @@ from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.core.exceptions import PermissionDenied
-from django.db import router
+from django.db import Error
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, URLPattern, path, reverse
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.sentences import timing_shown
-from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write
+from pulse_django.console.shards import alias_to_write, cannot_be_read, shard_of
 from pulse_django.exceptions import PulseError
 from pulse_django.execution import encryption
-from pulse_django.execution.placement import has_several_shards
+from pulse_django.execution.placement import has_several_shards, shard_of_schedule, shards
 from pulse_django.execution.registry import registry
 from pulse_django.models import Schedule
+from pulse_django.operations.acts import errors_in_words
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import facts
 from pulse_django.schedules.forms import POLICY, TIMING, ScheduleForm
 from pulse_django.words.ticks import first_after
 
 from .actions import ACTS, Act, Data, named
-from .over_shards import problem_with, shard_of
 from .schedule_list import ScheduleList
 
 MOST_TICKS = 50  # on the page of a schedule
@@ -56,12 +56,12 @@ class AdminForm(ScheduleForm):
         if not self.errors:
             for name in ("name", "task", "queue", "args", "kwargs"):
                 setattr(self.instance, name, cleaned.get(name, getattr(self.instance, name)))
-            if problem := problem_with(self.instance):
+            if problem := _problem_with(self.instance):
                 self.add_error(None, problem)
         return cleaned
 
 
-class ScheduleAdmin(FoundInItsShard, ScheduleList):
+class ScheduleAdmin(ScheduleList):
     form = AdminForm
     change_form_template = "admin/pulse_django/schedule/change_form.html"
     actions = None  # each schedule is deleted alone: those of the code would come back
@@ -91,13 +91,12 @@ class ScheduleAdmin(FoundInItsShard, ScheduleList):
         return super().has_delete_permission(request, obj) and not from_code
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
-        alias = alias_to_write(obj) if change or not has_several_shards() else shard_of(obj)
+        alias = alias_to_write(obj) if change or not has_several_shards() else _shard_of_jobs(obj)
         obj.save(using=alias, by=request.user.get_username(), why=form.cleaned_data.get("why", ""))
 
     def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
         obj.delete(using=alias_to_write(obj))
 
-    @about_one_row
     def changeform_view(
         self,
         request: HttpRequest,
@@ -121,7 +120,7 @@ class ScheduleAdmin(FoundInItsShard, ScheduleList):
         form = _PreviewForm({name: value for name, value in columns.items() if value is not None})
         instants: list[facts.Upcoming] = []
         if form.is_valid():
-            row, now = Schedule(**form.cleaned_data), clock(router.db_for_write(Schedule))
+            row, now = Schedule(**form.cleaned_data), clock(shard_of(request))
             try:
                 row.next_at = first_after(row.timing, now)
                 instants = facts.next_instants(row, now)
@@ -130,7 +129,6 @@ class ScheduleAdmin(FoundInItsShard, ScheduleList):
         shown = {"title": _("Next instants"), "instants": instants, "form": form}
         return self._page(request, "admin/pulse_django/schedule/preview.html", shown)
 
-    @about_one_row
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """Do one thing to one schedule."""
         if request.method != "POST":
@@ -216,3 +214,26 @@ class _PreviewForm(forms.ModelForm):
 
     def _post_clean(self) -> None:
         """Leave the checks of the whole row out: only its time is asked for."""
+
+
+def _shard_of_jobs(schedule: Schedule) -> str:
+    """Return where a new schedule is stored: where its jobs will be."""
+    return shard_of_schedule(schedule.name, schedule.task, schedule.queue, schedule.args, schedule.kwargs)
+
+
+def _problem_with(schedule: Schedule) -> str:
+    """Say why a schedule of the form cannot be stored, where there are several shards. Empty: it can be."""
+    if not has_several_shards():
+        return ""
+    try:
+        own = schedule._state.db or _shard_of_jobs(schedule)
+    except PulseError as error:
+        return str(error)
+    for alias in shards():
+        try:
+            if Schedule.objects.using(alias).filter(name=schedule.name).exclude(pk=schedule.pk).exists():
+                return gettext("Shard %(shard)s has a schedule of this name.") % {"shard": alias}
+        except Error as error:
+            if alias == own:
+                return cannot_be_read(alias, error)
+    return ""

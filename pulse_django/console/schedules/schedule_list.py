@@ -12,16 +12,13 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.board.sparkline import draw
+from pulse_django.console.readonly import ShardList
 from pulse_django.console.sentences import timing_shown
-from pulse_django.console.shards import shards_of
-from pulse_django.console.statuses import VisibleText, here, instant_shown, status_shown
-from pulse_django.execution.placement import has_several_shards
-from pulse_django.models import Schedule
+from pulse_django.console.shards import shard_of
+from pulse_django.console.statuses import ConsoleAdmin, here, instant_shown, status_shown
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import facts
 from pulse_django.words.display import in_words
-
-from .over_shards import Schedules
 
 SPARK = "admin/pulse_django/schedule/sparkline.html"
 
@@ -43,7 +40,7 @@ class StateFilter(admin.SimpleListFilter):
         return queryset
 
 
-class ScheduleList(VisibleText, admin.ModelAdmin):
+class ScheduleList(ConsoleAdmin, admin.ModelAdmin):
     list_display = ("name", "task", "due", "next", "last", "durations")
     list_filter = (StateFilter,)
     search_fields = ("name", "task", "owner")
@@ -51,36 +48,16 @@ class ScheduleList(VisibleText, admin.ModelAdmin):
     list_per_page = 100
     show_full_result_count = False
 
-    def get_list_display(self, request: HttpRequest) -> Any:
-        names = self.list_display
-        return (names[0], "stored_in", *names[1:]) if has_several_shards() else names
-
-    def get_sortable_by(self, request: HttpRequest) -> Any:
-        return () if has_several_shards() else super().get_sortable_by(request)
-
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:
-        return Schedules
+        return ShardList
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        found, everywhere = super().get_changelist_instance(request), shards_of(request, Schedule)
-        rows = list(found.result_list)
-
-        def look(alias: str) -> tuple[Any, Any]:
-            own = [row.pk for row in rows if not everywhere.are_several or row._state.db == alias]
-            return facts.recent(alias, own), clock(alias)
-
-        seen = everywhere.ask(look)
-        for alias, (recent, now) in seen.items():
-            for row in rows:
-                if not everywhere.are_several or row._state.db == alias:
-                    row.recent, row.seen_at = recent.get(row.pk, []), now
-        found.result_list = [row for row in rows if hasattr(row, "seen_at")]
-        everywhere.tell(request)
+        found, alias = super().get_changelist_instance(request), shard_of(request)
+        found.result_list = list(found.result_list)
+        recent, now = facts.recent(alias, [row.pk for row in found.result_list]), clock(alias)
+        for row in found.result_list:
+            row.recent, row.seen_at = recent.get(row.pk, []), now
         return found
-
-    @admin.display(description=_("shard"))
-    def stored_in(self, schedule: Any) -> str:
-        return str(schedule._state.db)
 
     @admin.display(description=_("when"))
     def due(self, schedule: Any) -> str:

@@ -15,14 +15,12 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.charts import charts_of, quantiles_of
-from pulse_django.console.limits.paused_tasks import listed_once
 from pulse_django.console.live import live, version_of
 from pulse_django.console.readonly import ReadOnly
-from pulse_django.console.shards import Shards, shards_of
+from pulse_django.console.shards import shard_of
 from pulse_django.fleet.known_names import registered_tasks
 from pulse_django.fleet.paused_tasks import paused_tasks
-from pulse_django.fleet.traffic import WINDOWS, Window, joined_courses, joined_totals, read_course, read_totals
-from pulse_django.models import Job
+from pulse_django.fleet.traffic import WINDOWS, Window, read_course, read_totals
 from pulse_django.words.counters import OTHER, TrafficCounts, TrafficKind
 from pulse_django.words.limits import MAX_TASK_NAME
 
@@ -52,17 +50,15 @@ class TaskAdmin(ReadOnly, admin.ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        everywhere = shards_of(request, Job, reads=True)
-        return live(request, version_of(everywhere), lambda: self._list(request, everywhere, extra_context))
+        alias = shard_of(request, reads=True)
+        return live(request, version_of(alias), lambda: self._list(request, alias, extra_context))
 
-    def _list(self, request: HttpRequest, everywhere: Shards, extra_context: dict[str, Any] | None) -> HttpResponse:
+    def _list(self, request: HttpRequest, alias: str, extra_context: dict[str, Any] | None) -> HttpResponse:
         window = window_of(request)
         order = request.GET.get("order", "")
         order = order if order in ORDERS else "runs"
-        totals = joined_totals(everywhere.ask(lambda alias: read_totals(alias, TrafficKind.TASK, window)).values())
-        paused = {one.task for some in everywhere.ask(paused_tasks).values() for one in some if not one.queue}
-        rows = task_rows(totals, paused, order)
-        everywhere.tell(request)
+        paused = {one.task for one in paused_tasks(alias) if not one.queue}
+        rows = task_rows(read_totals(alias, TrafficKind.TASK, window), paused, order)
         shown = {
             "title": _("Tasks"),
             "tasks": rows[:MOST_LISTED],
@@ -80,15 +76,13 @@ class TaskAdmin(ReadOnly, admin.ModelAdmin):
         form = NameForm(request.GET)
         if not form.is_valid():
             return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_taskoverview_changelist"))
-        name, everywhere = form.cleaned_data["name"], shards_of(request, Job, reads=True)
-        return live(request, version_of(everywhere), lambda: self._one(request, everywhere, name))
+        name, alias = form.cleaned_data["name"], shard_of(request, reads=True)
+        return live(request, version_of(alias), lambda: self._one(request, alias, name))
 
-    def _one(self, request: HttpRequest, everywhere: Shards, name: str) -> HttpResponse:
+    def _one(self, request: HttpRequest, alias: str, name: str) -> HttpResponse:
         window = window_of(request)
-        found = everywhere.ask(lambda alias: read_course(alias, TrafficKind.TASK, name, window))
-        course = joined_courses(list(found.values()), window)
-        pauses = [one for one in listed_once(everywhere) if one["facts"].task == name]
-        everywhere.tell(request)
+        course = read_course(alias, TrafficKind.TASK, name, window)
+        pauses = [one for one in paused_tasks(alias) if one.task == name]
         shown = {
             "title": name,
             "task": task_row(name, course.total),

@@ -11,7 +11,6 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote, unquote
-from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
@@ -22,13 +21,12 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
 from pulse_django.console.board.facts import quantiles_in_words
-from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.live import live, version_of
-from pulse_django.console.readonly import ReadOnly, show_all
-from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, alias_to_write, shards_of
+from pulse_django.console.readonly import ReadOnly, ShardList
+from pulse_django.console.shards import alias_to_write, shard_of
 from pulse_django.console.statuses import column_of, here, instant_shown
-from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Attempt, Job, Worker
+from pulse_django.operations.acts import errors_in_words
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.store.workers import is_asked, is_shown
 from pulse_django.words.display import in_words, share_of
@@ -36,7 +34,6 @@ from pulse_django.words.leases import holder_prefixes
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.vital_signs import Histogram
 
-from .over_shards import HostFilter, listed_once
 from .processes import processes_of, stuck_of
 
 # Lost workers in the admin: what is said of one, and how it is acknowledged.
@@ -68,7 +65,6 @@ class LostWorkers:
         url = reverse(f"{self.admin_site.name}:pulse_django_worker_act", args=[quote(worker.pk)])
         return {"worker": worker, "url": url if may_act else ""}
 
-    @about_one_row
     def act_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Acknowledge one lost worker."""
         if request.method != "POST":
@@ -96,17 +92,10 @@ class LostWorkers:
         self.message_user(request, said % {"count": count}, messages.SUCCESS if count else messages.WARNING)
 
     def _acknowledge(self, request: HttpRequest, worker: Worker) -> bool:
-        """Do it in every shard in which that start of it is lost."""
-        everywhere = shards_of(request, Worker)
-        aliases = everywhere.aliases if everywhere.are_several else [alias_to_write(worker)]
-        by = request.user.get_username()
-        done = everywhere.among(aliases).ask(
-            lambda alias: Worker.objects.db_manager(alias).acknowledge(worker.name, worker.boot_id, by=by)
-        )
-        everywhere.tell(request)
-        if any(done.values()):
+        workers, by = Worker.objects.db_manager(alias_to_write(worker)), request.user.get_username()
+        if is_done := workers.acknowledge(worker.name, worker.boot_id, by=by):
             self.log_change(request, worker, gettext("Acknowledged that it is lost"))
-        return any(done.values())
+        return is_done
 
 
 # Where a running handler is: asked on the page of its worker, and shown there once the worker has answered.
@@ -142,17 +131,16 @@ class HandlerStacks:
         urls: list[URLPattern] = super().get_urls()  # type: ignore[misc]  # of the ModelAdmin beside it
         return [path("<path:object_id>/act/stack/", ask, name="pulse_django_worker_act_stack"), *urls]
 
-    def stacks(self, request: HttpRequest, worker: Worker, everywhere: Shards) -> dict[str, Any]:
+    def stacks(self, request: HttpRequest, worker: Worker, alias: str) -> dict[str, Any]:
         """Return what was told lately, and where to ask."""
         if not self.has_acknowledge_permission(request):
             return {}
         url = reverse(f"{self.admin_site.name}:pulse_django_worker_act_stack", args=[quote(worker.pk)])
         return {
             "ask_url": url if worker.stopped_at is None else "",
-            "told": [one for some in everywhere.ask(lambda alias: _told(alias, worker)).values() for one in some],
+            "told": _told(alias, worker),
         }
 
-    @about_one_row
     def ask_stack_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask where the handler of a job is."""
         if request.method != "POST":
@@ -170,16 +158,8 @@ class HandlerStacks:
         return HttpResponseRedirect(page)
 
     def _ask(self, request: HttpRequest, worker: Worker, job_id: int) -> None:
-        """In the shard of the job: there its lease is."""
-        everywhere = shards_of(request, Worker)
-
-        def ask(alias: str) -> bool:
-            is_there = not everywhere.are_several or Job.objects.using(alias).filter(pk=job_id).exists()
-            return is_there and Worker.objects.db_manager(alias).ask_stack(worker.name, worker.boot_id, job_id)
-
-        done = everywhere.ask(ask)
-        everywhere.tell(request)
-        if any(done.values()):
+        workers = Worker.objects.db_manager(alias_to_write(worker))
+        if workers.ask_stack(worker.name, worker.boot_id, job_id):
             self.log_change(request, worker, gettext("Asked where the handler of job %(job)d is") % {"job": job_id})
             said = gettext("The worker answers with its next heartbeats. The stack appears here in some seconds.")
             self.message_user(request, said, messages.SUCCESS)
@@ -211,25 +191,17 @@ class RunningJob:
     share_done: str | None
 
 
-class Workers(ChangeList):
+class Workers(ShardList):
     def get_filters(self, request: HttpRequest) -> Any:
         if any("\0" in value for _, values in request.GET.lists() for value in values):
             raise IncorrectLookupParameters  # PostgreSQL takes it in no text
         return super().get_filters(request)
 
-    def get_results(self, request: HttpRequest) -> None:
-        everywhere = shards_of(request, Worker, reads=True)
-        if not everywhere.are_several:
-            super().get_results(request)
-            return
-        show_all(self, listed_once(request, everywhere, self.queryset))
-        everywhere.tell(request)
-
 
 INSTANTS = (column_of("started_at", _("Started")), column_of("last_beat_at", _("last heartbeat")))
 
 
-class WorkerAdmin(HandlerStacks, LostWorkers, FoundInItsShard, ReadOnly, admin.ModelAdmin):
+class WorkerAdmin(HandlerStacks, LostWorkers, ReadOnly, admin.ModelAdmin):
     list_display = ("name", "state", "host", "pid", "running", "slots", "stuck", "last_beat", "queues_served")
     list_filter = ("host",)
     ordering = ("-last_beat_at",)
@@ -256,45 +228,34 @@ class WorkerAdmin(HandlerStacks, LostWorkers, FoundInItsShard, ReadOnly, admin.M
         rows: QuerySet[Worker] = super().get_queryset(request).annotate(now=StatementTimestamp())
         return rows
 
-    def get_list_display(self, request: HttpRequest) -> Any:
-        return (*self.list_display, "shards_served") if has_several_shards() else self.list_display
-
-    def get_list_filter(self, request: HttpRequest) -> Any:
-        return (HostFilter,) if has_several_shards() else self.list_filter
-
-    def get_sortable_by(self, request: HttpRequest) -> Any:
-        return () if has_several_shards() else super().get_sortable_by(request)
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ShardList]:
         return Workers
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("state", "running", "stuck", *INSTANTS, "ended", "queues_served", "tasks_known", "beats", "delays")
 
-    @about_one_row
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        everywhere = shards_of(request, Job, reads=True)
+        alias = shard_of(request, reads=True)
 
         def page() -> HttpResponse:
             worker = self.get_object(request, unquote(object_id))
-            context = {} if worker is None else self._context_of(request, worker, everywhere)
-            everywhere.tell(request)
+            context = {} if worker is None else self._context_of(request, worker, alias)
             return super(WorkerAdmin, self).change_view(request, object_id, form_url, (extra_context or {}) | context)
 
-        return live(request, version_of(everywhere), page)
+        return live(request, version_of(alias), page)
 
-    def _context_of(self, request: HttpRequest, worker: Worker, everywhere: Shards) -> dict[str, Any]:
+    def _context_of(self, request: HttpRequest, worker: Worker, alias: str) -> dict[str, Any]:
         """Return what the page shows of a worker beside its fields."""
         return {
-            "held": held_by(worker, everywhere),
-            "lost": lost_with(worker, everywhere),
+            "held": held_by(worker, alias),
+            "lost": lost_with(worker, alias),
             "sees_jobs": request.user.has_perm("pulse_django.view_job"),
             "loss": self.loss(request, worker),
-            "stacks": self.stacks(request, worker, everywhere),
+            "stacks": self.stacks(request, worker, alias),
             "processes": processes_of(worker.vitals),
             "stuck": stuck_of(worker.vitals),
         }
@@ -318,10 +279,6 @@ class WorkerAdmin(HandlerStacks, LostWorkers, FoundInItsShard, ReadOnly, admin.M
     def last_beat(self, worker: Any) -> str:
         ago = gettext("%s ago") % in_words((worker.now - worker.last_beat_at).total_seconds())
         return instant_shown(here(worker.last_beat_at), ago)
-
-    @admin.display(description=_("shards"))
-    def shards_served(self, worker: Any) -> str:
-        return str(worker.serves)
 
     @admin.display(description=_("queues"))
     def queues_served(self, worker: Worker) -> str:
@@ -355,15 +312,10 @@ def _vital(worker: Worker, name: str, default: Any) -> Any:
     return worker.vitals.get(name, default) if isinstance(worker.vitals, dict) else default
 
 
-def held_by(worker: Any, everywhere: Shards) -> list[RunningJob]:
+def held_by(worker: Any, alias: str) -> list[RunningJob]:
     """Return what it is running, from the index of running jobs."""
-
-    def held(alias: str) -> list[Any]:
-        jobs = Job.objects.using(alias).running().filter(_begins("locked_by", worker)).order_by("started_at", "pk")
-        shown = jobs.only("id", "task", "queue", "attempts", "started_at", "lease_until", "progress")
-        return list(shown[:MOST_RUNNING])
-
-    jobs = [job for some in everywhere.ask(held).values() for job in some]
+    jobs: Any = Job.objects.using(alias).running().filter(_begins("locked_by", worker)).order_by("started_at", "pk")
+    shown = jobs.only("id", "task", "queue", "attempts", "started_at", "lease_until", "progress")
     return [
         RunningJob(
             job=job,
@@ -371,23 +323,14 @@ def held_by(worker: Any, everywhere: Shards) -> list[RunningJob]:
             lease_left=in_words((job.lease_until - worker.now).total_seconds()),
             share_done=None if (share := share_of(job.progress)) is None else f"{share:.4f}",
         )
-        for job in sorted(jobs, key=lambda job: (job.started_at, job.pk))
+        for job in shown[:MOST_RUNNING]
     ]
 
 
-def lost_with(worker: Worker, everywhere: Shards) -> list[Attempt]:
+def lost_with(worker: Worker, alias: str) -> list[Attempt]:
     """Return the runs that ended with it, or whose lease it lost."""
-
-    def lost(alias: str) -> list[Attempt]:
-        runs = Attempt.objects.using(alias).filter(_begins("worker", worker), outcome=OutcomeName.WORKER_LOST.value)
-        told = runs.select_related("job").defer("job__args", "job__kwargs", "job__result").order_by("-id")
-        return list(told[:MOST_LOST])
-
-    found = list(everywhere.ask(lost).values())
-    if len(found) == 1:
-        return found[0]
-    runs = [run for some in found for run in some]
-    return sorted(runs, key=lambda run: (run.finished_at, run.pk), reverse=True)[:MOST_LOST]
+    runs = Attempt.objects.using(alias).filter(_begins("worker", worker), outcome=OutcomeName.WORKER_LOST.value)
+    return list(runs.select_related("job").defer("job__args", "job__kwargs", "job__result").order_by("-id")[:MOST_LOST])
 
 
 def _begins(column: str, worker: Worker) -> Q:

@@ -15,31 +15,29 @@ from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.translation import gettext as gettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
-from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS, CancelledToo, errors_in_words
 from pulse_django.console.jobs.story import spelt
 from pulse_django.console.mass.page import KIND, permission_of
 from pulse_django.console.mass.totals import totals_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import number_in
-from pulse_django.console.shards import FoundInItsShard, about_one_row, places_in, shard_of_row, shards_of, spelt_places
-from pulse_django.console.twins import sentences_about_left
+from pulse_django.console.shards import shard_of
 from pulse_django.fleet import workflows
 from pulse_django.fleet.workflows import BatchFacts, GraphNode
 from pulse_django.fleet.workflows.facts import HELD, OPEN, PAUSED
 from pulse_django.models import StoredBatch
+from pulse_django.operations import acts
+from pulse_django.operations.acts import MAX_REASON, MOST_RUNS, errors_in_words
 from pulse_django.operations.workflows import retry_dead_letters
 from pulse_django.words.display import inert
 from pulse_django.workflows.batches import Batch, send_event
 
-from .over_shards import newest_in
 from .shown import shown, shown_graph
 
 MOST_CONTEXT = 20_000  # characters
 
 
-class WorkflowAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
+class WorkflowAdmin(ReadOnly, admin.ModelAdmin):
     def get_urls(self) -> list[URLPattern]:
         act = self.admin_site.admin_view(self.act_view)
         return [
@@ -51,49 +49,42 @@ class WorkflowAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
         """Show the newest workflows. In the address: ``before`` an id, ``inside``, ``open``."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        everywhere = shards_of(request, StoredBatch)
-        before = places_in(request.GET.get("before", ""), everywhere.ranges)
+        before = number_in(request.GET.get("before", ""))
         inside, open_only = "inside" in request.GET, "open" in request.GET
-        page = newest_in(everywhere, before, inside=inside, open_only=open_only)
-        everywhere.tell(request)
-        batches: list[Any] = page.rows
+        alias, most = shard_of(request), workflows.PAGE
+        found = workflows.batches(alias, before=before, inside=inside, open_only=open_only, most=most + 1)
+        batches, has_more = found[:most], len(found) > most
         flags = [name for name, is_set in (("inside", inside), ("open", open_only)) if is_set]
         context = {
             "title": gettext("Workflows"),
-            "workflows": [
-                shown(one) | {"shard": shard_of_row(StoredBatch, one.id) if everywhere.are_several else ""}
-                for one in batches
-            ],
-            "has_shards": everywhere.are_several,
-            "older": f"?{'&'.join([*flags, f'before={spelt_places(page.places)}'])}" if page.has_more else "",
-            "is_later": bool(before),
+            "workflows": [shown(one) for one in batches],
+            "older": f"?{'&'.join([*flags, f'before={batches[-1].id}'])}" if has_more else "",
+            "is_later": before is not None,
             "inside": inside,
             "open_only": open_only,
             "jobs_url": self._jobs_url(request),
         }
         return self._page(request, "change_list", context | (extra_context or {}))
 
-    @about_one_row
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show one workflow: how far it is, what holds it, its graph, and its buttons for those who may."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        batch = self._batch(object_id)
+        alias, batch = shard_of(request), self._batch(request, object_id)
         jobs_url = self._jobs_url(request)
         context = {
             "title": inert(batch.name),
             "workflow": shown(batch),
             "jobs_url": jobs_url,
             "acts": self._offered(request, batch),
-            "operation": totals_of(Batch(batch.id, _alias_of(batch))) if batch.kind == KIND else None,
-            "context": self._context(batch) if request.user.has_perm("pulse_django.view_arguments") else "",
-            **shown_graph(workflows.graph_of(_alias_of(batch), batch), lambda node: self._url_of(node, jobs_url)),
+            "operation": totals_of(Batch(batch.id, alias)) if batch.kind == KIND else None,
+            "context": self._context(batch, alias) if request.user.has_perm("pulse_django.view_arguments") else "",
+            **shown_graph(workflows.graph_of(alias, batch), lambda node: self._url_of(node, jobs_url)),
         }
         return self._page(request, "one", context | (extra_context or {}))
 
-    @about_one_row
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """Do one thing to one workflow."""
         if request.method != "POST":
@@ -103,7 +94,7 @@ class WorkflowAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
             raise PermissionDenied
         if act is None:
             raise Http404
-        batch = self._batch(object_id)
+        alias, batch = shard_of(request), self._batch(request, object_id)
         if not self._may(request, act, batch):
             raise PermissionDenied
         form = act.form_for(batch, request.POST)
@@ -111,8 +102,8 @@ class WorkflowAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
             self._leave_alone(request)
         elif not form.is_valid():
             self.message_user(request, f"{act.label}: {errors_in_words(form)}", messages.ERROR)
-        elif done := act.do(_alias_of(batch), batch, form.cleaned_data, request.user.get_username()):
-            self.log_change(request, StoredBatch.objects.using(_alias_of(batch)).get(pk=batch.id), done)
+        elif done := act.do(alias, batch, form.cleaned_data, request.user.get_username()):
+            self.log_change(request, StoredBatch.objects.using(alias).get(pk=batch.id), done)
             self.message_user(request, done, messages.SUCCESS)
         else:
             self._leave_alone(request)
@@ -125,7 +116,7 @@ class WorkflowAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
     def _may(self, request: HttpRequest, act: Act, batch: BatchFacts) -> bool:
         permissions = [act.permission]
         if act.name == CANCEL and batch.kind == KIND:
-            permissions.append(permission_of(Batch(batch.id, _alias_of(batch))))
+            permissions.append(permission_of(Batch(batch.id, shard_of(request))))
         return any(request.user.has_perm(f"pulse_django.{one}") for one in permissions)
 
     def _offered(self, request: HttpRequest, batch: BatchFacts) -> list[dict[str, Any]]:
@@ -136,15 +127,15 @@ class WorkflowAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
             if act.fits(batch) and self._may(request, act, batch)
         ]
 
-    def _batch(self, object_id: str) -> BatchFacts:
+    def _batch(self, request: HttpRequest, object_id: str) -> BatchFacts:
         number = number_in(unquote(object_id))
-        batch = None if number is None else workflows.one_batch(shard_of_row(StoredBatch, number), number)
+        batch = None if number is None else workflows.one_batch(shard_of(request), number)
         if batch is None:
             raise Http404
         return batch
 
-    def _context(self, batch: BatchFacts) -> str:
-        row = StoredBatch.objects.using(_alias_of(batch)).only("context").filter(pk=batch.id).first()
+    def _context(self, batch: BatchFacts, alias: str) -> str:
+        row = StoredBatch.objects.using(alias).only("context").filter(pk=batch.id).first()
         return "" if row is None or row.context is None else spelt(row.context)[:MOST_CONTEXT]
 
     def _jobs_url(self, request: HttpRequest) -> str:
@@ -169,10 +160,6 @@ class WorkflowAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
         return TemplateResponse(request, f"admin/pulse_django/storedbatch/{template}.html", context)
 
 
-def _alias_of(batch: BatchFacts) -> str:
-    return shard_of_row(StoredBatch, batch.id)
-
-
 # The actions on the page of a workflow: each is a form, and leaves an entry in the log of the admin.
 
 
@@ -195,7 +182,7 @@ class CancelForm(ActForm):
 
 class RetryForm(ActForm):
     runs = forms.IntegerField(label=_("minimum runs"), min_value=1, max_value=MOST_RUNS, initial=1)
-    cancelled_too = CancelledToo()
+    cancelled_too = forms.BooleanField(label=_("also if their workflow was cancelled"), required=False)
 
 
 class ApproveForm(ActForm):
@@ -217,10 +204,8 @@ def _retry(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
     answer = retry_dead_letters(alias, batch.id, runs=data["runs"], cancelled_too=data["cancelled_too"])
     if not answer.revived and not answer.twins and not answer.of_cancelled:
         return ""
-    said = ngettext("%(count)d dead letter retried.", "%(count)d dead letters retried.", answer.revived)
-    said %= {"count": answer.revived}
     more = f" {gettext('There are more: do it again.')}" if answer.has_more else ""
-    return f"{said}{sentences_about_left(answer.twins, answer.of_cancelled)}{more}"
+    return f"{acts.ACTS['retry'].in_words(answer._asdict())}{more}"
 
 
 def _approve(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
