@@ -152,7 +152,7 @@ def _retry(alias: str, ids: Collection[int], given: Given) -> Answer:
         attempt=given.get("attempts"),
         cancelled_too=given.get("cancelled_too", False),
     )
-    return {name: getattr(answer, name) for name in ("revived", "moved_on", "twins", "of_cancelled")}
+    return {name: getattr(answer, name) for name in ("revived", "moved_on", "key_taken", "of_cancelled")}
 
 
 def _cancel(alias: str, ids: Collection[int], given: Given) -> Answer:
@@ -248,7 +248,7 @@ ACTS: Mapping[str, Act] = {
             answers={
                 "revived": _("retried"),
                 "moved_on": _MOVED_ON,
-                "twins": _("left: another job has the unique key"),
+                "key_taken": _("left: another job has the unique key"),
                 "of_cancelled": _("left: the workflow was cancelled"),
             },
             changes=("revived",),
@@ -256,7 +256,7 @@ ACTS: Mapping[str, Act] = {
                 "of_cancelled": _(
                     "Its workflow was cancelled. To retry it all the same, tick the box. Nothing was changed."
                 ),
-                "twins": _("Another job has the unique key of this one. Nothing was changed."),
+                "key_taken": _("Another job has the unique key of this one. Nothing was changed."),
             },
             fitting=lambda jobs, asked_at: jobs.filter(
                 status=Status.DEAD_LETTERED, finished_at__lte=parse_datetime(asked_at)

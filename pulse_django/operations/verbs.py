@@ -60,7 +60,7 @@ class RetryMany:
     delay: timedelta = timedelta()
     cancelled_too: bool = False  # also those whose batch was cancelled
     noun = "dead letters"
-    answers = ("revived", "moved_on", "twins", "of_cancelled")
+    answers = ("revived", "moved_on", "key_taken", "of_cancelled")
 
     def jobs(self, alias: str) -> JobQuerySet:
         return replace(self.selection, statuses=(Status.DEAD_LETTERED,)).jobs(alias)
@@ -80,9 +80,9 @@ class RetryMany:
         return f"Would retry {matches}, each with at least {runs}{when}"
 
     def summary(self, counts: Counts) -> str:
-        twins = f" {counts['twins']} left: another job has their unique key." if counts["twins"] else ""
+        taken = f" {counts['key_taken']} left: another job has their unique key." if counts["key_taken"] else ""
         left = f" {left_of_cancelled(counts['of_cancelled'])}" if counts["of_cancelled"] else ""
-        return f"{counts['revived']} retried, {counts['moved_on']} no longer matched.{twins}{left}"
+        return f"{counts['revived']} retried, {counts['moved_on']} no longer matched.{taken}{left}"
 
 
 def left_of_cancelled(count: int) -> str:

@@ -76,7 +76,7 @@ WHERE id = ANY (ARRAY(
 RETURNING id
 """  # noqa: S608 - made of constants
 
-_TWIN = f"""
+_KEY_HOLDER = f"""
 SELECT id, {IS_EXPIRED}
 FROM pulse_django_job_hot
 WHERE task::text = (SELECT task::text FROM pulse_django_job_hot WHERE id = %s) AND unique_key::text = %s AND {HOLDS_KEY}
@@ -148,10 +148,10 @@ def amend(
         except IntegrityError as error:
             if "pulse_job_one_per_unique_key" not in str(error):
                 raise
-            for twin, is_expired in run_joined(jobs.write_alias, _TWIN, [job_id, unique_key]):
+            for holder, is_expired in run_joined(jobs.write_alias, _KEY_HOLDER, [job_id, unique_key]):
                 if not is_expired:
-                    return Amended(job_id=job_id, refused=AmendRefusal.TWIN, twin=twin)
-                expire_these(jobs, [twin])
+                    return Amended(job_id=job_id, refused=AmendRefusal.KEY_TAKEN, key_holder=holder)
+                expire_these(jobs, [holder])
             # It has ended, and the key is free. Or the caller's snapshot is older than the job: then no try helps.
             if tries + 1 == MOST_TRIES:
                 raise

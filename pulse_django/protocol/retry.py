@@ -46,7 +46,7 @@ revived AS (
     RETURNING job.id
 )"""
 
-# Those that hold their unique key again may have a twin, so they are left for the next statement.
+# Another job may hold the unique key of some, so these are left for the next statement.
 _RETRY = f"""
 WITH dead AS MATERIALIZED (
     SELECT
@@ -74,8 +74,8 @@ UNION ALL
 SELECT id, NULL, true FROM dead WHERE is_cancelled
 """  # noqa: S608 - made of constants
 
-# A twin is a job that is not over and has the key, or a dead letter before it in the same list. Without this look one
-# of them would refuse the whole list, which is then retried one by one.
+# The key of a dead letter is taken if a job that is not over has it, or a dead letter before it in the same list.
+# Without this look one of them would refuse the whole list, which is then retried one by one.
 _RETRY_KEYED = f"""
 WITH dead AS MATERIALIZED (
     SELECT
@@ -92,16 +92,16 @@ in_line AS (
         row_number() OVER (PARTITION BY task, unique_key ORDER BY id) > 1 OR EXISTS (
             SELECT 1 FROM pulse_django_job_hot
             WHERE task::text = dead.task::text AND unique_key::text = dead.unique_key::text AND {HOLDS_KEY}
-        ) AS has_twin
+        ) AS is_taken
     FROM dead
 ),
-{_REVIVE.format(which="NOT has_twin")}
+{_REVIVE.format(which="NOT is_taken")}
 SELECT id, false FROM revived
 UNION ALL
-SELECT id, true FROM in_line WHERE has_twin
+SELECT id, true FROM in_line WHERE is_taken
 """  # noqa: S608 - made of constants
 
-_EXPIRED_TWINS = f"""
+_EXPIRED_HOLDERS = f"""
 SELECT id
 FROM pulse_django_job_hot
 WHERE {IS_EXPIRED} AND unique_key IS NOT NULL AND EXISTS (
@@ -139,27 +139,27 @@ def retry(
     of_cancelled = frozenset(job_id for job_id, _, is_cancelled in rows if is_cancelled)
     revived = {job_id for job_id, place, is_cancelled in rows if place is None and not is_cancelled}
     keyed = [(job_id, place) for job_id, place, _ in rows if place is not None]
-    twins: set[int] = set()
-    for job_id, has_twin in _retry_keyed(jobs, keyed, how) if keyed else ():
-        (twins if has_twin else revived).add(job_id)
-    if twins and (expired := run_joined(jobs.write_alias, _EXPIRED_TWINS, [sorted(twins)])):
+    taken: set[int] = set()
+    for job_id, is_taken in _retry_keyed(jobs, keyed, how) if keyed else ():
+        (taken if is_taken else revived).add(job_id)
+    if taken and (expired := run_joined(jobs.write_alias, _EXPIRED_HOLDERS, [sorted(taken)])):
         expire_these(jobs, [job_id for (job_id,) in expired])
-        again = [(job_id, place) for job_id, place in keyed if job_id in twins]
-        free = {job_id for job_id, has_twin in _retry_keyed(jobs, again, how) if not has_twin}
-        revived, twins = revived | free, twins - free
-    moved_on = asked_for - revived - twins - of_cancelled
-    return Retried(revived=frozenset(revived), moved_on=moved_on, twins=frozenset(twins), of_cancelled=of_cancelled)
+        again = [(job_id, place) for job_id, place in keyed if job_id in taken]
+        free = {job_id for job_id, is_taken in _retry_keyed(jobs, again, how) if not is_taken}
+        revived, taken = revived | free, taken - free
+    moved_on = asked_for - revived - taken - of_cancelled
+    return Retried(revived=frozenset(revived), moved_on=moved_on, key_taken=frozenset(taken), of_cancelled=of_cancelled)
 
 
 def _retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str, Any]) -> list[tuple[int, bool]]:
-    """Revive those that have no twin, and say of each whether it has one.
+    """Revive those whose key is free, and say of each whether it is taken.
 
     A job with the key may be enqueued after the look. The index refuses the list then, and each is tried alone.
     """
     params = how | {"ids": [job_id for job_id, _ in keyed], "places": [place for _, place in keyed]}
     try:
         with undone_alone(jobs.write_alias):
-            return [(job_id, has_twin) for job_id, has_twin in run_joined(jobs.write_alias, _RETRY_KEYED, params)]
+            return [(job_id, is_taken) for job_id, is_taken in run_joined(jobs.write_alias, _RETRY_KEYED, params)]
     except IntegrityError as error:
         if "pulse_job_one_per_unique_key" not in str(error):
             raise

@@ -4,7 +4,7 @@ The row of a job that is not over holds its key: a partial unique index refuses 
 the key, because it sets ``finished_at`` or deletes the row. There is no other lock, so none can be left behind.
 
 A key that is held until the start is free from the first claim on: the index leaves out what has ``attempts``, and they
-only rise. A job that has started does not get the key again, so its retries have no twin to meet.
+only rise. A job that has started does not get the key again, so its retries meet no other job with it.
 
 A job that has not started in time holds its key no longer: a call that meets it ends it and is enqueued (``expire``).
 

@@ -112,7 +112,7 @@ class Retried:
 
     revived: frozenset[int]  # will run again
     moved_on: frozenset[int]  # were no dead letters any more, do not exist, or are of Pulse's own tasks
-    twins: frozenset[int] = frozenset()  # are dead letters still: another job holds their unique key
+    key_taken: frozenset[int] = frozenset()  # are dead letters still: another job holds their unique key
     of_cancelled: frozenset[int] = frozenset()  # are dead letters still: their batch was cancelled
 
     def __bool__(self) -> bool:
@@ -122,7 +122,7 @@ class Retried:
         return Retried(
             revived=self.revived | other.revived,
             moved_on=self.moved_on | other.moved_on,
-            twins=self.twins | other.twins,
+            key_taken=self.key_taken | other.key_taken,
             of_cancelled=self.of_cancelled | other.of_cancelled,
         )
 
@@ -137,7 +137,7 @@ class AmendRefusal(StrEnum):
     ENDED = "ended"  # completed, cancelled or a dead letter: retry that first
     GONE = "gone"  # there is no such job
     CHANGED = "changed"  # it has had another attempt, or other arguments, since they were read
-    TWIN = "twin"  # another job holds the unique key of the new arguments
+    KEY_TAKEN = "key taken"  # another job holds the unique key of the new arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class Amended:
 
     job_id: int  # that was to be amended
     refused: AmendRefusal | None = None  # why it was not; `None`: it was, and the answer is true
-    twin: int | None = None  # the other job that holds the unique key
+    key_holder: int | None = None  # the other job that holds the unique key
 
     def __bool__(self) -> bool:
         return self.refused is None

@@ -1,4 +1,4 @@
-"""What the admin shows of unique jobs, and what it says of dead letters that have a twin."""
+"""What the admin shows of unique jobs, and what it says of dead letters whose key another job has."""
 
 from __future__ import annotations
 

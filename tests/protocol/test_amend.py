@@ -207,7 +207,7 @@ class TestUniqueJobs:
         job, other = one_per_number.enqueue(1), one_per_number.enqueue(2)
         with transaction.atomic():
             answer = api.amend(job.id, args=[2])
-            assert (answer.refused, answer.twin) == (AmendRefusal.TWIN, int(other.id))
+            assert (answer.refused, answer.key_holder) == (AmendRefusal.KEY_TAKEN, int(other.id))
             assert api.amend(job.id, args=[1, "the transaction goes on"])
         assert Job.objects.get(pk=job.id).args == [1, "the transaction goes on"]
 
@@ -222,7 +222,7 @@ class TestUniqueJobs:
             other = one_per_number.enqueue(2)
             waiting = rival.start(api.amend, job.id, args=[2])
             rival.wait_until_blocked(backend_pid())
-        assert waiting.result(20).twin == int(other.id)
+        assert waiting.result(20).key_holder == int(other.id)
 
     def test_a_job_that_has_let_go_of_its_key_has_no_twin(self) -> None:
         job = one_waiting.enqueue(1)

@@ -250,7 +250,7 @@ class TestUniqueKeys:
         expired = make_job(task="tests.add", unique_key="a", expires_at=now(-SECOND))
         twin = make_job(task="tests.add", unique_key="b", expires_at=now(HOUR))
         answer = Job.objects.retry([dead.pk, other.pk])
-        assert (answer.revived, answer.twins) == ({dead.pk}, {other.pk})
+        assert (answer.revived, answer.key_taken) == ({dead.pk}, {other.pk})
         assert Job.objects.get(pk=expired.pk).status == Status.CANCELLED
         assert Job.objects.get(pk=twin.pk).status == Status.PENDING
 

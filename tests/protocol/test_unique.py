@@ -360,7 +360,9 @@ class TestWhenTheKeyIsFree:
                     Job.objects.settle(
                         [Report(claim.lease, Failed(ErrorReport.of(ValueError())), Retry(timedelta(), "no"))]
                     )
-                    assert Job.objects.get(pk=job.pk).status == Status.RETRYING, "and its retry meets no twin"
+                    assert Job.objects.get(pk=job.pk).status == Status.RETRYING, (
+                        "and its retry meets no other job with the key"
+                    )
                     assert Job.objects.count() == 2
 
     def test_a_job_that_was_handed_back_does_not_hold_it_again(self) -> None:
@@ -609,11 +611,11 @@ class TestDeadLetters:
         assert Job.objects.retry([dead.pk]) == Retried(revived=frozenset({dead.pk}), moved_on=frozenset())
         assert enqueue(KEEP)[0].pk == dead.pk
 
-    def test_one_that_has_a_twin_is_left_and_named_and_the_others_are_retried(self) -> None:
+    def test_one_whose_key_is_taken_is_left_and_named_and_the_others_are_retried(self) -> None:
         dead, other, plain = dead_letter(), dead_letter("other"), make_job(Status.DEAD_LETTERED)
         alone(KEEP)
         assert Job.objects.retry([dead.pk, other.pk, plain.pk, 10**9]) == Retried(
-            revived=frozenset({other.pk, plain.pk}), twins=frozenset({dead.pk}), moved_on=frozenset({10**9})
+            revived=frozenset({other.pk, plain.pk}), key_taken=frozenset({dead.pk}), moved_on=frozenset({10**9})
         )
         dead.refresh_from_db()
         assert dead.status == Status.DEAD_LETTERED
@@ -621,7 +623,7 @@ class TestDeadLetters:
     def test_of_two_with_one_key_the_older_is_retried(self) -> None:
         older, younger = dead_letter(), dead_letter()
         answer = Job.objects.retry([younger.pk, older.pk])
-        assert (answer.revived, answer.twins) == ({older.pk}, {younger.pk})
+        assert (answer.revived, answer.key_taken) == ({older.pk}, {younger.pk})
 
     def test_the_line_keeps_its_gaps(self) -> None:
         line = [dead_letter("a"), make_job(Status.DEAD_LETTERED), dead_letter("b")]
@@ -641,7 +643,7 @@ class TestDeadLetters:
                 make_job()  # the transaction goes on
         finally:
             helper.close()
-        assert (answer.revived, answer.twins) == (set(dead[1:]), {dead[0]})
+        assert (answer.revived, answer.key_taken) == (set(dead[1:]), {dead[0]})
 
     def test_a_twin_that_commits_during_the_retry_refuses_itself_alone(self, rival: Rival) -> None:
         with all_faults() as about:
@@ -655,7 +657,7 @@ class TestDeadLetters:
         for key in "abc":
             alone(KEEP, key=key)
         with CaptureQueriesContext(connection) as sent:
-            assert len(Job.objects.retry([job.pk for job in dead]).twins) == 3
+            assert len(Job.objects.retry([job.pk for job in dead]).key_taken) == 3
         assert len(sent) == 3  # two, and one look for those that have expired
 
     def test_other_attempts_than_the_one_named_are_left(self) -> None:

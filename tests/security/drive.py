@@ -270,7 +270,7 @@ def amending_jobs() -> None:
     found = read_for_amending(Job.objects, first.pk)
     assert Job.objects.amend(first.pk, Payload("[1]", "{}"), attempt=0, instead_of=found, by="x", reason="y")
     answer = Job.objects.amend(first.pk, Payload("[2]", "{}"), unique_key=UniqueKey.of("b", Unique()).key)
-    assert answer.twin == second.pk
+    assert answer.key_holder == second.pk
 
 
 def claiming() -> None:

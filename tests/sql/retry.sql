@@ -66,7 +66,7 @@ in_line AS (
                 AND finished_at IS NULL
                 AND unique_key IS NOT NULL
                 AND (NOT unique_until_start OR attempts = 0)
-        ) AS has_twin
+        ) AS is_taken
     FROM dead
 ),
 reviving AS MATERIALIZED (
@@ -76,7 +76,7 @@ reviving AS MATERIALIZED (
         clock_timestamp() + (:delay::float8 + place::float8 * :gap::float8) * interval '1 second' AS next_run_at,
         lane_key::text = '' AS ready
     FROM in_line
-    WHERE NOT has_twin
+    WHERE NOT is_taken
 ),
 revived AS (
     UPDATE pulse_django_job_hot AS job
@@ -93,7 +93,7 @@ revived AS (
 )
 SELECT id, false FROM revived
 UNION ALL
-SELECT id, true FROM in_line WHERE has_twin;
+SELECT id, true FROM in_line WHERE is_taken;
 
 -- retry()
 SELECT id

@@ -40,7 +40,7 @@ _REFUSED: Mapping[AmendRefusal, Any] = {
     AmendRefusal.ENDED: _("The job has ended in the meantime. Nothing was changed."),
     AmendRefusal.GONE: _("The job was deleted in the meantime. Nothing was changed."),
     AmendRefusal.CHANGED: _("The job has changed in the meantime. Nothing was changed."),
-    AmendRefusal.TWIN: _("Job %(twin)s has the unique key of these arguments. Nothing was changed."),
+    AmendRefusal.KEY_TAKEN: _("Job %(key_holder)s has the unique key of these arguments. Nothing was changed."),
 }
 
 
@@ -151,7 +151,9 @@ class AmendPage:
     def _tell_answer(self, request: HttpRequest, job: Job, answer: Amended, why: str) -> None:
         if answer.refused is not None:
             text = str(_REFUSED[answer.refused])
-            self._tell(request, text % {"twin": answer.twin} if answer.twin else text, messages.WARNING)
+            self._tell(
+                request, text % {"key_holder": answer.key_holder} if answer.key_holder else text, messages.WARNING
+            )
             return
         done = str(_("Amended the arguments"))
         self.log_change(request, job, f"{done}: {why}" if why else done)  # type: ignore[attr-defined]  # of ModelAdmin

@@ -202,7 +202,7 @@ def _cancel(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
 
 def _retry(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
     answer = retry_dead_letters(alias, batch.id, runs=data["runs"], cancelled_too=data["cancelled_too"])
-    if not answer.revived and not answer.twins and not answer.of_cancelled:
+    if not answer.revived and not answer.key_taken and not answer.of_cancelled:
         return ""
     more = f" {gettext('There are more: do it again.')}" if answer.has_more else ""
     return f"{acts.ACTS['retry'].in_words(answer._asdict())}{more}"

@@ -147,8 +147,8 @@ class Command(PulseCommand):
         too = options["cancelled_too"]
         answer = retry_dead_letters(alias, batch.id, runs=options["runs"], cancelled_too=too)
         lines = [f"{answer.revived} retried."]
-        if answer.twins:
-            lines.append(f"{answer.twins} left: another job has their unique key.")
+        if answer.key_taken:
+            lines.append(f"{answer.key_taken} left: another job has their unique key.")
         if answer.of_cancelled:
             lines.append(left_of_cancelled(answer.of_cancelled))
         if answer.has_more:
