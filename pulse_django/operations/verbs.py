@@ -14,7 +14,6 @@ from typing import Protocol
 from django.db.models import Q
 
 from pulse_django import conf
-from pulse_django.execution import resolving
 from pulse_django.execution.moving import movable, move
 from pulse_django.models import Job, StoredBatch
 from pulse_django.store.querysets import JobQuerySet
@@ -22,9 +21,8 @@ from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
 from pulse_django.words.states import Status
 
+from .acts import ACTS, LIVE, Given
 from .preview import Selection, has_status, with_families
-
-LIVE = (Status.WAITING, Status.PENDING, Status.RETRYING, Status.RUNNING)
 
 Counts = Mapping[str, int]  # by the name that JSON gives them
 
@@ -73,8 +71,8 @@ class RetryMany:
         return self.jobs(alias).filter(batch_id__in=cancelled.values("pk"))
 
     def act(self, alias: str, ids: Collection[int]) -> Counts:
-        answer = resolving.retry(alias, ids, runs=self.runs, delay=self.delay, cancelled_too=self.cancelled_too)
-        return {name: len(getattr(answer, name)) for name in self.answers}
+        given = {"runs": self.runs, "delay": self.delay, "cancelled_too": self.cancelled_too}
+        return _counted("retry", alias, ids, given)
 
     def would(self, matches: int, running: int) -> str:
         runs = f"{self.runs} more run{'s' if self.runs > 1 else ''}"
@@ -114,8 +112,7 @@ class CancelMany:
         return found.filter(has_status(LIVE), cancel_requested_at__isnull=True)
 
     def act(self, alias: str, ids: Collection[int]) -> Counts:
-        answer = Job.objects.db_manager(alias).request_cancel(ids, reason=self.reason)
-        return {"cancelled": len(answer.cancelled), "asked": len(answer.asked), "refused": len(answer.refused)}
+        return _counted("cancel", alias, ids, {"why": self.reason})
 
     def would(self, matches: int, running: int) -> str:
         return f"Would cancel {matches - running} waiting jobs and ask {running} running jobs to stop"
@@ -149,7 +146,7 @@ class PruneMany:
         return jobs.filter(outlived)
 
     def act(self, alias: str, ids: Collection[int]) -> Counts:
-        return prune_counted(alias, ids)
+        return _counted("delete", alias, ids, {})
 
     def would(self, matches: int, running: int) -> str:
         return f"Would permanently delete {matches} and their attempts"
@@ -160,11 +157,8 @@ class PruneMany:
         return f"{said} {needed} left: other jobs wait for {'it' if needed == 1 else 'them'}." if needed else said
 
 
-def prune_counted(alias: str, ids: Collection[int]) -> dict[str, int]:
-    """Delete those of these jobs that have ended and hold no others, and count what became of them."""
-    deleted = Job.objects.db_manager(alias).prune_these(ids)
-    needed = Job.objects.using(alias).filter(pk__in=ids).holding().count() if len(deleted) < len(ids) else 0
-    return {"deleted": len(deleted), "left": len(ids) - len(deleted) - needed, "needed": needed}
+def _counted(act: str, alias: str, ids: Collection[int], given: Given) -> Counts:
+    return {name: len(some) for name, some in ACTS[act].do(alias, ids, given).items()}
 
 
 def retention(status: Status) -> timedelta:

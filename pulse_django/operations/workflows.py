@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pulse_django.execution import resolving
 from pulse_django.fleet.workflows import dead_letters_in
+
+from .acts import ACTS
 
 AT_ONCE = 1_000  # dead letters in one statement
 MOST_ROUNDS = 10
@@ -24,9 +25,9 @@ def retry_dead_letters(alias: str, batch_id: int, *, runs: int = 1, cancelled_to
     for _ in range(MOST_ROUNDS):
         ids = dead_letters_in(alias, batch_id, after=after, most=AT_ONCE)
         if ids:
-            answer = resolving.retry(alias, ids, runs=runs, cancelled_too=cancelled_too)
-            revived, twins, after = revived + len(answer.revived), twins + len(answer.twins), ids[-1]
-            left += len(answer.of_cancelled)
+            answer = ACTS["retry"].do(alias, ids, {"runs": runs, "cancelled_too": cancelled_too})
+            revived, twins, after = revived + len(answer["revived"]), twins + len(answer["twins"]), ids[-1]
+            left += len(answer["of_cancelled"])
         if len(ids) < AT_ONCE:
             return RetriedBatch(revived, twins, left, has_more=False)
     return RetriedBatch(revived, twins, left, has_more=True)

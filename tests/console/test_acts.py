@@ -13,9 +13,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from pulse_django.console.jobs import actions
-from pulse_django.console.jobs.actions import ACTS, Act
 from pulse_django.models import Attempt, Job
+from pulse_django.operations import acts
+from pulse_django.operations.acts import Act
 from pulse_django.words.masks import Masks
 from pulse_django.words.states import Status
 from tests.console.staff import staff
@@ -34,6 +34,7 @@ VALID: dict[str, dict[str, Any]] = {
     "cancel": {"why": "not wanted"},
     "release": {"why": "its host hangs"},
 }
+ACTS = [act for act in acts.ACTS.values() if act.label]
 PERMISSIONS = ("retry_job", "cancel_job", "schedule_job")
 
 
@@ -197,9 +198,7 @@ def test_nonsense_is_refused_with_a_reason(admin_client: Client) -> None:
     with all_faults() as about:
         for act, data in cases:
             with about((act, data)), undone():
-                found = actions.named(act)
-                assert found is not None
-                job = job_for(found)
+                job = job_for(acts.ACTS[act])
                 before = rows()
                 page = press(admin_client, job, act, **data).content.decode()
                 assert 'class="error"' in page

@@ -34,7 +34,7 @@ def dead(count: int, task: str = GOOD) -> list[int]:
 
 
 def start(client: Client, **given: Any) -> Batch:
-    return begin(client, "canary", f"{DEAD}&queue=mail", **{"first": 2, "patience": 30, "per_minute": 3} | given)
+    return begin(client, "retry", f"{DEAD}&queue=mail", **{"first": 2, "patience": 30, "per_minute": 3} | given)
 
 
 def time_passes() -> None:
@@ -121,10 +121,10 @@ def test_the_page_of_a_group_starts_it_with_one_button(client: Client) -> None:
     ids = dead(12)
     group = reverse("admin:pulse_django_deadletter_group")
     page = client.get(group, {"error": "ValueError: no"}).content.decode()
-    assert 'value="canary"' in page
+    assert 'name="first" value="10"' in page
     url = reverse("admin:pulse_django_deadletter_retry") + "?error=ValueError: no"
     until = page.split('name="until" value="')[1].split('"')[0]
-    response = client.post(url, {"scope": "canary", "until": until, "runs": 1, "per_minute": 30, "why": "x"})
+    response = client.post(url, {"first": 10, "until": until, "runs": 1, "per_minute": 30, "why": "x"})
     assert response.status_code == 302
     drain(queues=["default"])
     assert statuses(ids) == [Status.PENDING] * 10 + [Status.DEAD_LETTERED] * 2

@@ -24,12 +24,11 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import URLPattern, path, reverse
 
-from pulse_django.console.jobs.actions import ACTS
 from pulse_django.console.jobs.exporting import FORMATS
-from pulse_django.console.mass.verbs import VERBS
 from pulse_django.console.schedules.actions import ACTS as SCHEDULE_ACTS
 from pulse_django.console.workflows.admin import ACTS as WORKFLOW_ACTS
 from pulse_django.models import Dependency, Job, Limiter, PausedKey, Queue, Schedule, StoredBatch, Worker
+from pulse_django.operations.acts import ACTS
 from pulse_django.store.workers import Presence
 from pulse_django.words.display import UNSEEN
 from pulse_django.words.limiting import lane_key
@@ -57,6 +56,8 @@ ACTING = (
     "change_limiter",
     "change_worker",
 )
+OF_A_JOB = [act for act in ACTS.values() if act.label]
+OF_MANY = [act for act in ACTS.values() if act.label_of_all]
 
 
 def names() -> list[str]:
@@ -119,17 +120,16 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
         "action": "retry_dead_letters",
     }  # fmt: skip
     if name == "pulse_django_job_act":
-        for act in ACTS:
+        for act in OF_A_JOB:
             fields = data | {"delay": 300, "attempts": 0, "queue": "elsewhere", "priority": 1}
             form = {f"{act.name}-{field}": value for field, value in fields.items()}
             yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act.name]), data=form)
         return
     if name == "pulse_django_job_mass":
-        filters = dict.fromkeys(("retry", "canary"), "status__exact=DEAD_LETTERED")
-        for verb in VERBS:
-            url = reverse(f"admin:{name}", args=[verb.name])
-            form = data | {"queue": "elsewhere", "first": 1, "patience": 30, "per_minute": 60}
-            yield Address(name=name, url=f"{url}?{filters.get(verb.name, 'queue=mail')}", data=form)
+        for one in OF_MANY:
+            query = "status__exact=DEAD_LETTERED" if one.name == "retry" else "queue=mail"
+            form = data | {"queue": "elsewhere", "first": 1}
+            yield Address(name=name, url=f"{reverse(f'admin:{name}', args=[one.name])}?{query}", data=form)
         return
     if name == "pulse_django_job_export":
         for kind in FORMATS:
@@ -235,7 +235,7 @@ def test_those_who_may_act_do_so_by_the_very_same_forms(addresses: list[Address]
         client.post(address.url, address.data)
         did |= {address.url.partition("?")[0].rstrip("/").rpartition("/")[2]} if everything() != before else set()
         sql("ROLLBACK TO SAVEPOINT untouched")
-    waiting = {act.name for act in ACTS if Status.PENDING in act.statuses}
+    waiting = {act.name for act in OF_A_JOB if Status.PENDING in act.statuses}
     assert {
         "pause",
         "resume",

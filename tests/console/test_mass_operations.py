@@ -19,8 +19,8 @@ from pulse_django.console.mass import work
 from pulse_django.console.mass.criteria import Criteria, InvalidCriteria
 from pulse_django.console.mass.page import KIND, start_operation
 from pulse_django.console.mass.totals import totals_of
-from pulse_django.console.mass.verbs import BY_NAME
 from pulse_django.models import Job, StoredBatch
+from pulse_django.operations.acts import ACTS
 from pulse_django.testing import drain, run_job
 from pulse_django.words.own_tasks import ACT, PLAN
 from pulse_django.words.states import Status
@@ -237,9 +237,9 @@ def test_two_operators_at_once_retry_each_job_once(client: Client) -> None:
 
 def test_each_needs_its_permission() -> None:
     with all_faults() as about:
-        for verb in BY_NAME:
+        for verb in [act.name for act in ACTS.values() if act.label_of_all]:
             with about(verb), undone():
-                wanted = BY_NAME[verb].permission
+                wanted = ACTS[verb].permission
                 client = staff("view_job", *(one for one in PERMISSIONS if one != wanted))
                 assert client.get(url(verb, "queue=mail")).status_code == 403
                 assert client.post(url(verb, "queue=mail"), {"why": "x", "runs": 1, "queue": "q"}).status_code == 403
@@ -279,7 +279,7 @@ def test_a_filter_that_is_none_any_more_cancels_the_operation(client: Client) ->
     ids = dead(2, queue="mail")
     criteria = Criteria("queues=mail", "queues: mail")
     given = {"runs": 1, "per_minute": None, "why": ""}
-    batch = start_operation("default", BY_NAME["retry"], criteria, given, User.objects.get())
+    batch = start_operation("default", ACTS["retry"], criteria, given, User.objects.get())
     drain(queues=["default"])
     assert statuses(ids) == [Status.DEAD_LETTERED] * 2
     assert "Unknown filter" in batch.row.cancel_reason
@@ -306,7 +306,7 @@ def test_run_takes_what_waits_for_its_time(client: Client) -> None:
     early = make_job(queue="mail", next_run_at=now(timedelta(hours=1)))
     due = make_job(queue="mail", next_run_at=now(-timedelta(hours=1)))
     other = make_job(queue="sms", next_run_at=now(timedelta(hours=1)))
-    batch = begin(client, "run", "queue=mail")
+    batch = begin(client, "run-now", "queue=mail")
     drain(queues=["default"])
     assert lines(batch)[0] == "1 made due"
     assert Job.objects.due().filter(pk=early.pk).exists()
@@ -349,6 +349,6 @@ def test_it_is_started_by_code_as_well(client: Client) -> None:
     ids = dead(2, queue="mail")
     criteria = Criteria.read(f"{DEAD}&queue=mail")
     given = {"runs": 1, "per_minute": None, "why": ""}
-    start_operation("default", BY_NAME["retry"], criteria, given, User.objects.get())
+    start_operation("default", ACTS["retry"], criteria, given, User.objects.get())
     drain(queues=["default"])
     assert statuses(ids) == [Status.PENDING] * 2

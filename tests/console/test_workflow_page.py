@@ -183,7 +183,7 @@ class TestActs:
         placed = order(broken="pack").enqueue()
         drain(failures="keep")
         BROKEN.clear()
-        assert "1 dead letter retried." in act(staff(*VIEW, "retry_job"), placed, "retry", runs=1)
+        assert "1 retried." in act(staff(*VIEW, "retry_job"), placed, "retry", runs=1)
         drain()
         assert StoredBatch.objects.get().closed_at is not None
 

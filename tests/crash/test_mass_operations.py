@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from pulse_django.console.mass.criteria import Criteria
 from pulse_django.console.mass.page import start_operation
 from pulse_django.console.mass.totals import totals_of
-from pulse_django.console.mass.verbs import BY_NAME
 from pulse_django.models import Job
+from pulse_django.operations.acts import ACTS
 from pulse_django.words.own_tasks import ACT
 from pulse_django.words.states import Status
 from tests.crash.workers import Workers, wait_until
@@ -36,7 +36,7 @@ def test_a_worker_that_is_killed_in_the_middle_is_followed_by_another(workers: W
     dead = Job.objects.filter(queue="mail", status=Status.DEAD_LETTERED)
     criteria = Criteria.read("status__exact=DEAD_LETTERED&queue=mail")
     given = {"runs": 2, "per_minute": None, "why": "the bank is back"}
-    batch = start_operation("default", BY_NAME["retry"], criteria, given, operator)
+    batch = start_operation("default", ACTS["retry"], criteria, given, operator)
     first = workers.start("--queues", "default", "--concurrency", "1")
     wait_until(lambda: 0 < dead.count() < MANY)
     first.kill()

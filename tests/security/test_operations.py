@@ -15,10 +15,10 @@ from django.urls import reverse
 from pulse_django import api
 from pulse_django.console.mass.criteria import Criteria
 from pulse_django.console.mass.page import KIND, start_operation
-from pulse_django.console.mass.verbs import BY_NAME
 from pulse_django.console.mass.work import act_on_jobs, find_matching_jobs
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow
 from pulse_django.models import Job, Schedule, StoredBatch
+from pulse_django.operations.acts import ACTS
 from pulse_django.schedules.forms import ScheduleForm
 from pulse_django.schedules.ticking import tick_due
 from pulse_django.testing import drain, run_job
@@ -42,7 +42,7 @@ def boss() -> User:
 
 def begin(boss: User, verb: str = "delete", query: str = f"{DEAD}&queue=mail") -> Batch:
     given = {"delete": {"why": "old"}, "cancel": {"why": "no"}}[verb]
-    return start_operation("default", BY_NAME[verb], Criteria.read(query), given, boss)
+    return start_operation("default", ACTS[verb], Criteria.read(query), given, boss)
 
 
 def insert(task: str, batch_id: int, kwargs: dict[str, Any]) -> None:
@@ -124,7 +124,7 @@ class TestForgedRows:
                     assert Job.objects.get(pk=spared).status == Status.PENDING
 
     def test_an_operation_whose_context_was_changed_does_nothing(self, boss: User) -> None:
-        changes = {"verb": "cancel", "query": "queue=sms", "until": 2**62, "asked_at": "2999-01-01T00:00:00+00:00"}
+        changes = {"act": "cancel", "query": "queue=sms", "until": 2**62, "asked_at": "2999-01-01T00:00:00+00:00"}
         with all_faults() as about:
             for name, value in changes.items():
                 with about(name), undone():

@@ -17,9 +17,9 @@ from django.test import Client
 from pulse_django import conf
 from pulse_django.console.mass.criteria import Criteria
 from pulse_django.console.mass.page import KIND, start_operation
-from pulse_django.console.mass.verbs import BY_NAME, VERBS
 from pulse_django.execution.job_progress import progress_token
 from pulse_django.models import Job, Limiter, PausedKey, Queue, Schedule, StoredBatch
+from pulse_django.operations.acts import ACTS
 from pulse_django.schedules.imports import SOURCES, Found
 from pulse_django.testing import drain
 from pulse_django.words.limiting import lane_key
@@ -63,18 +63,18 @@ def test_an_operator_opens_every_page_and_does_what_it_offers(of_django: Client)
                 for response in (of_django.get(address.url), of_django.post(address.url, address.data, follow=True)):
                     assert response.status_code < 500
                     assert REFUSED not in text_of(response)
-    assert StoredBatch.objects.filter(kind=KIND).count() == len(VERBS), "an operation of each kind"
+    assert StoredBatch.objects.filter(kind=KIND).count() == len(pages.OF_MANY), "an operation of each kind"
     assert Job.objects.filter(task="shop.echo").exists(), "a schedule was run by hand"
 
 
-GIVEN = {
-    "retry": {"runs": 1, "per_minute": None},
-    "canary": {"first": 1, "patience": 30, "per_minute": 60, "runs": 1},
-    "cancel": {"why": "x"},
-    "move": {"queue": "elsewhere", "priority": None},
-    "run": {},
-    "delete": {"why": "x"},
-}
+GIVEN: list[tuple[str, dict[str, Any]]] = [
+    ("retry", {"runs": 1, "per_minute": None}),
+    ("retry", {"first": 1, "patience": 30, "per_minute": 60, "runs": 1}),
+    ("cancel", {"why": "x"}),
+    ("move", {"queue": "elsewhere", "priority": None}),
+    ("run-now", {}),
+    ("delete", {"why": "x"}),
+]
 
 
 def test_an_operation_works_in_its_workers_and_is_cancelled_with_a_sentence_in_others(root: Client) -> None:
@@ -85,7 +85,7 @@ def test_an_operation_works_in_its_workers_and_is_cancelled_with_a_sentence_in_o
         for grant in grants:
             sql(grant)
         with all_faults() as about:
-            for (verb, given), role in product(GIVEN.items(), (console, WORKER)):
+            for (verb, given), role in product(GIVEN, (console, WORKER)):
                 with about((verb, role)):
                     batch = operation(verb, given)
                     with acting_as(role):
@@ -94,7 +94,7 @@ def test_an_operation_works_in_its_workers_and_is_cancelled_with_a_sentence_in_o
                     if role == console:
                         assert row.cancelled_at is None
                         done = batch.jobs.get(task=ACT)
-                        assert done.result["changed"] == 1, (done.status, done.last_error)
+                        assert done.result[ACTS[verb].changes[0]] == 1, (done.status, done.last_error)
                     else:
                         assert "permission denied for table auth_user" in row.cancel_reason
                         assert not batch.jobs.exclude(status=Status.CANCELLED).exists()
@@ -107,9 +107,9 @@ def operation(verb: str, given: dict[str, Any]) -> Batch:
     empty_tables()
     make_job(Status.DEAD_LETTERED, queue="mail", finished_at=now(-timedelta(hours=1)))
     make_job(queue="mail", next_run_at=now(timedelta(hours=1)))
-    query = "status__exact=PENDING" if verb in ("cancel", "move", "run") else "status__exact=DEAD_LETTERED"
+    query = "status__exact=PENDING" if verb in ("cancel", "move", "run-now") else "status__exact=DEAD_LETTERED"
     boss = get_user_model().objects.get(is_superuser=True)
-    return start_operation("default", BY_NAME[verb], Criteria.read(f"{query}&queue=mail"), given, boss)
+    return start_operation("default", ACTS[verb], Criteria.read(f"{query}&queue=mail"), given, boss)
 
 
 def text_of(response: Any) -> str:

@@ -130,9 +130,9 @@ def _operation(client: Client, ids: list[int], **given: Any) -> str:
 def test_pages_leave_it_and_count_it(dead: list[int]) -> None:
     pages: list[tuple[Callable[..., str], str]] = [
         (_one, "Its workflow was cancelled."),
-        (_selected, "1 left: its workflow was cancelled."),
-        (_group, "1 left: its workflow was cancelled."),
-        (_operation, "1 left: their workflow was cancelled"),
+        (_selected, "1 left: the workflow was cancelled."),
+        (_group, "1 left: the workflow was cancelled."),
+        (_operation, "1 left: the workflow was cancelled"),
     ]
     client = staff(*PERMISSIONS)
     with all_faults() as about:

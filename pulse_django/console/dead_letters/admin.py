@@ -18,12 +18,12 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.board.sparkline import draw
-from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.mass.page import operation_url, say_started
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import number_in
 from pulse_django.console.shards import shard_of
 from pulse_django.models import Job
+from pulse_django.operations.acts import ACTS, ActForm, errors_in_words
 from pulse_django.words.display import in_words
 from pulse_django.workflows.batches import Batch
 
@@ -31,6 +31,7 @@ from . import groups, mass_actions
 from .groups import counted, few_tasks, letter_told
 
 TEMPLATES = "admin/pulse_django/deadletter"
+RETRY, DELETE = ACTS["retry"], ACTS["delete"]
 MOST_NAMED = 20  # ids that the page which asks "really?" shows
 
 
@@ -99,7 +100,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "may_delete": self._may(request, "delete_job"),
             "retry_url": self._group_url(fingerprint, "retry"),
             "delete_url": self._group_url(fingerprint, "destroy"),
-            "form": mass_actions.ReviveForm(auto_id="revive_%s"),
+            "form": RETRY.form(auto_id="revive_%s"),
             "until": group.newest.name,
             "first": mass_actions.FIRST,
             "selects_all": "select" in request.GET,
@@ -111,17 +112,16 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         """Revive the selected dead letters, or all of the group."""
         if refused := self._refused(request, "retry_job"):
             return refused
-        form = mass_actions.ReviveForm(request.POST)
+        form = RETRY.form(request.POST)
         if form.is_valid():
-            verb = form.verb(fingerprint_in(request))
-            if means_canary(request):
-                if groups.group(shard_of(request), verb.error) is None:
+            press = mass_actions.Press(act=RETRY, form=form, error=fingerprint_in(request))
+            if form.cleaned_data["first"]:
+                if groups.group(shard_of(request), press.error) is None:
                     return self._nothing_selected(request)
-                batch = mass_actions.start(verb, shard_of(request), request.user, operation="canary")
-                return self._started(request, verb, batch)
+                return self._started(request, press, mass_actions.start(press, shard_of(request), request.user))
             if means_all(request) and request.POST.get("confirmed") != "yes" and not self._is_unsaid(request):
                 return self._ask_to_retry(request, form)
-            return self._act(request, verb)
+            return self._act(request, press)
         self.message_user(request, errors_in_words(form), messages.ERROR)
         return HttpResponseRedirect(self._group_url(fingerprint_in(request)))
 
@@ -130,9 +130,9 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         if refused := self._refused(request, "delete_job"):
             return refused
         is_confirmed = request.POST.get("confirmed") == "yes" and not self._is_unsaid(request)
-        form = mass_actions.DeleteForm(request.POST if is_confirmed else None)
+        form = DELETE.form(request.POST if is_confirmed else None)
         if is_confirmed and form.is_valid():
-            return self._act(request, form.verb(fingerprint_in(request)))
+            return self._act(request, mass_actions.Press(act=DELETE, form=form, error=fingerprint_in(request)))
         if not (means_all(request) or ids_in(request)):
             return self._nothing_selected(request)
         return self._ask(request, form)
@@ -147,32 +147,34 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
     def _is_unsaid(self, request: HttpRequest) -> bool:
         return means_all(request) and until_in(request) is None
 
-    def _act(self, request: HttpRequest, verb: mass_actions.MassAction) -> HttpResponse:
+    def _act(self, request: HttpRequest, press: mass_actions.Press) -> HttpResponse:
         ids, until, is_more, alias = ids_in(request), until_in(request), False, shard_of(request)
         if means_all(request):
             if until is None:
                 return self._nothing_said(request)
-            is_more, operation = mass_actions.to_all(verb, alias, until, request.user)
+            is_more, operation = mass_actions.to_all(press, alias, until, request.user)
             if operation is not None:
-                return self._started(request, verb, operation)
+                return self._started(request, press, operation)
         elif ids:
-            mass_actions.to_selected(verb, alias, ids, until or groups.LATEST, request.user)
+            mass_actions.to_selected(press, alias, ids, until or groups.LATEST, request.user)
         else:
             return self._nothing_selected(request)
-        said = verb.summary()
-        if is_more and (left := groups.group(alias, verb.error)):
+        said = press.summary()
+        if is_more and (left := groups.group(alias, press.error)):
             said += " " + gettext(
                 "About %(count)s remain. Repeat the action, or use manage.py %(command)s --error."
             ) % {
                 "count": counted(left),
-                "command": verb.command,
+                "command": "pulse_retry" if press.act is RETRY else "pulse_prune --status DEAD_LETTERED",
             }
-        self.message_user(request, said, messages.WARNING if verb.moved_on or is_more else messages.SUCCESS)
-        return HttpResponseRedirect(self._group_url(verb.error))
+        self.message_user(
+            request, said, messages.WARNING if press.counts[press.act.missed] or is_more else messages.SUCCESS
+        )
+        return HttpResponseRedirect(self._group_url(press.error))
 
-    def _started(self, request: HttpRequest, verb: mass_actions.MassAction, batch: Batch) -> HttpResponse:
+    def _started(self, request: HttpRequest, press: mass_actions.Press, batch: Batch) -> HttpResponse:
         say_started(request, batch)
-        return HttpResponseRedirect(operation_url(self.admin_site, request, batch) or self._group_url(verb.error))
+        return HttpResponseRedirect(operation_url(self.admin_site, request, batch) or self._group_url(press.error))
 
     def _nothing_selected(self, request: HttpRequest) -> HttpResponse:
         return self._leave_alone(request, gettext("No dead letters were selected. Nothing was changed."))
@@ -185,7 +187,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         self.message_user(request, said, messages.WARNING)
         return HttpResponseRedirect(self._group_url(fingerprint_in(request)))
 
-    def _ask_to_retry(self, request: HttpRequest, form: mass_actions.ReviveForm) -> HttpResponse:
+    def _ask_to_retry(self, request: HttpRequest, form: ActForm) -> HttpResponse:
         fingerprint = fingerprint_in(request)
         group = groups.group(shard_of(request), fingerprint)
         if group is None:
@@ -201,7 +203,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         }
         return self._page(request, "retry", extra)
 
-    def _ask(self, request: HttpRequest, form: mass_actions.DeleteForm) -> HttpResponse:
+    def _ask(self, request: HttpRequest, form: ActForm) -> HttpResponse:
         fingerprint, is_all = fingerprint_in(request), means_all(request)
         alias = shard_of(request)
         extra: dict[str, Any] = {
@@ -323,10 +325,6 @@ def until_in(request: HttpRequest) -> groups.Place | None:
 
 def means_all(request: HttpRequest) -> bool:
     return request.POST.get("scope") == "all"
-
-
-def means_canary(request: HttpRequest) -> bool:
-    return request.POST.get("scope") == "canary"
 
 
 def ids_in(request: HttpRequest) -> Sequence[int]:

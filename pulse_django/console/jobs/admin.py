@@ -20,10 +20,11 @@ from pulse_django.console.shards import alias_to_write, shard_of
 from pulse_django.console.statuses import column_of, here, instant_shown
 from pulse_django.execution.encryption import MASK
 from pulse_django.models import Job
+from pulse_django.operations.acts import ACTS, Act, errors_in_words
 from pulse_django.words.masks import HIDDEN
 from pulse_django.words.options import COLUMNS
+from pulse_django.words.own_tasks import OWN_TASKS
 
-from . import actions
 from .amending import AmendPage, amendments_of
 from .arguments_shown import UNKNOWN, arguments_shown, result_shown, shows_all
 from .due_soon import ByDuePage, DuePage
@@ -157,31 +158,31 @@ class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, ByDuePage, 
         """Do one thing to one job."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        act, job = actions.named(name), self.get_object(request, unquote(object_id))
-        if act is None or job is None:
+        act, job = ACTS.get(name), self.get_object(request, unquote(object_id))
+        if act is None or not act.label or job is None:
             raise Http404
         if not self._may(request, act, job):
             raise PermissionDenied
-        form = act.form_for(job, request.POST)
-        if "attempts" in form.errors:
-            self._leave_alone(request)
-        elif not form.is_valid():
-            self.message_user(request, f"{act.label}: {actions.errors_in_words(form)}", messages.ERROR)
-        elif (done := act.do(alias_to_write(job), job.pk, form.cleaned_data)) is True:
-            details = ", ".join(f"{field} {value}" for field, value in form.summary.items())
-            message = f"{act.done}: {details}" if details else str(act.done)
+        form, answer = act.form(request.POST, job=job, prefix=act.name), None
+        if form.is_valid():
+            answer = act.do(alias_to_write(job), [job.pk], form.cleaned_data)
+        elif "attempts" not in form.errors:
+            self.message_user(request, f"{act.label}: {errors_in_words(form)}", messages.ERROR)
+            return self._to_the_page_of(job)
+        if answer is not None and any(answer[one] for one in act.changes):
+            message = form.done_in_words(act.done)
             self.log_change(request, job, message)
             self.message_user(request, message, messages.SUCCESS)
-        elif isinstance(done, actions.Refused):
-            self.message_user(request, done.why, messages.WARNING)
         else:
-            self._leave_alone(request)
+            changed = _("The job has changed in the meantime. Nothing was changed.")
+            refused = [why for name, why in act.refusals.items() if answer is not None and answer[name]]
+            self.message_user(request, next(iter(refused), changed), messages.WARNING)
+        return self._to_the_page_of(job)
+
+    def _to_the_page_of(self, job: Job) -> HttpResponse:
         return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[job.pk]))
 
-    def _leave_alone(self, request: HttpRequest) -> None:
-        self.message_user(request, _("The job has changed in the meantime. Nothing was changed."), messages.WARNING)
-
-    def _may(self, request: HttpRequest, act: actions.Act, job: Job) -> bool:
+    def _may(self, request: HttpRequest, act: Act, job: Job) -> bool:
         return self.has_view_permission(request, job) and request.user.has_perm(f"pulse_django.{act.permission}")
 
     def _offered(self, request: HttpRequest, job: Job) -> list[dict[str, Any]]:
@@ -189,11 +190,12 @@ class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, ByDuePage, 
         return [
             {
                 "act": act,
-                "form": act.form_for(job),
+                "form": act.form(job=job, prefix=act.name),
                 "url": reverse(f"{self.admin_site.name}:pulse_django_job_act", args=[job.pk, act.name]),
             }
-            for act in actions.fitting(job)
-            if self._may(request, act, job)
+            for act in ACTS.values()
+            if act.label and job.status in act.statuses and self._may(request, act, job)
+            if not (act.name == "retry" and job.task in OWN_TASKS)
         ]
 
     def change_view(

@@ -24,6 +24,7 @@ from pulse_django.exceptions import InvalidJob
 from pulse_django.execution import amending, encryption
 from pulse_django.execution.registry import registry
 from pulse_django.models import Amendment, Job
+from pulse_django.operations.acts import MAX_REASON, MOST_ATTEMPTS
 from pulse_django.protocol.amend import read_for_amending
 from pulse_django.store.sql_functions import UNREADABLE
 from pulse_django.words.masks import HIDDEN, is_encrypted
@@ -31,8 +32,6 @@ from pulse_django.words.own_tasks import OWN_TASKS
 from pulse_django.words.states import CLAIMABLE, Status
 from pulse_django.words.verb_results import Amended, AmendRefusal
 
-from .actions import MAX_REASON
-from .actions import MOST_ATTEMPTS as MOST_CLAIMS
 from .arguments_shown import shows_all
 from .story import MOST_SAVED, spelt
 
@@ -75,7 +74,7 @@ class JsonText(forms.JSONField):
 
 class AmendForm(forms.Form):
     # What the page showed.
-    attempts = forms.IntegerField(min_value=0, max_value=MOST_CLAIMS, widget=forms.HiddenInput)
+    attempts = forms.IntegerField(min_value=0, max_value=MOST_ATTEMPTS, widget=forms.HiddenInput)
     seen = forms.CharField(max_length=64, widget=forms.HiddenInput)
     args = JsonText(list, label=_("positional arguments"))
     kwargs = JsonText(dict, label=_("arguments"))

@@ -13,16 +13,15 @@ from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, When
 from django.http import HttpRequest
 from django.utils import translation
 from django.utils.html import format_html
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import id_in
 from pulse_django.console.shards import shard_of
 from pulse_django.console.statuses import WITH_ERROR, due_shown, here, instant_shown, status_shown
-from pulse_django.console.twins import sentences_about_left
-from pulse_django.execution import resolving
 from pulse_django.models import Job, Window
+from pulse_django.operations.acts import ACTS
 from pulse_django.store.sql_functions import Fingerprint, StatementTimestamp
 from pulse_django.words.display import in_words, inert, share_of
 from pulse_django.words.options import OPTIONS
@@ -179,20 +178,20 @@ class JobList(ReadOnly, admin.ModelAdmin):
 
     @admin.action(description=_("Retry the selected dead letters"), permissions=["retry"])
     def retry_dead_letters(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        alias = shard_of(request)
-        answer = resolving.retry(alias, list(queryset.values_list("pk", flat=True)))
-        if answer.revived:
-            revived = Job.objects.using(alias).only("pk", "task").filter(pk__in=answer.revived)
+        alias, act = shard_of(request), ACTS["retry"]
+        answer = act.do(alias, list(queryset.values_list("pk", flat=True)), {})
+        if answer["revived"]:
+            revived = Job.objects.using(alias).only("pk", "task").filter(pk__in=answer["revived"])
             who: Any = request.user.pk  # a user with a permission is not anonymous
-            LogEntry.objects.log_actions(who, revived, CHANGE, change_message=gettext("Retried"))
+            LogEntry.objects.log_actions(who, revived, CHANGE, change_message=str(act.done))
         # Of all that were selected: a filter no longer finds what moved on since the page was opened.
-        twins, left = len(answer.twins), len(answer.of_cancelled)
-        moved_on = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - len(answer.revived) - twins - left
-        said = ngettext("%d retried", "%d retried", len(answer.revived)) % len(answer.revived)
-        if moved_on:
-            said += ", " + ngettext("%d no longer matched", "%d no longer matched", moved_on) % moved_on
-        level = messages.WARNING if moved_on or twins or left else messages.SUCCESS
-        self.message_user(request, f"{said}.{sentences_about_left(twins, left)}", level)
+        counts, selected = (
+            {name: len(ids) for name, ids in answer.items()},
+            set(request.POST.getlist(ACTION_CHECKBOX_NAME)),
+        )
+        counts["moved_on"] += len(selected) - sum(counts.values())
+        level = messages.SUCCESS if counts["revived"] == len(selected) else messages.WARNING
+        self.message_user(request, act.in_words(counts), level)
 
 
 # The labels and help texts of the fields of a job.

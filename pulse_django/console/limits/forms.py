@@ -8,8 +8,8 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.jobs.actions import MAX_REASON
 from pulse_django.exceptions import InvalidJob
+from pulse_django.operations.acts import MAX_REASON
 from pulse_django.words.limiting import MOST_RUNNING, Rate, override_of
 from pulse_django.words.limits import MAX_LANE_KEY
 

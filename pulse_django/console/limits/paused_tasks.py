@@ -14,7 +14,6 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from pulse_django.console.jobs.actions import MAX_REASON, errors_in_words
 from pulse_django.console.shards import shard_of
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.paused_tasks import names_of, pause_task, resume_task
@@ -22,6 +21,7 @@ from pulse_django.execution.registry import registry
 from pulse_django.fleet.known_names import UnknownName, unknown_queue, unknown_task
 from pulse_django.fleet.paused_tasks import MOST_COUNTED, paused_tasks, waiting_jobs
 from pulse_django.models import PausedKey
+from pulse_django.operations.acts import MAX_REASON, errors_in_words
 from pulse_django.words.job_options import TASK_NAME, check_queue_name
 from pulse_django.words.limiting import pause_of_task
 from pulse_django.words.limits import MAX_QUEUE_NAME, MAX_TASK_NAME

@@ -18,11 +18,11 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext
 
 from pulse_django import conf
-from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.shards import shard_of
 from pulse_django.exceptions import PayloadError
 from pulse_django.execution.notify import wake_workers
 from pulse_django.models import Job, StoredBatch
+from pulse_django.operations.acts import ACTS, Act, Given, errors_in_words
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.job_options import MAX_BATCH_NAME, NewJob, Place
 from pulse_django.words.limits import HIGHEST_PRIORITY
@@ -31,7 +31,6 @@ from pulse_django.words.payloads import canonical
 from pulse_django.workflows.batches import Batch
 
 from .criteria import Criteria, InvalidCriteria
-from .verbs import BY_NAME, VERBS, Given, Verb
 
 MOST_COUNTED = 100_000  # on the page that asks
 
@@ -43,27 +42,27 @@ class MassPage:
 
     def mass_view(self, request: HttpRequest, name: str) -> HttpResponse:
         """Ask, and start the operation when the form is posted. The address has the filter of the list."""
-        verb = BY_NAME.get(name)
-        if verb is None:
+        act = ACTS.get(name)
+        if act is None or not act.label_of_all:
             raise Http404
-        if not self._may_start(request, verb):
+        if not self._may_start(request, act):
             raise PermissionDenied
         try:
             criteria = Criteria.read(request.META.get("QUERY_STRING", ""), request)
         except InvalidCriteria as error:
             return self._back(request, str(error))
-        form = verb.form(request.POST if request.method == "POST" else None)
+        form = act.form(request.POST if request.method == "POST" else None)
         if form.is_valid():
-            return self._start(request, verb, criteria, form.cleaned_data)
+            return self._start(request, act, criteria, form.cleaned_data)
         if form.is_bound:
             self._say(request, errors_in_words(form), messages.ERROR)
         context = {
             **self.admin_site.each_context(request),
             "opts": Job._meta,
-            "title": str(verb.label),
-            "verb": verb,
+            "title": str(act.label_of_all),
+            "act": act,
             "criteria": criteria,
-            "count": self._count(request, verb, criteria),
+            "count": self._count(request, act, criteria),
             "form": form,
             "list_url": self._list_url(),
         }
@@ -72,7 +71,7 @@ class MassPage:
     def mass_links(self, request: HttpRequest) -> list[dict[str, Any]]:
         """Return what can be done to all that match, if the list is filtered."""
         query = request.META.get("QUERY_STRING", "")
-        offered = [verb for verb in VERBS if self._may_start(request, verb)]
+        offered = [act for act in ACTS.values() if act.label_of_all and self._may_start(request, act)]
         try:
             criteria = Criteria.read(query, request) if offered else None
         except InvalidCriteria:
@@ -80,24 +79,24 @@ class MassPage:
         if criteria is None:
             return []
         name = f"{self.admin_site.name}:pulse_django_job_mass"
-        return [{"verb": one, "url": f"{reverse(name, args=[one.name])}?{criteria.query}"} for one in offered]
+        return [{"act": one, "url": f"{reverse(name, args=[one.name])}?{criteria.query}"} for one in offered]
 
-    def _start(self, request: HttpRequest, verb: Verb, criteria: Criteria, given: dict[str, Any]) -> HttpResponse:
-        batch = start_operation(shard_of(request), verb, criteria, given, request.user)
-        said = gettext("%(verb)s: %(filter)s") % {"verb": verb.label, "filter": criteria.words}
+    def _start(self, request: HttpRequest, act: Act, criteria: Criteria, given: dict[str, Any]) -> HttpResponse:
+        batch = start_operation(shard_of(request), act, criteria, given, request.user)
+        said = gettext("%(verb)s: %(filter)s") % {"verb": act.label_of_all, "filter": criteria.words}
         log(request.user, batch, f"{said}: {given['why']}" if given.get("why") else said)
         say_started(request, batch)
         return HttpResponseRedirect(operation_url(self.admin_site, request, batch) or self._list_url())
 
-    def _count(self, request: HttpRequest, verb: Verb, criteria: Criteria) -> str:
-        jobs = verb.fitting(criteria.jobs(shard_of(request)), "9999-01-01T00:00:00+00:00").order_by()
+    def _count(self, request: HttpRequest, act: Act, criteria: Criteria) -> str:
+        jobs = act.fitting(criteria.jobs(shard_of(request)), "9999-01-01T00:00:00+00:00").order_by()
         count = jobs.values("pk")[: MOST_COUNTED + 1].count()
         shown = number_format(min(count, MOST_COUNTED), force_grouping=True)
         return f"{shown}+" if count > MOST_COUNTED else shown
 
-    def _may_start(self, request: HttpRequest, verb: Verb) -> bool:
+    def _may_start(self, request: HttpRequest, act: Act) -> bool:
         is_seen = self.has_view_permission(request)  # type: ignore[attr-defined]  # of ModelAdmin
-        return bool(is_seen and request.user.has_perm(f"pulse_django.{verb.permission}"))
+        return bool(is_seen and request.user.has_perm(f"pulse_django.{act.permission}"))
 
     def _back(self, request: HttpRequest, why: str) -> HttpResponse:
         said = gettext("%(why)s Nothing was changed.") % {"why": why}
@@ -138,13 +137,13 @@ KIND = "mass operation"
 _SALT = "pulse_django.operation"
 
 
-def start_operation(alias: str, verb: Verb, criteria: Criteria, given: Given, user: Any) -> Batch:
+def start_operation(alias: str, act: Act, criteria: Criteria, given: Given, user: Any) -> Batch:
     """Start it in the name of a user. Jobs that are enqueued from now on are not meant."""
-    name = "".join(sign if sign.isprintable() else "?" for sign in f"{verb.label}: {criteria.words}")
+    name = "".join(sign if sign.isprintable() else "?" for sign in f"{act.label_of_all}: {criteria.words}")
     with transaction.atomic(using=alias):
         until, asked_at = _newest(alias)
         context = {
-            "verb": verb.name,
+            "act": act.name,
             "query": criteria.query,
             "given": dict(given),
             "user": str(user.pk),
@@ -204,17 +203,17 @@ def _signed_text(batch: Batch, operation: dict[str, Any], task: str, arguments: 
 
 def permission_of(batch: Batch) -> str:
     """Return the permission that an operation needs. Who has it may stop the operation as well."""
-    verb = BY_NAME.get(batch.context.get("verb", ""))
-    return "" if verb is None else verb.permission
+    act = ACTS.get(batch.context.get("act", ""))
+    return "" if act is None else act.permission
 
 
 def why_not(context: dict[str, Any]) -> str:
     """Say why an operation must not go on, or return an empty str: its user may have lost the permission."""
-    verb, users = BY_NAME.get(context["verb"]), get_user_model()._default_manager
+    act, users = ACTS.get(context["act"]), get_user_model()._default_manager
     user: Any = users.filter(pk=context["user"], is_active=True).first()
-    if verb is None:
-        return f"there is no operation {context['verb']!r} any more"
-    if user is None or not user.has_perm(f"pulse_django.{verb.permission}"):
+    if act is None:
+        return f"there is no operation {context['act']!r} any more"
+    if user is None or not user.has_perm(f"pulse_django.{act.permission}"):
         return f"{context['by']} has no permission for it any more"
     return ""
 

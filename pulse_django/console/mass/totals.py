@@ -10,6 +10,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext
 
 from pulse_django.models import StoredBatch
+from pulse_django.operations.acts import ACTS
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
 from pulse_django.words.own_tasks import ACT
@@ -18,7 +19,6 @@ from pulse_django.workflows.batches import Batch
 
 from .canary import tally_of
 from .page import KIND
-from .verbs import BY_NAME
 
 MOST_CHUNKS = 20_000  # 10 million jobs
 MOST_TALLIED = 2_000  # jobs, each of which is looked up in every day
@@ -33,15 +33,15 @@ class Totals:
 def totals_of(batch: Batch) -> Totals | None:
     """Add up what the chunks of an operation returned, or return None for any other batch."""
     row = StoredBatch.objects.using(batch.alias).only("kind", "context").filter(pk=batch.id).first()
-    verb = BY_NAME.get((row.context or {}).get("verb", "")) if row is not None and row.kind == KIND else None
-    if row is None or verb is None:
+    act = ACTS.get((row.context or {}).get("act", "")) if row is not None and row.kind == KIND else None
+    if row is None or act is None:
         return None
     counts: Counter[str] = Counter()
     done = batch.jobs.filter(task=ACT, status=Status.COMPLETED)
     for result in done.values_list("result", flat=True)[:MOST_CHUNKS]:
         counts += Counter(result or {})
-    lines = [f"{number_format(counts[name], force_grouping=True)} {said}" for name, said in verb.answers.items()]
-    if verb.is_canary:
+    lines = [f"{number_format(counts[name], force_grouping=True)} {said}" for name, said in act.answers.items()]
+    if (row.context or {}).get("given", {}).get("first"):
         lines += _course(batch, row.context or {})
     return Totals(by=str((row.context or {}).get("by", "")), lines=tuple(lines))
 

@@ -16,6 +16,7 @@ from django.utils.dateparse import parse_datetime
 from pulse_django import Context, task
 from pulse_django.exceptions import Discard
 from pulse_django.execution.placement import has_several_shards
+from pulse_django.operations.acts import ACTS
 from pulse_django.store.database_errors import is_refused
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.words.own_tasks import ACT, PLAN
@@ -25,7 +26,6 @@ from pulse_django.workflows.batches import Batch
 from .canary import watch
 from .criteria import Criteria, InvalidCriteria
 from .page import enqueue, is_signed, why_not
-from .verbs import BY_NAME
 
 CHUNK = 500  # jobs: more hold their locks for longer than a claim should have to wait
 CHUNKS_AT_ONCE = 20  # that one look finds. With stale statistics PostgreSQL sorts all matches at every look
@@ -42,7 +42,7 @@ def _find(context: Context, signature: object) -> int:
     batch, operation = _operation_of(context, PLAN, {}, signature)
     after = met = number = 0
     is_last = False
-    if BY_NAME[operation["verb"]].is_canary:
+    if operation["given"].get("first"):
         first = context.step_with_jobs("first", _enqueue_first, batch, operation)
         watch(context, batch, operation, first, ACT)
         after, met = max(first, default=0), len(first)
@@ -63,7 +63,7 @@ def act_on_jobs(context: Context, ids: list[int], met: int, signature: object = 
     with _refused_for_good(context):
         batch, operation = _operation_of(context, ACT, {"ids": ids, "met": met}, signature)
         matching = _matching(batch, operation).filter(pk__in=ids)
-        step = context.step if BY_NAME[operation["verb"]].commits_by_itself else context.step_with_jobs
+        step = context.step if ACTS[operation["act"]].commits_by_itself else context.step_with_jobs
         counts: dict[str, int] = step("act", _act, batch, operation, matching, len(ids), met)
         return counts
 
@@ -104,7 +104,7 @@ def _matching(batch: Batch, operation: dict[str, Any]) -> JobQuerySet:
         try:
             jobs = Criteria(operation["query"], "").jobs(batch.alias)
             # The operation's own jobs match a filter that means all jobs of their queue.
-            return BY_NAME[operation["verb"]].fitting(jobs, operation["asked_at"]).exclude(task__in=(PLAN, ACT))
+            return ACTS[operation["act"]].fitting(jobs, operation["asked_at"]).exclude(task__in=(PLAN, ACT))
         except InvalidCriteria as error:
             reason = str(error)
     batch.cancel(reason=reason)
@@ -121,7 +121,7 @@ def _enqueue_first(batch: Batch, operation: dict[str, Any]) -> list[int]:
 def _enqueue_next(
     batch: Batch, operation: dict[str, Any], matching: JobQuerySet, after: int, met: int
 ) -> dict[str, Any]:
-    pace = operation["given"]["per_minute"] if BY_NAME[operation["verb"]].is_canary else None
+    pace = operation["given"]["per_minute"] if operation["given"].get("first") else None
     size = CHUNK if pace is None else max(1, min(CHUNK, int(pace)))  # no more than one minute's
     most = CHUNK * CHUNKS_AT_ONCE
     ids = list(matching.filter(id__gt=after).order_by("id").values_list("id", flat=True)[: most + 1])
@@ -133,6 +133,10 @@ def _enqueue_next(
 
 
 def _act(batch: Batch, operation: dict[str, Any], matching: JobQuerySet, count: int, met: int) -> dict[str, int]:
-    ids = list(matching.values_list("id", flat=True))
-    counts = dict(BY_NAME[operation["verb"]].act(batch.alias, ids, operation["given"], met)) if ids else {}
-    return counts | {"moved_on": counts.get("moved_on", 0) + count - len(ids)}
+    act, ids, given = ACTS[operation["act"]], list(matching.values_list("id", flat=True)), operation["given"]
+    if given.get("first"):  # the time of this chunk has come. The first, before which none was met, is done at once.
+        given = {**given, "per_minute": given["per_minute"] if met else None}
+        met = 0
+    answer = act.do(batch.alias, ids, {**given, "met": met}) if ids else {}
+    counts = {name: len(some) for name, some in answer.items()}
+    return counts | {act.missed: counts.get(act.missed, 0) + count - len(ids)}

@@ -21,7 +21,6 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django import conf
 from pulse_django.console.board.facts import queue_row
 from pulse_django.console.charts import charts_of
-from pulse_django.console.jobs.actions import MAX_REASON, QueueName, errors_in_words
 from pulse_django.console.limits.paused_tasks import stops
 from pulse_django.console.periods import instant_of
 from pulse_django.console.readonly import ReadOnly
@@ -32,6 +31,7 @@ from pulse_django.fleet import history, snapshot
 from pulse_django.fleet.snapshot import QueueFacts
 from pulse_django.fleet.traffic import read_course
 from pulse_django.models import Queue, Worker
+from pulse_django.operations.acts import MAX_REASON, QueueName, errors_in_words
 from pulse_django.store.queues import Pause
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.counters import TrafficKind

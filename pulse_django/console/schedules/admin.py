@@ -16,7 +16,6 @@ from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.sentences import timing_shown
 from pulse_django.console.shards import alias_to_write, cannot_be_read, shard_of
 from pulse_django.exceptions import PulseError
@@ -24,6 +23,7 @@ from pulse_django.execution import encryption
 from pulse_django.execution.placement import has_several_shards, shard_of_schedule, shards
 from pulse_django.execution.registry import registry
 from pulse_django.models import Schedule
+from pulse_django.operations.acts import errors_in_words
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import facts
 from pulse_django.schedules.forms import POLICY, TIMING, ScheduleForm

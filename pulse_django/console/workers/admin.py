@@ -21,12 +21,12 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
 from pulse_django.console.board.facts import quantiles_in_words
-from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.live import live, version_of
 from pulse_django.console.readonly import ReadOnly, ShardList
 from pulse_django.console.shards import alias_to_write, shard_of
 from pulse_django.console.statuses import column_of, here, instant_shown
 from pulse_django.models import Attempt, Job, Worker
+from pulse_django.operations.acts import errors_in_words
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.store.workers import is_asked, is_shown
 from pulse_django.words.display import in_words, share_of

@@ -15,20 +15,19 @@ from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.translation import gettext as gettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
-from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS, CancelledToo, errors_in_words
 from pulse_django.console.jobs.story import spelt
 from pulse_django.console.mass.page import KIND, permission_of
 from pulse_django.console.mass.totals import totals_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import number_in
 from pulse_django.console.shards import shard_of
-from pulse_django.console.twins import sentences_about_left
 from pulse_django.fleet import workflows
 from pulse_django.fleet.workflows import BatchFacts, Node
 from pulse_django.fleet.workflows.facts import HELD, OPEN, PAUSED
 from pulse_django.models import StoredBatch
+from pulse_django.operations import acts
+from pulse_django.operations.acts import MAX_REASON, MOST_RUNS, errors_in_words
 from pulse_django.operations.workflows import retry_dead_letters
 from pulse_django.words.display import inert
 from pulse_django.workflows.batches import Batch, send_event
@@ -183,7 +182,7 @@ class CancelForm(ActForm):
 
 class RetryForm(ActForm):
     runs = forms.IntegerField(label=_("minimum runs"), min_value=1, max_value=MOST_RUNS, initial=1)
-    cancelled_too = CancelledToo()
+    cancelled_too = forms.BooleanField(label=_("also if their workflow was cancelled"), required=False)
 
 
 class ApproveForm(ActForm):
@@ -205,10 +204,8 @@ def _retry(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
     answer = retry_dead_letters(alias, batch.id, runs=data["runs"], cancelled_too=data["cancelled_too"])
     if not answer.revived and not answer.twins and not answer.of_cancelled:
         return ""
-    said = ngettext("%(count)d dead letter retried.", "%(count)d dead letters retried.", answer.revived)
-    said %= {"count": answer.revived}
     more = f" {gettext('There are more: do it again.')}" if answer.has_more else ""
-    return f"{said}{sentences_about_left(answer.twins, answer.of_cancelled)}{more}"
+    return f"{acts.ACTS['retry'].in_words(answer._asdict())}{more}"
 
 
 def _approve(alias: str, batch: BatchFacts, data: Data, by: str) -> str:

@@ -6,9 +6,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from pulse_django.operations.acts import LIVE
 from pulse_django.operations.mass_command import MassCommand
 from pulse_django.operations.preview import Selection
-from pulse_django.operations.verbs import LIVE, CancelMany
+from pulse_django.operations.verbs import CancelMany
 
 
 class Command(MassCommand):

@@ -1,0 +1,350 @@
+"""What operators do to jobs: each act once, for a job, a selection, a group of errors, a filter and the commands.
+
+Every act looks at each row again when it is done. A job that has moved on meanwhile is left alone, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django import api
+from pulse_django.exceptions import InvalidJob
+from pulse_django.execution import resolving
+from pulse_django.execution.placement import has_several_shards
+from pulse_django.models import Job
+from pulse_django.store.querysets import JobQuerySet
+from pulse_django.store.sql_functions import StatementTimestamp
+from pulse_django.words.job_options import check_queue_name
+from pulse_django.words.limits import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME
+from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
+
+from .arguments import MAX_PER_MINUTE
+from .preview import has_status
+
+LIVE = (Status.WAITING, Status.PENDING, Status.RETRYING, Status.RUNNING)
+MOST_RUNS = 100
+MAX_REASON = 500
+MOST_ATTEMPTS = 2**31 - 1  # the column holds no more
+# Of a retry that begins with a few: at most one chunk, how many minutes they may take, and how many a minute follow.
+MOST_FIRST, MOST_PATIENCE = 500, 1_440
+PATIENCE, PER_MINUTE = 30, 60
+
+Given = Mapping[str, Any]  # what the form or the command said, as JSON
+Answer = Mapping[str, Collection[int]]  # jobs, by what happened to them
+
+
+class ActForm(forms.Form):
+    """What every act asks: why, for the admin's log. With ``job`` it is the form on the page of that job."""
+
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+    of_many: tuple[str, ...] = ()  # what the page of a job does not ask
+
+    def __init__(self, data: Any = None, *, job: Job | None = None, **options: Any) -> None:
+        if job is not None:
+            options["initial"] = {"queue": job.queue, "priority": job.priority, "attempts": job.attempts}
+        super().__init__(data, **options)
+        if job is not None:
+            # What the page showed. Missing, or nonsense, is as good as another: the act is refused.
+            hidden = forms.IntegerField(min_value=0, max_value=MOST_ATTEMPTS, widget=forms.HiddenInput)
+            self.fields = {"attempts": hidden, **self.fields}
+            for name in self.of_many:
+                del self.fields[name]
+            if job.batch_id is None:
+                self.fields.pop("cancelled_too", None)
+        self.order_fields([name for name in self.fields if name != "why"])  # what the act needs comes first
+
+    def done_in_words(self, done: Any) -> str:
+        """Say what was done, and what was chosen, for the message and the log."""
+        chosen = {name: value for name, value in self.cleaned_data.items() if name not in ("attempts", "confirmed")}
+        details = ", ".join(
+            f"{name} {value}" for name, value in chosen.items() if value not in ("", None) and value is not False
+        )
+        return f"{done}: {details}" if details else str(done)
+
+
+def errors_in_words(form: forms.Form) -> str:
+    """Say what is wrong with a form, for a message in place of the page that held it."""
+    texts = {field: " ".join(map(str, said)) for field, said in form.errors.items()}
+    return "; ".join(f"{form[field].label}: {text}" if field in form.fields else text for field, text in texts.items())
+
+
+def validate_queue_name(name: str) -> None:
+    try:
+        check_queue_name(name)
+    except InvalidJob as error:
+        raise forms.ValidationError(
+            _("Invalid queue name: it is too long, or contains unprintable characters.")
+        ) from error
+
+
+class QueueName(forms.CharField):
+    """Any name that a job may name: also one that begins or ends with a space."""
+
+    default_validators = [validate_queue_name]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=MAX_QUEUE_NAME, strip=False, **options)
+
+
+class RetryForm(ActForm):
+    runs = forms.IntegerField(label=_("minimum runs"), min_value=1, max_value=MOST_RUNS, initial=1)
+    per_minute = forms.IntegerField(
+        label=_("Maximum jobs per minute (empty: no limit)"), min_value=1, max_value=MAX_PER_MINUTE, required=False
+    )
+    first = forms.IntegerField(
+        label=_("how many first (empty: all at once)"), min_value=1, max_value=MOST_FIRST, required=False
+    )
+    patience = forms.IntegerField(
+        label=_("minutes that these may take"), min_value=1, max_value=MOST_PATIENCE, required=False
+    )
+    cancelled_too = forms.BooleanField(label=_("also if their workflow was cancelled"), required=False)
+    of_many = ("per_minute", "first", "patience")
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        if given.get("first"):
+            given |= {
+                "patience": given.get("patience") or PATIENCE,
+                "per_minute": given.get("per_minute") or PER_MINUTE,
+            }
+        return given
+
+
+class ReasonForm(ActForm):
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON)  # stands on the job, and its handler may ask
+
+
+class PostponeForm(ActForm):
+    delay = forms.TypedChoiceField(
+        label=_("by"),
+        coerce=int,
+        choices=[(300, _("5 minutes")), (3_600, _("1 hour")), (86_400, _("1 day")), (604_800, _("1 week"))],
+    )
+
+
+class MoveForm(ActForm):
+    queue = QueueName(label=_("queue"))
+    priority = forms.IntegerField(
+        label=_("priority (empty: as it is)"), min_value=LOWEST_PRIORITY, max_value=HIGHEST_PRIORITY, required=False
+    )
+
+
+class DeleteForm(ReasonForm):
+    confirmed = forms.BooleanField(label=_("they are deleted for ever"))
+
+
+def _retry(alias: str, ids: Collection[int], given: Given) -> Answer:
+    """Retry these. ``met`` jobs were retried before, and keep their places in front."""
+    gap = timedelta(minutes=1) / given["per_minute"] if given.get("per_minute") else timedelta()
+    answer = resolving.retry(
+        alias,
+        ids,
+        runs=given.get("runs", 1),
+        delay=given.get("delay", timedelta()) + gap * given.get("met", 0),
+        gap=gap,
+        attempt=given.get("attempts"),
+        cancelled_too=given.get("cancelled_too", False),
+    )
+    return {name: getattr(answer, name) for name in ("revived", "moved_on", "twins", "of_cancelled")}
+
+
+def _cancel(alias: str, ids: Collection[int], given: Given) -> Answer:
+    answer = Job.objects.db_manager(alias).request_cancel(ids, reason=given["why"], attempt=given.get("attempts"))
+    return {"cancelled": answer.cancelled, "asked": answer.asked, "refused": answer.refused}
+
+
+def _run_now(alias: str, ids: Collection[int], given: Given) -> Answer:
+    answer = resolving.run_now(alias, ids, attempt=given.get("attempts"))
+    return {"changed": answer.changed, "moved_on": answer.moved_on}
+
+
+def _postpone(alias: str, ids: Collection[int], given: Given) -> Answer:
+    delay = timedelta(seconds=given["delay"])
+    answer = Job.objects.db_manager(alias).reschedule(ids, delay=delay, attempt=given.get("attempts"))
+    return {"changed": answer.changed, "moved_on": answer.moved_on}
+
+
+def _move(alias: str, ids: Collection[int], given: Given) -> Answer:
+    jobs = Job.objects.db_manager(alias)
+    answer = jobs.move(ids, queue=given["queue"], priority=given["priority"], attempt=given.get("attempts"))
+    return {"changed": answer.changed, "moved_on": answer.moved_on}
+
+
+def _release(alias: str, ids: Collection[int], given: Given) -> Answer:
+    reason = given["why"] or "taken from its worker by an operator"
+    using = alias if has_several_shards() else None
+    done = [one for one in ids if api.release(one, reason=reason, attempt=given["attempts"], using=using).accepted]
+    return {"changed": done}
+
+
+def _delete(alias: str, ids: Collection[int], given: Given) -> Answer:
+    """Delete those that have ended and hold no others. With ``error``, only dead letters of it."""
+    how = {"statuses": [Status.DEAD_LETTERED], "error": given["error"]} if "error" in given else {}
+    deleted = set(Job.objects.db_manager(alias).prune_these(ids, **how))
+    left = set(ids) - deleted
+    needed = set(Job.objects.using(alias).filter(pk__in=left).holding().values_list("pk", flat=True)) if left else set()
+    return {"deleted": deleted, "left": left - needed, "needed": needed}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """One intention of an operator. Its words are in the language of who reads them."""
+
+    name: str
+    label: Any = ""  # of the button on the page of a job; empty: there is none
+    says: Any = ""  # what it does, for hovering and for screen readers
+    label_of_all: Any = ""  # of the button for all that match; empty: there is none
+    says_of_all: Any = ""
+    done: Any  # for the message, and the log of the admin
+    permission: str
+    statuses: tuple[Status, ...]
+    form: type[ActForm] = ActForm
+    do: Callable[[str, Collection[int], Given], Answer]
+    answers: Mapping[str, Any] = field(default_factory=dict)  # what may have happened to a job, in words
+    changes: tuple[str, ...] = ("changed",)  # of these answers, those of what was done
+    missed: str = "moved_on"  # and that of a job which no longer matched
+    refusals: Mapping[str, Any] = field(default_factory=dict)  # why a job was left that has not moved on
+    # Of these jobs, those that it is about. What ended later than an instant was not meant.
+    fitting: Callable[[JobQuerySet, str], JobQuerySet] = lambda jobs, asked_at: jobs
+    # Its statement joins no transaction. If a worker dies behind it, what it did is counted as moved on.
+    commits_by_itself: bool = False
+
+    def in_words(self, counts: Mapping[str, int]) -> str:
+        """Say what happened to how many jobs."""
+        first = self.changes[0]
+        said = f"{counts.get(first, 0)} {self.answers[first]}"
+        if counts.get(self.missed):
+            said += f", {counts[self.missed]} {self.answers[self.missed]}"
+        others = [name for name in self.answers if name not in (first, self.missed) and counts.get(name)]
+        return " ".join([f"{said}.", *(f"{counts[name]} {self.answers[name]}." for name in others)])
+
+
+_MOVED_ON = _("no longer matched")
+
+ACTS: Mapping[str, Act] = {
+    act.name: act
+    for act in (
+        Act(
+            name="retry",
+            label=_("Retry"),
+            says=_("Retry this dead letter, with its history and this many more runs"),
+            label_of_all=_("Retry all that match"),
+            says_of_all=_(
+                "Retry all dead letters that match, with this many more runs each; or a few first, and the others only "
+                "if none of these dies"
+            ),
+            done=_("Retried"),
+            permission="retry_job",
+            statuses=(Status.DEAD_LETTERED,),
+            form=RetryForm,
+            do=_retry,
+            answers={
+                "revived": _("retried"),
+                "moved_on": _MOVED_ON,
+                "twins": _("left: another job has the unique key"),
+                "of_cancelled": _("left: the workflow was cancelled"),
+            },
+            changes=("revived",),
+            refusals={
+                "of_cancelled": _(
+                    "Its workflow was cancelled. To retry it all the same, tick the box. Nothing was changed."
+                ),
+                "twins": _("Another job has the unique key of this one. Nothing was changed."),
+            },
+            fitting=lambda jobs, asked_at: jobs.filter(
+                status=Status.DEAD_LETTERED, finished_at__lte=parse_datetime(asked_at)
+            ),
+        ),
+        Act(
+            name="run-now",
+            label=_("Run now"),
+            says=_("Make the job due immediately"),
+            label_of_all=_("Run all that match now"),
+            says_of_all=_("Make all waiting jobs that match due immediately"),
+            done=_("Made due"),
+            permission="schedule_job",
+            statuses=CLAIMABLE,
+            do=_run_now,
+            answers={"changed": _("made due"), "moved_on": _MOVED_ON},
+            # What is due already would lose its place among those of its priority.
+            fitting=lambda jobs, asked_at: jobs.claimable().filter(next_run_at__gt=StatementTimestamp()),
+        ),
+        Act(
+            name="postpone",
+            label=_("Postpone"),
+            says=_("Delay the job, counted from now"),
+            done=_("Postponed"),
+            permission="schedule_job",
+            statuses=CLAIMABLE,
+            form=PostponeForm,
+            do=_postpone,
+        ),
+        Act(
+            name="move",
+            label=_("Move"),
+            says=_("Move the job to another queue, or change its priority"),
+            label_of_all=_("Move all that match"),
+            says_of_all=_("Move all waiting jobs that match to another queue"),
+            done=_("Moved"),
+            permission="schedule_job",
+            statuses=CLAIMABLE,
+            form=MoveForm,
+            do=_move,
+            answers={"changed": _("moved"), "moved_on": _MOVED_ON},
+            fitting=lambda jobs, asked_at: jobs.filter(status__in=CLAIMABLE),
+        ),
+        Act(
+            name="cancel",
+            label=_("Cancel"),
+            says=_("Cancel the job if it is waiting; if it is running, ask its handler to stop"),
+            label_of_all=_("Cancel all that match"),
+            says_of_all=_("Cancel all waiting jobs that match; ask the handlers of running ones to stop"),
+            done=_("Cancelled, or asked to stop"),
+            permission="cancel_job",
+            statuses=LIVE,
+            form=ReasonForm,
+            do=_cancel,
+            answers={"cancelled": _("cancelled"), "asked": _("asked to stop"), "refused": _MOVED_ON},
+            changes=("cancelled", "asked"),
+            missed="refused",
+            fitting=lambda jobs, asked_at: jobs.filter(has_status(LIVE), cancel_requested_at__isnull=True),
+        ),
+        Act(
+            name="release",
+            label=_("Take away from worker"),
+            says=_(
+                "End the lease now. The attempt counts. The handler may still be running, but its report is rejected"
+            ),
+            done=_("Taken away from worker"),
+            permission="cancel_job",
+            statuses=(Status.RUNNING,),
+            do=_release,
+        ),
+        Act(
+            name="delete",
+            label_of_all=_("Delete all that match"),
+            says_of_all=_("Permanently delete all ended jobs and dead letters that match, with their attempts"),
+            done=_("Deleted"),
+            permission="delete_job",
+            statuses=tuple(TERMINAL),
+            form=DeleteForm,
+            do=_delete,
+            answers={
+                "deleted": _("deleted"),
+                "left": _("no longer matched or locked"),
+                "needed": _("left: other jobs wait for it"),
+            },
+            changes=("deleted",),
+            missed="left",
+            fitting=lambda jobs, asked_at: jobs.terminal().filter(finished_at__lte=parse_datetime(asked_at)),
+            commits_by_itself=True,
+        ),
+    )
+}
