@@ -20,7 +20,7 @@ from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
-PAGE = reverse("admin:pulse_django_job_by_due")
+PAGE = reverse("admin:pulse_django_job_due")
 
 
 def due_in(minutes: float, **options: Any) -> Job:

@@ -37,7 +37,7 @@ from tests.two_databases import SECOND, SHARDS
 pytestmark = SHARDED
 ERROR = "ValueError: no"
 LISTS = (
-    *("job_changelist", "job_due", "job_by_due", "deadletter_changelist", "queue_changelist", "worker_changelist"),
+    *("job_changelist", "job_due", "deadletter_changelist", "queue_changelist", "worker_changelist"),
     *("schedule_changelist", "limiter_changelist", "storedbatch_changelist", "taskoverview_changelist"),
 )
 BOARD = "board_changelist"

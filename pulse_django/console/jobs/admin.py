@@ -27,7 +27,7 @@ from pulse_django.words.own_tasks import OWN_TASKS
 
 from .amending import AmendPage, amendments_of
 from .arguments_shown import UNKNOWN, arguments_shown, result_shown, shows_all
-from .due_soon import ByDuePage, DuePage
+from .due_soon import DuePage
 from .explaining import explanation_of
 from .exporting import ExportPage
 from .job_list import JobList, JobWords
@@ -48,7 +48,7 @@ INSTANTS = tuple(
 MOST_SHOWN = 20_000  # characters of one value
 
 
-class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, ByDuePage, JobList):
+class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
         (
@@ -87,7 +87,6 @@ class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, ByDuePage, 
         mass = self.admin_site.admin_view(self.mass_view)
         return [
             path("due/", self.admin_site.admin_view(self.due_view), name="pulse_django_job_due"),
-            path("by-due/", self.admin_site.admin_view(self.by_due_view), name="pulse_django_job_by_due"),
             path("export/<slug:name>/", self.admin_site.admin_view(self.export_view), name="pulse_django_job_export"),
             path("mass/<slug:name>/", mass, name="pulse_django_job_mass"),
             path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_job_act"),
@@ -100,7 +99,6 @@ class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, ByDuePage, 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         links: dict[str, Any] = {"mass_links": self.mass_links(request), "export_links": self.export_links(request)}
         links["due_url"] = reverse(f"{self.admin_site.name}:pulse_django_job_due")
-        links["by_due_url"] = reverse(f"{self.admin_site.name}:pulse_django_job_by_due")
         return super().changelist_view(request, links | (extra_context or {}))
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:

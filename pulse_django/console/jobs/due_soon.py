@@ -1,4 +1,4 @@
-"""What is due in the next hour, in the order of its time: a table, and a chart by minute and task.
+"""Waiting jobs in the order of their time: a list of all, and a chart of the next hour by minute and task.
 
 No index has all jobs in the order of their time, because each claim would pay for it. Each lane has one: the lanes are
 walked, and each is asked for its next jobs.
@@ -34,7 +34,7 @@ from pulse_django.words.limits import MAX_QUEUE_NAME
 
 MOST_LANES = 500  # each is a probe of the index; with a key of its own for each job there are more
 MOST_OF_A_LANE = 5_000
-MOST_LISTED, MOST_TASKS = 100, 20
+MOST_TASKS = 20
 MINUTES = 60
 WIDTH, HEIGHT, STEP = 720, 90, 12  # of the drawing
 
@@ -145,36 +145,6 @@ def bars(found: Sequence[Due]) -> list[Bar]:
     return drawn
 
 
-class DuePage:
-    """Of ``JobAdmin``."""
-
-    admin_site: Any
-
-    @method_decorator(require_safe)
-    def due_view(self, request: HttpRequest) -> HttpResponse:
-        if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
-            raise PermissionDenied
-        found, is_partial = due_soon(shard_of(request, reads=True))
-        change = f"{self.admin_site.name}:pulse_django_job_change"
-        by_task = Counter(one.task for one in found).most_common(MOST_TASKS)
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": Job._meta,
-            "title": gettext("Due in the next hour"),
-            "count": len(found),
-            "rows": [{"is": one, "url": reverse(change, args=[one.id])} for one in found[:MOST_LISTED]],
-            "bars": bars(found),
-            "by_task": by_task,
-            "width": WIDTH,
-            "height": HEIGHT,
-            "bar_width": STEP - 2,
-            "is_partial": is_partial,
-            "most_lanes": MOST_LANES,
-            "list_url": reverse(f"{self.admin_site.name}:pulse_django_job_changelist"),
-        }
-        return TemplateResponse(request, "admin/pulse_django/job/due.html", context)
-
-
 # The waiting jobs in the order in which they are due, a hundred a page, of all queues or of one.
 #
 # The list of jobs is in the order of ids, because no index has all jobs in the order of their time. Each lane has one,
@@ -231,32 +201,39 @@ def by_due(alias: str, queue: str, after: Cursor) -> tuple[list[Due], bool]:
     return read_due(run_joined(alias, _BY_DUE_IN_QUEUE if queue else _BY_DUE, params))
 
 
-class ByDuePage:
+class DuePage:
     """Of ``JobAdmin``."""
 
     admin_site: Any
 
     @method_decorator(require_safe)
-    def by_due_view(self, request: HttpRequest) -> HttpResponse:
+    def due_view(self, request: HttpRequest) -> HttpResponse:
+        """Show all waiting jobs by their time. The first page of all queues begins with the next hour as a chart."""
         if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
             raise PermissionDenied
-        form = QueueForm(request.GET)
+        form, alias = QueueForm(request.GET), shard_of(request, reads=True)
         after = Cursor.of(request.GET.get("after", ""))
-        is_valid, alias = form.is_valid(), shard_of(request, reads=True)
-        found, is_partial = by_due(alias, form.cleaned_data["queue"], after) if is_valid else ([], False)
-        change = f"{self.admin_site.name}:pulse_django_job_change"
+        found, is_partial = by_due(alias, form.cleaned_data["queue"], after) if form.is_valid() else ([], False)
         context = {
             **self.admin_site.each_context(request),
             "opts": Job._meta,
             "title": gettext("Waiting jobs by due time"),
             "form": form,
-            "rows": [{"is": one, "url": reverse(change, args=[one.id])} for one in found[:PER_PAGE]],
+            "rows": [
+                {"is": one, "url": reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[one.id])}
+                for one in found[:PER_PAGE]
+            ],
             "next_query": _next(request.GET, found),
             "first_query": "" if after == BEGINNING else _query(request.GET, None),
             "is_partial": is_partial,
             "most_lanes": MOST_LANES,
         }
-        return TemplateResponse(request, "admin/pulse_django/job/by_due.html", context)
+        if after == BEGINNING and not request.GET.get("queue"):
+            soon, _ = due_soon(alias)
+            by_task = Counter(one.task for one in soon).most_common(MOST_TASKS)
+            context |= {"chart": bars(soon), "count": len(soon), "by_task": by_task}
+            context |= {"width": WIDTH, "height": HEIGHT, "bar_width": STEP - 2}
+        return TemplateResponse(request, "admin/pulse_django/job/due.html", context)
 
 
 def _next(asked: QueryDict, found: Sequence[Due]) -> str:
