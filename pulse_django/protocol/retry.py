@@ -25,8 +25,8 @@ _REVIVE = """
 reviving AS MATERIALIZED (
     SELECT
         id,
-        LEAST(attempts, refunds + GREATEST(0, %s - (max_attempts - attempts + refunds))) AS refunds,
-        clock_timestamp() + (%s::float8 + place::float8 * %s::float8) * interval '1 second' AS next_run_at,
+        LEAST(attempts, refunds + GREATEST(0, %(runs)s - (max_attempts - attempts + refunds))) AS refunds,
+        clock_timestamp() + (%(delay)s::float8 + place::float8 * %(gap)s::float8) * interval '1 second' AS next_run_at,
         lane_key::text = '' AS ready
     FROM in_line
     WHERE {which}
@@ -50,12 +50,12 @@ _RETRY = f"""
 WITH dead AS MATERIALIZED (
     SELECT
         id, attempts, max_attempts, refunds, lane_key, unique_key IS NOT NULL AND NOT unique_until_start AS is_keyed,
-        NOT %s AND batch_id IS NOT NULL AND EXISTS (
+        NOT %(cancelled_too)s AND batch_id IS NOT NULL AND EXISTS (
             SELECT 1 FROM pulse_django_batch WHERE id = job.batch_id AND cancelled_at IS NOT NULL
         ) AS is_cancelled
     FROM pulse_django_job_hot AS job
-    WHERE id = ANY (%s::bigint[]) AND status::text = 'DEAD_LETTERED'
-        AND attempts = COALESCE(%s::int, attempts) AND task::text NOT IN {OWN_TASKS}
+    WHERE id = ANY (%(ids)s::bigint[]) AND status::text = 'DEAD_LETTERED'
+        AND attempts = COALESCE(%(attempt)s::int, attempts) AND task::text NOT IN {OWN_TASKS}
     ORDER BY id
     FOR NO KEY UPDATE
 ),
@@ -79,9 +79,9 @@ _RETRY_KEYED = f"""
 WITH dead AS MATERIALIZED (
     SELECT
         job.id, job.attempts, job.max_attempts, job.refunds, job.lane_key, job.task, job.unique_key, asked.place
-    FROM ROWS FROM (pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::bigint[])) AS asked (id, place)
+    FROM ROWS FROM (pg_catalog.unnest(%(ids)s::bigint[]), pg_catalog.unnest(%(places)s::bigint[])) AS asked (id, place)
     JOIN pulse_django_job_hot AS job ON job.id = asked.id
-    WHERE job.status::text = 'DEAD_LETTERED' AND job.attempts = COALESCE(%s::int, job.attempts)
+    WHERE job.status::text = 'DEAD_LETTERED' AND job.attempts = COALESCE(%(attempt)s::int, job.attempts)
     ORDER BY job.id
     FOR NO KEY UPDATE OF job
 ),
@@ -132,31 +132,30 @@ def retry(
     check_delay(delay)
     check_delay(gap)
     asked_for = job_ids_of(job_ids)
-    how = (runs, delay.total_seconds(), gap.total_seconds())
-    rows = run_joined(jobs.write_alias, _RETRY, [bool(cancelled_too), sorted(asked_for), attempt, *how])
+    how = {"runs": runs, "delay": delay.total_seconds(), "gap": gap.total_seconds(), "attempt": attempt}
+    first = how | {"ids": sorted(asked_for), "cancelled_too": bool(cancelled_too)}
+    rows = run_joined(jobs.write_alias, _RETRY, first)
     of_cancelled = frozenset(job_id for job_id, _, is_cancelled in rows if is_cancelled)
     revived = {job_id for job_id, place, is_cancelled in rows if place is None and not is_cancelled}
     keyed = [(job_id, place) for job_id, place, _ in rows if place is not None]
     twins: set[int] = set()
-    for job_id, has_twin in _retry_keyed(jobs, keyed, attempt, how) if keyed else ():
+    for job_id, has_twin in _retry_keyed(jobs, keyed, how) if keyed else ():
         (twins if has_twin else revived).add(job_id)
     if twins and (expired := run_joined(jobs.write_alias, _EXPIRED_TWINS, [sorted(twins)])):
         expire_these(jobs, [job_id for (job_id,) in expired])
         again = [(job_id, place) for job_id, place in keyed if job_id in twins]
-        free = {job_id for job_id, has_twin in _retry_keyed(jobs, again, attempt, how) if not has_twin}
+        free = {job_id for job_id, has_twin in _retry_keyed(jobs, again, how) if not has_twin}
         revived, twins = revived | free, twins - free
     moved_on = asked_for - revived - twins - of_cancelled
     return Retried(revived=frozenset(revived), moved_on=moved_on, twins=frozenset(twins), of_cancelled=of_cancelled)
 
 
-def _retry_keyed(
-    jobs: JobReader, keyed: Sequence[tuple[int, int]], attempt: int | None, how: tuple[Any, ...]
-) -> list[tuple[int, bool]]:
+def _retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str, Any]) -> list[tuple[int, bool]]:
     """Revive those that have no twin, and say of each whether it has one.
 
     A job with the key may be enqueued after the look. The index refuses the list then, and each is tried alone.
     """
-    params = [[job_id for job_id, _ in keyed], [place for _, place in keyed], attempt, *how]
+    params = how | {"ids": [job_id for job_id, _ in keyed], "places": [place for _, place in keyed]}
     try:
         with undone_alone(jobs.write_alias):
             return [(job_id, has_twin) for job_id, has_twin in run_joined(jobs.write_alias, _RETRY_KEYED, params)]
@@ -165,4 +164,4 @@ def _retry_keyed(
             raise
         if len(keyed) == 1:
             return [(keyed[0][0], True)]
-        return [answer for one in keyed for answer in _retry_keyed(jobs, [one], attempt, how)]
+        return [answer for one in keyed for answer in _retry_keyed(jobs, [one], how)]
