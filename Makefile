@@ -19,7 +19,7 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test crash browser fresh proofs versions pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model walk weight demo pictures bench bench-core soak environment lint types migrations conformance stop clean
+.PHONY: help test crash browser fresh proofs versions pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model sql walk weight demo pictures bench bench-core soak environment lint types migrations conformance stop clean
 
 help:
 	@echo "While you work:"
@@ -29,6 +29,7 @@ help:
 	@echo "make lint        style, format and import contracts"
 	@echo "make types       mypy"
 	@echo "make migrations  check that no migration is missing"
+	@echo "make sql         write tests/sql anew: every statement, whole, as PostgreSQL gets it"
 	@echo
 	@echo "Before you hand in a change of ..."
 	@echo "make crash       workers, leases, recovery: every test that starts real workers, and kills, freezes or cuts them off"
@@ -155,6 +156,10 @@ mutants: $(READY)
 # The protocol's model, in every order of its statements, and what goes wrong without each rule.
 model: $(READY)
 	@$(PY) model/check.py $(ARGS)
+
+# Every statement of a verb, in the file of its verb: a review sees each change.
+sql: $(READY)
+	@PULSE_WRITE_SQL=1 $(PY) -m pytest tests/sql $(ARGS)
 
 # The demo as it plays, and the pages of the admin as Chromium shows them, for the documentation.
 pictures: $(READY)

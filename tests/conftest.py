@@ -18,6 +18,7 @@ from tests import citus
 from tests.database import TABLES, drop_copy, empty_tables, forget_session, leave_no_line_behind, use_copy
 from tests.pgbouncer import PgBouncer
 from tests.rival import Rival
+from tests.sql import sent
 from tests.targets import DJANGO_VERSIONS, FIRST_OF_EACH, VERSIONS, target_of
 
 ROOM_FOR_RIVALS = 30  # connections that tests and workers have open transactions on at a time
@@ -129,6 +130,22 @@ def pooled() -> Iterator[None]:
             pooler.close()
             settings.clear()
             settings.update(direct)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unknown_statements() -> Iterator[sent.Unknown]:
+    """Notice the statements that no file of tests/sql has."""
+    unknown = sent.Unknown()
+    with sent.recording(unknown.keep) if sent.is_comparable() and not sent.WRITES else nullcontext():
+        yield unknown
+
+
+@pytest.fixture(autouse=True)
+def _every_statement_is_known(request: pytest.FixtureRequest, unknown_statements: sent.Unknown) -> Iterator[None]:
+    yield
+    if request.node.get_closest_marker("alters_statements"):
+        unknown_statements.clear()
+    assert not unknown_statements, unknown_statements.told()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.console.staff import staff
 from tests.factories import WorkerFactory, make_job
 from tests.faults import all_faults
 
-pytestmark = pytest.mark.usefixtures("pulse_db")
+pytestmark = [pytest.mark.usefixtures("pulse_db"), pytest.mark.alters_statements]
 
 BOARD = reverse("admin:pulse_django_board_changelist")
 TASKS = reverse("admin:pulse_django_taskoverview_changelist")

@@ -204,6 +204,7 @@ def test_what_cannot_be_is_refused_before_any_sql() -> None:
                 assert len(sent) == 0
 
 
+@pytest.mark.alters_statements
 def test_no_odd_value_breaks_the_transaction_of_the_caller() -> None:
     walked = 0
     with all_faults() as about:

@@ -102,6 +102,7 @@ def test_a_question_that_goes_wrong_is_a_finding_and_the_others_are_asked() -> N
     assert "2 of" in failed
 
 
+@pytest.mark.alters_statements
 def test_a_question_cannot_write() -> None:
     write = "WITH gone AS (DELETE FROM pulse_django_job RETURNING id) SELECT id, '' FROM gone LIMIT %(limit)s"
     make_job()

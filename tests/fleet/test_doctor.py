@@ -298,6 +298,7 @@ def test_what_cannot_be_examined_is_said_and_the_rest_is_examined(monkeypatch: p
     assert any(advice.topic == "pooler" for advice in said)
 
 
+@pytest.mark.alters_statements
 def test_it_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_STORAGE", "DELETE FROM pulse_django_job RETURNING 1")
     make_job()

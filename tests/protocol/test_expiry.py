@@ -119,6 +119,7 @@ class TestTheSweep:
         finally:
             rival.close()
 
+    @pytest.mark.alters_statements
     @pytest.mark.one_server("Citus reports an error of INSERT ... SELECT without its SQLSTATE")
     def test_one_job_that_cannot_be_ended_does_not_keep_the_others_from_their_end(
         self, monkeypatch: pytest.MonkeyPatch

@@ -13,10 +13,11 @@ from typing import Any
 from unittest import mock
 
 import psycopg
+from django.contrib.admin import site
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
-from django.db import ProgrammingError, transaction
+from django.db import IntegrityError, ProgrammingError, transaction
 from django.db import connections as django_connections
 from django.db.backends.signals import connection_created
 from django.db.backends.utils import CursorWrapper
@@ -49,7 +50,7 @@ from pulse_django.protocol import expire, reap, transfer
 from pulse_django.protocol.amend import read_for_amending
 from pulse_django.protocol.declarations import Declarer
 from pulse_django.protocol.schedules import clock
-from pulse_django.protocol.tick import forget_ticks
+from pulse_django.protocol.tick import forget_ticks, ids_of_due
 from pulse_django.protocol.tick import look as look_at_schedules
 from pulse_django.schedules import facts
 from pulse_django.schedules.forms import ScheduleForm
@@ -58,7 +59,8 @@ from pulse_django.store import traffic
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.queues import Pause
 from pulse_django.store.shards import IDS_OF_JOBS, number_ids, position_of, problem_with_numbers, raise_sequence
-from pulse_django.store.tables import problem_with_tables
+from pulse_django.store.tables import changes_in, problem_with_tables
+from pulse_django.store.transactions import run_alone
 from pulse_django.testing.drain import expire_lease, jump_to_next_run
 from pulse_django.words.counters import TrafficCounts, TrafficKind
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
@@ -208,7 +210,7 @@ def expiring() -> None:
     assert Job.objects.expire()
     job = make_job(expires_at=now(-SOON))
     assert expire._expire_one(Job.objects, job.pk)
-    with mock.patch.object(expire, "_SWEEP", expire._SWEEP.replace("'CANCELLED'", "'WRONG'")):
+    with mock.patch.object(expire, "run_alone", wraps=run_alone, side_effect=[IntegrityError("refused"), mock.DEFAULT]):
         make_job(expires_at=now(-SOON))
         assert Job.objects.expire()
     key = UniqueKey.of("expired", Unique())
@@ -275,9 +277,11 @@ def amending_jobs() -> None:
 def claiming() -> None:
     jobs = [make_job(queue=f"q{n % 2}", priority=n % 3) for n in range(6)]
     QueueFactory(name="q0", paused_at=now())
-    assert Job.objects.lanes()
+    lanes = Job.objects.lanes()
     assert Job.objects.waiting()
+    assert Job.objects.look(tasks_may_be_paused=False).lanes
     assert Job.objects.depths(100)
+    assert Job.objects.claim(ME, limit=1, lanes=lanes, takes=dict.fromkeys(lanes, 1))
     claims = [*Job.objects.claim(ME, limit=2), *Job.objects.claim_these(ME, [job.pk for job in jobs])]
     assert claims
     holder = claims[0].lease.holder
@@ -326,7 +330,11 @@ def ending() -> None:
     Job.objects.shorten_leases(step=AGO)
     Job.objects.shorten_leases()
     expire_lease(long)
-    assert reap._reap_one_by_one(Job.objects, [long.pk])
+    for within in (None, AGO):
+        make_job(Status.RUNNING, expired=True)
+        refused = [IntegrityError("refused"), *[mock.DEFAULT] * 9]
+        with mock.patch.object(reap, "_reap", wraps=reap._reap, side_effect=refused):
+            assert Job.objects.reap(within=within)
     assert reap._dead_letter_what_cannot_wait(Job.objects, long.pk, ValueError("x")) == []
     jump_to_next_run(make_job(next_run_at=now(AGO)))
 
@@ -357,6 +365,7 @@ def limiting() -> None:
     limit = Limit("mail", running=5, per_key=2, rate=rate, rate_per_key=rate).numbers()
     assert Limiter.objects.declare_new("project", {"mail": limit, "gone": limit})
     assert Limiter.objects.declare(declarer, {"mail": limit}, silence=SOON)
+    assert Limiter.objects.declare(declarer, {"mail": limit}, silence=SOON)  # which is there
     Limiter.objects.override("mail", {"per_key": 3}, for_=SOON, by="a", reason="b")
     lanes = [Lane("default", 0, lane_key("mail", key)) for key in "ab"]
     for lane in lanes:
@@ -447,10 +456,12 @@ def schedules() -> None:
     declarer = Declarer("project", "w:1", clock(ALIAS))
     code = Definition(name="code", task="shop.echo", args=[1], timing=Every(hour, overlap="cancel"))
     Schedule.objects.declare(declarer, [code], silence=hour)
+    Schedule.objects.declare(declarer, [code], silence=hour)  # which is there
     Schedule.objects.change(Schedule.objects.get(name="code").pk, {"queue": "mail"})
     Schedule.objects.follow_code(Schedule.objects.get(name="code").pk)
     sql("UPDATE pulse_django_schedule SET next_at = %s", now_in_python() - SOON)
     assert look_at_schedules(ALIAS).due_in is not None
+    assert ids_of_due(ALIAS, [], oldest_first=True)
     assert tick_due(ALIAS).job_ids
     [(fired,)] = sql("SELECT pg_catalog.min(at) FROM pulse_django_tick WHERE outcome::text = 'FIRED'")
     sql("UPDATE pulse_django_schedule SET next_at = %s", fired)
@@ -465,6 +476,8 @@ def schedules() -> None:
     owned = ScheduleForm(form | {"every": "1:00:00"}, owner="customer:1", quota=3)
     assert owned.is_valid(), owned.errors
     owned.save()
+    Schedule.objects.declare(declarer, [], silence=hour)
+    site.get_model_admin(Schedule).delete_model(mock.Mock(), schedule)
 
 
 STORAGE = [
@@ -600,6 +613,7 @@ def conditions_and_repairs() -> None:
     conditions.named("child-of-cancelled").repair.act(ALIAS, [1])  # type: ignore[union-attr]
     assert schema._is_there(ALIAS, Job, "pulse_job_status_is_known")
     assert problem_with_tables(ALIAS) == ""
+    assert changes_in(ALIAS)
     assert problem_with_numbers(ALIAS, 0) == ""
     assert number_ids(ALIAS, 0) == []
     raise_sequence(ALIAS, IDS_OF_JOBS, position_of(ALIAS, IDS_OF_JOBS) + 1)

@@ -1,0 +1,161 @@
+-- request_cancel(): every job, not on Citus
+WITH wanted AS MATERIALIZED (
+    SELECT id, status, task, queue, attempts, locked_by IS NULL AS waits, :reason::text AS reason
+    FROM pulse_django_job_hot AS job
+    WHERE id = ANY (:id::bigint[])
+        AND job.finished_at IS NULL
+        AND job.cancel_requested_at IS NULL
+        AND attempts = COALESCE(:attempts::int, attempts)
+    ORDER BY id
+    FOR NO KEY UPDATE
+),
+gone AS (
+    DELETE FROM pulse_django_job_hot AS job
+    USING wanted
+    WHERE job.id = ANY (ARRAY[wanted.id]) AND wanted.waits
+    RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
+        job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
+        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
+        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
+        job.weight, wanted.status AS source_status, wanted.reason AS source_reason
+),
+history AS (
+    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
+        next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
+        created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
+        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at,
+        status)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+        refunds, losses, progress, progress_at, clock_timestamp(), source_reason, last_error, created_at, started_at,
+        expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout, lease_ttl, stall_after,
+        max_losses, free_losses, idempotency_key, give_up_after, weight, (
+        SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
+            'CANCELLED'
+    FROM gone
+),
+unresolved AS (
+    INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
+    SELECT
+        CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
+        count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
+    FROM gone
+    WHERE awaited OR batch_id IS NOT NULL
+    GROUP BY 1, 2
+),
+running AS MATERIALIZED (
+    SELECT id, status, reason, clock_timestamp() AS now FROM wanted WHERE NOT waits
+),
+asked AS (
+    UPDATE pulse_django_job_hot AS job
+    SET cancel_requested_at = CASE WHEN job.locked_by IS NOT NULL THEN running.now END,
+        cancel_reason = running.reason
+    FROM running
+    WHERE job.id = running.id
+    RETURNING job.id, running.status, job.task, job.queue, job.attempts
+)
+SELECT id, 'CANCELLED', source_status, task, queue, attempts FROM gone
+UNION ALL
+SELECT id, 'RUNNING', status, task, queue, attempts FROM asked;
+
+-- request_cancel(): on Citus
+WITH wanted AS MATERIALIZED (
+    SELECT id, status, task, queue, attempts, locked_by IS NULL AS waits, :reason::text AS reason
+    FROM pulse_django_job_hot AS job
+    WHERE id = ANY (:id::bigint[])
+        AND job.finished_at IS NULL
+        AND job.cancel_requested_at IS NULL
+        AND attempts = COALESCE(:attempts::int, attempts)
+    ORDER BY id
+    FOR NO KEY UPDATE
+)
+SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 'status'::text, status, 'task'::text,
+    task, 'queue'::text, queue, 'attempts'::text, attempts, 'waits'::text, waits, 'reason'::text, reason,
+    'written_at'::text, clock_timestamp(), 'today'::text, (
+            SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int)))::text
+FROM wanted;
+
+-- request_cancel(): on Citus
+INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
+    next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
+    created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
+    lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at, status)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+        refunds, losses, progress, progress_at, source_written_at, source_reason, last_error, created_at, started_at,
+        expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout, lease_ttl, stall_after,
+        max_losses, free_losses, idempotency_key, give_up_after, weight, source_today, source_written_at, 'CANCELLED'
+    FROM (
+    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
+        job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
+        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
+        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
+        job.weight, wanted.status AS source_status, wanted.reason AS source_reason,
+        wanted.written_at AS source_written_at, wanted.today AS source_today
+    FROM pulse_django_job_hot AS job
+    CROSS JOIN (
+        SELECT id, status, task, queue, attempts, waits, reason, written_at, today
+        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:status::text[]),
+            pg_catalog.unnest(:task::text[]), pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:attempts::int[]),
+            pg_catalog.unnest(:waits::boolean[]), pg_catalog.unnest(:reason::text[]),
+            pg_catalog.unnest(:written_at::timestamptz[]), pg_catalog.unnest(:today::int[])) AS given (id, status, task,
+            queue, attempts, waits, reason, written_at, today)) AS wanted
+    WHERE job.id = ANY (ARRAY[wanted.id]) AND wanted.waits
+) AS gone;
+
+-- request_cancel(): on Citus
+INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
+    SELECT
+        CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
+        count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
+    FROM (
+    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
+        job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
+        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
+        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
+        job.weight, wanted.status AS source_status, wanted.reason AS source_reason,
+        wanted.written_at AS source_written_at, wanted.today AS source_today
+    FROM pulse_django_job_hot AS job
+    CROSS JOIN (
+        SELECT id, status, task, queue, attempts, waits, reason, written_at, today
+        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:status::text[]),
+            pg_catalog.unnest(:task::text[]), pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:attempts::int[]),
+            pg_catalog.unnest(:waits::boolean[]), pg_catalog.unnest(:reason::text[]),
+            pg_catalog.unnest(:written_at::timestamptz[]), pg_catalog.unnest(:today::int[])) AS given (id, status, task,
+            queue, attempts, waits, reason, written_at, today)) AS wanted
+    WHERE job.id = ANY (ARRAY[wanted.id]) AND wanted.waits
+) AS gone
+    WHERE awaited OR batch_id IS NOT NULL
+    GROUP BY 1, 2;
+
+-- request_cancel(): on Citus
+DELETE FROM pulse_django_job_hot AS job
+    USING (
+        SELECT id, task, queue, waits
+        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:task::text[]),
+            pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:waits::boolean[])) AS given (id, task, queue,
+            waits)) AS wanted
+    WHERE job.id = ANY (ARRAY[wanted.id]) AND wanted.waits
+    RETURNING job.id, job.task, job.queue;
+
+-- request_cancel(): on Citus
+WITH
+running AS MATERIALIZED (
+    SELECT id, status, reason, clock_timestamp() AS now
+    FROM (
+        SELECT id, status, task, queue, attempts, waits, reason
+        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:status::text[]),
+            pg_catalog.unnest(:task::text[]), pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:attempts::int[]),
+            pg_catalog.unnest(:waits::boolean[]), pg_catalog.unnest(:reason::text[])) AS given (id, status, task, queue,
+            attempts, waits, reason)) AS wanted
+    WHERE NOT waits
+),
+asked AS (
+    UPDATE pulse_django_job_hot AS job
+    SET cancel_requested_at = CASE WHEN job.locked_by IS NOT NULL THEN running.now END,
+        cancel_reason = running.reason
+    FROM running
+    WHERE job.id = running.id
+    RETURNING job.id, running.status, job.task, job.queue, job.attempts
+) SELECT id FROM asked;

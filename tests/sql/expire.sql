@@ -1,0 +1,166 @@
+-- expire(): every job, not on Citus
+WITH expired AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_job_hot
+    WHERE attempts = 0 AND expires_at IS NOT NULL AND status::text = 'PENDING' AND expires_at <= statement_timestamp()
+    ORDER BY expires_at
+    LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED),
+gone AS (
+    DELETE FROM pulse_django_job_hot AS job
+    USING expired
+    WHERE job.id = ANY (ARRAY[expired.id]) AND job.attempts = 0
+    RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
+        job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
+        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
+        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
+        job.weight
+),
+history AS (
+    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
+        next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
+        created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
+        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at,
+        status)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+        refunds, losses, progress, progress_at, cancel_requested_at, 'not started in time', last_error, created_at,
+        started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout, lease_ttl,
+        stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, (
+        SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
+            'CANCELLED'
+    FROM gone
+),
+unresolved AS (
+    INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
+    SELECT
+        CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
+        count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
+    FROM gone
+    WHERE awaited OR batch_id IS NOT NULL
+    GROUP BY 1, 2
+)
+SELECT id, task, queue FROM gone;
+
+-- expire(): on Citus
+WITH expired AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_job_hot
+    WHERE attempts = 0 AND expires_at IS NOT NULL AND status::text = 'PENDING' AND expires_at <= statement_timestamp()
+    ORDER BY expires_at
+    LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED)
+SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 'written_at'::text, clock_timestamp(),
+    'today'::text, (
+            SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int)))::text
+FROM expired;
+
+-- expire()
+SELECT id
+FROM pulse_django_job_hot
+WHERE attempts = 0
+    AND expires_at IS NOT NULL
+    AND status::text = 'PENDING'
+    AND expires_at <= statement_timestamp()
+ORDER BY expires_at
+LIMIT :limit;
+
+-- expire()
+INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
+    next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
+    created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
+    lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at, status)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+        refunds, losses, progress, progress_at, cancel_requested_at, 'not started in time', last_error, created_at,
+        started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout, lease_ttl,
+        stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, source_today, source_written_at,
+        'CANCELLED'
+    FROM (
+    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
+        job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
+        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
+        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
+        job.weight, expired.written_at AS source_written_at, expired.today AS source_today
+    FROM pulse_django_job_hot AS job
+    CROSS JOIN (
+        SELECT id, written_at, today
+        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:written_at::timestamptz[]),
+            pg_catalog.unnest(:today::int[])) AS given (id, written_at, today)) AS expired
+    WHERE job.id = ANY (ARRAY[expired.id]) AND job.attempts = 0
+) AS gone;
+
+-- expire()
+INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
+    SELECT
+        CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
+        count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
+    FROM (
+    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
+        job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
+        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
+        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
+        job.weight, expired.written_at AS source_written_at, expired.today AS source_today
+    FROM pulse_django_job_hot AS job
+    CROSS JOIN (
+        SELECT id, written_at, today
+        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:written_at::timestamptz[]),
+            pg_catalog.unnest(:today::int[])) AS given (id, written_at, today)) AS expired
+    WHERE job.id = ANY (ARRAY[expired.id]) AND job.attempts = 0
+) AS gone
+    WHERE awaited OR batch_id IS NOT NULL
+    GROUP BY 1, 2;
+
+-- expire()
+DELETE FROM pulse_django_job_hot AS job
+    USING (SELECT id FROM ROWS FROM (pg_catalog.unnest(:id::bigint[])) AS given (id)) AS expired
+    WHERE job.id = ANY (ARRAY[expired.id]) AND job.attempts = 0
+    RETURNING job.id, job.task, job.queue;
+
+-- _expire_one()
+WITH expired AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_job_hot
+    WHERE id = ANY (:id::bigint[])
+        AND attempts = 0
+        AND expires_at IS NOT NULL
+        AND status::text = 'PENDING'
+        AND expires_at <= statement_timestamp()
+    ORDER BY id
+    FOR NO KEY UPDATE),
+gone AS (
+    DELETE FROM pulse_django_job_hot AS job
+    USING expired
+    WHERE job.id = ANY (ARRAY[expired.id]) AND job.attempts = 0
+    RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
+        job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
+        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
+        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
+        job.weight
+),
+history AS (
+    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
+        next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
+        created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
+        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at,
+        status)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+        refunds, losses, progress, progress_at, cancel_requested_at, 'not started in time', last_error, created_at,
+        started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout, lease_ttl,
+        stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, (
+        SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
+            'CANCELLED'
+    FROM gone
+),
+unresolved AS (
+    INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
+    SELECT
+        CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
+        count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
+    FROM gone
+    WHERE awaited OR batch_id IS NOT NULL
+    GROUP BY 1, 2
+)
+SELECT id, task, queue FROM gone;

@@ -1,0 +1,409 @@
+-- prune(): every job
+WITH old (id) AS MATERIALIZED (
+    SELECT pulse_django_job.id AS id
+    FROM pulse_django_job
+    WHERE (pulse_django_job.finished_at < (statement_timestamp() - :age)
+            AND pulse_django_job.status::text = 'COMPLETED'
+            AND (NOT (
+    pulse_django_job.batch_id IS NOT NULL AND EXISTS (
+        SELECT 1 FROM pulse_django_batch AS batch
+        WHERE batch.id = pulse_django_job.batch_id AND batch.closed_at IS NULL
+    )
+    OR pulse_django_job.awaited AND EXISTS (
+        SELECT 1 FROM pulse_django_dependency AS need
+        WHERE need.needs = pulse_django_job.id AND need.needs IS NOT NULL AND need.met_at IS NULL
+    )
+))) ORDER BY pulse_django_job.finished_at ASC, 1 ASC LIMIT 1000 FOR UPDATE OF pulse_django_job SKIP LOCKED),
+entry AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_attempt
+    WHERE job_id = ANY (ARRAY(SELECT id FROM old))
+    ORDER BY job_id, number
+    FOR UPDATE
+),
+ledger AS (
+    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
+),
+unamended AS (
+    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM old))
+),
+gone AS (
+    DELETE FROM pulse_django_job
+    WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
+    RETURNING id, task, idempotency_key, era, batch_id, awaited
+),
+held AS MATERIALIZED (
+    SELECT id, batch_id, awaited FROM gone WHERE era = 0
+),
+unresolved AS (
+    INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
+    SELECT
+        CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
+        count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
+    FROM held
+    WHERE awaited OR batch_id IS NOT NULL
+    GROUP BY 1, 2
+),
+freed AS (
+    DELETE FROM pulse_django_key AS key
+    USING gone AS job
+    WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
+),
+ended AS MATERIALIZED (
+    SELECT task, key
+    FROM pulse_django_window
+    WHERE until < statement_timestamp()
+    ORDER BY until
+    LIMIT 10000
+    FOR UPDATE SKIP LOCKED
+),
+closed AS (
+    DELETE FROM pulse_django_window AS win
+    USING ended
+    WHERE win.task::text = ended.task::text AND win.key::text = ended.key::text AND win.until < statement_timestamp()
+)
+SELECT id FROM gone;
+
+-- prune()
+WITH old (id) AS MATERIALIZED (
+    SELECT pulse_django_job_hot.id AS id
+    FROM pulse_django_job_hot
+    WHERE (pulse_django_job_hot.finished_at < (statement_timestamp() - :age)
+            AND pulse_django_job_hot.status::text = 'COMPLETED'
+            AND (NOT (
+    pulse_django_job_hot.batch_id IS NOT NULL AND EXISTS (
+        SELECT 1 FROM pulse_django_batch AS batch
+        WHERE batch.id = pulse_django_job_hot.batch_id AND batch.closed_at IS NULL
+    )
+    OR pulse_django_job_hot.awaited AND EXISTS (
+        SELECT 1 FROM pulse_django_dependency AS need
+        WHERE need.needs = pulse_django_job_hot.id AND need.needs IS NOT NULL AND need.met_at IS NULL
+    )
+))) ORDER BY pulse_django_job_hot.finished_at ASC, 1 ASC LIMIT 1000 FOR UPDATE OF pulse_django_job_hot SKIP LOCKED),
+entry AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_attempt
+    WHERE job_id = ANY (ARRAY(SELECT id FROM old))
+    ORDER BY job_id, number
+    FOR UPDATE
+),
+ledger AS (
+    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
+),
+unamended AS (
+    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM old))
+),
+gone AS (
+    DELETE FROM pulse_django_job
+    WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
+    RETURNING id, task, idempotency_key, era, batch_id, awaited
+),
+held AS MATERIALIZED (
+    SELECT id, batch_id, awaited FROM gone WHERE era = 0
+),
+unresolved AS (
+    INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
+    SELECT
+        CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
+        count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
+    FROM held
+    WHERE awaited OR batch_id IS NOT NULL
+    GROUP BY 1, 2
+),
+freed AS (
+    DELETE FROM pulse_django_key AS key
+    USING gone AS job
+    WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
+),
+ended AS MATERIALIZED (
+    SELECT task, key
+    FROM pulse_django_window
+    WHERE until < statement_timestamp()
+    ORDER BY until
+    LIMIT 10000
+    FOR UPDATE SKIP LOCKED
+),
+closed AS (
+    DELETE FROM pulse_django_window AS win
+    USING ended
+    WHERE win.task::text = ended.task::text AND win.key::text = ended.key::text AND win.until < statement_timestamp()
+)
+SELECT id FROM gone;
+
+-- prune_these()
+WITH old (id) AS MATERIALIZED (
+    SELECT pulse_django_job.id AS id
+    FROM pulse_django_job
+    WHERE (pulse_django_job.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELLED')
+            AND pulse_django_job.id IN (:id)
+            AND pulse_django_job.status::text IN ('DEAD_LETTERED')
+            AND NOT (((
+    pulse_django_job.awaited AND EXISTS (
+        SELECT 1 FROM pulse_django_dependency AS need
+        JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
+        WHERE need.needs = pulse_django_job.id AND need.needs IS NOT NULL AND need.met_at IS NULL
+            AND need.on_dead::text = 'hold' AND waiter.finished_at IS NULL
+    )
+    OR pulse_django_job.batch_id IS NOT NULL AND EXISTS (
+        WITH RECURSIVE around AS (
+            SELECT id, parent_id FROM pulse_django_batch WHERE id = pulse_django_job.batch_id
+            UNION ALL
+            SELECT batch.id, batch.parent_id
+            FROM around
+            JOIN pulse_django_batch AS batch ON batch.id = around.parent_id
+        )
+        SELECT 1
+        FROM around
+        JOIN pulse_django_dependency AS need ON need.needs_batch = around.id
+        JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
+        WHERE need.needs_batch IS NOT NULL AND need.met_at IS NULL AND need.on_dead::text = 'hold'
+            AND waiter.finished_at IS NULL
+    )
+)) AND pulse_django_job.status::text = 'DEAD_LETTERED')) ORDER BY 1 ASC FOR UPDATE OF pulse_django_job SKIP LOCKED),
+entry AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_attempt
+    WHERE job_id = ANY (ARRAY(SELECT id FROM old))
+    ORDER BY job_id, number
+    FOR UPDATE
+),
+ledger AS (
+    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
+),
+unamended AS (
+    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM old))
+),
+gone AS (
+    DELETE FROM pulse_django_job
+    WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
+    RETURNING id, task, idempotency_key, era, batch_id, awaited
+),
+held AS MATERIALIZED (
+    SELECT id, batch_id, awaited FROM gone WHERE era = 0
+),
+unresolved AS (
+    INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
+    SELECT
+        CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
+        count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
+    FROM held
+    WHERE awaited OR batch_id IS NOT NULL
+    GROUP BY 1, 2
+),
+freed AS (
+    DELETE FROM pulse_django_key AS key
+    USING gone AS job
+    WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
+)
+SELECT id FROM gone;
+
+-- prune_these()
+WITH old (id) AS MATERIALIZED (
+    SELECT pulse_django_job.id AS id
+    FROM pulse_django_job
+    WHERE (pulse_django_job.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELLED')
+            AND pulse_django_job.id IN (:id)
+            AND pulse_django_job.status::text IN ('CANCELLED', 'COMPLETED', 'DEAD_LETTERED')
+            AND NOT (((
+    pulse_django_job.awaited AND EXISTS (
+        SELECT 1 FROM pulse_django_dependency AS need
+        JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
+        WHERE need.needs = pulse_django_job.id AND need.needs IS NOT NULL AND need.met_at IS NULL
+            AND need.on_dead::text = 'hold' AND waiter.finished_at IS NULL
+    )
+    OR pulse_django_job.batch_id IS NOT NULL AND EXISTS (
+        WITH RECURSIVE around AS (
+            SELECT id, parent_id FROM pulse_django_batch WHERE id = pulse_django_job.batch_id
+            UNION ALL
+            SELECT batch.id, batch.parent_id
+            FROM around
+            JOIN pulse_django_batch AS batch ON batch.id = around.parent_id
+        )
+        SELECT 1
+        FROM around
+        JOIN pulse_django_dependency AS need ON need.needs_batch = around.id
+        JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
+        WHERE need.needs_batch IS NOT NULL AND need.met_at IS NULL AND need.on_dead::text = 'hold'
+            AND waiter.finished_at IS NULL
+    )
+))
+AND pulse_django_job.status::text = 'DEAD_LETTERED')
+AND (COALESCE((pg_catalog.left(COALESCE(pg_catalog.substring(pg_catalog.right(pulse_django_job.last_error, 100) COLLATE
+    "C", '\[[^][\s]+:[^][\s]+\]$') || ' ', '') ||
+    pg_catalog.regexp_replace(pg_catalog.left(pg_catalog.regexp_replace(pulse_django_job.last_error COLLATE "C",
+    ' ?\[[^][\s]+:[^][\s]+\]$', ''), 300),
+    '[a-z][a-z0-9+.-]*://[^\s''\"<>]+|[^\s''\"<>()\[\]{}=,:;]+@[^\s''\"<>()\[\]{}=,:;]+|(?<!\w)''[^'']*''(?!\w)|\"[^\"]*\"|(?<![^\s''\"(=:,\[])(~|[.][.]?)?/[^\s''\"()<>,;:]+|\m[a-z]:[\\/][^\s''\"<>]+|\m[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\M|-?\m(0x[0-9a-f]+|[0-9a-f]*[0-9][0-9a-f]*)([.,:-]+[0-9a-f]+)*\M|[0-9]+([.,][0-9]+)*',
+    '#', 'gi'), 200) COLLATE "C"), :value) || COALESCE(:value_2, :value_3)) = :value_4)
+ORDER BY 1 ASC
+FOR UPDATE OF pulse_django_job SKIP LOCKED),
+entry AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_attempt
+    WHERE job_id = ANY (ARRAY(SELECT id FROM old))
+    ORDER BY job_id, number
+    FOR UPDATE
+),
+ledger AS (
+    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
+),
+unamended AS (
+    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM old))
+),
+gone AS (
+    DELETE FROM pulse_django_job
+    WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
+    RETURNING id, task, idempotency_key, era, batch_id, awaited
+),
+held AS MATERIALIZED (
+    SELECT id, batch_id, awaited FROM gone WHERE era = 0
+),
+unresolved AS (
+    INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
+    SELECT
+        CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
+        count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
+    FROM held
+    WHERE awaited OR batch_id IS NOT NULL
+    GROUP BY 1, 2
+),
+freed AS (
+    DELETE FROM pulse_django_key AS key
+    USING gone AS job
+    WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
+)
+SELECT id FROM gone;
+
+-- make_days()
+SELECT
+    (pg_catalog.regexp_match(pg_catalog.pg_get_expr(day.relpartbound, day.oid), '[0-9]{8}'))[1]::int AS era,
+    statement_timestamp() AT TIME ZONE 'UTC'
+FROM pg_class AS parent
+LEFT JOIN pg_inherits AS link ON link.inhparent = parent.oid
+LEFT JOIN pg_class AS day ON day.oid = link.inhrelid
+WHERE parent.oid = COALESCE(pg_catalog.to_regclass('pulse_django_job_over'), 'pulse_django_job'::regclass)::oid
+ORDER BY era;
+
+-- make_days()
+WITH RECURSIVE found (era) AS (
+    SELECT pg_catalog.min(era) FROM pulse_django_job_other
+    UNION ALL
+    SELECT (SELECT pg_catalog.min(era) FROM pulse_django_job_other WHERE era > found.era) FROM found
+    WHERE found.era IS NOT NULL
+)
+SELECT era FROM found WHERE era IS NOT NULL;
+
+-- make_days()
+SELECT pulse_django_make_day(:value::int, :value_2::int);
+
+-- drop_days()
+WITH kept AS MATERIALIZED (
+    SELECT job.id
+    FROM pulse_django_batch AS batch
+    CROSS JOIN LATERAL (
+        SELECT id
+        FROM pulse_django_job
+        WHERE era = :era AND batch_id = batch.id AND batch_id IS NOT NULL
+        ORDER BY id
+        LIMIT :limit
+    ) AS job
+    WHERE batch.closed_at IS NULL
+    LIMIT :limit
+),
+carried AS (
+    DELETE FROM pulse_django_job WHERE era = :era AND id = ANY (ARRAY(SELECT id FROM kept)) RETURNING *
+),
+moved AS (
+    INSERT INTO pulse_django_job_over (id, era, task, queue, priority, lane_key, ready, args, kwargs, payload_bytes,
+        parent_id, idempotency_key, trace, masked, unique_key, unique_until_start, expires_at, give_up_after, tags,
+        search_terms, meta, weight, batch_id, node, awaited, status, next_run_at, attempts, refunds, max_attempts,
+        losses, max_losses, free_losses, locked_by, lease_until, token, lease_ttl, timeout, deadline, stall_after,
+        progress, progress_at, cancel_requested_at, cancel_reason, last_error, result, completed_by, completed_token,
+        created_at, started_at, finished_at)
+    SELECT id, (
+        SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), task, queue, priority,
+            lane_key, ready, args, kwargs, payload_bytes, parent_id, idempotency_key, trace, masked, unique_key,
+            unique_until_start, expires_at, give_up_after, tags, search_terms, meta, weight, batch_id, node, awaited,
+            status, next_run_at, attempts, refunds, max_attempts, losses, max_losses, free_losses, locked_by,
+            lease_until, token, lease_ttl, timeout, deadline, stall_after, progress, progress_at, cancel_requested_at,
+            cancel_reason, last_error, result, completed_by, completed_token, created_at, started_at, finished_at
+    FROM carried
+)
+SELECT id FROM carried;
+
+-- drop_days()
+WITH cleaned AS MATERIALIZED (
+    SELECT id, task, idempotency_key
+    FROM pulse_django_job
+    WHERE era = :era AND id > :after
+        AND (
+            attempts > 1 OR completed_by IS NULL OR idempotency_key IS NOT NULL
+            OR id IN (SELECT job_id FROM pulse_django_amendment)
+        )
+    ORDER BY id
+    LIMIT :limit
+),
+entry AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_attempt
+    WHERE job_id = ANY (ARRAY(SELECT id FROM cleaned))
+    ORDER BY job_id, number
+    FOR UPDATE
+),
+ledger AS (
+    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
+),
+unamended AS (
+    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM cleaned))
+),
+freed AS (
+    DELETE FROM pulse_django_key AS key
+    USING cleaned AS job
+    WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
+)
+SELECT pg_catalog.max(id) FROM cleaned;
+
+-- drop_days()
+SELECT pulse_django_drop_day(:value::int);
+
+-- forget_orphans()
+WITH walked AS MATERIALIZED (
+    SELECT DISTINCT job_id
+    FROM (SELECT job_id FROM pulse_django_dependency WHERE job_id > :job_id ORDER BY job_id LIMIT :part) AS part
+),
+gone AS MATERIALIZED (
+    SELECT job_id FROM walked WHERE NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE id = walked.job_id)
+),
+deleted AS (
+    DELETE FROM pulse_django_dependency WHERE job_id = ANY (ARRAY(SELECT job_id FROM gone))
+)
+SELECT pg_catalog.max(job_id) FROM walked;
+
+-- forget_orphans()
+WITH walked AS MATERIALIZED (
+    SELECT DISTINCT job_id
+    FROM (SELECT job_id FROM pulse_django_step WHERE job_id > :job_id ORDER BY job_id LIMIT :part) AS part
+),
+gone AS MATERIALIZED (
+    SELECT job_id FROM walked WHERE NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE id = walked.job_id)
+),
+deleted AS (
+    DELETE FROM pulse_django_step WHERE job_id = ANY (ARRAY(SELECT job_id FROM gone))
+)
+SELECT pg_catalog.max(job_id) FROM walked;
+
+-- forget_batches()
+WITH old AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_batch AS batch
+    WHERE closed_at < statement_timestamp() - :age::float8 * interval '1 second' AND closed_at IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE batch_id = batch.id AND batch_id IS NOT NULL)
+        AND NOT EXISTS (SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = batch.id)
+        AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_dependency
+            WHERE needs_batch = batch.id AND needs_batch IS NOT NULL AND met_at IS NULL
+        )
+    ORDER BY closed_at
+    LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM pulse_django_batch AS batch USING old WHERE batch.id = old.id RETURNING batch.id;

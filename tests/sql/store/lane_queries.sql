@@ -1,0 +1,421 @@
+-- LaneReader.lanes(): plain, unique, chunks, workflows, expiry, labels, search, encryption, pauses, shares, weights, on Citus
+WITH RECURSIVE pair AS (
+    SELECT first.*, 1 AS place
+    FROM (
+        SELECT queue, priority
+        FROM pulse_django_job_hot
+        WHERE status::text IN ('PENDING', 'RETRYING')
+        ORDER BY queue, priority DESC
+        LIMIT 1) AS first
+    UNION ALL
+    SELECT following.*, pair.place + 1
+    FROM pair
+    CROSS JOIN LATERAL ((
+            SELECT queue, priority
+            FROM pulse_django_job_hot
+            WHERE status::text IN ('PENDING', 'RETRYING')
+                AND queue::text = pair.queue::text
+                AND priority < pair.priority
+            ORDER BY queue, priority DESC
+            LIMIT 1)
+        UNION ALL (
+            SELECT queue, priority
+            FROM pulse_django_job_hot
+            WHERE status::text IN ('PENDING', 'RETRYING')
+                AND queue::text > pair.queue::text
+            ORDER BY queue, priority DESC
+            LIMIT 1)
+        LIMIT 1) AS following
+),
+lane AS MATERIALIZED (
+    SELECT queue, priority, ''::varchar AS lane_key FROM pair
+    UNION ALL
+    SELECT pair.queue, pair.priority, keyed.lane_key
+    FROM pair
+    CROSS JOIN LATERAL (
+        WITH RECURSIVE met AS (
+            (
+                SELECT lane_key, next_run_at, 1 AS place FROM pulse_django_job_hot
+                WHERE status::text IN ('PENDING', 'RETRYING')
+                    AND queue::text = pair.queue::text
+                    AND priority = pair.priority
+                    AND ready
+                    AND lane_key::text > ''
+                ORDER BY lane_key, next_run_at, id
+                LIMIT 1
+            )
+            UNION ALL
+            SELECT following.lane_key, following.next_run_at, met.place + 1
+            FROM met
+            CROSS JOIN LATERAL (
+                SELECT lane_key, next_run_at FROM pulse_django_job_hot
+                WHERE status::text IN ('PENDING', 'RETRYING')
+                    AND queue::text = pair.queue::text
+                    AND priority = pair.priority
+                    AND ready
+                    AND lane_key::text > met.lane_key::text
+                ORDER BY lane_key, next_run_at, id
+                LIMIT 1
+            ) AS following
+            WHERE met.place < 256
+        )
+        SELECT lane_key, next_run_at FROM met
+    ) AS keyed
+)
+SELECT queue, priority, lane_key FROM lane
+WHERE EXISTS (
+    SELECT 1
+    FROM pulse_django_job_hot
+    WHERE status::text IN ('PENDING', 'RETRYING')
+        AND queue::text = lane.queue::text
+        AND priority = lane.priority
+        AND ready
+        AND lane_key::text = lane.lane_key::text);
+
+-- LaneReader.waiting()
+WITH RECURSIVE pair AS (
+    SELECT first.*, 1 AS place
+    FROM (
+        SELECT queue, priority
+        FROM pulse_django_job_hot
+        WHERE status::text IN ('PENDING', 'RETRYING')
+        ORDER BY queue, priority DESC
+        LIMIT 1) AS first
+    UNION ALL
+    SELECT following.*, pair.place + 1
+    FROM pair
+    CROSS JOIN LATERAL ((
+            SELECT queue, priority
+            FROM pulse_django_job_hot
+            WHERE status::text IN ('PENDING', 'RETRYING')
+                AND queue::text = pair.queue::text
+                AND priority < pair.priority
+            ORDER BY queue, priority DESC
+            LIMIT 1)
+        UNION ALL (
+            SELECT queue, priority
+            FROM pulse_django_job_hot
+            WHERE status::text IN ('PENDING', 'RETRYING')
+                AND queue::text > pair.queue::text
+            ORDER BY queue, priority DESC
+            LIMIT 1)
+        LIMIT 1) AS following
+),
+known AS MATERIALIZED (
+    SELECT queue, priority, lane_key
+    FROM ROWS FROM (
+        pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]),
+            pg_catalog.unnest(:lane_key::text[])
+    ) AS known (queue, priority, lane_key)
+),
+behind AS MATERIALIZED (
+    SELECT pair.queue, pair.priority, COALESCE(known.lane_key, '') AS cursor
+    FROM pair
+    LEFT JOIN known ON known.queue = pair.queue::text AND known.priority = pair.priority
+)
+SELECT
+    pair.queue, pair.priority, part.lane_key,
+    EXTRACT(epoch
+        FROM part.next_run_at - statement_timestamp())::float8, true, NOT NOT EXISTS (
+        SELECT 1
+        FROM pulse_django_pausedkey
+        WHERE lane_key::text >= 'task='
+            AND lane_key::text < 'task>')
+FROM behind AS pair
+CROSS JOIN LATERAL (
+    (
+        SELECT lane_key, next_run_at FROM pulse_django_job_hot
+        WHERE status::text IN ('PENDING', 'RETRYING')
+            AND queue::text = pair.queue::text
+            AND priority = pair.priority
+            AND ready
+            AND lane_key::text = ''
+            AND NOT ARRAY[pg_catalog.concat(task), pg_catalog.concat(task, pg_catalog.chr(10), queue)]
+                OPERATOR(pg_catalog.&&) ARRAY(
+            SELECT pg_catalog.substr(lane_key::text, 6)
+            FROM pulse_django_pausedkey
+            WHERE lane_key::text >= 'task='
+                AND lane_key::text < 'task>'
+                AND (paused_until IS NULL OR paused_until > statement_timestamp()))
+        ORDER BY next_run_at, id
+        LIMIT 1
+    )
+    UNION ALL
+    (
+        (SELECT * FROM (
+        WITH RECURSIVE met AS (
+            (
+                SELECT lane_key, next_run_at, 1 AS place FROM pulse_django_job_hot
+                WHERE status::text IN ('PENDING', 'RETRYING')
+                    AND queue::text = pair.queue::text
+                    AND priority = pair.priority
+                    AND ready
+                    AND lane_key::text > pair.cursor
+                    AND NOT ARRAY[pg_catalog.concat(task), pg_catalog.concat(task, pg_catalog.chr(10), queue)]
+                        OPERATOR(pg_catalog.&&) ARRAY(
+                    SELECT pg_catalog.substr(lane_key::text, 6)
+                    FROM pulse_django_pausedkey
+                    WHERE lane_key::text >= 'task='
+                        AND lane_key::text < 'task>'
+                        AND (paused_until IS NULL OR paused_until > statement_timestamp()))
+                ORDER BY lane_key, next_run_at, id
+                LIMIT 1
+            )
+            UNION ALL
+            SELECT following.lane_key, following.next_run_at, met.place + 1
+            FROM met
+            CROSS JOIN LATERAL (
+                SELECT lane_key, next_run_at FROM pulse_django_job_hot
+                WHERE status::text IN ('PENDING', 'RETRYING')
+                    AND queue::text = pair.queue::text
+                    AND priority = pair.priority
+                    AND ready
+                    AND lane_key::text > met.lane_key::text
+                    AND NOT ARRAY[pg_catalog.concat(task), pg_catalog.concat(task, pg_catalog.chr(10), queue)]
+                        OPERATOR(pg_catalog.&&) ARRAY(
+                    SELECT pg_catalog.substr(lane_key::text, 6)
+                    FROM pulse_django_pausedkey
+                    WHERE lane_key::text >= 'task='
+                        AND lane_key::text < 'task>'
+                        AND (paused_until IS NULL OR paused_until > statement_timestamp()))
+                ORDER BY lane_key, next_run_at, id
+                LIMIT 1
+            ) AS following
+            WHERE met.place < 256
+        )
+        SELECT lane_key, next_run_at FROM met) AS ahead)
+        UNION ALL
+        (
+            SELECT * FROM (
+        WITH RECURSIVE met AS (
+            (
+                SELECT lane_key, next_run_at, 1 AS place FROM pulse_django_job_hot
+                WHERE status::text IN ('PENDING', 'RETRYING')
+                    AND queue::text = pair.queue::text
+                    AND priority = pair.priority
+                    AND ready
+                    AND lane_key::text > ''
+                    AND lane_key::text <= pair.cursor
+                    AND NOT ARRAY[pg_catalog.concat(task), pg_catalog.concat(task, pg_catalog.chr(10), queue)]
+                        OPERATOR(pg_catalog.&&) ARRAY(
+                    SELECT pg_catalog.substr(lane_key::text, 6)
+                    FROM pulse_django_pausedkey
+                    WHERE lane_key::text >= 'task='
+                        AND lane_key::text < 'task>'
+                        AND (paused_until IS NULL OR paused_until > statement_timestamp()))
+                ORDER BY lane_key, next_run_at, id
+                LIMIT 1
+            )
+            UNION ALL
+            SELECT following.lane_key, following.next_run_at, met.place + 1
+            FROM met
+            CROSS JOIN LATERAL (
+                SELECT lane_key, next_run_at FROM pulse_django_job_hot
+                WHERE status::text IN ('PENDING', 'RETRYING')
+                    AND queue::text = pair.queue::text
+                    AND priority = pair.priority
+                    AND ready
+                    AND lane_key::text > met.lane_key::text
+                    AND lane_key::text <= pair.cursor
+                    AND NOT ARRAY[pg_catalog.concat(task), pg_catalog.concat(task, pg_catalog.chr(10), queue)]
+                        OPERATOR(pg_catalog.&&) ARRAY(
+                    SELECT pg_catalog.substr(lane_key::text, 6)
+                    FROM pulse_django_pausedkey
+                    WHERE lane_key::text >= 'task='
+                        AND lane_key::text < 'task>'
+                        AND (paused_until IS NULL OR paused_until > statement_timestamp()))
+                ORDER BY lane_key, next_run_at, id
+                LIMIT 1
+            ) AS following
+            WHERE met.place < 256
+        )
+        SELECT lane_key, next_run_at FROM met) AS behind
+            WHERE pair.cursor <> ''
+        )
+        LIMIT 256
+    )
+) AS part
+WHERE pair.queue::text <> ALL (ARRAY(
+    SELECT name::text FROM pulse_django_queue
+    WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
+))
+UNION ALL
+(
+    SELECT queue, priority, lane_key, EXTRACT(epoch FROM next_run_at - statement_timestamp())::float8, false, false
+    FROM pulse_django_job_hot
+    WHERE status::text IN ('PENDING', 'RETRYING') AND NOT ready
+    ORDER BY next_run_at, id
+    LIMIT 1
+);
+
+-- LaneReader.waiting()
+SELECT pg_catalog.pg_backend_pid(), EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus'::name);
+
+-- LaneReader.look(): every job
+WITH RECURSIVE pair AS (
+    SELECT first.*, 1 AS place
+    FROM (
+        SELECT queue, priority
+        FROM pulse_django_job_hot
+        WHERE status::text IN ('PENDING', 'RETRYING')
+        ORDER BY queue, priority DESC
+        LIMIT 1) AS first
+    UNION ALL
+    SELECT following.*, pair.place + 1
+    FROM pair
+    CROSS JOIN LATERAL ((
+            SELECT queue, priority
+            FROM pulse_django_job_hot
+            WHERE status::text IN ('PENDING', 'RETRYING')
+                AND queue::text = pair.queue::text
+                AND priority < pair.priority
+            ORDER BY queue, priority DESC
+            LIMIT 1)
+        UNION ALL (
+            SELECT queue, priority
+            FROM pulse_django_job_hot
+            WHERE status::text IN ('PENDING', 'RETRYING')
+                AND queue::text > pair.queue::text
+            ORDER BY queue, priority DESC
+            LIMIT 1)
+        LIMIT 1) AS following
+),
+known AS MATERIALIZED (
+    SELECT queue, priority, lane_key
+    FROM ROWS FROM (
+        pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]),
+            pg_catalog.unnest(:lane_key::text[])
+    ) AS known (queue, priority, lane_key)
+),
+behind AS MATERIALIZED (
+    SELECT pair.queue, pair.priority, COALESCE(known.lane_key, '') AS cursor
+    FROM pair
+    LEFT JOIN known ON known.queue = pair.queue::text AND known.priority = pair.priority
+)
+SELECT
+    pair.queue, pair.priority, part.lane_key,
+    EXTRACT(epoch
+        FROM part.next_run_at - statement_timestamp())::float8, true, NOT NOT EXISTS (
+        SELECT 1
+        FROM pulse_django_pausedkey
+        WHERE lane_key::text >= 'task='
+            AND lane_key::text < 'task>')
+FROM behind AS pair
+CROSS JOIN LATERAL (
+    (
+        SELECT lane_key, next_run_at FROM pulse_django_job_hot
+        WHERE status::text IN ('PENDING', 'RETRYING')
+            AND queue::text = pair.queue::text
+            AND priority = pair.priority
+            AND ready
+            AND lane_key::text = ''
+        ORDER BY next_run_at, id
+        LIMIT 1
+    )
+    UNION ALL
+    (
+        (SELECT * FROM (
+        WITH RECURSIVE met AS (
+            (
+                SELECT lane_key, next_run_at, 1 AS place FROM pulse_django_job_hot
+                WHERE status::text IN ('PENDING', 'RETRYING')
+                    AND queue::text = pair.queue::text
+                    AND priority = pair.priority
+                    AND ready
+                    AND lane_key::text > pair.cursor
+                ORDER BY lane_key, next_run_at, id
+                LIMIT 1
+            )
+            UNION ALL
+            SELECT following.lane_key, following.next_run_at, met.place + 1
+            FROM met
+            CROSS JOIN LATERAL (
+                SELECT lane_key, next_run_at FROM pulse_django_job_hot
+                WHERE status::text IN ('PENDING', 'RETRYING')
+                    AND queue::text = pair.queue::text
+                    AND priority = pair.priority
+                    AND ready
+                    AND lane_key::text > met.lane_key::text
+                ORDER BY lane_key, next_run_at, id
+                LIMIT 1
+            ) AS following
+            WHERE met.place < 256
+        )
+        SELECT lane_key, next_run_at FROM met) AS ahead)
+        UNION ALL
+        (
+            SELECT * FROM (
+        WITH RECURSIVE met AS (
+            (
+                SELECT lane_key, next_run_at, 1 AS place FROM pulse_django_job_hot
+                WHERE status::text IN ('PENDING', 'RETRYING')
+                    AND queue::text = pair.queue::text
+                    AND priority = pair.priority
+                    AND ready
+                    AND lane_key::text > ''
+                    AND lane_key::text <= pair.cursor
+                ORDER BY lane_key, next_run_at, id
+                LIMIT 1
+            )
+            UNION ALL
+            SELECT following.lane_key, following.next_run_at, met.place + 1
+            FROM met
+            CROSS JOIN LATERAL (
+                SELECT lane_key, next_run_at FROM pulse_django_job_hot
+                WHERE status::text IN ('PENDING', 'RETRYING')
+                    AND queue::text = pair.queue::text
+                    AND priority = pair.priority
+                    AND ready
+                    AND lane_key::text > met.lane_key::text
+                    AND lane_key::text <= pair.cursor
+                ORDER BY lane_key, next_run_at, id
+                LIMIT 1
+            ) AS following
+            WHERE met.place < 256
+        )
+        SELECT lane_key, next_run_at FROM met) AS behind
+            WHERE pair.cursor <> ''
+        )
+        LIMIT 256
+    )
+) AS part
+WHERE pair.queue::text <> ALL (ARRAY(
+    SELECT name::text FROM pulse_django_queue
+    WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
+))
+UNION ALL
+(
+    SELECT queue, priority, lane_key, EXTRACT(epoch FROM next_run_at - statement_timestamp())::float8, false, false
+    FROM pulse_django_job_hot
+    WHERE status::text IN ('PENDING', 'RETRYING') AND NOT ready
+    ORDER BY next_run_at, id
+    LIMIT 1
+);
+
+-- LaneReader.use()
+SELECT
+    CASE
+        WHEN lane.key = '' THEN (
+            SELECT COALESCE(pg_catalog.sum(weight), 0) FROM pulse_django_job_hot
+            WHERE status::text = 'RUNNING' AND queue::text = lane.queue AND lane_key::text = ''
+        )
+        ELSE (
+            SELECT COALESCE(pg_catalog.sum(weight), 0) FROM pulse_django_job_hot
+            WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND lane_key::text = lane.key
+        )
+    END,
+    pause.seconds
+FROM ROWS FROM (
+    pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:key::text[])
+) WITH ORDINALITY AS lane (queue, key, place)
+LEFT JOIN (
+    SELECT
+        lane_key,
+        CASE
+            WHEN paused_until IS NULL THEN 'infinity'::float8
+            ELSE EXTRACT(epoch FROM paused_until - statement_timestamp())::float8
+        END AS seconds
+    FROM pulse_django_pausedkey
+    WHERE (paused_until IS NULL OR paused_until > statement_timestamp())
+) AS pause ON pause.lane_key::text = lane.key
+ORDER BY lane.place;
