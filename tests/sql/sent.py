@@ -44,9 +44,9 @@ _BELOW = {
     "pulse_django.store.transactions",
     "pulse_django.worker.guarded_connection",
 }
-# Around a statement: transactions, settings, and what is prepared already.
+# Around a statement: transactions, settings, what is prepared already, and the lock of a sequence.
 _AROUND = re.compile(
-    r"(?:SELECT set_config|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET|RESET|EXECUTE|DEALLOCATE|FETCH|CLOSE)\b"
+    r"(?:SELECT set_config|ALTER|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET|RESET|EXECUTE|DEALLOCATE|FETCH|CLOSE)\b"
 )
 _BEFORE = re.compile(r"\s*(?:PREPARE \w+ AS|DECLARE .*? FOR)\s", re.DOTALL)
 

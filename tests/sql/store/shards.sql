@@ -5,9 +5,6 @@ SELECT pg_catalog.pg_get_serial_sequence(name, 'id'::text) FROM pg_catalog.unnes
 SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(relowner)) FROM pg_class WHERE oid = :oid::regclass::oid;
 
 -- raise_sequence()
-ALTER SEQUENCE pulse_django_job_id_seq OWNER TO postgres;
-
--- raise_sequence()
 SELECT pg_catalog.setval(:value::regclass, GREATEST(
     :value_2::bigint, COALESCE(pg_catalog.pg_sequence_last_value(:value_3::regclass), 1)
 ));
