@@ -49,7 +49,8 @@ _IS_STILL_OVER = """
 _WANTED = "CASE WHEN job.killer THEN 'DEAD_LETTERED' ELSE 'RETRYING' END"
 _TOO_LATE = "clock_timestamp() + job.delay * interval '1 second' > job.created_at + job.give_up_after"
 
-# What ``decide()`` says of a run without a report. A table-driven test compares the two.
+# What ``decide()`` says of a run without a report, with the curve of ``Backoff.delay``: change both. A test compares
+# the two.
 _ENDING = f"""
 WITH over AS MATERIALIZED (
     SELECT

@@ -137,6 +137,7 @@ def _decide_failed(outcome: Failed, budget: Budget, policy: RetryPolicy, fleet: 
 
 
 def _decide_lost(reason: str, budget: Budget, fleet: Backoff, max_losses: int, rand: Random) -> Decision:
+    """Decide for the keeper. A watchdog's statement says the same (``protocol/reap.py``): change both."""
     if budget.cancel_requested or (budget.left <= 0 and not budget.free_losses):
         return _retry_or_dead_letter(reason, budget, fleet, rand)
     lost = budget.losses + 1

@@ -33,6 +33,7 @@ from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import Breaker, lane_key
 from pulse_django.words.masks import Masks
+from pulse_django.words.options import JOB_OPTIONS
 from pulse_django.words.outcomes import UNKNOWN_TASK, Failed, Succeeded
 from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.schedule_definitions import Definition
@@ -200,10 +201,12 @@ def enqueueing_many() -> Act:
     new = NewJob(task="t", args=[1])
     full = replace(
         new, run_after=AGE, queue="mail", priority=1, lease=AGE, timeout=AGE, stall_after=AGE, max_attempts=2,
-        max_losses=2, free_losses=False, parent_id=make_job().pk, trace="x",
+        max_losses=2, free_losses=True, parent_id=make_job().pk, trace="x",
         masked=Masks(names=("a",)).text, expires=2 * AGE, give_up_after=AGE,
         tags=("t",), meta='{"m": 1}', names=["order_id"], search=("order_id",), lane_key="a:k", weight=2,
     )  # fmt: skip
+    missing = [one.name for one in JOB_OPTIONS if getattr(full, one.name) == one.default]
+    assert missing == ["idempotency_key"], f"give these another value than the default: {missing}"
     return lambda: [
         Job.objects.enqueue(full),
         Job.objects.enqueue_many([full, full]),
