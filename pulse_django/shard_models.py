@@ -29,16 +29,19 @@ class Departure(models.Model):
 
 
 class Arrival(models.Model):
-    """A departure of another shard that has arrived here, or is refused, until that shard has forgotten it."""
+    """A departure of another shard that has arrived here, or is refused. It is kept beyond the time it is needed for,
+    because a statement that writes the job may come late.
+    """
 
     departure_id = models.BigIntegerField(primary_key=True)  # given only once over all shards
     is_refused = models.BooleanField(default=False, db_default=False)  # it goes back, and never arrives here
     at = models.DateTimeField(db_default=ClockTimestamp())
+    forgotten_at = models.DateTimeField(null=True)  # when that shard had forgotten it
 
     objects: ClassVar[models.Manager[Arrival]] = models.Manager()
 
     class Meta:
-        constraints: ClassVar = [instants_of("arrival", "at")]
+        constraints: ClassVar = [instants_of("arrival", "at", "forgotten_at")]
         default_permissions = ()
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from pulse_django.models import Dependency, Job, Step
 from pulse_django.protocol.transfer import (
     OnItsWay,
     arrive,
+    deadline,
     depart,
     departures,
     forget_arrivals,
@@ -89,8 +90,9 @@ def deliver(alias: str, sent: Sequence[OnItsWay]) -> Moved:
 def _deliver_to(alias: str, to: str, sent: Sequence[OnItsWay]) -> Moved:
     # Whatever these jobs were fenced with before, tokens that they get there are larger.
     raise_sequence(to, TOKENS, position_of(alias, TOKENS))
-    queues, refused = arrive(to, sent)
-    arrived = [one.departure_id for one in sent if one.departure_id not in refused]
+    until = deadline(to)
+    sent = departures(alias, job_ids=[one.job_id for one in sent])  # what is gone by now has arrived
+    queues, arrived, refused = arrive(to, sent, until)
     if refused:
         go_back(alias, refused)
     if arrived:

@@ -548,14 +548,21 @@ class Migration(PostgresMigration):
                 ("departure_id", models.BigIntegerField(primary_key=True, serialize=False)),
                 ("is_refused", models.BooleanField(db_default=False, default=False)),
                 ("at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                ("forgotten_at", models.DateTimeField(null=True)),
             ],
             options={
                 "default_permissions": (),
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                            ("at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                            django.db.models.lookups.GreaterThanOrEqual(
+                                django.db.models.functions.comparison.Least("at", "forgotten_at"),
+                                models.Value(datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                            ),
+                            django.db.models.lookups.LessThan(
+                                django.db.models.functions.comparison.Greatest("at", "forgotten_at"),
+                                models.Value(datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                            ),
                         ),
                         name="pulse_arrival_instants_can_be_read",
                     )

@@ -4,6 +4,10 @@
 2. ``arrive``: in one transaction of the new shard, they are written to its tables, unless they arrived before.
 3. ``forget_departures`` in the old shard, and then ``forget_arrivals`` in the new one.
 
+A statement of step 2 may come late: its sender is dead, and a network or a lock has held it. By then the job may be
+over, and both shards may have forgotten the move. So the new shard keeps for a time what it forgets, and step 2 is good
+for a shorter one, by the clock of that shard.
+
 A job that cannot be written to the new shard, because another one there holds its unique key, is refused there for
 good, and then goes back. A process that dies between two steps leaves departures, and whoever finds them goes on with
 step 2. No job is ever in the tables of two shards, and none is in neither a table nor a departure. Its rows keep their
@@ -13,6 +17,7 @@ ids.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
 from django.db import IntegrityError
@@ -67,6 +72,7 @@ _PUTS = ",\n".join(_PUT.format(table=table, name=name) for table, name in _TABLE
 _ARRIVE = f"""
 WITH sent AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS sent (id bigint, rows jsonb)
+    WHERE clock_timestamp() < %s::timestamptz
 ),
 arrived AS (
     INSERT INTO pulse_django_arrival (departure_id) SELECT id FROM sent ON CONFLICT DO NOTHING RETURNING departure_id
@@ -79,9 +85,11 @@ put_job AS (
     RETURNING queue
 ),
 {_PUTS}
-SELECT queue, NULL::bigint FROM put_job GROUP BY queue
+SELECT queue, NULL::bigint, false FROM put_job GROUP BY queue
 UNION ALL
-SELECT NULL::text, departure_id FROM pulse_django_arrival JOIN sent ON sent.id = departure_id WHERE is_refused
+SELECT NULL::text, departure_id, false FROM arrived
+UNION ALL
+SELECT NULL::text, departure_id, is_refused FROM pulse_django_arrival JOIN sent ON sent.id = departure_id
 """  # noqa: S608 - made of constants
 
 _REFUSE = """
@@ -102,7 +110,17 @@ SELECT id FROM put_job
 """  # noqa: S608 - made of constants
 
 _FORGET_DEPARTURES = "DELETE FROM pulse_django_departure WHERE id = ANY (%s) RETURNING id"
-_FORGET_ARRIVALS = "DELETE FROM pulse_django_arrival WHERE departure_id = ANY (%s) RETURNING departure_id"
+_FORGET_ARRIVALS = """
+WITH forgotten AS (
+    UPDATE pulse_django_arrival SET forgotten_at = clock_timestamp() WHERE departure_id = ANY (%s)
+)
+DELETE FROM pulse_django_arrival WHERE forgotten_at < clock_timestamp() - %s::interval RETURNING departure_id
+"""
+_DEADLINE = "SELECT (clock_timestamp() + %s::interval)::text"
+
+# Seconds for which a statement of step 2 is good. Shorter, and a slow one is sent again; longer keeps more rows.
+GOOD_FOR = timedelta(seconds=30)
+KEPT_FOR = 4 * GOOD_FOR  # after the old shard has forgotten the departure, so no such statement is sent any more
 
 
 class OnItsWay(NamedTuple):
@@ -127,21 +145,37 @@ def departures(alias: str, *, job_ids: Collection[int] | None = None, most: int 
     return [OnItsWay._make(row) for row in rows]
 
 
-def arrive(alias: str, sent: Sequence[OnItsWay]) -> tuple[set[str], set[int]]:
-    """Write jobs to their new shard. Return their queues, and the departures that are refused there."""
+def deadline(alias: str) -> str:
+    """Return until when departures that are read after this may be written to this shard, by its clock."""
+    [(until,)] = run_alone(alias, _DEADLINE, [GOOD_FOR])
+    return str(until)
+
+
+class Arrived(NamedTuple):
+    """What is known of departures in their new shard. Those that are in neither set came too late to be written."""
+
+    queues: set[str]
+    there: set[int]
+    refused: set[int]
+
+
+def arrive(alias: str, sent: Sequence[OnItsWay], until: str) -> Arrived:
+    """Write jobs to their new shard, unless this comes after ``deadline()``."""
     try:
-        rows = run_alone(alias, _ARRIVE, [_as_json(sent)])
-        return {queue for queue, _ in rows if queue is not None}, {one for _, one in rows if one is not None}
+        rows = run_alone(alias, _ARRIVE, [_as_json(sent), until])
     except IntegrityError:
         if len(sent) == 1:
-            return set(), {sent[0].departure_id} if refuse(alias, sent[0].departure_id) else set()
-    queues: set[str] = set()
-    refused: set[int] = set()
-    for one in sent:  # one that cannot be written does not keep the others away
-        found, left = arrive(alias, [one])
-        queues |= found
-        refused |= left
-    return queues, refused
+            only = {sent[0].departure_id}
+            return Arrived(set(), set(), only) if refuse(alias, *only) else Arrived(set(), only, set())
+        parts = [
+            arrive(alias, [one], until) for one in sent
+        ]  # one that cannot be written does not keep the others away
+        return Arrived(*(set().union(*found) for found in zip(*parts, strict=True)))
+    return Arrived(
+        {queue for queue, _, _ in rows if queue is not None},
+        {one for _, one, is_refused in rows if one is not None and not is_refused},
+        {one for _, one, is_refused in rows if is_refused},
+    )
 
 
 def refuse(alias: str, departure_id: int) -> bool:
@@ -161,8 +195,8 @@ def forget_departures(alias: str, departure_ids: Collection[int]) -> None:
 
 
 def forget_arrivals(alias: str, departure_ids: Collection[int]) -> None:
-    """Forget in the new shard what the old one has forgotten."""
-    run_alone(alias, _FORGET_ARRIVALS, [list(departure_ids)])
+    """Note in the new shard that the old one has forgotten these, and delete what was noted long ago."""
+    run_alone(alias, _FORGET_ARRIVALS, [list(departure_ids), KEPT_FOR])
 
 
 def _as_json(sent: Sequence[OnItsWay]) -> str:

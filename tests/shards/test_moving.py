@@ -19,6 +19,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import override_settings
+from django.utils import timezone
 
 from pulse_django import Batch, Limit, Unique, api, task
 from pulse_django.exceptions import JobOnItsWay
@@ -119,7 +120,7 @@ class TestWhatMoves:
         assert ids_in("default") == [int(twin.id)]
         assert ids_in(SECOND) == [int(here.id), int(other.id)]
         assert not Departure.objects.exists()
-        assert not Arrival.objects.using(SECOND).exists()
+        assert not Arrival.objects.using(SECOND).filter(forgotten_at=None).exists()
 
     def test_tokens_never_fall_over_ten_moves(self) -> None:
         result = often.enqueue()
@@ -170,13 +171,29 @@ class TestWhoDies:
         """Two processes deliver the same departure, and the job has ended in between."""
         tasks.add.enqueue(1, 1)
         transfer.depart(Job.objects, all_in("default"), SHARDS[SECOND])
-        sent = transfer.departures("default")
-        transfer.arrive(SECOND, sent)
+        until, sent = transfer.deadline(SECOND), transfer.departures("default")
+        transfer.arrive(SECOND, sent, until)
         [job] = all_in(SECOND)
         assert run_job(job).status == Status.COMPLETED
-        transfer.arrive(SECOND, sent)
+        transfer.arrive(SECOND, sent, until)
         assert all_in(SECOND).get().status == Status.COMPLETED
         assert deliver("default", sent).moved == 1
+        assert all_in(SECOND).get().status == Status.COMPLETED
+
+    def test_statement_that_comes_after_all_was_forgotten_writes_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its sender is dead, and a network or a lock has held it."""
+        tasks.add.enqueue(1, 1)
+        transfer.depart(Job.objects, all_in("default"), SHARDS[SECOND])
+        until, sent = transfer.deadline(SECOND), transfer.departures("default")
+        assert deliver("default", sent).moved == 1
+        assert run_job(all_in(SECOND).get()).status == Status.COMPLETED
+        assert transfer.arrive(SECOND, sent, until).there == {sent[0].departure_id}, "it is known for a time"
+        arrivals = Arrival.objects.using(SECOND)
+        arrivals.update(forgotten_at=timezone.now() - 2 * transfer.KEPT_FOR)
+        transfer.forget_arrivals(SECOND, [])
+        assert not arrivals.exists()
+        monkeypatch.setattr(transfer, "GOOD_FOR", timedelta())
+        assert transfer.arrive(SECOND, sent, transfer.deadline(SECOND)) == transfer.Arrived(set(), set(), set())
         assert all_in(SECOND).get().status == Status.COMPLETED
 
     def test_what_was_refused_never_arrives(self, monkeypatch: pytest.MonkeyPatch) -> None:

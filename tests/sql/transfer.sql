@@ -66,9 +66,13 @@ LIMIT :limit;
 -- departures()
 SELECT id, job_id, to_shard, rows::text FROM pulse_django_departure WHERE true ORDER BY id LIMIT :limit;
 
+-- deadline()
+SELECT (clock_timestamp() + :value::interval)::text;
+
 -- arrive()
 WITH sent AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_to_recordset(:sent::json) AS sent (id bigint, rows jsonb)
+    WHERE clock_timestamp() < :value::timestamptz
 ),
 arrived AS (
     INSERT INTO pulse_django_arrival (departure_id) SELECT id FROM sent ON CONFLICT DO NOTHING RETURNING departure_id
@@ -104,9 +108,11 @@ put_amendments AS (
     FROM fresh, pg_catalog.jsonb_array_elements(fresh.rows->'amendments'::text) AS one,
         pg_catalog.jsonb_populate_record(NULL::pulse_django_amendment, one.value) AS row
 )
-SELECT queue, NULL::bigint FROM put_job GROUP BY queue
+SELECT queue, NULL::bigint, false FROM put_job GROUP BY queue
 UNION ALL
-SELECT NULL::text, departure_id FROM pulse_django_arrival JOIN sent ON sent.id = departure_id WHERE is_refused;
+SELECT NULL::text, departure_id, false FROM arrived
+UNION ALL
+SELECT NULL::text, departure_id, is_refused FROM pulse_django_arrival JOIN sent ON sent.id = departure_id;
 
 -- refuse()
 INSERT INTO pulse_django_arrival (departure_id, is_refused) VALUES (:departure_id, true)
@@ -151,4 +157,7 @@ SELECT id FROM put_job;
 DELETE FROM pulse_django_departure WHERE id = ANY (:id) RETURNING id;
 
 -- forget_arrivals()
-DELETE FROM pulse_django_arrival WHERE departure_id = ANY (:departure_id) RETURNING departure_id;
+WITH forgotten AS (
+    UPDATE pulse_django_arrival SET forgotten_at = clock_timestamp() WHERE departure_id = ANY (:departure_id)
+)
+DELETE FROM pulse_django_arrival WHERE forgotten_at < clock_timestamp() - :age::interval RETURNING departure_id;
