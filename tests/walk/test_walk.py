@@ -60,7 +60,7 @@ CEILINGS = dict(
         (
             Ceiling(40, 229, 145, 5),
             Ceiling(20, 57, 38, 1),
-            Ceiling(21, 123, 88, 9),
+            Ceiling(21, 123, 96, 9),
             Ceiling(11, 31, 28, 3),
             Ceiling(18, 41, 30, 0),
         ),
