@@ -111,9 +111,20 @@ SELECT id FROM put_job
 
 _FORGET_DEPARTURES = "DELETE FROM pulse_django_departure WHERE id = ANY (%s) RETURNING id"
 _FORGET_ARRIVALS = """
-WITH forgotten AS (
-    UPDATE pulse_django_arrival SET forgotten_at = clock_timestamp() WHERE departure_id = ANY (%s)
+WITH forgotten AS MATERIALIZED (
+    SELECT departure_id, clock_timestamp() AS at
+    FROM pulse_django_arrival
+    WHERE departure_id = ANY (%s)
+    ORDER BY departure_id
+    FOR NO KEY UPDATE
 )
+UPDATE pulse_django_arrival AS arrival
+SET forgotten_at = forgotten.at
+FROM forgotten
+WHERE arrival.departure_id = forgotten.departure_id
+RETURNING arrival.departure_id
+"""
+_DELETE_FORGOTTEN = """
 DELETE FROM pulse_django_arrival WHERE forgotten_at < clock_timestamp() - %s::interval RETURNING departure_id
 """
 _DEADLINE = "SELECT (clock_timestamp() + %s::interval)::text"
@@ -196,7 +207,8 @@ def forget_departures(alias: str, departure_ids: Collection[int]) -> None:
 
 def forget_arrivals(alias: str, departure_ids: Collection[int]) -> None:
     """Note in the new shard that the old one has forgotten these, and delete what was noted long ago."""
-    run_alone(alias, _FORGET_ARRIVALS, [list(departure_ids), KEPT_FOR])
+    run_alone(alias, _FORGET_ARRIVALS, [list(departure_ids)])
+    run_alone(alias, _DELETE_FORGOTTEN, [KEPT_FOR])
 
 
 def _as_json(sent: Sequence[OnItsWay]) -> str:

@@ -157,7 +157,18 @@ SELECT id FROM put_job;
 DELETE FROM pulse_django_departure WHERE id = ANY (:id) RETURNING id;
 
 -- forget_arrivals()
-WITH forgotten AS (
-    UPDATE pulse_django_arrival SET forgotten_at = clock_timestamp() WHERE departure_id = ANY (:departure_id)
+WITH forgotten AS MATERIALIZED (
+    SELECT departure_id, clock_timestamp() AS at
+    FROM pulse_django_arrival
+    WHERE departure_id = ANY (:departure_id)
+    ORDER BY departure_id
+    FOR NO KEY UPDATE
 )
+UPDATE pulse_django_arrival AS arrival
+SET forgotten_at = forgotten.at
+FROM forgotten
+WHERE arrival.departure_id = forgotten.departure_id
+RETURNING arrival.departure_id;
+
+-- forget_arrivals()
 DELETE FROM pulse_django_arrival WHERE forgotten_at < clock_timestamp() - :age::interval RETURNING departure_id;

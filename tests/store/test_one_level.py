@@ -69,6 +69,7 @@ def test_days_are_partitions_of_the_table_of_all_jobs() -> None:
 
 
 @pytest.mark.usefixtures("one_level")
+@pytest.mark.alters_statements
 def test_jobs_end_in_their_day_and_go_with_it() -> None:
     job = make_job()
     Job.objects.settle([success(claim_one(Identity("me")))])
