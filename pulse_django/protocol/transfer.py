@@ -111,18 +111,22 @@ SELECT id FROM put_job
 
 _FORGET_DEPARTURES = "DELETE FROM pulse_django_departure WHERE id = ANY (%s) RETURNING id"
 _FORGET_ARRIVALS = """
-WITH forgotten AS MATERIALIZED (
-    SELECT departure_id, clock_timestamp() AS at
+WITH locked AS MATERIALIZED (
+    SELECT departure_id
     FROM pulse_django_arrival
     WHERE departure_id = ANY (%s)
     ORDER BY departure_id
     FOR NO KEY UPDATE
+),
+forgotten AS MATERIALIZED (SELECT departure_id, clock_timestamp() AS at FROM locked),
+noted AS (
+    UPDATE pulse_django_arrival AS arrival
+    SET forgotten_at = forgotten.at
+    FROM forgotten
+    WHERE arrival.departure_id = forgotten.departure_id
+    RETURNING arrival.departure_id
 )
-UPDATE pulse_django_arrival AS arrival
-SET forgotten_at = forgotten.at
-FROM forgotten
-WHERE arrival.departure_id = forgotten.departure_id
-RETURNING arrival.departure_id
+SELECT departure_id FROM noted
 """
 _DELETE_FORGOTTEN = """
 DELETE FROM pulse_django_arrival WHERE forgotten_at < clock_timestamp() - %s::interval RETURNING departure_id

@@ -157,18 +157,22 @@ SELECT id FROM put_job;
 DELETE FROM pulse_django_departure WHERE id = ANY (:id) RETURNING id;
 
 -- forget_arrivals()
-WITH forgotten AS MATERIALIZED (
-    SELECT departure_id, clock_timestamp() AS at
+WITH locked AS MATERIALIZED (
+    SELECT departure_id
     FROM pulse_django_arrival
     WHERE departure_id = ANY (:departure_id)
     ORDER BY departure_id
     FOR NO KEY UPDATE
+),
+forgotten AS MATERIALIZED (SELECT departure_id, clock_timestamp() AS at FROM locked),
+noted AS (
+    UPDATE pulse_django_arrival AS arrival
+    SET forgotten_at = forgotten.at
+    FROM forgotten
+    WHERE arrival.departure_id = forgotten.departure_id
+    RETURNING arrival.departure_id
 )
-UPDATE pulse_django_arrival AS arrival
-SET forgotten_at = forgotten.at
-FROM forgotten
-WHERE arrival.departure_id = forgotten.departure_id
-RETURNING arrival.departure_id;
+SELECT departure_id FROM noted;
 
 -- forget_arrivals()
 DELETE FROM pulse_django_arrival WHERE forgotten_at < clock_timestamp() - :age::interval RETURNING departure_id;
