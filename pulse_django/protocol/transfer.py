@@ -129,7 +129,7 @@ noted AS (
 SELECT departure_id FROM noted
 """
 _DELETE_FORGOTTEN = """
-DELETE FROM pulse_django_arrival WHERE forgotten_at < clock_timestamp() - %s::interval RETURNING departure_id
+DELETE FROM pulse_django_arrival WHERE forgotten_at < statement_timestamp() - %s::interval RETURNING departure_id
 """
 _DEADLINE = "SELECT (clock_timestamp() + %s::interval)::text"
 

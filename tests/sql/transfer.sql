@@ -175,4 +175,4 @@ noted AS (
 SELECT departure_id FROM noted;
 
 -- forget_arrivals()
-DELETE FROM pulse_django_arrival WHERE forgotten_at < clock_timestamp() - :age::interval RETURNING departure_id;
+DELETE FROM pulse_django_arrival WHERE forgotten_at < statement_timestamp() - :age::interval RETURNING departure_id;
