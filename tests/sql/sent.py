@@ -35,7 +35,7 @@ MADE_WITH = (6, 1)
 _TESTS = ("tests.", "testproject.", "pulse_django.testing.", "pulse_django.migrations.")
 _WHOLE = ("pulse_django.protocol.", "pulse_django.store.")
 _CHANGES_OURS = re.compile(r"(?=.*\bpulse_django_)(?:.*\b(?:INSERT|UPDATE|DELETE|COPY|FOR SHARE)\b)", re.DOTALL)
-# Whoever uses these sends the statement.
+# The module that calls one of these counts as the sender.
 _BELOW = {
     "pulse_django.protocol.ending",
     "pulse_django.protocol.one_task",

@@ -1,4 +1,4 @@
-"""A plain job asks nobody: enqueue() calls no part that the task does not use."""
+"""A plain enqueue() calls no part that the task does not use."""
 
 from __future__ import annotations
 
