@@ -32,7 +32,6 @@ from pulse_django.worker.guarded_connection import GuardedConnection
 
 ME = Identity("bench")
 WORKER = GuardedConnection("default", "bench", keeps_plans=True)
-LEAN = {"tasks_may_be_paused": False}  # as a worker whose last look saw none
 KEYS, BLOCKED = 100, "blocked"
 MANY = 1_000_000
 HOUR = timedelta(hours=1)
@@ -79,19 +78,19 @@ def insert(count: int, queue: str, key: str) -> None:
 
 
 def plain(size: int) -> Claiming:
-    return lambda: WORKER.call(WORKER.jobs.claim, ME, limit=size, lanes=[Lane("default", 0)], **LEAN)
+    return lambda: WORKER.call(WORKER.jobs.claim, ME, limit=size, lanes=[Lane("default", 0)])
 
 
 def fair(size: int, lanes: int) -> Claiming:
     chosen = [Lane("default", 0, lane_key("", str(key))) for key in range(lanes)]
     takes = dict.fromkeys(chosen, -(-size // lanes))
-    return lambda: WORKER.call(WORKER.jobs.claim, ME, limit=size, lanes=chosen, takes=takes, **LEAN)
+    return lambda: WORKER.call(WORKER.jobs.claim, ME, limit=size, lanes=chosen, takes=takes)
 
 
 def limited(size: int, limit: Limit, lanes: int) -> Claiming:
     chosen = [Lane("default", 0, lane_key(limit.name, str(key))) for key in range(lanes)]
     takes = dict.fromkeys(chosen, -(-size // lanes))
-    return lambda: WORKER.call(WORKER.jobs.claim_limited, ME, limit.name, chosen, takes, limit=size, **LEAN).claims
+    return lambda: WORKER.call(WORKER.jobs.claim_limited, ME, limit.name, chosen, takes, limit=size).claims
 
 
 def kinds(size: int) -> dict[str, Claiming]:
@@ -153,7 +152,7 @@ def looks(rounds: int) -> None:
     took = []
     for _ in range(rounds):
         began = time.perf_counter()
-        WORKER.call(WORKER.jobs.look, ["tenants"], **LEAN)
+        WORKER.call(WORKER.jobs.waiting, ["tenants"])
         took.append((time.perf_counter() - began) * 1000)
     print(f"a look among 100,000 tenants: {statistics.median(took):.2f} ms (p50)")
 

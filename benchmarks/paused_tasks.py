@@ -21,7 +21,7 @@ django.setup()
 
 from benchmarks.limits import ME, WORKER, Claiming, compare
 from benchmarks.scratch import execute, scratch_database, settle_down
-from pulse_django.models import Job, PausedKey
+from pulse_django.models import Job, Pause
 from pulse_django.protocol.set_aside import in_batches
 from pulse_django.words.lanes import Lane
 
@@ -40,8 +40,8 @@ def main() -> None:
         insert("bench.paused_here", options.paused, BESIDE_HERE)
         for queue in QUEUES:
             insert("bench.noop", FREE, queue)
-        PausedKey.objects.pause_task("bench.paused")
-        PausedKey.objects.pause_task("bench.paused_here", queue=BESIDE_HERE)
+        Pause.objects.pause("bench.paused")
+        Pause.objects.pause("bench.paused_here", queue=BESIDE_HERE)
         settle_down("pulse_django_job")
         for size in (100, 10):
             compare(size, kinds(size), options.rounds)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .execution.context import Context
     from .execution.fencing import FencedModel, fence, fenced_update
     from .execution.job_progress import progress_token
-    from .execution.paused_tasks import pause_queue, pause_task, resume_queue, resume_task
+    from .execution.pauses import pause_queue, pause_task, resume_queue, resume_task
     from .fleet.explanation import Explanation, explain
     from .schedules.declarations import Schedule
     from .tasks import task
@@ -56,7 +56,7 @@ _HOMES = {
     "execution.chunks": ("Chunk", "ChunkItem"),
     "execution.fencing": ("FencedModel", "fence", "fenced_update"),
     "execution.job_progress": ("progress_token",),
-    "execution.paused_tasks": ("pause_queue", "pause_task", "resume_queue", "resume_task"),
+    "execution.pauses": ("pause_queue", "pause_task", "resume_queue", "resume_task"),
     "fleet.explanation": ("Explanation", "explain"),
     "schedules.declarations": ("Schedule",),
     "tasks": ("task",),

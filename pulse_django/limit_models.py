@@ -1,4 +1,4 @@
-"""The tables of limits. ``models.py`` loads them with the others."""
+"""The tables of limits and pauses. ``models.py`` loads them with the others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from django.db.models.lookups import Exact, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 
 from .protocol.limiters import LimiterManager
-from .protocol.paused_keys import PausedKeyManager
+from .store.pauses import PauseManager
 from .store.sql_functions import ClockTimestamp, JsonType, ShortText, TextSize, instants_of
-from .words.limiting import IN_QUEUE, MAX_PAUSED
-from .words.limits import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_USER
+from .words.limits import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_QUEUE_NAME, MAX_TASK_NAME, MAX_USER
 
 MAX_NUMBERS_TEXT = 2_000  # of a limiter, as JSON
 NUMBERS_ARE_BOUNDED = models.Q()
@@ -52,23 +51,46 @@ class Limiter(models.Model):
         return self.name
 
 
-class PausedKey(models.Model):
-    """A key of a limit or a share, or a task, of which no job starts now."""
+class Pause(models.Model):
+    """A queue, a task, a task in one queue, or a key of a limit or a share, of which no job starts now."""
 
-    lane_key = ShortText(max_length=MAX_PAUSED, db_collation="C", primary_key=True)  # or of a task (store.paused_tasks)
+    id = models.BigAutoField(primary_key=True)
+    task = ShortText(max_length=MAX_TASK_NAME, blank=True, default="", db_default="")
+    queue = ShortText(max_length=MAX_QUEUE_NAME, blank=True, default="", db_default="")
+    lane_key = ShortText(max_length=MAX_LANE_KEY, db_collation="C", blank=True, default="", db_default="")
     paused_at = models.DateTimeField(db_default=ClockTimestamp())
     paused_until = models.DateTimeField(null=True, blank=True)  # NULL: until it is resumed
     reason = models.TextField(blank=True, default="", db_default="")
     paused_by = ShortText(max_length=MAX_USER, blank=True, default="", db_default="")
 
-    objects: ClassVar[PausedKeyManager] = PausedKeyManager()
+    objects: ClassVar[PauseManager] = PauseManager()
 
     class Meta:
-        constraints: ClassVar = [instants_of("pausedkey", "paused_at", "paused_until")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(name="pulse_pause_once", fields=["lane_key", "task", "queue"]),
+            models.CheckConstraint(
+                name="pulse_pause_is_of_something",
+                condition=models.Q(lane_key="") & ~models.Q(task="", queue="")
+                | ~models.Q(lane_key="") & models.Q(task="", queue=""),
+            ),
+            instants_of("pause", "paused_at", "paused_until"),
+        ]
         default_permissions = ()
 
     def __str__(self) -> str:
-        return self.lane_key.replace(IN_QUEUE, " in queue ")
+        if self.lane_key:
+            return self.lane_key
+        return f"{self.task} in queue {self.queue}" if self.task and self.queue else self.task or self.queue
+
+
+class Queue(Pause):
+    """The pages about queues, as an entry of their own in the admin. A queue has no row: its pages go by its name."""
+
+    class Meta:
+        proxy = True
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+        permissions: ClassVar = [("operate_queue", _("Can pause and resume queues"))]
 
 
 class Bucket(models.Model):

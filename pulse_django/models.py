@@ -12,7 +12,8 @@ from .key_models import IdempotencyKey as IdempotencyKey
 from .key_models import Window as Window
 from .limit_models import Bucket as Bucket
 from .limit_models import Limiter as Limiter
-from .limit_models import PausedKey as PausedKey
+from .limit_models import Pause as Pause
+from .limit_models import Queue as Queue
 from .managers import JobManager
 from .schedule_models import Declaration as Declaration
 from .schedule_models import Schedule as Schedule
@@ -24,7 +25,6 @@ from .store.duties import DutyManager
 from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES
 from .store.ledger import MAX_HOLDER, MAX_STATUS, LedgerRow
 from .store.minute_stats import MinuteManager, MinuteRow
-from .store.queues import QUEUE_CONSTRAINTS, QueueManager, QueueRow
 from .store.sql_functions import STATUSES, ClockTimestamp, Document, ShortText, Tags, instants_of
 from .store.workers import WORKER_CONSTRAINTS, WorkerManager, WorkerRow
 from .traffic_models import Release as Release
@@ -212,18 +212,6 @@ class Worker(WorkerRow):
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
         constraints = WORKER_CONSTRAINTS
-
-
-class Queue(QueueRow):
-    """What operators decided about a queue. A queue without a row is simply not paused."""
-
-    objects: ClassVar[QueueManager] = QueueManager()
-
-    class Meta:
-        verbose_name = _("queue")
-        verbose_name_plural = _("queues")
-        permissions = [("operate_queue", _("Can pause and resume queues"))]
-        constraints = QUEUE_CONSTRAINTS
 
 
 class Fence(models.Model):

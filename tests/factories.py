@@ -9,7 +9,7 @@ import factory
 from django.db.models import Value
 from factory.django import DjangoModelFactory
 
-from pulse_django.models import IdempotencyKey, Job, Queue, StoredAttempt, Worker
+from pulse_django.models import IdempotencyKey, Job, Pause, StoredAttempt, Worker
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.leases import Lease
 from pulse_django.words.states import Status, era_of
@@ -115,11 +115,11 @@ class AttemptFactory(DjangoModelFactory):
     outcome = "SUCCEEDED"
 
 
-class QueueFactory(DjangoModelFactory):
+class PauseFactory(DjangoModelFactory):
     class Meta:
-        model = Queue
+        model = Pause
 
-    name = "default"
+    queue = "default"
 
 
 class WorkerFactory(DjangoModelFactory):

@@ -24,7 +24,7 @@ from django.core.management import BaseCommand, load_command_class
 
 import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
-from pulse_django.execution import context, durable_steps, execute, fencing, job_progress, paused_tasks, waits
+from pulse_django.execution import context, durable_steps, execute, fencing, job_progress, pauses, waits
 from pulse_django.fleet import explanation
 from pulse_django.fleet.conditions import Severity, known
 from pulse_django.fleet.explanation import reasons
@@ -185,8 +185,8 @@ def python_page() -> str:
             *(entry(name, getattr(limiting, name)) for name in ("Limit", "Rate", "Breaker")),
             entry("retry_after", retry_policies.retry_after),
             *(f"\n### `Limiter.objects.{name}`\n\n{text_of(getattr(LimiterManager, name))}\n" for name in OF_LIMITS),
-            *(entry(name, getattr(paused_tasks, name)) for name in ("pause_task", "resume_task")),
-            *(entry(name, getattr(paused_tasks, name)) for name in ("pause_queue", "resume_queue")),
+            *(entry(name, getattr(pauses, name)) for name in ("pause_task", "resume_task")),
+            *(entry(name, getattr(pauses, name)) for name in ("pause_queue", "resume_queue")),
             "\n## Pages of your own\n",
             entry("progress_token", job_progress.progress_token),
             "\n## Retry policies\n",

@@ -15,7 +15,7 @@ from django.db import transaction
 
 from pulse_django import conf
 from pulse_django.exceptions import Discard, LeaseLost, Snooze, UnstorableResult
-from pulse_django.models import Job, Limiter, PausedKey
+from pulse_django.models import Job, Limiter, Pause
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import lease_lost, send
 from pulse_django.store.transactions import durable, refuse_callers_transaction
@@ -187,7 +187,7 @@ class Context(DurableSteps, Waits, TaskContext):
         if only_key:
             if limit is not None or key_of(self.run.claim.lane_key) is None:
                 raise ValueError("hold(only_key=True) is for the key of this job, and it has none")
-            PausedKey.objects.db_manager(self.run.alias).pause(self.run.claim.lane_key, for_=for_, reason=reason)
+            Pause.objects.db_manager(self.run.alias).pause(lane_key=self.run.claim.lane_key, for_=for_, reason=reason)
             return
         limiter = limiter_of(self.run.claim.lane_key) if limit is None else limit
         if not limiter:

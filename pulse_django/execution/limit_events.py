@@ -8,7 +8,7 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError
 
 from pulse_django.exceptions import InvalidJob, RateLimited, Snooze
-from pulse_django.models import Limiter, PausedKey
+from pulse_django.models import Limiter, Pause
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.limiting import Limit, key_of, limiter_of
 from pulse_django.words.payloads import error_in_one_line, one_line
@@ -29,8 +29,8 @@ def note_error(run: Run, task: Task, error: BaseException) -> BaseException:
     limiters = Limiter.objects.db_manager(run.alias)
     try:
         if isinstance(ends_with, RateLimited) and ends_with.only_key and key_of(run.claim.lane_key) is not None:
-            paused = PausedKey.objects.db_manager(run.alias)
-            paused.pause(run.claim.lane_key, for_=ends_with.delay, reason=reason_of(run, ends_with))
+            pauses = Pause.objects.db_manager(run.alias)
+            pauses.pause(lane_key=run.claim.lane_key, for_=ends_with.delay, reason=reason_of(run, ends_with))
         elif limiter and isinstance(ends_with, RateLimited):
             if limiters.close(limiter, for_=ends_with.delay, reason=reason_of(run, ends_with)):
                 logger.warning("Limit %s is closed for %s: %s", limiter, ends_with.delay, reason_of(run, ends_with))

@@ -46,7 +46,7 @@ def unknown_task(name: str, ask: AskShards) -> UnknownName | None:
 
 
 def unknown_queue(name: str, ask: AskShards) -> UnknownName | None:
-    """The same of a queue. One of which operators once decided something is known, too."""
+    """The same of a queue. One that is paused is known, too."""
     known = {task.queue_name for key in registered_tasks() if (task := registry.get(key))}
     known = known.union(conf.current().queue_shards, *(task_backends[alias].queues for alias in task_backends))
     known = known.union(*ask(_queues_in))
@@ -84,7 +84,7 @@ def _tasks_of_jobs_in(alias: str) -> set[str]:
 
 def _queues_in(alias: str) -> set[str]:
     told = {one for _, queues in _told_by_workers(alias) for one in queues or ()}
-    return told | {one.name for one in snapshot.queues(alias, named=True)}
+    return told | {one.name for one in snapshot.queues(alias)}
 
 
 def _told_by_workers(alias: str) -> list[tuple[list[str] | None, list[str] | None]]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from pulse_django.protocol.limiters import IN_FORCE
 from pulse_django.store.lane_queries import IN_LANE, LANES_CTE, limits_of
-from pulse_django.store.queues import IS_IN_FORCE, IS_OF_TASK
 from pulse_django.store.transactions import run_joined
-from pulse_django.words.limiting import in_words, key_of, limiter_of
+from pulse_django.words.limiting import in_words, key_of
 
 from .read_only import read_only
 
@@ -78,39 +77,6 @@ WHERE %(name)s::text IS NULL OR limiter.name::text = %(name)s
 ORDER BY limiter.name
 LIMIT {MOST_LISTED}
 """  # noqa: S608 - made of constants
-
-
-_PAUSED_KEYS = f"""
-SELECT lane_key, paused_until, reason, paused_by
-FROM pulse_django_pausedkey
-WHERE {IS_IN_FORCE} AND NOT ({IS_OF_TASK})
-    AND (%(name)s::text IS NULL OR pg_catalog.split_part(lane_key::text, ':', 1) = %(name)s)
-ORDER BY lane_key
-LIMIT {MOST_LISTED}
-"""  # noqa: S608 - made of constants
-
-
-class PausedKeyFacts(NamedTuple):
-    """A key of which no job starts now."""
-
-    lane_key: str
-    paused_until: datetime | None  # None: until it is resumed
-    reason: str
-    paused_by: str
-
-    @property
-    def limit(self) -> str:
-        return limiter_of(self.lane_key)
-
-    @property
-    def key(self) -> str:
-        return key_of(self.lane_key) or ""
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "limit": self.limit, "key": self.key, "paused_until": _iso(self.paused_until), "reason": self.reason,
-            "paused_by": self.paused_by,
-        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +146,6 @@ def limits(alias: str, name: str | None = None) -> list[LimitFacts]:
     with read_only(alias):
         rows = run_joined(alias, _LIMITS, {"counted": MOST_COUNTED, "name": name})
     return [_facts(*row) for row in rows]
-
-
-def paused_keys(alias: str, name: str | None = None) -> list[PausedKeyFacts]:
-    """Return the keys that are paused: of all limits and shares, or of one limit; an empty name: of shares."""
-    with read_only(alias):
-        return [PausedKeyFacts(*row) for row in run_joined(alias, _PAUSED_KEYS, {"name": name})]
 
 
 def _facts(name: str, numbers: str, of_code: str, override: str | None, *rest: Any) -> LimitFacts:

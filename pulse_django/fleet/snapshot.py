@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connections
 
 from pulse_django.models import Job
-from pulse_django.store.lane_queries import IS_PAUSED
+from pulse_django.store.pauses import IS_IN_FORCE, IS_OF_QUEUE
 from pulse_django.store.sql_functions import read
 from pulse_django.store.transactions import Row, read_message
 from pulse_django.store.workers import IS_LOST
@@ -136,7 +136,7 @@ GROUP BY queue
 
 # In one statement, so that a project without workflows sends none for them. There is always a row.
 _PAUSED = f"""
-SELECT counted.open, counted.held, counted.waiting, paused.name, paused.pause_reason, paused.paused_until
+SELECT counted.open, counted.held, counted.waiting, paused.queue, paused.reason, paused.paused_until
 FROM (
     SELECT
         (SELECT count(*) FROM (
@@ -156,11 +156,9 @@ FROM (
         ) AS first) AS waiting
 ) AS counted
 LEFT JOIN (
-    SELECT name, pause_reason, paused_until FROM pulse_django_queue WHERE {IS_PAUSED}
+    SELECT queue, reason, paused_until FROM pulse_django_pause WHERE {IS_OF_QUEUE} AND {IS_IN_FORCE}
 ) AS paused ON true
 """  # noqa: S608 - made of constants
-
-_NAMED = "SELECT name FROM pulse_django_queue ORDER BY name LIMIT 500"
 
 # ORDER BY keeps the counts on the retention index: with statistics that call a status common, a LIMIT alone would read
 # the table until it has found enough, and that may be all of it.
@@ -261,12 +259,9 @@ def glance(alias: str) -> Health:
     )
 
 
-def queues(alias: str, *, named: bool = False) -> tuple[QueueFacts, ...]:
-    """Return how queues stand, by name; ``named``: also those of which operators once decided something."""
-    found = _depths(alias)
-    for name, *_ in _rows(alias, _NAMED) if named else []:
-        found[name] |= {}
-    facts = _queues(found, *read_message(alias, [*_STANDING, KNOWN_QUEUES]))
+def queues(alias: str) -> tuple[QueueFacts, ...]:
+    """Return how queues stand, by name."""
+    facts = _queues(_depths(alias), *read_message(alias, [*_STANDING, KNOWN_QUEUES]))
     return tuple(sorted(facts, key=lambda queue: queue.name))
 
 

@@ -178,12 +178,21 @@ class Migration(PostgresMigration):
             },
         ),
         migrations.CreateModel(
-            name="PausedKey",
+            name="Pause",
             fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "task",
+                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=200),
+                ),
+                (
+                    "queue",
+                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=100),
+                ),
                 (
                     "lane_key",
                     pulse_django.store.sql_functions.ShortText(
-                        db_collation="C", max_length=306, primary_key=True, serialize=False
+                        blank=True, db_collation="C", db_default="", default="", max_length=200
                     ),
                 ),
                 ("paused_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
@@ -197,6 +206,15 @@ class Migration(PostgresMigration):
             options={
                 "default_permissions": (),
                 "constraints": [
+                    models.UniqueConstraint(fields=("lane_key", "task", "queue"), name="pulse_pause_once"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("lane_key", ""), models.Q(("queue", ""), ("task", ""), _negated=True)),
+                            models.Q(models.Q(("lane_key", ""), _negated=True), ("queue", ""), ("task", "")),
+                            _connector="OR",
+                        ),
+                        name="pulse_pause_is_of_something",
+                    ),
                     models.CheckConstraint(
                         condition=models.Q(
                             django.db.models.lookups.GreaterThanOrEqual(
@@ -208,10 +226,21 @@ class Migration(PostgresMigration):
                                 models.Value(datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                             ),
                         ),
-                        name="pulse_pausedkey_instants_can_be_read",
-                    )
+                        name="pulse_pause_instants_can_be_read",
+                    ),
                 ],
             },
+        ),
+        migrations.CreateModel(
+            name="Queue",
+            fields=[],
+            options={
+                "verbose_name": "queue",
+                "verbose_name_plural": "queues",
+                "permissions": [("operate_queue", "Can pause and resume queues")],
+                "proxy": True,
+            },
+            bases=("pulse_django.pause",),
         ),
         migrations.CreateModel(
             name="Bucket",
@@ -1735,44 +1764,6 @@ class Migration(PostgresMigration):
                             ),
                         ),
                         name="pulse_worker_instants_can_be_read",
-                    ),
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="Queue",
-            fields=[
-                ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", pulse_django.store.sql_functions.ShortText(max_length=100, unique=True)),
-                ("paused_at", models.DateTimeField(blank=True, null=True)),
-                ("paused_until", models.DateTimeField(blank=True, null=True)),
-                ("pause_reason", models.TextField(blank=True, db_default="", default="")),
-            ],
-            options={
-                "verbose_name": "queue",
-                "verbose_name_plural": "queues",
-                "permissions": [("operate_queue", "Can pause and resume queues")],
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("paused_at__isnull", False),
-                            models.Q(("pause_reason", ""), ("paused_until__isnull", True)),
-                            _connector="OR",
-                        ),
-                        name="pulse_queue_pause_has_a_start",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            django.db.models.lookups.GreaterThanOrEqual(
-                                django.db.models.functions.comparison.Least("paused_at", "paused_until"),
-                                models.Value(datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                            ),
-                            django.db.models.lookups.LessThan(
-                                django.db.models.functions.comparison.Greatest("paused_at", "paused_until"),
-                                models.Value(datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                            ),
-                        ),
-                        name="pulse_queue_instants_can_be_read",
                     ),
                 ],
             },

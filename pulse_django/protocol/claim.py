@@ -7,13 +7,13 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django.db.models import BooleanField
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
 from pulse_django import conf
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.lane_queries import IS_PAUSED
-from pulse_django.store.queues import NONE_IS_PAUSED
+from pulse_django.store.pauses import PAUSES, can_start, is_open
 from pulse_django.store.sql_functions import TextSize
 from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone
 from pulse_django.words.job_ids import job_ids_of
@@ -142,14 +142,13 @@ _IN_LINE = """in_line AS (
 
 _PICK_FROM_LANES = f"""
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout
-    FROM ROWS FROM (
+    FROM {PAUSES}
+    CROSS JOIN ROWS FROM (
         pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(%s::int[]), pg_catalog.unnest(%s::float8[])
     ) AS lane (queue, priority, key, take, since)
     CROSS JOIN LATERAL ({{pick}}) AS pick
-    WHERE {{unless_paused}}lane.queue <> ALL (ARRAY(
-        SELECT name::text FROM pulse_django_queue WHERE {IS_PAUSED}
-    ))
+    WHERE {is_open("lane.queue")}
     LIMIT %s
 """  # noqa: S608 - made of constants
 
@@ -183,7 +182,6 @@ def claim(
     since: Mapping[Lane, float] = NO_BOUNDS,
     takes: Mapping[Lane, int] | None = None,
     aged: Mapping[Lane, int] = NOT_AGED,
-    tasks_may_be_paused: bool = True,
 ) -> Claims:
     """Grant leases on up to ``limit`` due jobs: of these lanes, or of all that there are.
 
@@ -191,21 +189,24 @@ def claim(
     ``turn`` decides which of several queues of equal priority comes first; count it up from claim to claim.
     ``since`` leaves out the jobs of a lane that were due before that instant, in seconds since 1970. ``takes`` says how
     many jobs of each lane are claimed at most. ``aged`` says by how many levels of priority lanes are raised.
-    Without ``tasks_may_be_paused`` it costs less, and grants nothing if a task is paused.
     """
     refuse_callers_transaction(jobs.write_alias)
     visited = rotation(jobs.lanes() if lanes is None else lanes, turn, aged)
     if not visited or limit < 1:
         return Claims()
-    pick, pick_params = claim_pick(jobs.model, jobs.write_alias, leave_out_paused=tasks_may_be_paused)
+    pick, pick_params = claim_pick(jobs.model, jobs.write_alias)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
     keys = [lane.key for lane in visited]
     most = [limit if takes is None else takes.get(lane, 0) for lane in visited]
     bounds = [since.get(lane, FROM_THE_FIRST) for lane in visited]
-    picked = _PICK_FROM_LANES.format(pick=pick, unless_paused=unless_paused(tasks_may_be_paused))
     params = [queues, priorities, keys, most, bounds, *pick_params, limit]
     found = _claim(
-        jobs, identity, picked, params, slots or Slots(limit, limit), _UNASKED if takes is None else _OF_DEALT
+        jobs,
+        identity,
+        _PICK_FROM_LANES.format(pick=pick),
+        params,
+        slots or Slots(limit, limit),
+        _UNASKED if takes is None else _OF_DEALT,
     )
     if aged:
         place = {lane: place for place, lane in enumerate(visited)}
@@ -213,22 +214,16 @@ def claim(
     return found
 
 
-def unless_paused(tasks_may_be_paused: bool) -> str:
-    """Return the condition under which a pick that does not leave out paused tasks picks anything."""
-    return "" if tasks_may_be_paused else f"{NONE_IS_PAUSED} AND "
-
-
 @lru_cache(maxsize=16)
-def claim_pick(model: type[Job], alias: str, *, heaviest: str = "", leave_out_paused: bool = True) -> Compiled:
-    """Compile the pick of the relation ``lane``. ``heaviest`` is SQL: what weighs more is passed by."""
+def claim_pick(model: type[Job], alias: str, *, heaviest: str = "") -> Compiled:
+    """Compile the pick of the relations ``lane`` and ``pauses``. ``heaviest`` is SQL: what weighs more is passed by."""
     lane: dict[str, Any] = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
     lane |= {"ready": True, "lane_key": RawSQL("lane.key", ())}
     lane["next_run_at__gte"] = RawSQL("pg_catalog.to_timestamp(lane.since)", ())
     if heaviest:
         lane["weight__lte"] = RawSQL(heaviest, ())  # noqa: S611 - a constant
-    due = model.objects.due().startable().filter(**lane)
-    if leave_out_paused:
-        due = due.of_unpaused_tasks()
+    unpaused = RawSQL(can_start('"pulse_django_job".'), (), output_field=BooleanField())  # noqa: S611 - made of constants
+    due = model.objects.due().startable().filter(unpaused, **lane)
     in_line = due.order_by("next_run_at", "id").values(*PICKED, bytes=_BYTES)
     pick, params = compiled(skip_locked(in_line), alias)
     return f"{pick} LIMIT lane.take", params

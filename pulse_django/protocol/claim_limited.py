@@ -19,13 +19,13 @@ from django.db import connections
 
 from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.lane_queries import IS_PAUSED
+from pulse_django.store.pauses import PAUSES, is_open
 from pulse_django.store.transactions import Row, joined, refuse_callers_transaction, run_joined, run_message
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import limiter_of_queue
 
-from .claim import FROM_THE_FIRST, GRANTED, Claims, Slots, TooHeavyParts, claim_pick, claiming, claims_of, unless_paused
+from .claim import FROM_THE_FIRST, GRANTED, Claims, Slots, TooHeavyParts, claim_pick, claiming, claims_of
 from .limiters import IN_FORCE
 
 # Of one claim: a lock each. PostgreSQL's table of locks has room for 64 of each connection.
@@ -35,14 +35,13 @@ NOTHING_SAID: Mapping[Lane, int] = MappingProxyType({})
 
 _PICK = f"""
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
-    FROM ROWS FROM (
+    FROM {PAUSES}
+    CROSS JOIN ROWS FROM (
         pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(pg_catalog.current_setting('pulse.takes')::int[]), pg_catalog.unnest(%s::float8[])
     ) WITH ORDINALITY AS lane (queue, priority, key, take, since, place)
     CROSS JOIN LATERAL ({{pick}}) AS pick
-    WHERE {{unless_paused}}lane.take > 0 AND lane.queue <> ALL (ARRAY(
-        SELECT name::text FROM pulse_django_queue WHERE {IS_PAUSED}
-    ))
+    WHERE lane.take > 0 AND {is_open("lane.queue")}
     LIMIT pg_catalog.current_setting('pulse.most')::int
 """  # noqa: S608 - made of constants
 
@@ -103,13 +102,12 @@ def claim_limited(
     slots: Slots | None = None,
     queue: str | None = None,
     marks: Mapping[str, int] = NO_MARKS,
-    tasks_may_be_paused: bool = True,
 ) -> LimitedClaim:
     """Grant leases on up to ``limit`` due jobs of one limiter: of each of these lanes as many as ``takes`` says.
 
     Never more than the limiter allows, however many claim at once. ``queue``: all lanes are of that queue, and its
     limit holds as well. An empty ``limiter``: there is only that. ``marks`` are those of the claims before.
-    ``slots`` and ``tasks_may_be_paused`` are as in ``claim()``.
+    ``slots`` are as in ``claim()``.
     """
     refuse_callers_transaction(jobs.write_alias)
     by_key: dict[str, Lane] = {}
@@ -121,12 +119,10 @@ def claim_limited(
     keys, visited = list(by_key), list(by_key.values())
     whole = "" if queue is None else limiter_of_queue(queue)  # there is no row of an empty name
     holder = identity.mint_holder()
-    pick, pick_params = claim_pick(
-        jobs.model, jobs.write_alias, heaviest=HEAVIEST, leave_out_paused=tasks_may_be_paused
-    )
+    pick, pick_params = claim_pick(jobs.model, jobs.write_alias, heaviest=HEAVIEST)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
     sql, values = claiming(
-        _PICK.format(pick=pick, unless_paused=unless_paused(tasks_may_be_paused)),
+        _PICK.format(pick=pick),
         [queues, priorities, keys, [FROM_THE_FIRST] * len(keys), *pick_params],
         holder,
         slots or Slots(limit, limit),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import models, router
 
-from pulse_django.store.queues import MAX_REASON
+from pulse_django.store.pauses import MAX_REASON
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.limiting import Breaker, check_limiter_name, check_numbers
 from pulse_django.words.limits import MAX_USER

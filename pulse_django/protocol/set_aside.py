@@ -15,7 +15,7 @@ from itertools import count
 from pulse_django.store.constraints import IS_CLAIMABLE
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.lane_queries import IN_LANE, PAIRS, lanes_cte
-from pulse_django.store.queues import IS_SET_ASIDE, PAUSED_TASKS, TASKS_SET_ASIDE, is_among, is_not_paused
+from pulse_django.store.pauses import IS_SET_ASIDE, PAUSED, TASKS_SET_ASIDE, is_among, is_not_paused
 from pulse_django.store.transactions import run_joined
 
 # Statements of a sweep or a call, about 0.2 s: lost runs or a web request wait meanwhile. A later sweep does the rest.
@@ -31,7 +31,7 @@ MOST_KEYS = 10_000  # of a queue and a priority. Finding 10,000 lanes takes 90 m
 # A lane whose head has no job of a paused task is left alone. Only jobs that are to be set aside are locked: a claim
 # would pass the others by while they are.
 _SET_ASIDE = f"""{lanes_cte(PAIRS, most=MOST_KEYS)},
-paused (tasks) AS MATERIALIZED (SELECT {PAUSED_TASKS}),
+paused (tasks) AS MATERIALIZED (SELECT {PAUSED}),
 share (most) AS MATERIALIZED (SELECT GREATEST({FEWEST_OF_LANE}, {LOOKED_AT} / GREATEST(count(*), 1)) FROM lane),
 hit AS MATERIALIZED (
     SELECT lane.queue, lane.priority, lane.lane_key

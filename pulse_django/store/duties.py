@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.db import models, router
 
 from .job_queries import ARE_EXPIRED, ARE_UNRESOLVED, SERVER_CLOCK, ServerClock
-from .queues import ARE_SET_ASIDE, IS_OF_TASK
+from .pauses import ARE_SET_ASIDE, IS_OF_TASK
 from .transactions import run_alone
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ SELECT
     EXISTS (SELECT 1 FROM pulse_django_schedule),
     EXISTS (SELECT 1 FROM pulse_django_limiter),
     {ARE_EXPIRED},
-    EXISTS (SELECT 1 FROM pulse_django_pausedkey WHERE {IS_OF_TASK}) OR {ARE_SET_ASIDE},
+    EXISTS (SELECT 1 FROM pulse_django_pause WHERE {IS_OF_TASK}) OR {ARE_SET_ASIDE},
     {ARE_UNRESOLVED},
     EXISTS (SELECT 1 FROM pulse_django_batch WHERE paused_at IS NOT NULL AND closed_at IS NULL),
     EXISTS (SELECT 1 FROM pulse_django_batch) OR EXISTS (SELECT 1 FROM pulse_django_dependency)

@@ -13,8 +13,8 @@ from pulse_django.words.outcomes import UNKNOWN_TASK
 
 from .constraints import IS_CLAIMABLE
 from .lane_queries import IN_LANE, LANES_CTE, LaneReader
+from .pauses import IS_SET_ASIDE
 from .querysets import JobQuerySet
-from .queues import IS_SET_ASIDE
 from .transactions import Params, Row, run_joined
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pulse_django.words.lanes import Lane
 from pulse_django.words.limiting import OF_QUEUE
 
 from .constraints import IS_CLAIMABLE
-from .queues import IS_IN_FORCE, NONE_IS_PAUSED, is_not_paused
+from .pauses import IS_IN_FORCE, IS_OF_KEY, PAUSES, can_start, is_open
 from .sql_functions import loose_scan
 from .transactions import run_joined
 
@@ -22,22 +22,12 @@ class WaitingLane(NamedTuple):
     ready: bool = True  # False: its jobs are not claimable before ``promote()``
 
 
-class Look(NamedTuple):
-    """What an idle worker finds out."""
-
-    lanes: list[WaitingLane]
-    tasks_are_paused: bool  # some
-
-
 class LaneUse(NamedTuple):
     """What claims need to know of a lane with a key."""
 
     held: int  # the weights of its leases
     paused_for: float | None = None  # seconds; infinity: until its key is resumed; None: it is not
 
-
-# Of a row of pulse_django_queue: whether no worker may claim from that queue now.
-IS_PAUSED = "paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())"
 
 # "The next pair" is the same queue's next lower priority or else the next queue's highest.
 PAIRS = loose_scan(
@@ -109,14 +99,13 @@ WHERE EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IN_LANE})
 """  # noqa: S608 - made of constants
 
 
-def _waiting(can_start: str = "") -> str:
-    """Return the one statement of an idle worker: where work waits, and for how long it will have to.
-
-    It probes the index for each lane. Keys are met from the cursor on, and then from the first, up to it. Jobs for
-    which ``can_start`` does not hold are stepped over.
-    """
-    behind = _keys("lane_key::text > ''", end=f" AND lane_key::text <= pair.cursor{can_start}")
-    return f"""{PAIRS},
+# The one statement of an idle worker: where work waits, and for how long it will have to.
+#
+# It probes the index for each lane. Keys are met from the cursor on, and then from the first, up to it. Jobs of paused
+# tasks are stepped over: a worker would claim them again and again and get none.
+_UNPAUSED = f" AND {can_start()}"
+_BEHIND = _keys("lane_key::text > ''", end=f" AND lane_key::text <= pair.cursor{_UNPAUSED}")
+_WAITING = f"""{PAIRS},
 known AS MATERIALIZED (
     SELECT queue, priority, lane_key
     FROM ROWS FROM (
@@ -130,43 +119,35 @@ behind AS MATERIALIZED (
 )
 SELECT
     pair.queue, pair.priority, part.lane_key,
-    EXTRACT(epoch FROM part.next_run_at - statement_timestamp())::float8, true, NOT {NONE_IS_PAUSED}
-FROM behind AS pair
+    EXTRACT(epoch FROM part.next_run_at - statement_timestamp())::float8, true
+FROM {PAUSES}
+CROSS JOIN behind AS pair
 CROSS JOIN LATERAL (
     (
         SELECT lane_key, next_run_at FROM pulse_django_job_hot
-        WHERE {_OF_PAIR} AND lane_key::text = ''{can_start} ORDER BY next_run_at, id LIMIT 1
+        WHERE {_OF_PAIR} AND lane_key::text = ''{_UNPAUSED} ORDER BY next_run_at, id LIMIT 1
     )
     UNION ALL
     (
-        (SELECT * FROM ({_keys("lane_key::text > pair.cursor", end=can_start)}) AS ahead)
+        (SELECT * FROM ({_keys("lane_key::text > pair.cursor", end=_UNPAUSED)}) AS ahead)
         UNION ALL
         (
-            SELECT * FROM ({behind}) AS behind
+            SELECT * FROM ({_BEHIND}) AS behind
             WHERE pair.cursor <> ''
         )
         LIMIT {MOST_KEYS}
     )
 ) AS part
-WHERE pair.queue::text <> ALL (ARRAY(
-    SELECT name::text FROM pulse_django_queue
-    WHERE {IS_PAUSED}
-))
+WHERE {is_open("pair.queue")}
 UNION ALL
 (
-    SELECT queue, priority, lane_key, EXTRACT(epoch FROM next_run_at - statement_timestamp())::float8, false, false
+    SELECT queue, priority, lane_key, EXTRACT(epoch FROM next_run_at - statement_timestamp())::float8, false
     FROM pulse_django_job_hot
     WHERE {IS_CLAIMABLE} AND NOT ready
     ORDER BY next_run_at, id
     LIMIT 1
 )
 """  # noqa: S608 - made of constants
-
-
-_WAITING = _waiting()
-# Without the condition, a worker would claim jobs of paused tasks again and again and get none. The claim index does
-# not have the task, and reading it for each lane costs as much as the rest.
-_WAITING_OF_UNPAUSED = _waiting(f" AND {is_not_paused()}")
 
 # What the leases of each of these lanes weigh. Jobs without a lane key are counted by their queue.
 _USE = f"""
@@ -192,8 +173,8 @@ LEFT JOIN (
             WHEN paused_until IS NULL THEN 'infinity'::float8
             ELSE EXTRACT(epoch FROM paused_until - statement_timestamp())::float8
         END AS seconds
-    FROM pulse_django_pausedkey
-    WHERE {IS_IN_FORCE}
+    FROM pulse_django_pause
+    WHERE {IS_OF_KEY} AND {IS_IN_FORCE}
 ) AS pause ON pause.lane_key::text = lane.key
 ORDER BY lane.place
 """  # noqa: S608 - made of constants
@@ -212,30 +193,17 @@ class LaneReader:
         return lanes if queues is None else [lane for lane in lanes if lane.queue in queues]
 
     def waiting(self, queues: Collection[str] | None = None, cursors: Collection[Lane] = ()) -> list[WaitingLane]:
-        """Return the lanes that hold claimable jobs and are not paused, as ``look()`` does."""
-        return self.look(queues, cursors).lanes
-
-    def look(
-        self, queues: Collection[str] | None = None, cursors: Collection[Lane] = (), *, tasks_may_be_paused: bool = True
-    ) -> Look:
         """Return the lanes that hold claimable jobs and are not paused, each with the time until its first is due.
 
         Of each queue and priority the lanes of up to ``MOST_KEYS`` keys, those behind its cursor first. One more is not
         ready, if there is any such: the lane of the first job that ``promote()`` has to make ready, of whatever queue.
-        Without ``tasks_may_be_paused`` it costs less, and is made again if a task is paused.
         """
         known = [[lane.queue for lane in cursors], [lane.priority for lane in cursors], [lane.key for lane in cursors]]
-        rows, are_paused = [], tasks_may_be_paused
-        if not are_paused:
-            rows = run_joined(self.write_alias, _WAITING, known, plan_once=True)
-            are_paused = any(row[-1] for row in rows)
-        if are_paused:
-            rows = run_joined(self.write_alias, _WAITING_OF_UNPAUSED, known, plan_once=True)
-            are_paused = not rows or any(row[-1] for row in rows)  # without a row it is not known
-        waiting = [WaitingLane(Lane(*lane), due_in, ready) for *lane, due_in, ready, _ in rows]
+        rows = run_joined(self.write_alias, _WAITING, known, plan_once=True)
+        waiting = [WaitingLane(Lane(*lane), due_in, ready) for *lane, due_in, ready in rows]
         if queues is not None:
             waiting = [one for one in waiting if one.lane.queue in queues or not one.ready]
-        return Look(waiting, are_paused)
+        return waiting
 
     def use(self, lanes: Sequence[Lane]) -> dict[Lane, LaneUse]:
         """Return what the leases of each of these lanes weigh now, and for how long it is paused.

@@ -14,7 +14,6 @@ from django.db.models.functions import Greatest
 from pulse_django.words.job_options import tag_of, tags_of
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
-from .queues import is_not_paused
 from .sql_functions import StatementTimestamp, has_a_term, has_tags
 
 if TYPE_CHECKING:
@@ -90,11 +89,6 @@ class JobQuerySet(QuerySet["Job"]):
     def startable(self) -> Self:
         """Of claimable jobs those that have not expired: the opposite of ``job_queries.is_expired``."""
         return self.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=StatementTimestamp()) | Q(attempts__gt=0))
-
-    def of_unpaused_tasks(self) -> Self:
-        """Of jobs those whose task is not paused."""
-        condition = is_not_paused('"pulse_django_job".')
-        return self.filter(RawSQL(condition, (), output_field=BooleanField()))  # noqa: S611 - made of constants
 
     def unneeded(self) -> Self:
         """Jobs that no open batch has, and that no job waits for."""

@@ -11,7 +11,7 @@ from typing import Any
 from pulse_django.exceptions import InvalidJob
 
 from .display import in_words as seconds_in_words
-from .limits import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_QUEUE_NAME, MAX_TASK_NAME
+from .limits import MAX_LANE_KEY, MAX_LIMITER_NAME
 from .payloads import canonical
 
 MOST_RUNNING = 1_000_000
@@ -97,8 +97,6 @@ class Limit:
             check_limiter_name(self.name)
             if self.name.startswith(OF_QUEUE):
                 raise InvalidJob(f"limit: {self.name!r} begins with {OF_QUEUE!r}, as limits of queues do")
-            if self.name.startswith(OF_TASK):
-                raise InvalidJob(f"limit: {self.name!r} begins with {OF_TASK!r}, as pauses of tasks do")
         numbers = {"running": self.running, "per_key": self.per_key}
         for name, number in numbers.items():
             if number is not None:
@@ -202,9 +200,6 @@ def in_words(numbers: Mapping[str, Any]) -> str:
 
 SEPARATOR = ":"
 OF_QUEUE = "queue="  # in front of a queue's name: its limit
-OF_TASK = "task="  # in front of a task's name: its pause, among those of keys
-IN_QUEUE = "\n"  # between a task's name and the queue that its pause is for; no name has it
-MAX_PAUSED = max(MAX_LANE_KEY, len(OF_TASK) + MAX_TASK_NAME + len(IN_QUEUE) + MAX_QUEUE_NAME)
 _DIGITS = 4
 _OF_CHUNKS = "chunk="
 # A longer one is replaced by its hash, which fits beside the longest name.
@@ -228,7 +223,7 @@ def limiter_of_task(key: str) -> str:
         check_limiter_name(key)
     except InvalidJob:
         return f"task-{_digest(key)[:32]}"
-    return f"task-{_digest(key)[:32]}" if key.startswith(OF_TASK) else key
+    return key
 
 
 def limiter_of_queue(queue: str) -> str:
@@ -248,15 +243,6 @@ def lane_of_share(share: str) -> str:
 
 def is_of_chunks(lane_key: str) -> bool:
     return lane_key.startswith(f"{SEPARATOR}{_OF_CHUNKS}")
-
-
-def pause_of_task(task: str, queue: str | None = None) -> str:
-    """Spell a paused task, in all queues or in one, as a paused key. No limiter is called so, and so no lane key."""
-    return f"{OF_TASK}{task}{IN_QUEUE}{queue}" if queue else f"{OF_TASK}{task}"
-
-
-def is_pause_of_task(paused: str) -> bool:
-    return paused.startswith(OF_TASK)
 
 
 def limiters_of_lane(queue: str, lane_key: str, limited: Container[str]) -> tuple[str, ...]:

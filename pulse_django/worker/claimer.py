@@ -60,7 +60,6 @@ class Claimer:
         self._news = Event()
         self._waits_for_slots = self._freed = False  # it waits for slots; some were freed since it looked
         self._lacks_room = self._is_away = False  # the database did not answer the last look
-        self._tasks_are_paused = False  # at the last look
         self._woken: str | None = None
         self._woken_last: str | None = None  # until the second look was made
         self._following = WakeUpForwarder()
@@ -164,11 +163,9 @@ class Claimer:
         now, was_idle = time.monotonic(), self._in_flight.is_idle
         fresh = now - self._lanes_at > LANES_KEPT
         if fresh:
-            waiting: list[WaitingLane]
-            waiting, self._tasks_are_paused = self.database.call(
-                self.database.jobs.look, self._options.queues or None, self._keyed.cursors,
-                tasks_may_be_paused=self._tasks_are_paused,
-            )  # fmt: skip
+            waiting: list[WaitingLane] = self.database.call(
+                self.database.jobs.waiting, self._options.queues or None, self._keyed.cursors
+            )
             if any(one.due_in <= 0 and not one.ready for one in waiting):
                 return 0.0 if self.database.call(self.database.jobs.promote) else LOCKED_PAUSE
             self._lanes = [one.lane for one in waiting if one.due_in <= 0]
@@ -197,7 +194,7 @@ class Claimer:
     def _note_lanes(self, lanes: Sequence[Lane]) -> None:
         for lane in lanes:
             self._seen.setdefault(lane.queue, set()).add(lane._replace(key="*" if lane.key else ""))
-        self._keyed.saw(lanes, self._tasks_are_paused)
+        self._keyed.saw(lanes)
 
     def _claim(self, limit: int, lanes: Sequence[Lane], *, are_due: bool = False) -> bool:
         """Claim from these lanes. ``are_due``: they were just seen to have jobs that are due.
@@ -242,7 +239,7 @@ class Claimer:
         claims = self._granted(
             lambda: self.database.call(
                 self.database.jobs.claim, self._identity, limit=limit, slots=self._in_flight.for_claim, lanes=lanes,
-                turn=self._turn, since=since, takes=takes, aged=self._aged, tasks_may_be_paused=self._tasks_are_paused,
+                turn=self._turn, since=since, takes=takes, aged=self._aged,
             ),
             limit,
         )  # fmt: skip

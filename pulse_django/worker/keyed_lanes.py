@@ -60,7 +60,6 @@ class KeyedLanes:
         self._closed: dict[Limits, float] = {}  # until when they allow nothing
         self.wanted_slots: int | None = None  # so many free ones are waited for; another thread may read it
         self._gather_until: float | None = None
-        self._tasks_are_paused = True
         self._marks = LaneMarks()
         self.refusals: Counters = {}  # by limit and reason; another thread may read it, so it is replaced
         self._are_declared = False  # the limits of the code that this process has loaded
@@ -70,9 +69,8 @@ class KeyedLanes:
         """Where the next look goes on, of queues that have more lanes than a look brings."""
         return self._cursors.values()
 
-    def saw(self, lanes: Sequence[Lane], tasks_are_paused: bool) -> None:
+    def saw(self, lanes: Sequence[Lane]) -> None:
         """Note what a look brought."""
-        self._tasks_are_paused = tasks_are_paused
         self.wanted_slots = None
         self._cursors.clear()
         keyed = sorted(lane for lane in lanes if lane.key)
@@ -180,7 +178,6 @@ class KeyedLanes:
             answer = self._database.call(
                 self._database.jobs.claim_limited, self._identity, limiter, chosen, takes, limit=limit,
                 slots=self._in_flight.for_claim, queue=queue, marks=self._marks.known,
-                tasks_may_be_paused=self._tasks_are_paused,
             )  # fmt: skip
             claims: Claims = answer.claims
             return claims

@@ -21,7 +21,7 @@ from pulse_django import conf
 from pulse_django.execution.notify import wake_workers
 from pulse_django.execution.resolving import Remaining, hold_paused, resolve
 from pulse_django.fleet import unknown_tasks
-from pulse_django.models import Duty, Job, Limiter, PausedKey, Queue, Worker
+from pulse_django.models import Duty, Job, Limiter, Pause, Worker
 from pulse_django.protocol.expire import EXPIRE_LIMIT
 from pulse_django.protocol.prune import PRUNE_LIMIT
 from pulse_django.protocol.reap import REAP_LIMIT
@@ -415,13 +415,12 @@ def keep_house(
 ) -> Swept:
     """One bounded statement for each kind of thing; what is left over is for the next sweep."""
     settings, alias = conf.current(), database.alias
-    resumed = database.call(Queue.objects.db_manager(alias).resume_ended)
     silence = settings.worker_silence
     lost = database.call(Worker.objects.db_manager(alias).mark_lost, silence)
     database.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS, KEEP_LOST)
     if has_limits:
         database.call(Limiter.objects.db_manager(alias).forget_full_buckets)
-    database.call(PausedKey.objects.db_manager(alias).forget_ended)
+    over = database.call(Pause.objects.db_manager(alias).forget_ended)
     given_up = database.call(unknown_tasks.give_up, alias)
     _see_to_days(database, days := settings.retention_of_days)
     pruned = {}
@@ -437,13 +436,14 @@ def keep_house(
             database.call(database.jobs.forget_batches, older_than=days)
     if overlooked:
         logger.warning("%d jobs or batches waited in vain: what they need had ended without a note", overlooked)
-    for queue in resumed:
-        logger.info("The pause of queue %r has ended", queue)
+    for task, queue, key in over:
+        if not key:
+            logger.info("The pause of %s has ended", f"task {task!r}" if task else f"queue {queue!r}")
     for worker in lost:
         logger.warning("Worker %s sent no heartbeat for %s; marked as lost", one_line(worker), silence)
     return Swept(
         reaped=reaped,
-        resumed=resumed,
+        resumed=[queue for task, queue, key in over if queue and not task],
         lost=lost,
         given_up=given_up,
         pruned=pruned,

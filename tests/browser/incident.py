@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management import call_command
 
 from pulse_django.fleet.conditions import ask, named
-from pulse_django.models import Attempt, Job, Queue, Worker
+from pulse_django.models import Attempt, Job, Pause, Worker
 from pulse_django.words.states import CLAIMABLE, Status
 from testproject.harness.processes import StartedWorker
 from tests.crash.workers import QUICK, Workers, wait_for, wait_until
@@ -93,7 +93,7 @@ def is_put_back_for_a_while(job: Job) -> None:
 
 def a_queue_is_paused_and_forgotten() -> None:
     make_job(queue="reports", task="shop.echo", args=[1], next_run_at=now(timedelta(hours=-2)))
-    Queue.objects.pause("reports", reason=WHY_PAUSED)
+    Pause.objects.pause(queue="reports", reason=WHY_PAUSED)
 
 
 def a_host_freezes(workers: Workers) -> Job:

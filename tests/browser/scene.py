@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from pulse_django.models import Dependency, Job, Minute, Queue, Schedule, StoredBatch, Tick, Worker
+from pulse_django.models import Dependency, Job, Minute, Pause, Schedule, StoredBatch, Tick, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
 from pulse_django.words.timings import Cron
@@ -58,7 +58,7 @@ def build() -> Scene:
         kwargs={"month": "2026-10"},
     )
     history()
-    Queue.objects.pause("mail", reason="the provider is down, ticket 812", lasting=timedelta(hours=2))
+    Pause.objects.pause(queue="mail", reason="the provider is down, ticket 812", for_=timedelta(hours=2))
     lost_worker = Worker.objects.get(name="web-2-311")
     shown = Scene(
         zombie=zombie,

@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
 
-from pulse_django.models import Job, Queue
+from pulse_django.models import Job, Pause
 from pulse_django.words.states import Status
 from tests.browser.conftest import VIEWPORT, Visit, logged_in
 from tests.factories import make_job, now
@@ -33,7 +33,7 @@ def test_the_board_shows_what_is_new_and_keeps_focus_and_what_was_opened(page: P
     assert page.evaluate("window.isTheSamePage")
     assert page.evaluate("document.activeElement.textContent") == "Stop refreshing"
     expect(page.get_by_text("No live worker serves the queue").first).to_be_visible()
-    Queue.objects.pause("mail", reason="the provider is down")
+    Pause.objects.pause(queue="mail", reason="the provider is down")
     expect(page.get_by_text("the provider is down").first).to_be_visible(timeout=SOON)
 
 

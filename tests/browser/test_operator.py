@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from pulse_django.models import Attempt, Job, Queue
+from pulse_django.models import Attempt, Job, Pause
 from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.browser.conftest import PASSWORD, VIEWPORT, Visit
@@ -84,7 +84,7 @@ def test_a_paused_queue_waits_and_a_resumed_one_goes_on(visit: Visit, workers: W
     page.get_by_role("table").get_by_role("link", name="default", exact=True).click()
     page.get_by_role("button", name="Resume").click()
     wait_until(lambda: Job.objects.get(queue="default").status == Status.COMPLETED)
-    assert not Queue.objects.filter(paused_at__isnull=False).exists()
+    assert not Pause.objects.exists()
 
 
 def test_a_running_job_is_cancelled_with_a_reason(visit: Visit, workers: Workers) -> None:

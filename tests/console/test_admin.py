@@ -19,7 +19,7 @@ from pulse_django.console.jobs.story import share_of
 from pulse_django.models import Job, StoredAttempt
 from pulse_django.words.states import Status
 from tests.console.staff import staff
-from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
+from tests.factories import AttemptFactory, PauseFactory, WorkerFactory, make_job, now
 from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.undoing import undone
@@ -102,7 +102,7 @@ def test_hostile_text_is_only_text(admin_client: Client) -> None:
 
 def test_workers_and_queues_are_listed(admin_client: Client) -> None:
     WorkerFactory(name="host-7")
-    QueueFactory(name="mail")
+    PauseFactory(queue="mail")
     assert "host-7" in admin_client.get(reverse("admin:pulse_django_worker_changelist")).content.decode()
     assert "mail" in admin_client.get(reverse("admin:pulse_django_queue_changelist")).content.decode()
 

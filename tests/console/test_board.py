@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
@@ -17,13 +18,13 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django.fleet import conditions
-from pulse_django.models import Minute, Queue, Worker
+from pulse_django.models import Minute, Pause, Worker
 from pulse_django.store import traffic
 from pulse_django.store.workers import Presence
 from pulse_django.words.counters import TrafficCounts, TrafficKind
 from pulse_django.words.states import Status
 from tests.console.staff import staff
-from tests.factories import AttemptFactory, QueueFactory, make_job, now
+from tests.factories import AttemptFactory, PauseFactory, make_job, now
 from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.undoing import undone
@@ -107,10 +108,10 @@ class TestTheBoard:
     def test_a_risk_alone_is_a_warning(self, admin_client: Client) -> None:
         minute()
         make_job(queue="mail", next_run_at=now(timedelta(hours=-1)))
-        Queue.objects.pause("mail")
+        Pause.objects.pause(queue="mail")
         page = text(admin_client, BOARD)
         assert '<h2 id="pulse-verdict">Warnings</h2>' in page
-        Queue.objects.resume("mail")
+        Pause.objects.resume(queue="mail")
         assert '<h2 id="pulse-verdict">Problems</h2>' in text(admin_client, BOARD)
 
     def test_an_hour_in_which_nobody_wrote_is_not_an_hour_in_which_nothing_happened(self, admin_client: Client) -> None:
@@ -183,7 +184,7 @@ class TestTheBoard:
             make_job(queue="mail", next_run_at=now(timedelta(seconds=-90)))
         make_job(queue="mail", next_run_at=now(timedelta(hours=1)))
         make_job(Status.RUNNING, queue="mail")
-        Queue.objects.pause("mail", reason="the provider is down")
+        Pause.objects.pause(queue="mail", reason="the provider is down")
         page = text(admin_client, BOARD)
         row = page.split('<th scope="row">')[1].split("</tr>")[0]
         numbers = re.findall(r'<td class="pulse-number[^"]*">(?:<a[^>]*>)?([^<]*)', row)
@@ -200,7 +201,7 @@ class TestTheBoard:
                     if state == "dead":
                         make_job(Status.DEAD_LETTERED, queue="mail", finished_at=now(timedelta(days=-20)))
                     elif state == "paused":
-                        Queue.objects.pause("mail", reason="x")
+                        Pause.objects.pause(queue="mail", reason="x")
                     else:
                         minute()
                         last = Minute.objects.get().minute - timedelta(days=1)
@@ -317,7 +318,7 @@ class TestTheBoard:
 
 class TestQueues:
     def pause(self, client: Client, **data: Any) -> Any:
-        wanted = {"name": "mail", "reason": "the provider is down", "lasting": 3600, "seen": "none"} | data
+        wanted = {"name": "mail", "reason": "the provider is down", "lasting": 3600} | data
         return client.post(PAUSE, wanted, follow=True)
 
     def shown(self, client: Client, name: str = "mail") -> dict[str, str]:
@@ -325,34 +326,30 @@ class TestQueues:
         form = text(client, ONE, name=name).split('class="pulse-acts"')[1].split("</form>")[0]
         return dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form))
 
-    def test_those_that_hold_jobs_and_those_that_were_paused_are_listed(self, admin_client: Client) -> None:
+    def test_those_that_hold_jobs_and_those_that_are_paused_are_listed(self, admin_client: Client) -> None:
         make_job(queue="full")
         make_job(Status.RUNNING, queue="running")
-        Queue.objects.pause("was-paused")
-        Queue.objects.resume("was-paused")
+        Pause.objects.pause(queue="paused")
         page = text(admin_client, QUEUES)
-        assert [name for name in ("full", "running", "was-paused") if f"?name={name}" in page] == [
-            "full",
-            "running",
-            "was-paused",
-        ]
+        names = ["full", "running", "paused"]
+        assert [name for name in names if f"?name={name}" in page] == names
 
     def test_pausing_takes_a_reason_and_an_end_and_is_logged(self) -> None:
         client = staff("view_queue", "operate_queue")
         page = self.pause(client).content.decode()
-        queue = Queue.objects.get()
-        assert queue.pause_reason == "the provider is down"
+        queue = Pause.objects.get()
+        assert queue.reason == "the provider is down"
         assert abs(queue.paused_until - queue.paused_at - timedelta(hours=1)) < timedelta(seconds=1)
         assert "Paused (1 hour): the provider is down. It stops 0 waiting jobs." in page
         entry = LogEntry.objects.get()
         assert (entry.user.username, entry.object_repr) == ("operator", "mail")
         assert "the provider is down" in entry.change_message
-        history = reverse("admin:pulse_django_queue_history", args=[queue.pk])
+        history = reverse("admin:pulse_django_queue_history", args=["mail"])
         assert "the provider is down" in text(client, history)
 
     def test_a_pause_without_an_end_lasts(self, admin_client: Client) -> None:
         self.pause(admin_client, lasting=0)
-        assert Queue.objects.get().paused_until is None
+        assert Pause.objects.get().paused_until is None
 
     def test_a_name_that_ends_in_a_space_is_another_queue(self, admin_client: Client) -> None:
         for name in ("mail", "mail "):
@@ -360,54 +357,51 @@ class TestQueues:
         assert f'href="{ONE}?name=mail%20"' in text(admin_client, QUEUES)
         assert 'name="name" value="mail "' in text(admin_client, ONE, name="mail ")
         self.pause(admin_client, name="mail ")
-        assert Queue.objects.get().name == "mail "
+        assert Pause.objects.get().queue == "mail "
 
     def test_resuming_is_logged_too_and_happens_once(self, admin_client: Client) -> None:
         self.pause(admin_client)
         seen = self.shown(admin_client)
         page = admin_client.post(RESUME, seen | {"reason": "it is back"}, follow=True).content.decode()
         assert "Resumed: it is back" in page
-        assert Queue.objects.get().paused_at is None
+        assert not Pause.objects.exists()
         page = admin_client.post(RESUME, seen, follow=True).content.decode()
         assert MEANWHILE in page
         assert LogEntry.objects.count() == 2
 
     def test_another_pause_than_the_page_showed_is_not_ended(self, admin_client: Client) -> None:
-        Queue.objects.pause("mail", reason="a deploy")
+        Pause.objects.pause(queue="mail", reason="a deploy")
         seen = self.shown(admin_client)
-        Queue.objects.resume("mail")
-        Queue.objects.pause("mail", reason="customers are charged twice")
+        Pause.objects.resume(queue="mail")
+        Pause.objects.pause(queue="mail", reason="customers are charged twice")
         page = admin_client.post(RESUME, seen | {"reason": "the deploy is over"}, follow=True).content.decode()
         assert MEANWHILE in page
-        assert Queue.objects.get().paused_at is not None
+        assert Pause.objects.exists()
         assert not LogEntry.objects.exists()
 
     def test_a_pause_that_the_page_did_not_show_is_not_changed(self, admin_client: Client) -> None:
-        seen = self.shown(admin_client)
-        Queue.objects.pause("mail", reason="customers are charged twice")
-        page = self.pause(admin_client, lasting=600, **seen).content.decode()
+        Pause.objects.pause(queue="mail", reason="customers are charged twice", for_=timedelta(minutes=1))
+        page = self.pause(admin_client, lasting=600).content.decode()
         assert MEANWHILE in page
-        queue = Queue.objects.get()
-        assert (queue.paused_until, queue.pause_reason) == (None, "customers are charged twice")
+        assert Pause.objects.get(paused_until__lt=now(timedelta(minutes=2))).reason == "customers are charged twice"
 
     def test_a_pause_that_ended_is_none_whether_or_not_it_was_cleared(self, admin_client: Client) -> None:
         for cleared in (True, False):
-            QueueFactory(name=f"mail-{cleared}", paused_at=now(timedelta(-2)), paused_until=now(timedelta(-1)))
+            PauseFactory(queue=f"mail-{cleared}", paused_at=now(timedelta(-2)), paused_until=now(timedelta(-1)))
             seen = self.shown(admin_client, f"mail-{cleared}")
             if cleared:
-                Queue.objects.resume_ended()
-            assert "Paused (1 hour)" in self.pause(admin_client, **seen).content.decode()
+                Pause.objects.forget_ended()
+            assert "Paused (1 hour)" in self.pause(admin_client, **seen | {"seen": ""}).content.decode()
 
     def test_a_form_that_does_not_say_what_it_showed_changes_nothing(self, admin_client: Client) -> None:
         instants = ["", "x", "2026-13-01", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"]
         with all_faults() as about:
             for seen in instants:
                 with about(seen), undone():
-                    Queue.objects.pause("mail")
-                    for url in (PAUSE, RESUME):
-                        data = {"name": "mail", "reason": "x", "lasting": 0, "seen": seen}
-                        assert MEANWHILE in admin_client.post(url, data, follow=True).content.decode()
-                    assert Queue.objects.get().pause_reason == ""
+                    Pause.objects.pause(queue="mail")
+                    data = {"name": "mail", "reason": "x", "seen": seen}
+                    assert MEANWHILE in admin_client.post(RESUME, data, follow=True).content.decode()
+                    assert Pause.objects.exists()
 
     def test_nonsense_is_refused_with_a_reason(self, admin_client: Client) -> None:
         forms = [
@@ -427,13 +421,13 @@ class TestQueues:
                 with about(data), undone():
                     page = self.pause(admin_client, **data).content.decode()
                     assert 'class="error"' in page
-                    assert not Queue.objects.exists()
+                    assert not Pause.objects.exists()
 
     def test_only_operators_may_and_only_by_a_form_of_ours(self) -> None:
         with all_faults() as about:
             for url in [PAUSE, RESUME]:
                 with about(url), undone():
-                    Queue.objects.pause("mail")
+                    Pause.objects.pause(queue="mail")
                     data = {"name": "mail", "reason": "x", "lasting": 0, "seen": "none"}
                     assert Client().post(url, data).status_code == 302, "to the login"
                     looking = staff("view_queue")
@@ -445,7 +439,7 @@ class TestQueues:
                     client = staff("view_queue", "operate_queue", enforce_csrf_checks=True)
                     assert client.post(url, data).status_code == 403
                     assert client.get(url, data).status_code == 405
-                    assert Queue.objects.get().pause_reason == ""
+                    assert Pause.objects.get().reason == ""
 
     def test_a_queue_is_shown_by_name_also_if_nothing_is_known_of_it(self, admin_client: Client) -> None:
         page = text(admin_client, ONE, name="never seen")
@@ -462,8 +456,8 @@ class TestQueues:
         assert "Resumed: it is back" in page.content.decode()
 
     def test_the_log_leads_to_its_page(self, admin_client: Client) -> None:
-        Queue.objects.pause("a & b")
-        change = reverse("admin:pulse_django_queue_change", args=[Queue.objects.get().pk])
+        Pause.objects.pause(queue="a & b")
+        change = reverse("admin:pulse_django_queue_change", args=[quote("a & b")])
         assert admin_client.get(change).url == f"{ONE}?name=a+%26+b"  # type: ignore[attr-defined]
 
 

@@ -27,13 +27,13 @@ from django.urls import URLPattern, path, reverse
 from pulse_django.console.jobs.exporting import FORMATS
 from pulse_django.console.schedules.actions import ACTS as SCHEDULE_ACTS
 from pulse_django.console.workflows.admin import ACTS as WORKFLOW_ACTS
-from pulse_django.models import Dependency, Job, Limiter, PausedKey, Queue, Schedule, StoredBatch, Worker
+from pulse_django.models import Dependency, Job, Limiter, Pause, Schedule, StoredBatch, Worker
 from pulse_django.operations.acts import ACTS
 from pulse_django.store.workers import Presence
 from pulse_django.words.display import UNSEEN
 from pulse_django.words.limiting import lane_key
 from pulse_django.words.states import Status
-from tests.factories import AttemptFactory, QueueFactory, make_job, now
+from tests.factories import AttemptFactory, PauseFactory, make_job, now
 from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.undoing import undone
@@ -86,15 +86,15 @@ def with_rows() -> list[Address]:
     """Return each address with rows behind it that it could change."""
     job, dead = make_job(queue="mail"), make_job(Status.DEAD_LETTERED, last_error=ERROR)
     AttemptFactory(job=dead, number=10, outcome="FAILED", traceback="Traceback")
-    Queue.objects.pause("mail", reason="first")
+    Pause.objects.pause(queue="mail", reason="first", for_=timedelta(minutes=5))
     Worker.objects.note(presence("host-1"))
     Worker.objects.mark_lost(-timedelta(minutes=1))
     schedule = Schedule.objects.create(name="nightly", task="shop.echo", args=[1], every=timedelta(hours=1))
     Schedule.objects.pause(schedule.pk, reason="first")
     Limiter.objects.override("mail", {"running": 3}, reason="first")
     Limiter.objects.close("mail", for_=timedelta(minutes=1), reason="first")
-    PausedKey.objects.pause(lane_key("mail", "first"), reason="first")
-    PausedKey.objects.pause_task("shop.paused", reason="first")
+    Pause.objects.pause(lane_key=lane_key("mail", "first"), reason="first")
+    Pause.objects.pause("shop.paused", reason="first")
     batch = StoredBatch.objects.create(name="order 42")
     make_job(Status.DEAD_LETTERED, batch=batch)
     Dependency.objects.create(job_id=make_job(Status.WAITING, batch=batch).pk, needs_event="approved:42")
@@ -104,7 +104,7 @@ def with_rows() -> list[Address]:
         "schedule": schedule.pk,
         "job": job.pk,
         "deadletter": dead.pk,
-        "queue": Queue.objects.get().pk,
+        "queue": "mail",
         "worker": Worker.objects.get().pk,
     }
     return [address for name in names() for address in _addresses(name, row)]
@@ -158,7 +158,7 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
     if name == "pulse_django_queue_pause":
         data |= {"name": "another"}
     if name == "pulse_django_queue_resume":
-        data |= {"seen": Queue.objects.get().paused_at.isoformat()}
+        data |= {"seen": Pause.objects.get(queue="mail").paused_at.isoformat()}
     wants = [parameter for pattern in _patterns(name) for parameter in pattern]
     error = f"?{urlencode({'error': ERROR})}" if name.startswith("pulse_django_deadletter_") else ""
     yield Address(name=name, url=reverse(f"admin:{name}", args=[mine] * len(wants)) + error, data=data)
@@ -383,14 +383,14 @@ def fill(evil: str) -> dict[str, int]:
     Dependency.objects.create(job_id=members[0].pk, needs_event=evil[:200], name=evil[:100])
     Dependency.objects.create(job_id=members[0].pk, needs=members[1].pk, name=evil[:100])
     Worker.objects.note(presence(short))
-    QueueFactory(name=evil[:100], paused_at=now(), pause_reason=evil[:2_000])
+    PauseFactory(queue=evil[:100], reason=evil[:2_000])
     limiter = evil[:100]
     Limiter.objects.override("limiter", {"running": 3}, by=evil[:150], reason=evil[:2_000])
     Limiter.objects.close("limiter", for_=timedelta(minutes=1), reason=evil[:2_000])
     Limiter.objects.filter(name="limiter").update(name=limiter)  # no verb takes such a name
     for whose in (limiter.replace(":", ""), ""):
-        PausedKey.objects.pause(lane_key(whose, evil[:90]), reason=evil[:2_000], by=evil[:150])
-    PausedKey.objects.create(lane_key=f"task={evil[:200]}", reason=evil, paused_by=evil[:150])
+        Pause.objects.pause(lane_key=lane_key(whose, evil[:90]), reason=evil[:2_000], by=evil[:150])
+    Pause.objects.create(task=evil[:200], reason=evil, paused_by=evil[:150])
     make_job(Status.RUNNING, lane_key=lane_key(limiter.replace(":", ""), evil[:90]))
     sql(
         "INSERT INTO pulse_django_minute (minute, signs)"
@@ -406,7 +406,7 @@ def fill(evil: str) -> dict[str, int]:
         "job": job.pk,
         "running": running.pk,
         "done": parent.pk,
-        "queue": Queue.objects.get().pk,
+        "queue": quote(evil[:100]),
         "worker": Worker.objects.get().pk,
         "limiter": quote(limiter),
         "storedbatch": batch.pk,

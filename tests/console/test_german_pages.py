@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from pulse_django.models import Job, Queue, Schedule, StoredAttempt
+from pulse_django.models import Job, Pause, Schedule, StoredAttempt
 from tests.browser import scene
 from tests.console.test_every_page import Address, with_rows
 from tests.console.test_languages import catalogue
@@ -79,7 +79,7 @@ def of_rows() -> set[str]:
         *Job.objects.values_list("last_error", "cancel_reason"),
         *Schedule.objects.values_list("name", "pause_reason"),
     ]
-    said += [*StoredAttempt.objects.values_list("message"), *Queue.objects.values_list("pause_reason")]
+    said += [*StoredAttempt.objects.values_list("message"), *Pause.objects.values_list("reason")]
     texts = {same(text) for row in said for text in row if text}
     return texts | {text.partition(": ")[2] for text in texts}
 

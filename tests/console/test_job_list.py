@@ -19,7 +19,7 @@ from pulse_django.console.periods import MOST_YEARS, Period, years
 from pulse_django.execution import resolving
 from pulse_django.models import Job
 from pulse_django.words.states import Status
-from tests.factories import QueueFactory, WorkerFactory, make_job, now
+from tests.factories import PauseFactory, WorkerFactory, make_job, now
 from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.undoing import undone
@@ -220,7 +220,7 @@ class TestFilters:
         waiting, running = make_job(queue="waits"), make_job(Status.RUNNING, queue="runs")
         make_job(queue="waits", priority=5)
         make_job(Status.COMPLETED, queue="gone")
-        QueueFactory(name="known")
+        PauseFactory(queue="known")
         assert sidebar(page_at(admin_client), "queue") == ["All", "known", "runs", "waits"]
         assert found(admin_client, queue="runs") == [running.pk]
         assert waiting.pk in found(admin_client, queue="waits")

@@ -10,7 +10,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from pulse_django.models import Job, PausedKey
+from pulse_django.models import Job, Pause
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Identity
 from tests.console.staff import staff
@@ -51,7 +51,7 @@ def test_a_task_is_paused_and_resumed_and_the_log_says_by_whom() -> None:
     assert "Task shop.send resumed" in act(client, "resume").content.decode()
     assert Job.objects.claim(Identity("me"))
     entries = LogEntry.objects.order_by("pk")
-    assert [(one.object_id, one.user.get_username()) for one in entries] == [("task=shop.send", "operator")] * 2
+    assert [(one.object_id, one.user.get_username()) for one in entries] == [("shop.send", "operator")] * 2
     assert "the mail server is down" in entries[0].get_change_message()
     assert client.get(reverse("admin:index")).status_code == 200, "which lists what was done"
 
@@ -68,7 +68,7 @@ def test_in_one_queue_alone() -> None:
     assert "Task shop.send in queue mail resumed" in act(client, "resume", **in_mail).content.decode()
     assert [claim.queue for claim in Job.objects.claim(Identity("me"), limit=9)] == ["mail"]
     for entry in LogEntry.objects.all():
-        assert str(PausedKey(lane_key=entry.object_id)) == "task=shop.send in queue mail"
+        assert entry.object_id == "shop.send in queue mail"
 
 
 def test_a_name_that_nobody_knows_is_asked_back() -> None:
@@ -85,14 +85,14 @@ def test_a_name_that_nobody_knows_is_asked_back() -> None:
     queue = {"task-force": "", "task-queue": "mial"}
     shown = act(client, "pause", "store.tasks.post_letter", **queue).content.decode()
     assert "No queue is called mial. Did you mean mail?" in shown
-    assert not PausedKey.objects.exists()
+    assert not Pause.objects.exists()
     shown = act(client, "pause", "store.tasks.post_letter", **{"task-force": ""}).content.decode()
     assert "It stops 3 waiting jobs." in shown
 
 
 def test_until_resumed() -> None:
     act(staff(*MAY_ACT), "pause", **{"task-lasting": 0})
-    assert PausedKey.objects.get().paused_until is None
+    assert Pause.objects.get().paused_until is None
 
 
 def test_what_changes_nothing_says_so() -> None:
@@ -121,7 +121,7 @@ def test_what_is_wrong_with_a_form_is_said() -> None:
                 response = act(staff(*MAY_ACT), "pause", **data)
                 assert response.status_code == 200
                 assert 'class="error"' in response.content.decode()
-                assert not PausedKey.objects.exists()
+                assert not Pause.objects.exists()
 
 
 def test_who_may_not_change_limits_may_neither() -> None:
@@ -130,15 +130,15 @@ def test_who_may_not_change_limits_may_neither() -> None:
             [(), ("view_limiter",), ("operate_queue", "view_limiter")], ["pause", "resume"]
         ):
             with about((permissions, name)), undone():
-                PausedKey.objects.pause_task("shop.paused")
+                Pause.objects.pause("shop.paused")
                 client = staff(*permissions)
                 for task in ("shop.send", "shop.paused"):
                     assert act(client, name, task).status_code == 403
-                assert PausedKey.objects.get().lane_key == "task=shop.paused"
+                assert Pause.objects.get().task == "shop.paused"
 
 
 def test_who_may_look_sees_no_form() -> None:
-    PausedKey.objects.pause_task("shop.send", reason="down")
+    Pause.objects.pause("shop.send", reason="down")
     shown = page(staff("view_limiter"))
     assert "shop.send" in shown
     assert "Pause a task" not in shown
@@ -152,7 +152,7 @@ def test_by_post_alone_and_not_from_elsewhere() -> None:
     forged = Client(enforce_csrf_checks=True)
     forged.cookies = client.cookies
     assert act(forged, "pause").status_code == 403
-    assert not PausedKey.objects.exists()
+    assert not Pause.objects.exists()
 
 
 def test_hostile_names_and_reasons_are_text() -> None:
@@ -161,9 +161,9 @@ def test_hostile_names_and_reasons_are_text() -> None:
     assert "<script>alert" not in shown
     assert "{{7*7}}" in shown.partition("Paused tasks")[2].partition("</table>")[0], "not 49"
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in shown
-    assert PausedKey.objects.get().lane_key == f"task={HOSTILE}"
+    assert Pause.objects.get().task == HOSTILE
     act(client, "resume", HOSTILE)
-    assert not PausedKey.objects.exists()
+    assert not Pause.objects.exists()
 
 
 def test_the_form_offers_the_tasks_that_are_known() -> None:
@@ -172,7 +172,7 @@ def test_the_form_offers_the_tasks_that_are_known() -> None:
 
 @override_settings(LANGUAGE_CODE="de")
 def test_the_page_speaks_german() -> None:
-    PausedKey.objects.pause_task("shop.send")
+    Pause.objects.pause("shop.send")
     shown = page(staff(*MAY_ACT))
     assert "Angehaltene Tasks" in shown
     assert "Einen Task anhalten" in shown

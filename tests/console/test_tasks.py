@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from pulse_django.console.charts import charts_of
 from pulse_django.fleet.traffic import WINDOWS, Course
-from pulse_django.models import PausedKey, Release
+from pulse_django.models import Pause, Release
 from pulse_django.store import traffic
 from pulse_django.words.counters import OTHER, TrafficCounts, TrafficKind
 from tests.console.staff import staff
@@ -107,13 +107,13 @@ class TestOne:
         assert EVIL not in page
 
     def test_a_pause_is_told(self, admin_client: Client) -> None:
-        PausedKey.objects.pause_task("shop.send", reason="the provider is down")
+        Pause.objects.pause("shop.send", reason="the provider is down")
         page = text(admin_client, ONE, name="shop.send")
         assert "the provider is down" in page
         assert "This process has no task of that name." in page
 
     def test_so_is_a_pause_in_one_queue_alone(self, admin_client: Client) -> None:
-        PausedKey.objects.pause_task("shop.send", queue="mail", reason="the provider is down")
+        Pause.objects.pause("shop.send", queue="mail", reason="the provider is down")
         page = " ".join(text(admin_client, ONE, name="shop.send").split())
         assert "</strong> in queue mail until resumed: the provider is down" in page
         assert "Paused" not in text(admin_client, LIST)

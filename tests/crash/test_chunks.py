@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 
 from pulse_django import api, enqueue_many
-from pulse_django.models import Attempt, Job, Limiter, Queue, Worker
+from pulse_django.models import Attempt, Job, Limiter, Pause, Worker
 from pulse_django.words.states import Status
 from tests.crash.processes import database_url
 from tests.crash.workers import LONG_LEASE, Workers, outcomes, status, wait_for, wait_until
@@ -150,7 +150,7 @@ def test_a_cancelled_and_a_lost_job_stop_alone(workers: Workers, tmp_path: Path,
     workers.start("--no-watchdog", "--processes", "1", settings=MODULES, env={"PULSE_LISTEN": "1"})
     wait_until(lambda: calls(workers))
     api.cancel(ids[1])
-    Queue.objects.pause("default")  # or the job that is released would run again
+    Pause.objects.pause(queue="default")  # or the job that is released would run again
     api.release(ids[2])
     assert outcomes(ids[2]) == ["WORKER_LOST"]
     begun = time.monotonic()

@@ -9,7 +9,7 @@ import pytest
 
 from pulse_django.exporters import readings
 from pulse_django.fleet import conditions
-from pulse_django.models import Attempt, Job, Minute, Queue
+from pulse_django.models import Attempt, Job, Minute, Pause
 from pulse_django.words import counters
 from pulse_django.words.states import Status
 from pulse_django.words.vital_signs import (
@@ -160,7 +160,7 @@ def test_a_job_that_kills_its_process(workers: Workers) -> None:
 
 def test_a_queue_that_is_paused(workers: Workers) -> None:
     count = Reckoning()
-    Queue.objects.pause("mail")
+    Pause.objects.pause(queue="mail")
     workers.ready()
     waiting = handlers.naps.using(queue_name="mail").enqueue(0)
     done = handlers.naps.enqueue(0)

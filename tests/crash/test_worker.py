@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pulse_django.models import Attempt, Job, Queue
+from pulse_django.models import Attempt, Job, Pause
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
 from testproject.shop import tasks
@@ -53,7 +53,7 @@ def test_only_the_queues_asked_for_are_worked_and_none_that_is_paused(workers: W
         Job.objects.enqueue(NewJob(task="testproject.shop.tasks.add", args=[1, 2], queue=queue))
         for queue in ("other", "mail")
     )
-    Queue.objects.pause("mail")
+    Pause.objects.pause(queue="mail")
     mine = tasks.add.enqueue(1, 2)
     assert workers.start("--burst", "--queues", "default,mail").wait() == 0
     assert [status(job_id) for job_id in (mine.id, other.pk, paused.pk)] == [

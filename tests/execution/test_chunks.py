@@ -34,7 +34,7 @@ from pulse_django.execution.encryption import shown
 from pulse_django.execution.execute import FOR_ANOTHER, perform
 from pulse_django.execution.registry import BaseTaskBackend, InvalidTask
 from pulse_django.execution.run import LOSSES_UNTIL_ALONE, ChunkRun, Run
-from pulse_django.models import Attempt, Job, Limiter, PausedKey
+from pulse_django.models import Attempt, Job, Limiter, Pause
 from pulse_django.schedules.declarations import check_call, forget
 from pulse_django.signals import job_started
 from pulse_django.tasks import PulseTask
@@ -477,16 +477,16 @@ def test_each_key_is_paused(raises: str | None) -> None:
     for n in range(3):
         limited.enqueue(customer=n, raises=raises)
     drain()
-    assert PausedKey.objects.count() == 3
+    assert Pause.objects.count() == 3
 
 
 def test_a_task_with_chunks_can_be_paused_by_hand() -> None:
     index.enqueue(n=1)
     share = key_of(Job.objects.get().lane_key)
     call_command("pulse_limits", "pause", "--share", share, "--reason", "maintenance", stdout=StringIO())
-    assert PausedKey.objects.get().lane_key == Job.objects.get().lane_key
+    assert Pause.objects.get().lane_key == Job.objects.get().lane_key
     call_command("pulse_limits", "resume", "--share", share, stdout=StringIO())
-    assert not PausedKey.objects.exists()
+    assert not Pause.objects.exists()
 
 
 # What else sees a chunk

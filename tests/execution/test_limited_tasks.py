@@ -20,7 +20,7 @@ from pulse_django.execution.execute import perform
 from pulse_django.execution.lane_keys import declared_limits
 from pulse_django.execution.registry import InvalidTask, registry
 from pulse_django.execution.run import Run
-from pulse_django.models import Job, Limiter, PausedKey
+from pulse_django.models import Job, Limiter, Pause
 from pulse_django.testing import drain
 from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import MAX_LANE_KEY, key_of, lane_key, limiter_of
@@ -345,7 +345,7 @@ class TestPausingAKey:
     """What is said of one key does not stop the others."""
 
     def paused(self) -> list[tuple[str, str]]:
-        return [(key_of(one.lane_key) or "", one.reason) for one in PausedKey.objects.all()]
+        return [(key_of(one.lane_key) or "", one.reason) for one in Pause.objects.all()]
 
     @pytest.mark.parametrize("declared", [enough_of_the_key, enough_of_the_share])
     def test_enough_of_one_key(self, declared: Any) -> None:
@@ -369,21 +369,21 @@ class TestPausingAKey:
 
     def test_a_later_end_stays(self) -> None:
         key = lane_key("tests.api", "anna")
-        assert PausedKey.objects.pause(key, for_=MINUTE)
-        assert not PausedKey.objects.pause(key, for_=MINUTE / 2)
-        assert PausedKey.objects.pause(key, reason="for good")
-        assert not PausedKey.objects.pause(key, for_=MINUTE)
-        assert PausedKey.objects.resume(key)
-        assert not PausedKey.objects.resume(key)
+        assert Pause.objects.pause(lane_key=key, for_=MINUTE)
+        assert not Pause.objects.pause(lane_key=key, for_=MINUTE / 2)
+        assert Pause.objects.pause(lane_key=key, reason="for good")
+        assert not Pause.objects.pause(lane_key=key, for_=MINUTE)
+        assert Pause.objects.resume(lane_key=key)
+        assert not Pause.objects.resume(lane_key=key)
 
     def test_a_limit_without_a_key_is_closed_instead(self) -> None:
         with pytest.raises(ValueError, match="close the limit"):
-            PausedKey.objects.pause("tests.api")
+            Pause.objects.pause(lane_key="tests.api")
 
     def test_what_has_ended_is_forgotten(self) -> None:
-        PausedKey.objects.pause(lane_key("", "anna"))
-        PausedKey.objects.pause(lane_key("", "bert"), for_=timedelta())
-        assert PausedKey.objects.forget_ended() == [lane_key("", "bert")]
+        Pause.objects.pause(lane_key=lane_key("", "anna"))
+        Pause.objects.pause(lane_key=lane_key("", "bert"), for_=timedelta())
+        assert Pause.objects.forget_ended() == [("", "", lane_key("", "bert"))]
 
 
 ANSWERS = [

@@ -19,7 +19,7 @@ from pulse_django.backend import PulseBackend
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.fencing import fence
 from pulse_django.execution.job_progress import progress_of, progress_token
-from pulse_django.models import Job, Limiter, PausedKey, Queue, Schedule
+from pulse_django.models import Job, Limiter, Pause, Schedule
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.limiting import lane_of_share
 from pulse_django.words.states import Status
@@ -53,7 +53,7 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     job, dead = make_job(), make_job(Status.DEAD_LETTERED)
     batch = Batch.open("batch")
     schedule = Schedule.objects.create(name="odd", task=tasks.add, args=[1, 2], timing=HOURLY)
-    limiters, paused, jobs, schedules = Limiter.objects, PausedKey.objects, Job.objects, Schedule.objects
+    limiters, paused, jobs, schedules = Limiter.objects, Pause.objects, Job.objects, Schedule.objects
     ids, lane = {"args": [job.pk]}, lane_of_share("7")
     breaker = Breaker(failures=3, within=timedelta(minutes=1), for_=timedelta(minutes=1))
     return {
@@ -102,12 +102,10 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "Limiter.close": (limiters.close, {"name": "x", "for_": timedelta(hours=1)}),
         "Limiter.reopen": (limiters.reopen, {"name": "x"}),
         "Limiter.failed": (limiters.failed, {"name": "x", "breaker": breaker, "reason": "x"}),
-        "PausedKey.pause": (paused.pause, {"lane_key": lane}),
-        "PausedKey.resume": (paused.resume, {"lane_key": lane}),
-        "PausedKey.pause_task": (paused.pause_task, {"args": ["t"]}),
-        "PausedKey.resume_task": (paused.resume_task, {"args": ["t"]}),
-        "Queue.pause": (Queue.objects.pause, {"name": "q"}),
-        "Queue.resume": (Queue.objects.resume, {"name": "q"}),
+        "a pause of a key": (paused.pause, {"lane_key": lane}),
+        "its end": (paused.resume, {"lane_key": lane}),
+        "a pause of a task": (paused.pause, {"args": ["t"]}),
+        "the end of it": (paused.resume, {"args": ["t"]}),
         "Schedule.create": (_schedule, {}),
         "Schedule.pause": (schedules.pause, {"args": [schedule.pk]}),
         "Schedule.resume": (schedules.resume, {"args": [schedule.pk]}),

@@ -10,8 +10,8 @@ from django.db import transaction
 
 import pulse_django
 from pulse_django import pause_task, resume_task, task
-from pulse_django.execution import paused_tasks
-from pulse_django.models import Job, PausedKey
+from pulse_django.execution import pauses
+from pulse_django.models import Job, Pause
 from pulse_django.protocol.set_aside import SET_ASIDE_LIMIT
 from pulse_django.testing import drain, run_job
 from pulse_django.words.job_options import NewJob
@@ -20,7 +20,7 @@ from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
-NAMES = {"task=pauses.renamed", "task=pauses.old_name", "task=pauses.older"}
+NAMES = {"pauses.renamed", "pauses.old_name", "pauses.older"}
 
 
 @task(name="pauses.renamed", aliases=("pauses.old_name", "pauses.older"))
@@ -32,7 +32,7 @@ def other() -> None: ...
 
 
 def paused() -> set[str]:
-    return set(PausedKey.objects.values_list("lane_key", flat=True))
+    return set(Pause.objects.values_list("task", flat=True))
 
 
 @pytest.mark.parametrize("called", [renamed, "pauses.renamed", "pauses.old_name", renamed.using(priority=3)])
@@ -53,7 +53,7 @@ def test_jobs_of_an_alias_wait_too() -> None:
 
 def test_a_task_that_this_process_does_not_know_is_paused_by_its_name() -> None:
     assert pause_task("gone.task")
-    assert paused() == {"task=gone.task"}
+    assert paused() == {"gone.task"}
 
 
 def test_jobs_that_wait_are_set_aside_at_once_and_brought_back() -> None:
@@ -66,7 +66,7 @@ def test_jobs_that_wait_are_set_aside_at_once_and_brought_back() -> None:
 
 
 def test_one_call_does_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paused_tasks, "MOST_BATCHES", 2)
+    monkeypatch.setattr(pauses, "MOST_BATCHES", 2)
     Job.objects.enqueue_many([NewJob(task="pauses.renamed")] * (3 * SET_ASIDE_LIMIT))
     pause_task(renamed)
     assert Job.objects.filter(ready=None).count() == 2 * SET_ASIDE_LIMIT
@@ -89,7 +89,7 @@ def test_inside_a_transaction_no_row_of_a_job_is_locked() -> None:
 
 def test_workers_are_woken_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[Any] = []
-    monkeypatch.setattr(paused_tasks, "wake_workers", lambda alias, queues: woken.append((alias, queues)))
+    monkeypatch.setattr(pauses, "wake_workers", lambda alias, queues: woken.append((alias, queues)))
     pause_task(renamed)
     assert not woken
     resume_task(renamed)

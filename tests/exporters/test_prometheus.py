@@ -27,7 +27,7 @@ from pulse_django import conf
 from pulse_django.exporters import exposition, prometheus, readings
 from pulse_django.exporters.exposition import BOUNDARIES, folded
 from pulse_django.exporters.readings import Reading
-from pulse_django.models import Job, Minute, Queue, Release, Worker
+from pulse_django.models import Job, Minute, Pause, Release, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words import counters, vital_signs
 from pulse_django.words.states import Status
@@ -197,9 +197,9 @@ class TestWhatTheySay:
     def test_a_paused_queue_is_told_also_if_it_is_empty(self, client: Client, token: dict[str, str]) -> None:
         make_job(queue="mail")
         for name, lasting in (("empty", None), ("ended", timedelta(hours=1))):
-            Queue.objects.pause(name, lasting=lasting)
+            Pause.objects.pause(queue=name, for_=lasting)
         make_job(queue="ended")
-        Queue.objects.filter(name="ended").update(paused_until=now(timedelta(seconds=-1)))
+        Pause.objects.filter(name="ended").update(paused_until=now(timedelta(seconds=-1)))
         found = scrape(client, **token)
         told = {name: number(found, "pulse_queue_paused", queue=name) for name in ("mail", "empty", "ended")}
         assert told == {"mail": 0, "empty": 1, "ended": 0}
@@ -208,7 +208,7 @@ class TestWhatTheySay:
         self, client: Client, token: dict[str, str]
     ) -> None:
         for number_of_queue in range(counters.MOST_VALUES + 5):
-            Queue.objects.pause(f"customer-{number_of_queue}")
+            Pause.objects.pause(queue=f"customer-{number_of_queue}")
         assert number(scrape(client, **token), "pulse_queue_paused", queue=counters.OTHER) == 1
         make_job(queue="zebra", next_run_at=now(timedelta(hours=1)))
         assert number(scrape(client, **token), "pulse_queue_paused", queue=counters.OTHER) == 0

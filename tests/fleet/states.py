@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from pulse_django.models import Job, Limiter, Queue, Schedule, Tick
+from pulse_django.models import Job, Limiter, Pause, Schedule, Tick
 from pulse_django.protocol.transfer import depart
 from pulse_django.words.states import Status
 from tests.database import TABLES, empty_tables
-from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
+from tests.factories import AttemptFactory, PauseFactory, WorkerFactory, make_job, now
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
 LONG_AGO = timedelta(hours=-2)
 # Of the session in which the table is written: on Citus that of its node.
-FLUSH = "SELECT pg_stat_force_next_flush() FROM (SELECT count(*) FROM pulse_django_queue) AS here"
+FLUSH = "SELECT pg_stat_force_next_flush() FROM (SELECT count(*) FROM pulse_django_pause) AS here"
 
 
 def empty_and_vacuum() -> None:
@@ -91,16 +91,16 @@ def _long_transaction(rival: Rival) -> Iterator[None]:
 
 @contextmanager
 def _table_bloat(_: Rival) -> Iterator[None]:
-    sql("ALTER TABLE pulse_django_queue SET (autovacuum_enabled = off)")
+    sql("ALTER TABLE pulse_django_pause SET (autovacuum_enabled = off)")
     try:
         for number in range(30):
-            QueueFactory(name=f"q{number}")
-        sql("DELETE FROM pulse_django_queue")
+            PauseFactory(queue=f"q{number}")
+        sql("DELETE FROM pulse_django_pause")
         sql(FLUSH)
         yield
     finally:
-        sql("ALTER TABLE pulse_django_queue RESET (autovacuum_enabled)")
-        sql("VACUUM pulse_django_queue")
+        sql("ALTER TABLE pulse_django_pause RESET (autovacuum_enabled)")
+        sql("VACUUM pulse_django_pause")
 
 
 def _due(**fields: Any) -> Any:
@@ -132,7 +132,7 @@ def _queue_overdue() -> None:
 
 def _paused_backlog() -> None:
     _due()
-    Queue.objects.pause("default", reason="the bank is down")
+    Pause.objects.pause(queue="default", reason="the bank is down")
 
 
 def _task_unknown() -> None:

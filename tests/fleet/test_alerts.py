@@ -99,7 +99,7 @@ def test_another_watchdog_goes_on_with_the_incident(told: list[tuple[str, str]])
 
 def test_a_paused_queue_is_no_incident(told: list[tuple[str, str]]) -> None:
     make_job(queue="mail", next_run_at=now(timedelta(minutes=-5)))
-    sql("INSERT INTO pulse_django_queue (name, paused_at, pause_reason) VALUES ('mail', clock_timestamp(), '')")
+    sql("INSERT INTO pulse_django_pause (queue) VALUES ('mail')")
     write(minutes()[0])
     assert told == []
 
@@ -117,7 +117,7 @@ def test_problems_raise_alerts_and_risks_do_not_unless_the_setting_says_so(
 ) -> None:
     make_job(queue="mail", next_run_at=now(timedelta(minutes=-5)))
     make_job(queue="paused", next_run_at=now(timedelta(minutes=-5)))
-    sql("INSERT INTO pulse_django_queue (name, paused_at, pause_reason) VALUES ('paused', clock_timestamp(), '')")
+    sql("INSERT INTO pulse_django_pause (queue) VALUES ('paused')")
     first, second, third, _ = minutes()
     settings.PULSE = {"ALERTS": {"queue-without-worker": False}}
     write(first)

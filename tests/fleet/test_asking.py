@@ -27,7 +27,7 @@ from pulse_django.fleet.conditions import (
     register,
 )
 from pulse_django.fleet.conditions.shared_queries import with_shared_queries
-from pulse_django.models import Queue
+from pulse_django.models import Pause
 from tests.factories import make_job, now
 from tests.faults import all_faults
 from tests.fleet.states import LONG_AGO, empty_and_vacuum
@@ -68,7 +68,7 @@ def backlog() -> None:
 
 def pause() -> None:
     backlog()
-    Queue.objects.pause("default", reason="the bank is down")
+    Pause.objects.pause(queue="default", reason="the bank is down")
 
 
 def test_an_app_registers_its_own_and_it_is_asked_with_the_others() -> None:
@@ -152,7 +152,7 @@ def test_check_speaks_json() -> None:
     [found] = [one for one in said["conditions"] if not one["is_clear"]]
     assert (found["name"], found["severity"], found["repair"]) == ("paused-backlog", "risk", "Resume the queue.")
     assert found["subjects"][0]["key"] == "default"
-    sql("DELETE FROM pulse_django_queue")
+    sql("DELETE FROM pulse_django_pause")
     out, failed = check("--check", "--json")
     assert failed
     assert json.loads(out)["is_well"] is False
@@ -171,11 +171,11 @@ def test_a_repair_is_rehearsed_first() -> None:
     assert failed == ""
     assert "default: paused for" in out
     assert "Nothing was changed. Add --yes to apply it." in out
-    assert Queue.objects.get().paused_at is not None
+    assert Pause.objects.exists()
     out, failed = check("--repair", "paused-backlog", "--yes")
     assert failed == ""
     assert "1 repaired; it is clear now" in out
-    assert Queue.objects.get().paused_at is None
+    assert not Pause.objects.exists()
     assert "nothing to repair" in check("--repair", "paused-backlog")[0]
 
 
@@ -204,7 +204,7 @@ def test_a_repair_that_does_not_help_fails() -> None:
     stubborn = named("paused-backlog")
     assert stubborn.repair is not None
     useless = replace(stubborn.repair, act=lambda alias, keys: 0)
-    still_paused = "SELECT name, 'is paused' FROM pulse_django_queue WHERE paused_at IS NOT NULL LIMIT %(limit)s"
+    still_paused = "SELECT queue, 'is paused' FROM pulse_django_pause LIMIT %(limit)s"
     register(replace(stubborn, name="stubborn", sql=still_paused, repair=useless))
     out, failed = check("--repair", "stubborn", "--yes")
     assert "still applies" in out
@@ -296,7 +296,7 @@ def test_python_of_an_app_runs_inside_the_guards(monkeypatch: pytest.MonkeyPatch
         return sql("SELECT 1 / 0")
 
     def writes(alias: str, limits: Any) -> Any:
-        sql("INSERT INTO pulse_django_queue (name) VALUES ('vandal')")
+        sql("INSERT INTO pulse_django_pause (queue) VALUES ('vandal')")
         return []
 
     def sleeps(alias: str, limits: Any) -> Any:

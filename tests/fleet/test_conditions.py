@@ -21,7 +21,7 @@ from pulse_django.models import (
     Job,
     Limiter,
     Minute,
-    Queue,
+    Pause,
     Schedule,
     StoredAttempt,
     Tick,
@@ -32,7 +32,7 @@ from pulse_django.store.shards import TOKENS, position_of, raise_sequence
 from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK
 from pulse_django.words.states import TERMINAL, Status
-from tests.factories import AttemptFactory, QueueFactory, make_job, now, today
+from tests.factories import AttemptFactory, PauseFactory, make_job, now, today
 from tests.faults import all_faults
 from tests.fleet.states import (
     FLUSH,
@@ -93,7 +93,7 @@ def test_all_are_clear_while_work_goes_on() -> None:
             job = make_job(status)
             AttemptFactory(job=job, number=max(job.attempts, 1))
     AttemptFactory(job=make_job(Status.RETRYING))
-    Queue.objects.pause("another", reason="why not")
+    Pause.objects.pause(queue="another", reason="why not")
     raise_sequence("default", TOKENS, 1_000_000)  # no claim was made
     assert ask_all("default").says == ""
 
@@ -235,7 +235,7 @@ def test_a_queue_that_no_worker_serves_is_named() -> None:
     for queue in ("mail", "reports", "paused"):
         make_job(queue=queue, next_run_at=now(LONG_AGO))
     make_job(queue="later", next_run_at=now(timedelta(hours=1)))
-    Queue.objects.pause("paused")
+    Pause.objects.pause(queue="paused")
     finding = found("queue-without-worker")
     assert keys(finding) == ["reports"]
     assert "due for 02:00:0" in finding.subjects[0].words
@@ -274,9 +274,8 @@ def test_how_long_is_overdue_is_a_setting(settings: Any) -> None:
 
 def test_a_paused_queue_with_a_backlog_is_resumed() -> None:
     for name in ("full", "empty", "ended"):
-        Queue.objects.pause(name, reason="the bank is down")
-    QueueFactory(name="running")
-    sql("UPDATE pulse_django_queue SET paused_until = statement_timestamp() - interval '1 s' WHERE name = 'ended'")
+        Pause.objects.pause(queue=name, reason="the bank is down")
+    sql("UPDATE pulse_django_pause SET paused_until = statement_timestamp() - interval '1 s' WHERE queue = 'ended'")
     for queue in ("full", "ended", "running"):
         make_job(queue=queue, next_run_at=now(LONG_AGO))
     finding = found("paused-backlog")
@@ -284,7 +283,7 @@ def test_a_paused_queue_with_a_backlog_is_resumed() -> None:
     assert "without an end (the bank is down)" in finding.subjects[0].words
     repaired("paused-backlog")
     assert is_clear("paused-backlog")
-    assert Queue.objects.get(name="empty").paused_at is not None
+    assert Pause.objects.filter(queue="empty").exists()
 
 
 def test_a_task_that_no_live_worker_knows_is_named_and_given_up_after_its_age(settings: Any) -> None:
@@ -571,7 +570,7 @@ def test_an_instant_of_the_future_tells_of_a_clock_that_was_set_back() -> None:
         "creation": lambda: make_job(created_at=now(timedelta(minutes=3))),
         "start": lambda: make_job(Status.RUNNING, started_at=now(timedelta(minutes=3))),
         "attempt": lambda: AttemptFactory(job=make_job(Status.COMPLETED), finished_at=now(timedelta(minutes=3))),
-        "pause": lambda: QueueFactory(paused_at=now(timedelta(minutes=3))),
+        "pause": lambda: PauseFactory(paused_at=now(timedelta(minutes=3))),
         "rate": lambda: Bucket.objects.create(scope="stripe:acme", tokens=1, at=now(timedelta(minutes=3))),
     }
     with all_faults() as about:
@@ -598,10 +597,10 @@ def test_a_transaction_that_holds_back_vacuum_is_seen(rival: Rival) -> None:
 def test_dead_rows_that_autovacuum_left_are_vacuumed(rival: Rival) -> None:
     with brought_about("table-bloat", rival):
         finding = found("table-bloat", dead_rows=20)
-        assert "pulse_django_queue" in keys(finding)
+        assert "pulse_django_pause" in keys(finding)
         repaired("table-bloat", dead_rows=20)
         sql(FLUSH)
-        assert "pulse_django_queue" not in keys(ask(named("table-bloat"), "default", Limits(dead_rows=20)))
+        assert "pulse_django_pause" not in keys(ask(named("table-bloat"), "default", Limits(dead_rows=20)))
 
 
 def test_a_missing_index_is_built_again() -> None:
@@ -693,13 +692,13 @@ def test_a_table_that_somebody_holds_is_not_waited_for_at_length(rival: Rival, m
 
 def test_a_field_that_nothing_keeps_unique_is_named() -> None:
     [(name,)] = sql(
-        "SELECT conname FROM pg_constraint WHERE conrelid = 'pulse_django_queue'::regclass AND contype = 'u'"
+        "SELECT conname FROM pg_constraint WHERE conrelid = 'pulse_django_fence'::regclass AND contype = 'u'"
     )
-    sql(f"ALTER TABLE pulse_django_queue DROP CONSTRAINT {name}")
+    sql(f"ALTER TABLE pulse_django_fence DROP CONSTRAINT {name}")
     try:
-        assert keys(found("schema-incomplete")) == ["pulse_django_queue.name"]
+        assert keys(found("schema-incomplete")) == ["pulse_django_fence.resource"]
     finally:
-        sql(f"ALTER TABLE pulse_django_queue ADD CONSTRAINT {name} UNIQUE (name)")
+        sql(f"ALTER TABLE pulse_django_fence ADD CONSTRAINT {name} UNIQUE (resource)")
 
 
 def test_a_column_that_a_migration_should_have_added_is_named_and_left_to_migrate() -> None:

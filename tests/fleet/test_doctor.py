@@ -18,7 +18,7 @@ from django.db import connections as django_connections
 from pulse_django import conf
 from pulse_django.fleet import doctor
 from pulse_django.fleet.doctor import Advice, Level, connections, examine, fleet, tables
-from pulse_django.models import Queue
+from pulse_django.models import Pause
 from pulse_django.words.states import Status
 from pulse_django.words.vital_signs import Histogram
 from tests.factories import WorkerFactory, make_job, now
@@ -122,7 +122,7 @@ def test_every_condition_that_is_found_is_advice() -> None:
     assert about("conditions").level == Level.GOOD
     for queue in ("default", "paused"):
         make_job(queue=queue, next_run_at=now(timedelta(hours=-1)))
-    Queue.objects.pause("paused", reason="evil\x1b[2J")
+    Pause.objects.pause(queue="paused", reason="evil\x1b[2J")
     assert about("overdue-while-idle").level == Level.WARNING
     assert about("paused-backlog").level == Level.HINT
     out = StringIO()

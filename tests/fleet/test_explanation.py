@@ -23,7 +23,7 @@ from pulse_django import Explanation, Limit, Rate, explain
 from pulse_django.fleet.explanation import asking
 from pulse_django.fleet.explanation.facts import JobFacts, LimitFacts, LineFacts, PaceFacts
 from pulse_django.fleet.explanation.reasons import SENTENCES, Reason
-from pulse_django.models import Bucket, Dependency, Job, Limiter, PausedKey, Queue, StoredBatch
+from pulse_django.models import Bucket, Dependency, Job, Limiter, Pause, StoredBatch
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import lane_key
@@ -67,23 +67,23 @@ def waiting(**fields: Any) -> Job:
 
 
 def _paused() -> Job:
-    Queue.objects.pause("default", reason="the bank is down")
+    Pause.objects.pause(queue="default", reason="the bank is down")
     return waiting()
 
 
 def _key_paused() -> Job:
-    PausedKey.objects.pause(lane_key("", "acme"), reason="they owe us")
+    Pause.objects.pause(lane_key=lane_key("", "acme"), reason="they owe us")
     return waiting(lane_key=lane_key("", "acme"))
 
 
 def _key_paused_for_a_while() -> Job:
     key = limited()
-    PausedKey.objects.pause(key, for_=MINUTE)
+    Pause.objects.pause(lane_key=key, for_=MINUTE)
     return waiting(lane_key=key)
 
 
 def _task_paused() -> Job:
-    PausedKey.objects.pause_task(TASK, reason="the bank is down", by="ann")
+    Pause.objects.pause(TASK, reason="the bank is down", by="ann")
     return waiting()
 
 
@@ -94,48 +94,48 @@ def _task_paused_and_set_aside() -> Job:
 
 
 def _task_paused_for_a_while() -> Job:
-    PausedKey.objects.pause_task(TASK, for_=MINUTE)
+    Pause.objects.pause(TASK, for_=MINUTE)
     return waiting()
 
 
 def _task_paused_in_its_queue() -> Job:
     job = waiting()
-    PausedKey.objects.pause_task(TASK, queue="elsewhere", reason="wrong")
-    PausedKey.objects.pause_task(TASK, queue=job.queue, reason="the bank is down", by="ann")
+    Pause.objects.pause(TASK, queue="elsewhere", reason="wrong")
+    Pause.objects.pause(TASK, queue=job.queue, reason="the bank is down", by="ann")
     return job
 
 
 def _task_paused_in_another_queue() -> Job:
-    PausedKey.objects.pause_task(TASK, queue="elsewhere")
+    Pause.objects.pause(TASK, queue="elsewhere")
     return waiting()
 
 
 def _pause_of_task_that_ended() -> Job:
-    PausedKey.objects.pause_task(TASK, for_=MINUTE)
-    sql("UPDATE pulse_django_pausedkey SET paused_until = clock_timestamp()")
-    PausedKey.objects.pause_task("tests.other")
+    Pause.objects.pause(TASK, for_=MINUTE)
+    sql("UPDATE pulse_django_pause SET paused_until = clock_timestamp()")
+    Pause.objects.pause("tests.other")
     return waiting()
 
 
 def _left_aside() -> Job:
     job = _task_paused_and_set_aside()
-    PausedKey.objects.resume_task(TASK)
+    Pause.objects.resume(TASK)
     return job
 
 
 def _pause_of_key_that_ended() -> Job:
-    PausedKey.objects.pause(limited(), for_=timedelta())
+    Pause.objects.pause(lane_key=limited(), for_=timedelta())
     return waiting(lane_key=limited())
 
 
 def _paused_for_a_while() -> Job:
-    Queue.objects.pause("default", reason="deploy", lasting=MINUTE)
+    Pause.objects.pause(queue="default", reason="deploy", for_=MINUTE)
     return waiting()
 
 
 def _pause_that_ended() -> Job:
-    Queue.objects.pause("default", lasting=MINUTE)
-    sql("UPDATE pulse_django_queue SET paused_at = paused_at - interval '1 h', paused_until = now() - interval '1 s'")
+    Pause.objects.pause(queue="default", for_=MINUTE)
+    sql("UPDATE pulse_django_pause SET paused_at = paused_at - interval '1 h', paused_until = now() - interval '1 s'")
     return waiting()
 
 
@@ -391,7 +391,7 @@ def test_reasons_end_first_by_people_then_by_time_then_by_other_runs() -> None:
     key = limited(running=1)
     start_jobs(key, 1)
     Limiter.objects.close("stripe", for_=MINUTE, reason="429")
-    Queue.objects.pause("default", lasting=2 * MINUTE)
+    Pause.objects.pause(queue="default", for_=2 * MINUTE)
     found = explain(waiting(lane_key=key).pk)
     assert [reason.code for reason in found.reasons] == ["no-worker", "queue-paused", "limit-closed", "limit-full"]
     assert found.starts_in is None
@@ -625,8 +625,8 @@ def test_the_command_refuses_a_job_that_is_not_there() -> None:
 def hostile() -> Job:
     key = limited(key=HOSTILE, name="<b>x</b>", per_key=1)
     start_jobs(key, 1)
-    Queue.objects.pause("default", reason=HOSTILE)
-    PausedKey.objects.pause_task(HOSTILE.rstrip("\u202e"), reason=HOSTILE, by=HOSTILE)
+    Pause.objects.pause(queue="default", reason=HOSTILE)
+    Pause.objects.pause(HOSTILE.rstrip("\u202e"), reason=HOSTILE, by=HOSTILE)
     return waiting(lane_key=key, task=HOSTILE.rstrip("\u202e"))
 
 

@@ -12,8 +12,8 @@ import pytest
 from pulse_django import conf
 from pulse_django.fleet import snapshot
 from pulse_django.fleet.conditions import Limits, ask, known, named
-from pulse_django.fleet.paused_tasks import MOST_COUNTED, paused_tasks
-from pulse_django.models import Duty, Job, PausedKey
+from pulse_django.fleet.pauses import MOST_COUNTED, paused_tasks
+from pulse_django.models import Duty, Job, Pause
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.limiting import lane_key
 from tests.database import empty_tables
@@ -51,7 +51,7 @@ def test_jobs_of_a_paused_task_raise_no_alarm() -> None:
                 empty_tables()
                 OF_WAITING[name]()
                 assert keys(name), "or this could not fail"
-                PausedKey.objects.pause_task(TASK)
+                Pause.objects.pause(TASK)
                 if set_aside:
                     Job.objects.promote()
                     assert Job.objects.set_aside()
@@ -65,7 +65,7 @@ def test_those_of_other_tasks_behind_them_do() -> None:
                 empty_tables()
                 OF_WAITING[name]()
                 make_job(task="tests.other", next_run_at=now(LONG_AGO / 2))
-                PausedKey.objects.pause_task(TASK)
+                Pause.objects.pause(TASK)
                 assert keys(name) == ["default"]
 
 
@@ -76,7 +76,7 @@ def test_no_condition_is_found_while_a_task_is_paused() -> None:
     for key in ("", lane_key("stripe", None), lane_key("", "acme")):
         for ready in (True, None):
             make_job(next_run_at=now(LONG_AGO), lane_key=key, ready=ready)
-    PausedKey.objects.pause_task(TASK)
+    Pause.objects.pause(TASK)
     assert {one.name: found for one in known() if one.sql and (found := keys(one.name))} == {}
 
 
@@ -89,7 +89,7 @@ def test_jobs_that_no_watchdog_brings_back_are_found() -> None:
                 empty_tables()
                 make_job(ready=None, next_run_at=now(LONG_AGO))
                 make_job(ready=None, next_run_at=now(LONG_AGO), task="tests.other", queue="other")
-                PausedKey.objects.pause_task("tests.other", *([TASK] if is_paused else []))
+                Pause.objects.pause("tests.other", *([TASK] if is_paused else []))
                 if ago is not None:
                     swept(-ago if ago else ago)
                 assert keys("ready-overdue") == expected
@@ -123,10 +123,10 @@ def test_they_are_still_jobs_that_wait() -> None:
 
 class TestFacts:
     def test_what_is_paused_until_when_by_whom_and_why(self) -> None:
-        PausedKey.objects.pause(lane_key("", "acme"))
-        PausedKey.objects.pause_task("b", for_=timedelta(hours=1), reason="down", by="ann")
-        PausedKey.objects.pause_task("a", "over", for_=timedelta(hours=2))
-        sql("UPDATE pulse_django_pausedkey SET paused_until = clock_timestamp() WHERE lane_key = 'task=over'")
+        Pause.objects.pause(lane_key=lane_key("", "acme"))
+        Pause.objects.pause("b", for_=timedelta(hours=1), reason="down", by="ann")
+        Pause.objects.pause("a", "over", for_=timedelta(hours=2))
+        sql("UPDATE pulse_django_pause SET paused_until = clock_timestamp() WHERE task = 'over'")
         first, second = paused_tasks("default")
         assert (first.task, second.task, second.reason, second.paused_by) == ("a", "b", "down", "ann")
         assert second.paused_until is not None
@@ -134,7 +134,7 @@ class TestFacts:
 
     def test_jobs_are_counted_to_a_bound(self) -> None:
         Job.objects.enqueue_many([NewJob(task="a")] * (MOST_COUNTED + 5) + [NewJob(task="b")] * 3)
-        PausedKey.objects.pause_task("a", "b")
+        Pause.objects.pause("a", "b")
         while Job.objects.set_aside():
             pass
         assert [one.waiting for one in paused_tasks("default")] == ["1000+", "3"]

@@ -16,7 +16,7 @@ from pulse_django.exporters.readings import read as readings_of
 from pulse_django.fleet import snapshot, workflows
 from pulse_django.fleet.workflows import graph as graphs
 from pulse_django.fleet.workflows.facts import BatchFacts, Edge, Graph, GraphNode, counts_of, critical_path, layers_of
-from pulse_django.models import Job, Minute, Queue, StoredBatch
+from pulse_django.models import Job, Minute, Pause, StoredBatch
 from pulse_django.testing import drain
 from pulse_django.words import counters
 from pulse_django.words.vital_signs import BATCH_DURATION
@@ -252,7 +252,7 @@ class TestMetrics:
         assert len(sent) == 2
 
     def test_a_paused_queue_is_told_beside_them(self) -> None:
-        Queue.objects.pause("mail", reason="deploy")
+        Pause.objects.pause(queue="mail", reason="deploy")
         [queue] = snapshot.glance("default").queues
         assert (queue.name, queue.is_paused, queue.pause_reason) == ("mail", True, "deploy")
 

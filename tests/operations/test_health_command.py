@@ -66,7 +66,7 @@ def test_a_queue_that_nobody_serves_is_unwell_and_one_that_is_paused_is_not() ->
     code, said = ask()
     assert code == 1
     assert "no live worker" in said["says"]
-    sql("INSERT INTO pulse_django_queue (name, paused_at, pause_reason) VALUES ('mail', clock_timestamp(), '')")
+    sql("INSERT INTO pulse_django_pause (queue) VALUES ('mail')")
     assert ask()[0] == 0
 
 

@@ -9,7 +9,7 @@ from django.core.management import CommandError
 
 from pulse_django import pause_queue, resume_queue
 from pulse_django.execution.registry import registry
-from pulse_django.models import Job, PausedKey, Queue
+from pulse_django.models import Job, Pause
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Identity
 from tests.database import empty_tables
@@ -41,8 +41,8 @@ class TestAQueue:
             run("pulse_pause", "--queue", "mial")
         with pytest.raises(CommandError, match="--force"):
             run("pulse_pause", "--task", "shop.send", "--queue", "mial")
-        assert not Queue.objects.exists()
-        assert not PausedKey.objects.exists()
+        assert not Pause.objects.exists()
+        assert not Pause.objects.exists()
         assert claimed() == 2
         assert "stops 0 waiting jobs" in run("pulse_pause", "--queue", "mial", "--force")
 
@@ -53,14 +53,14 @@ class TestAQueue:
 
     def test_code_does_the_same(self) -> None:
         pause_queue("mail", for_=timedelta(hours=1), reason="x")
-        assert Queue.objects.get().pause_reason == "x"
+        assert Pause.objects.get().reason == "x"
         assert resume_queue("mail")
         assert not resume_queue("mail")
 
 
 class TestATask:
     def test_no_job_of_it_starts_until_it_is_resumed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pulse_django.execution.paused_tasks.MOST_BATCHES", 1)  # the command does the rest
+        monkeypatch.setattr("pulse_django.execution.pauses.MOST_BATCHES", 1)  # the command does the rest
         Job.objects.enqueue_many([NewJob(task="shop.send")] * 2_500 + [NewJob(task="shop.other")])
         said = run("pulse_pause", "--task", "shop.send", "--for", "1h", "--reason", "the mail server is down")
         assert "task shop.send: paused until 2" in said
@@ -94,7 +94,7 @@ class TestATask:
                     said += f" Did you mean {meant!r}?" if meant else ""
                     assert str(caught.value).startswith(said + " ")
                     assert "--force" in str(caught.value)
-        assert not PausedKey.objects.exists()
+        assert not Pause.objects.exists()
         assert claimed() == 2
         assert "stops 0 waiting jobs" in run("pulse_pause", "--task", "post_letter", "--force")
 
@@ -110,14 +110,14 @@ class TestATask:
         """They are not set aside: no claim reads so far."""
         Job.objects.enqueue_many([NewJob(task="shop.other")] * 21 + [NewJob(task="shop.send")] * 2)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("pulse_django.execution.paused_tasks.set_aside", lambda *_, **__: 0)
+            patched.setattr("pulse_django.execution.pauses.set_aside", lambda *_, **__: 0)
             assert "stops 2 waiting jobs" in run("pulse_pause", "--task", "shop.send")
 
     def test_a_command_that_was_killed_can_be_given_again(self) -> None:
         """The rest would be brought back by a watchdog."""
         Job.objects.enqueue_many([NewJob(task="shop.send")] * 3)
         run("pulse_pause", "--task", "shop.send")
-        PausedKey.objects.resume_task("shop.send")
+        Pause.objects.resume("shop.send")
         assert run_json("pulse_resume", "--task", "shop.send")["brought_back"] == 3
         assert not Job.objects.filter(ready=None).exists()
 
@@ -152,7 +152,7 @@ class TestATask:
 def test_a_key_of_a_limit_that_nobody_knows_is_not_paused() -> None:
     with pytest.raises(CommandError, match="There is no limit 'typo'"):
         run("pulse_limits", "pause", "typo", "--key", "4711")
-    assert not PausedKey.objects.exists()
+    assert not Pause.objects.exists()
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -23,10 +23,9 @@ from django.urls import reverse
 
 from pulse_django.fleet.conditions import Limits, known
 from pulse_django.fleet.conditions.shared_queries import with_shared_queries
-from pulse_django.models import Job, Limiter, Minute, PausedKey
+from pulse_django.models import Job, Limiter, Minute, Pause
 from pulse_django.protocol import claim, claim_limited, expire, prune, reap, set_aside, settle, unique
-from pulse_django.store import job_queries, lane_queries
-from pulse_django.store import queues as paused_tasks
+from pulse_django.store import job_queries, lane_queries, pauses
 from pulse_django.words.decisions import Complete, Postpone
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane, rotation
@@ -43,6 +42,20 @@ from tests.undoing import undone as undone_case
 
 QUEUES, PRIORITIES = 100, 10
 MILLION = 1_000_000
+
+
+def vacuum(table: str = "pulse_django_job") -> None:
+    """Vacuum until every page is known to be visible to all: a snapshot of another session holds it up."""
+
+    def is_visible() -> bool:
+        sql(f"VACUUM ANALYZE {table}")
+        [(pages,)] = sql(
+            "SELECT sum(relpages - relallvisible) FROM pg_partition_tree(%s) JOIN pg_class ON oid = relid WHERE isleaf",
+            table,
+        )
+        return not pages
+
+    wait_until(is_visible)
 
 
 @contextmanager
@@ -76,7 +89,7 @@ def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
                 PRIORITIES,
                 MILLION,
             )
-        sql("VACUUM ANALYZE pulse_django_job")
+        vacuum()
         yield
         sql("TRUNCATE pulse_django_job, pulse_django_attempt")
         connection.close()
@@ -137,13 +150,11 @@ def buffers(plan: dict[str, Any]) -> int:
     return int(root["Shared Hit Blocks"] + root["Shared Read Blocks"])
 
 
-def explain_claim(
-    limit: int, lanes: list[Lane], since: float = claim.FROM_THE_FIRST, *, may_be_paused: bool = False
-) -> dict[str, Any]:
-    pick, pick_params = claim.claim_pick(Job, "default", leave_out_paused=may_be_paused)
+def explain_claim(limit: int, lanes: list[Lane], since: float = claim.FROM_THE_FIRST) -> dict[str, Any]:
+    pick, pick_params = claim.claim_pick(Job, "default")
     queues, priorities = [lane.queue for lane in lanes], [lane.priority for lane in lanes]
     keys, bounds = [lane.key for lane in lanes], [since] * len(lanes)
-    picked = claim._PICK_FROM_LANES.format(pick=pick, unless_paused=claim.unless_paused(may_be_paused))
+    picked = claim._PICK_FROM_LANES.format(pick=pick)
     params = [queues, priorities, keys, [limit] * len(lanes), bounds, *pick_params, limit]
     sql, values = claim.claiming(picked, params, "plan:boot:1", claim.Slots(100, 100))
     return explain(sql, *values)
@@ -259,7 +270,7 @@ def paused_head(jobs: int, *, ready: str = "true") -> None:
         " FROM generate_series(1, %s)",
         jobs,
     )
-    PausedKey.objects.pause_task("tests.paused")
+    Pause.objects.pause("tests.paused")
 
 
 @pytest.mark.usefixtures("backlog", "undone")
@@ -349,8 +360,6 @@ class TestAMillionClaimableJobs:
         assert claimed(plan) == QUEUES * PRIORITIES + lane_queries.MOST_KEYS
         assert "Seq Scan on pulse_django_job_hot" not in str(plan)
         assert buffers(plan) < 14 * (QUEUES * PRIORITIES + lane_queries.MOST_KEYS)
-        read = {node["Node Type"] for node in nodes(plan) if node.get("Index Name") == "pulse_job_lane"}
-        assert read == {"Index Only Scan"}, "a job is read for each lane"
 
     def test_blocked_jobs_at_the_head_are_not_read(self) -> None:
         sql(
@@ -392,9 +401,9 @@ class TestAMillionClaimableJobs:
         assert too_many == {}
 
     def test_a_pause_that_does_nothing_is_found_out_without_reading_the_lanes(self) -> None:
-        asked = f"SELECT {paused_tasks.ARE_SET_ASIDE}"
+        asked = f"SELECT {pauses.ARE_SET_ASIDE}"
         assert buffers(explain(asked)) < 10
-        PausedKey.objects.pause_task("tests.paused")
+        Pause.objects.pause("tests.paused")
         plan = explain(set_aside._SET_ASIDE, 1_000)
         assert claimed(plan) == 0
         # A share of 20 jobs of each lane.
@@ -404,43 +413,40 @@ class TestAMillionClaimableJobs:
     def test_a_hundred_thousand_jobs_that_are_set_aside_at_the_head_cost_a_claim_nothing(self) -> None:
         lanes = [Lane("queue-0", 9)]
         paused_head(100_000, ready="NULL")
-        assert buffers(explain(f"SELECT {paused_tasks.ARE_SET_ASIDE}")) < 10
+        assert buffers(explain(f"SELECT {pauses.ARE_SET_ASIDE}")) < 10
         assert buffers(explain(set_aside._BRING_BACK, 1_000)) < 20
-        PausedKey.objects.resume_task("tests.paused")
-        PausedKey.objects.pause_task("tests.paused", queue="queue-0")
+        Pause.objects.resume("tests.paused")
+        Pause.objects.pause("tests.paused", queue="queue-0")
         assert buffers(explain(set_aside._BRING_BACK, 1_000)) < 20
-        behind_them = explain_claim(100, lanes, may_be_paused=True)
+        behind_them = explain_claim(100, lanes)
         sql("DELETE FROM pulse_django_job_hot WHERE ready IS NULL")
-        PausedKey.objects.all().delete()
+        Pause.objects.all().delete()
         sql(
             "UPDATE pulse_django_job_hot SET status = 'PENDING', locked_by = NULL, lease_until = NULL, token = NULL,"
             " started_at = NULL WHERE status::text = 'RUNNING'"
         )
-        without = explain_claim(100, lanes, may_be_paused=True)
+        without = explain_claim(100, lanes)
         assert claimed(behind_them) == claimed(without) == 100
         assert buffers(behind_them) < 3_000
         assert buffers(behind_them) < 1.1 * buffers(without) + 100
 
     def test_nor_a_look(self) -> None:
-        before = buffers(explain(lane_queries._WAITING_OF_UNPAUSED, [], [], []))
+        before = buffers(explain(lane_queries._WAITING, [], [], []))
         paused_head(100_000, ready="NULL")
-        plan = explain(lane_queries._WAITING_OF_UNPAUSED, [], [], [])
+        plan = explain(lane_queries._WAITING, [], [], [])
         assert claimed(plan) == QUEUES * PRIORITIES
         assert buffers(plan) < 1.1 * before + 100
 
     def test_a_claim_steps_over_jobs_of_a_paused_task_by_the_same_index_as_ever(self) -> None:
         paused_head(5_000)
-        unaware = explain_claim(100, rotation(Job.objects.lanes(), turn=0))
-        assert claimed(unaware) == 0
-        assert buffers(unaware) < 20, "it does not look for a job"
-        plan = explain_claim(100, rotation(Job.objects.lanes(), turn=0), may_be_paused=True)
+        plan = explain_claim(100, rotation(Job.objects.lanes(), turn=0))
         assert claimed(plan) == 100
         assert "pulse_job_lane" in str(plan)
         assert "pulse_job_aside" not in str(plan)
         assert "'Node Type': 'Sort'" not in str(plan["Plan"]["Plans"][0]), "a lane would be read whole"
         assert "Seq Scan on pulse_django_job_hot" not in str(plan)
         assert buffers(plan) < 3_000 + 3 * 5_000
-        [asked] = [node for node in nodes(plan) if node.get("Relation Name") == "pulse_django_pausedkey"]
+        [asked] = [node for node in nodes(plan) if node.get("Relation Name") == "pulse_django_pause"]
         assert asked["Actual Loops"] == 1, "and not for each lane or job"
 
     def test_a_thousand_jobs_are_set_aside_and_brought_back_without_reading_the_others(self) -> None:
@@ -450,7 +456,7 @@ class TestAMillionClaimableJobs:
         assert "Seq Scan on pulse_django_job_hot" not in str(plan)
         assert buffers(plan) < 40 * QUEUES * PRIORITIES + 60_000
         sql("UPDATE pulse_django_job_hot SET ready = NULL WHERE task = 'tests.paused'")
-        PausedKey.objects.all().delete()
+        Pause.objects.all().delete()
         plan = explain(set_aside._BRING_BACK, 1_000)
         assert claimed(plan) == 1_000
         assert "pulse_job_aside" in str(plan)
@@ -594,7 +600,7 @@ def history(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
                     " FROM generate_series(1, %s) AS n) AS made (n, at)",
                     MILLION,
                 )
-            sql("VACUUM ANALYZE pulse_django_job")
+            vacuum()
             yield
         sql("TRUNCATE pulse_django_job, pulse_django_attempt")
         connection.close()

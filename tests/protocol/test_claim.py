@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from pulse_django.models import Job, Queue
+from pulse_django.models import Job, Pause
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim, Identity
@@ -139,43 +139,40 @@ class TestPausedQueues:
     def test_a_paused_queue_is_left_alone_and_its_neighbour_is_not(self, worker: Identity) -> None:
         make_job(queue="paused", priority=50)
         free = make_job(queue="free")
-        Queue.objects.pause("paused", reason="supplier is down")
+        Pause.objects.pause(queue="paused", reason="supplier is down")
         assert claimed_ids(Job.objects.claim(worker, limit=9)) == [free.pk]
 
     def test_what_runs_runs_on(self, worker: Identity) -> None:
         make_job()
         claim = claim_one(worker)
-        Queue.objects.pause("default")
+        Pause.objects.pause(queue="default")
         assert Job.objects.heartbeat([claim.lease]).alive
 
     def test_resuming_lets_its_jobs_go(self, worker: Identity) -> None:
         make_job()
-        Queue.objects.pause("default")
-        assert Queue.objects.resume("default") is True
-        assert Queue.objects.resume("default") is False
+        Pause.objects.pause(queue="default")
+        assert Pause.objects.resume(queue="default") is True
+        assert Pause.objects.resume(queue="default") is False
         assert claim_one(worker)
 
     def test_a_pause_may_have_an_end(self, worker: Identity) -> None:
         make_job()
-        Queue.objects.pause("default", lasting=timedelta(hours=1))
+        Pause.objects.pause(queue="default", for_=timedelta(hours=1))
         assert Job.objects.claim(worker) == []
-        sql("UPDATE pulse_django_queue SET paused_until = statement_timestamp()")
+        sql("UPDATE pulse_django_pause SET paused_until = statement_timestamp()")
         assert claim_one(worker)
 
-    def test_pausing_again_renews_reason_and_end_but_keeps_the_start(self) -> None:
-        Queue.objects.pause("default", reason="first", lasting=timedelta(hours=1))
-        first = Queue.objects.get()
-        Queue.objects.pause("default", reason="second")
-        second = Queue.objects.get()
-        assert (second.paused_at, second.paused_until, second.pause_reason) == (
-            first.paused_at,
-            None,
-            "second",
-        )
+    def test_a_longer_pause_renews_reason_and_end_but_keeps_the_start(self) -> None:
+        Pause.objects.pause(queue="default", reason="first", for_=timedelta(hours=1))
+        first = Pause.objects.get()
+        assert not Pause.objects.pause(queue="default", reason="shorter", for_=timedelta(minutes=1))
+        assert Pause.objects.pause(queue="default", reason="second")
+        second = Pause.objects.get()
+        assert (second.paused_at, second.paused_until, second.reason) == (first.paused_at, None, "second")
 
     def test_a_queue_that_cannot_be_named_cannot_be_paused(self) -> None:
         with pytest.raises(ValueError, match="queue"):
-            Queue.objects.pause("")
+            Pause.objects.pause(queue="")
 
 
 def in_threads(count: int, work: Any) -> list[Any]:

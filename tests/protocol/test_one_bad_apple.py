@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from pulse_django.models import Attempt, Job, Queue
+from pulse_django.models import Attempt, Job, Pause
 from pulse_django.words.decisions import Complete, DeadLetter, Postpone, Retry
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Identity, Lease
@@ -290,7 +290,7 @@ class TestBounds:
                 lambda: Job.objects.retry([1], delay=delay),
                 lambda: Job.objects.release([], delay=delay),
                 lambda: Job.objects.prune(Status.COMPLETED, older_than=delay),
-                lambda: Queue.objects.pause("default", lasting=delay),
+                lambda: Pause.objects.pause(queue="default", for_=delay),
             ):
                 with pytest.raises(ValueError, match=r"must be positive|is not between"):
                     act()
@@ -304,10 +304,10 @@ class TestBounds:
                     self.ask_for(delay)
 
     def test_a_pause_that_ended_is_not_continued_by_the_next(self) -> None:
-        Queue.objects.pause("default", lasting=timedelta(hours=1))
-        sql("UPDATE pulse_django_queue SET paused_at = now() - interval '2 h', paused_until = now() - interval '1 h'")
-        Queue.objects.pause("default")
-        [(age,)] = sql("SELECT clock_timestamp() - paused_at FROM pulse_django_queue")
+        Pause.objects.pause(queue="default", for_=timedelta(hours=1))
+        sql("UPDATE pulse_django_pause SET paused_at = now() - interval '2 h', paused_until = now() - interval '1 h'")
+        Pause.objects.pause(queue="default")
+        [(age,)] = sql("SELECT clock_timestamp() - paused_at FROM pulse_django_pause")
         assert age < timedelta(minutes=1)
 
     def test_a_megabyte_each_is_more_than_one_statement(self, django_assert_num_queries: Any) -> None:

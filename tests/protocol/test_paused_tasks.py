@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -13,11 +12,11 @@ import pytest
 from django.db import transaction
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.models import Job, Limiter, PausedKey
+from pulse_django.models import Job, Limiter, Pause
 from pulse_django.words.job_options import NewJob, Payload
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim, Identity
-from pulse_django.words.limiting import MAX_PAUSED, Limit, is_pause_of_task, lane_key, limiter_of_task, pause_of_task
+from pulse_django.words.limiting import Limit, lane_key
 from pulse_django.words.states import CLAIMABLE, Status
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from tests.crash.processes import run_script
@@ -67,23 +66,23 @@ def ready(**which: Any) -> set[bool | None]:
 class TestAPause:
     def test_no_claim_takes_a_job_of_the_task_and_others_are_taken(self) -> None:
         enqueue(SEND, 3), enqueue(OTHER)
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         assert tasks_of(Job.objects.claim(ME, limit=9)) == [OTHER]
-        assert PausedKey.objects.resume_task(SEND)
+        assert Pause.objects.resume(SEND)
         assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND] * 3
 
     def test_nor_does_a_claim_with_limits(self) -> None:
         Limiter.objects.declare_new("project", {"stripe": Limit("stripe", running=5).numbers()})
         for task in (SEND, OTHER):
             enqueue(task, lane_key="stripe")
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         lane = Lane("default", 0, "stripe")
         assert tasks_of(Job.objects.claim_limited(ME, "stripe", [lane], {lane: 9}, limit=9).claims) == [OTHER]
 
     def test_a_claim_of_certain_jobs_does(self) -> None:
         """By it a watchdog gives up jobs of unknown tasks, and tests run a job."""
         ids = enqueue()
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         assert Job.objects.set_aside() == ["default"]
         [claim] = Job.objects.claim_these(ME, ids)
         Job.objects.settle([success(claim)])
@@ -91,23 +90,23 @@ class TestAPause:
 
     def test_it_has_an_end(self) -> None:
         enqueue()
-        PausedKey.objects.pause_task(SEND, for_=MINUTE)
+        Pause.objects.pause(SEND, for_=MINUTE)
         assert not Job.objects.claim(ME)
-        sql("UPDATE pulse_django_pausedkey SET paused_until = statement_timestamp()")
+        sql("UPDATE pulse_django_pause SET paused_until = statement_timestamp()")
         assert Job.objects.claim(ME)
 
     def test_a_later_end_stays(self) -> None:
-        assert PausedKey.objects.pause_task(SEND, for_=2 * MINUTE, reason="first", by="ann")
-        assert not PausedKey.objects.pause_task(SEND, for_=MINUTE, reason="second")
-        assert PausedKey.objects.pause_task(SEND, reason="third")
-        assert not PausedKey.objects.pause_task(SEND, for_=MINUTE)
-        paused = PausedKey.objects.get()
-        assert (paused.lane_key, paused.paused_until, paused.reason) == ("task=shop.send", None, "third")
+        assert Pause.objects.pause(SEND, for_=2 * MINUTE, reason="first", by="ann")
+        assert not Pause.objects.pause(SEND, for_=MINUTE, reason="second")
+        assert Pause.objects.pause(SEND, reason="third")
+        assert not Pause.objects.pause(SEND, for_=MINUTE)
+        paused = Pause.objects.get()
+        assert (paused.task, paused.paused_until, paused.reason) == (SEND, None, "third")
 
     def test_runs_go_on(self) -> None:
         enqueue()
         [claim] = Job.objects.claim(ME)
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         assert Job.objects.heartbeat([claim.lease]).alive
         assert Job.objects.settle([success(claim)]).accepted
 
@@ -115,16 +114,16 @@ class TestAPause:
         """And a claim does not wait for one that is not committed."""
         enqueue(SEND, 2)
         rival.begin()
-        rival.run(PausedKey.objects.pause_task, SEND)
+        rival.run(Pause.objects.pause, SEND)
         assert len(Job.objects.claim(ME)) == 1
         rival.commit()
         assert not Job.objects.claim(ME)
 
     def test_an_uncommitted_end_of_it_lets_nothing_start(self, rival: Rival) -> None:
         enqueue()
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         rival.begin()
-        rival.run(PausedKey.objects.resume_task, SEND)
+        rival.run(Pause.objects.resume, SEND)
         assert not Job.objects.claim(ME)
         rival.commit()
         assert Job.objects.claim(ME)
@@ -134,11 +133,11 @@ class TestAPause:
             for name in HOSTILE:
                 with about(name):
                     empty_tables()
-                    PausedKey.objects.pause_task(name, reason="'\0%s", by="ann")
+                    Pause.objects.pause(name, reason="'\0%s", by="ann")
                     enqueue(name), enqueue(SEND)
                     assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND]
                     assert Job.objects.set_aside() == ["default"]
-                    assert PausedKey.objects.resume_task(name)
+                    assert Pause.objects.resume(name)
                     assert Job.objects.bring_back() == ["default"]
                     assert tasks_of(Job.objects.claim(ME, limit=9)) == [name]
 
@@ -147,7 +146,7 @@ class TestAPause:
             for name in ["", "x" * 201, "a\nb", 7, None]:
                 with about(name):
                     empty_tables()
-                    for verb in (PausedKey.objects.pause_task, PausedKey.objects.resume_task):
+                    for verb in (Pause.objects.pause, Pause.objects.resume):
                         with pytest.raises(InvalidJob, match="task"):
                             verb(name)
 
@@ -157,30 +156,23 @@ class TestAPause:
                 with about(for_):
                     empty_tables()
                     with pytest.raises(InvalidJob, match="for_"):
-                        PausedKey.objects.pause_task(SEND, for_=for_)
+                        Pause.objects.pause(SEND, for_=for_)
 
-    def test_a_key_cannot_be_taken_for_a_task(self) -> None:
-        with pytest.raises(InvalidJob, match="begins with 'task='"):
-            Limit("task=shop.send", running=1)
-        assert limiter_of_task("task=shop.send").startswith("task-")
-        with pytest.raises(InvalidJob, match="no key"):
-            PausedKey.objects.pause(lane_key("task=shop.send", "x"))
-        PausedKey.objects.pause_task(SEND)
-        assert not PausedKey.objects.resume(pause_of_task(SEND))
-        assert PausedKey.objects.exists()
-        assert not is_pause_of_task(lane_key("", "acme"))
-        assert len(pause_of_task("x" * 200, "q" * 100)) == MAX_PAUSED
+    def test_of_nothing_is_refused(self) -> None:
+        for verb in (Pause.objects.pause, Pause.objects.resume):
+            with pytest.raises(InvalidJob, match="Name a task, a queue or a key"):
+                verb()
 
     def test_a_paused_key_is_no_paused_task(self) -> None:
         enqueue("acme")
-        PausedKey.objects.pause(lane_key("", "acme"))
+        Pause.objects.pause(lane_key=lane_key("", "acme"))
         assert Job.objects.claim(ME)
 
 
 class TestInOneQueue:
     def test_its_jobs_in_other_queues_and_other_tasks_start(self) -> None:
         enqueue(SEND, queue="mail"), enqueue(SEND), enqueue(OTHER, queue="mail")
-        assert PausedKey.objects.pause_task(SEND, queue="mail")
+        assert Pause.objects.pause(SEND, queue="mail")
         for _ in range(2):  # found by the filter, then set aside
             claims = Job.objects.claim(ME, limit=9)
             assert sorted((claim.task, claim.queue) for claim in claims) == [(OTHER, "mail"), (SEND, "default")]
@@ -191,40 +183,40 @@ class TestInOneQueue:
 
     def test_the_look_sees_the_others(self) -> None:
         enqueue(SEND, queue="mail"), enqueue(SEND)
-        PausedKey.objects.pause_task(SEND, queue="mail")
+        Pause.objects.pause(SEND, queue="mail")
         assert [one.lane.queue for one in Job.objects.waiting()] == ["default"]
 
     def test_the_end_of_one_pause_leaves_the_other(self) -> None:
         enqueue(SEND, queue="mail"), enqueue(SEND, queue="bulk")
         for queue in ("mail", "bulk"):
-            PausedKey.objects.pause_task(SEND, queue=queue)
+            Pause.objects.pause(SEND, queue=queue)
         assert sorted(Job.objects.set_aside()) == ["bulk", "mail"]
-        assert PausedKey.objects.resume_task(SEND, queue="mail")
-        assert not PausedKey.objects.resume_task(SEND, queue="mail")
+        assert Pause.objects.resume(SEND, queue="mail")
+        assert not Pause.objects.resume(SEND, queue="mail")
         assert Job.objects.bring_back() == ["mail"]
         assert [claim.queue for claim in Job.objects.claim(ME, limit=9)] == ["mail"]
         assert Job.objects.bring_back() == []
 
     def test_a_pause_of_the_whole_task_is_another(self) -> None:
         enqueue(SEND, queue="mail")
-        PausedKey.objects.pause_task(SEND)
-        assert not PausedKey.objects.resume_task(SEND, queue="mail")
-        assert PausedKey.objects.pause_task(SEND, queue="mail", for_=MINUTE)
+        Pause.objects.pause(SEND)
+        assert not Pause.objects.resume(SEND, queue="mail")
+        assert Pause.objects.pause(SEND, queue="mail", for_=MINUTE)
         assert Job.objects.claim(ME) == []
 
     def test_resuming_the_task_ends_all_of_its_pauses(self) -> None:
-        PausedKey.objects.pause_task(SEND)
-        PausedKey.objects.pause_task(SEND, queue="mail")
-        PausedKey.objects.pause_task(OTHER, queue="mail")
-        assert PausedKey.objects.resume_task(SEND)
-        assert [one.lane_key for one in PausedKey.objects.all()] == [pause_of_task(OTHER, "mail")]
+        Pause.objects.pause(SEND)
+        Pause.objects.pause(SEND, queue="mail")
+        Pause.objects.pause(OTHER, queue="mail")
+        assert Pause.objects.resume(SEND)
+        assert [str(one) for one in Pause.objects.all()] == [f"{OTHER} in queue mail"]
 
     def test_what_is_no_queue_is_refused(self) -> None:
         with all_faults() as about:
             for name in ["", "x" * 101, "a\nb", 7]:
                 with about(name):
                     empty_tables()
-                    for verb in (PausedKey.objects.pause_task, PausedKey.objects.resume_task):
+                    for verb in (Pause.objects.pause, Pause.objects.resume):
                         with pytest.raises(InvalidJob, match="queue"):
                             verb(SEND, queue=name)
 
@@ -232,52 +224,21 @@ class TestInOneQueue:
         """Whatever stands between a task and a queue must be in neither."""
         for task, queue in (("a", "b c"), ("a b", "c"), ("a=b", "c")):
             enqueue(task, queue=queue)
-        PausedKey.objects.pause_task("a b", queue="c")
+        Pause.objects.pause("a b", queue="c")
         assert sorted(claim.task for claim in Job.objects.claim(ME, limit=9)) == ["a", "a=b"]
-
-
-class TestClaimsOfWorkersThatKnowOfNoPause:
-    """They leave the filter out, which costs."""
-
-    def test_they_take_nothing_from_the_moment_on_at_which_a_task_is_paused(self) -> None:
-        enqueue(SEND, 2), enqueue(OTHER, lane_key=lane_key("full", None))
-        [lane] = [lane for lane in Job.objects.lanes() if lane.key]
-        PausedKey.objects.pause_task(SEND)
-        assert Job.objects.claim(ME, limit=9, tasks_may_be_paused=False) == []
-        limited = partial(Job.objects.claim_limited, ME, "full", [lane], {lane: 9}, limit=9)
-        assert limited(tasks_may_be_paused=False).claims == []
-        assert len(limited().claims) == 1
-        PausedKey.objects.resume_task(SEND)
-        assert len(Job.objects.claim(ME, limit=9, tasks_may_be_paused=False)) == 2
-
-    def test_their_look_says_so(self) -> None:
-        enqueue(SEND, 2), enqueue(OTHER, queue="mail")
-        before = Job.objects.look(tasks_may_be_paused=False)
-        assert ([one.lane.queue for one in before.lanes], before.tasks_are_paused) == (["default", "mail"], False)
-        PausedKey.objects.pause_task(SEND)
-        for knows in (False, True):
-            look = Job.objects.look(tasks_may_be_paused=knows)
-            assert ([one.lane.queue for one in look.lanes], look.tasks_are_paused) == (["mail"], True)
-
-    def test_a_look_that_meets_nothing_is_not_taken_for_the_end_of_the_pause(self) -> None:
-        """Or each poll would be two statements."""
-        enqueue(SEND)
-        PausedKey.objects.pause_task(SEND)
-        for knows in (False, True):
-            assert Job.objects.look(tasks_may_be_paused=knows) == ([], True)
 
 
 class TestTheLook:
     def test_it_does_not_see_jobs_that_no_claim_takes(self) -> None:
         enqueue(SEND, 3), enqueue(SEND, lane_key=":0000a")
         assert len(Job.objects.waiting()) == 2
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         assert Job.objects.waiting() == []
 
     def test_it_says_when_the_first_job_of_another_task_is_due(self) -> None:
         enqueue(SEND), enqueue(OTHER, run_after=MINUTE), enqueue(SEND, lane_key=":0000a")
         enqueue(OTHER, lane_key=":0000b")
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         plain, keyed = Job.objects.waiting()
         assert (plain.lane.key, keyed.lane.key) == ("", ":0000b")
         assert 59 < plain.due_in <= 60
@@ -291,7 +252,7 @@ class TestSettingAside:
         make_job(Status.RETRYING, task=SEND)
         others = [make_job(status, task=SEND).pk for status in Status if status not in CLAIMABLE]
         assert Job.objects.set_aside() == []
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         assert sorted(Job.objects.set_aside()) == ["default"] * 5 + ["mail"]
         assert ready(task=SEND, status__in=["PENDING", "RETRYING"]) == {None}
         assert ready(task=OTHER) | ready(pk__in=others) == {True}
@@ -299,13 +260,13 @@ class TestSettingAside:
 
     def test_no_more_at_once_than_asked_for(self) -> None:
         enqueue(SEND, 5)
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         assert [len(Job.objects.set_aside(limit=2)) for _ in range(4)] == [2, 2, 1, 0]
 
     def test_among_jobs_of_other_tasks(self) -> None:
         for _ in range(20):
             enqueue(OTHER, 20), enqueue(SEND, 20)
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         while len(Job.objects.set_aside(limit=100)) == 100:
             pass
         assert (ready(task=SEND), ready(task=OTHER)) == ({None}, {True})
@@ -313,12 +274,12 @@ class TestSettingAside:
     def test_in_each_of_many_lanes(self) -> None:
         for number in range(300):
             enqueue(SEND, lane_key=f":{number:04}x"), enqueue(SEND, queue=f"q{number}")
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         assert len(Job.objects.set_aside()) == 600
 
     def test_a_job_with_a_lane_key_that_is_not_due_is_so_when_it_is(self) -> None:
         enqueue(SEND, lane_key=":0000a", run_after=MINUTE)
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         assert Job.objects.set_aside() == []
         sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp()")
         assert Job.objects.promote() == ["default"]
@@ -328,7 +289,7 @@ class TestSettingAside:
 
     def test_a_job_that_another_session_has_locked_is_left_for_the_next_time(self, rival: Rival) -> None:
         first, *rest = enqueue(SEND, 3)
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         rival.lock_row(first)
         assert len(Job.objects.set_aside()) == len(rest)
         rival.rollback()
@@ -336,7 +297,7 @@ class TestSettingAside:
 
     def test_a_claim_does_not_wait_for_it_and_misses_no_job(self, rival: Rival) -> None:
         enqueue(SEND, 3), enqueue(OTHER, 3)
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         rival.begin()
         assert len(rival.run(Job.objects.set_aside)) == 3
         assert tasks_of(Job.objects.claim(ME, limit=9)) == [OTHER] * 3
@@ -344,7 +305,7 @@ class TestSettingAside:
 
     def test_killed_in_the_middle_it_has_changed_nothing_and_goes_on(self) -> None:
         enqueue(SEND, 5)
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         killed = run_script(
             "import os, signal\n"
             "from django.db import transaction\n"
@@ -357,7 +318,7 @@ class TestSettingAside:
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         assert Job.objects.filter(ready=None).count() == 2
         assert len(Job.objects.set_aside()) == 3
-        PausedKey.objects.resume_task(SEND)
+        Pause.objects.resume(SEND)
         assert len(Job.objects.bring_back(limit=4)) == 4
         assert len(Job.objects.bring_back()) == 1
         assert len(Job.objects.claim(ME, limit=9)) == 5
@@ -367,14 +328,14 @@ class TestBringingBack:
     def aside(self, *tasks: str, **fields: Any) -> None:
         for task in tasks:
             enqueue(task, **fields)
-        PausedKey.objects.pause_task(*tasks)
+        Pause.objects.pause(*tasks)
         assert len(Job.objects.set_aside()) == len(tasks)
 
     def test_only_of_tasks_that_are_not_paused_any_more(self) -> None:
         self.aside("a", "b", "c")
         assert Job.objects.bring_back() == []
-        PausedKey.objects.resume_task("b")
-        sql("UPDATE pulse_django_pausedkey SET paused_until = statement_timestamp() WHERE lane_key = 'task=c'")
+        Pause.objects.resume("b")
+        sql("UPDATE pulse_django_pause SET paused_until = statement_timestamp() WHERE task = 'c'")
         assert Job.objects.bring_back() == ["default"] * 2
         assert sorted(Job.objects.filter(ready=None).values_list("task", flat=True)) == ["a"]
         assert sorted(tasks_of(Job.objects.claim(ME, limit=9))) == ["b", "c"]
@@ -392,16 +353,16 @@ class TestBringingBack:
 
     def test_the_first_enqueued_come_first(self) -> None:
         first, second, third = enqueue(SEND, 3)
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         Job.objects.set_aside()
-        PausedKey.objects.resume_task(SEND)
+        Pause.objects.resume(SEND)
         Job.objects.bring_back(limit=2)
         assert set(Job.objects.filter(ready=True).values_list("pk", flat=True)) == {first, second}
         assert set(Job.objects.filter(ready=None).values_list("pk", flat=True)) == {third}
 
     def test_it_skips_what_is_locked(self, rival: Rival) -> None:
         self.aside(SEND)
-        PausedKey.objects.resume_task(SEND)
+        Pause.objects.resume(SEND)
         rival.lock_row(Job.objects.get().pk)
         assert Job.objects.bring_back() == []
         rival.rollback()
@@ -410,10 +371,10 @@ class TestBringingBack:
     def test_what_is_set_aside_after_the_end_of_the_pause_is_brought_back(self, rival: Rival) -> None:
         """By a sweep whose statement began before it."""
         enqueue(SEND)
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         rival.begin()
         rival.run(Job.objects.set_aside)
-        PausedKey.objects.resume_task(SEND)
+        Pause.objects.resume(SEND)
         assert Job.objects.bring_back() == []
         rival.commit()
         assert not Job.objects.claim(ME)
@@ -457,13 +418,13 @@ class TestVerbs:
                     empty_tables()
                     change, is_due = CHANGES[verb]
                     job = Job.objects.enqueue(NewJob(task=SEND, lane_key=key, unique=UniqueKey.of("k", Unique())))
-                    PausedKey.objects.pause_task(SEND)
+                    Pause.objects.pause(SEND)
                     assert Job.objects.set_aside() == ["default"]
                     change(job)
                     Job.objects.promote()
                     assert not Job.objects.claim(ME, limit=9), "whatever its verb wrote"
                     Job.objects.set_aside()
-                    PausedKey.objects.resume_task(SEND)
+                    Pause.objects.resume(SEND)
                     Job.objects.bring_back()
                     Job.objects.promote()
                     assert len(Job.objects.claim(ME, limit=9)) == is_due
@@ -473,7 +434,7 @@ class TestVerbs:
 
     def test_it_can_be_cancelled_and_expires(self) -> None:
         cancelled, expired = make_job(task=SEND), make_job(task=SEND, expires_at=now(-MINUTE))
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         assert len(Job.objects.set_aside()) == 2
         assert Job.objects.request_cancel([cancelled.pk]).cancelled
         assert [ending.job_id for ending in Job.objects.expire()] == [expired.pk]
@@ -482,7 +443,7 @@ class TestVerbs:
     def test_a_run_that_is_lost_waits_like_the_others(self) -> None:
         enqueue()
         Job.objects.claim(ME)
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         sql("UPDATE pulse_django_job SET lease_until = statement_timestamp() - interval '1 s'")
         Job.objects.reap()
         sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp()")
@@ -493,7 +454,7 @@ class TestVerbs:
         enqueue(SEND, 3), enqueue(OTHER)
         [depth] = Job.objects.depths(1_000)
         assert (depth.due, depth.later) == (4, 0)
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         Job.objects.set_aside()
         [depth] = Job.objects.depths(1_000)
         assert (depth.due, depth.later) == (1, 3)
@@ -502,7 +463,7 @@ class TestVerbs:
 def test_it_may_be_part_of_a_transaction_that_is_rolled_back() -> None:
     enqueue()
     with transaction.atomic():
-        PausedKey.objects.pause_task(SEND)
+        Pause.objects.pause(SEND)
         Job.objects.set_aside()
         transaction.set_rollback(True)
     assert Job.objects.claim(ME)

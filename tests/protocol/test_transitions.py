@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pulse_django import protocol
-from pulse_django.models import Attempt, Dependency, Job, PausedKey, StoredBatch, Unresolved
+from pulse_django.models import Attempt, Dependency, Job, Pause, StoredBatch, Unresolved
 from pulse_django.protocol import GONE, MOVES, Verb, allows
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait
 from pulse_django.words.job_options import Payload
@@ -59,9 +59,9 @@ def expire_now(job: Job) -> None:
 
 
 def set_aside_now(job: Job) -> None:
-    PausedKey.objects.pause_task(job.task)
+    Pause.objects.pause(job.task)
     Job.objects.set_aside()
-    PausedKey.objects.all().delete()
+    Pause.objects.all().delete()
 
 
 def bring_back_now(job: Job) -> None:

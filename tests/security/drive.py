@@ -32,7 +32,7 @@ from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.execution import notify
 from pulse_django.execution.fencing import fence
 from pulse_django.execution.moving import finish, movable
-from pulse_django.execution.paused_tasks import pause_task, resume_task
+from pulse_django.execution.pauses import pause_task, resume_task
 from pulse_django.fleet import conditions
 from pulse_django.fleet.conditions import schema
 from pulse_django.fleet.doctor import citus, connections
@@ -40,10 +40,10 @@ from pulse_django.fleet.doctor.advice import rows
 from pulse_django.fleet.explanation import explain
 from pulse_django.fleet.known_names import unknown_queue, unknown_task
 from pulse_django.fleet.limits import limits
-from pulse_django.fleet.paused_tasks import paused_tasks, waiting_jobs
+from pulse_django.fleet.pauses import paused_tasks, waiting_jobs
 from pulse_django.fleet.shards import shard_facts
 from pulse_django.fleet.unknown_tasks import give_up
-from pulse_django.models import Duty, Job, Limiter, Minute, PausedKey, Queue, Schedule, Worker
+from pulse_django.models import Duty, Job, Limiter, Minute, Pause, Schedule, Worker
 from pulse_django.operations.preview import look as preview
 from pulse_django.protocol import expire, reap, transfer
 from pulse_django.protocol.amend import read_for_amending
@@ -56,7 +56,6 @@ from pulse_django.schedules.forms import ScheduleForm
 from pulse_django.schedules.ticking import run_now, tick_due
 from pulse_django.store import traffic
 from pulse_django.store.job_queries import ServerClock
-from pulse_django.store.queues import Pause
 from pulse_django.store.shards import IDS_OF_JOBS, number_ids, position_of, problem_with_numbers, raise_sequence
 from pulse_django.store.tables import changes_in, problem_with_tables
 from pulse_django.store.transactions import run_alone
@@ -92,7 +91,7 @@ from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.watchdog import Watchdog
 from tests.console import test_every_page as pages
 from tests.database import empty_tables, leave_no_line_behind
-from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_of, make_job, now
+from tests.factories import AttemptFactory, PauseFactory, WorkerFactory, lease_of, make_job, now
 from tests.protocol.steps import sql
 from tests.security.drive_citus import CITUS
 from tests.security.drive_workflows import steps_and_events, workflows
@@ -275,10 +274,9 @@ def amending_jobs() -> None:
 
 def claiming() -> None:
     jobs = [make_job(queue=f"q{n % 2}", priority=n % 3) for n in range(6)]
-    QueueFactory(name="q0", paused_at=now())
+    PauseFactory(queue="q0", paused_at=now())
     lanes = Job.objects.lanes()
     assert Job.objects.waiting()
-    assert Job.objects.look(tasks_may_be_paused=False).lanes
     assert Job.objects.depths(100)
     assert Job.objects.claim(ME, limit=1, lanes=lanes, takes=dict.fromkeys(lanes, 1))
     claims = [*Job.objects.claim(ME, limit=2), *Job.objects.claim_these(ME, [job.pk for job in jobs])]
@@ -372,10 +370,10 @@ def limiting() -> None:
         Job.objects.enqueue_many([NewJob(task="t", lane_key=lane.key)] * 3)
     Job.objects.promote()
     waiting = Job.objects.waiting(cursors=lanes)
-    assert PausedKey.objects.pause(lanes[0].key, for_=SOON, reason="a", by="b")
+    assert Pause.objects.pause(lane_key=lanes[0].key, for_=SOON, reason="a", by="b")
     assert Job.objects.use([one.lane for one in waiting])
-    assert PausedKey.objects.resume(lanes[0].key)
-    PausedKey.objects.forget_ended()
+    assert Pause.objects.resume(lane_key=lanes[0].key)
+    Pause.objects.forget_ended()
     for _ in range(2):
         Job.objects.claim_limited(ME, "mail", lanes, dict.fromkeys(lanes, 2), limit=3)
         Job.objects.claim_limited(ME, "mail", lanes, dict.fromkeys(lanes, 2), limit=3, queue="default")
@@ -404,17 +402,16 @@ def pausing_tasks() -> None:
     assert Job.objects.set_aside()
     assert resume_task("t", using=ALIAS)
     assert len(Job.objects.claim(ME, limit=3)) == 3
-    PausedKey.objects.pause_task("t", "u")
+    Pause.objects.pause("t", "u")
     Job.objects.set_aside()
-    PausedKey.objects.resume_task("t")
+    Pause.objects.resume("t")
     assert Job.objects.bring_back()
 
 
 def pausing() -> None:
-    Queue.objects.pause("mail", reason="x", lasting=AGO)
-    seen = Queue.objects.get().paused_at
-    Queue.objects.pause("mail", reason="y", seen=Pause(seen))
-    Queue.objects.resume("mail", seen=Pause(Queue.objects.get().paused_at))
+    Pause.objects.pause(queue="mail", reason="x", for_=AGO)
+    Pause.objects.pause(queue="mail", reason="y", anew=True)
+    Pause.objects.resume(queue="mail", seen=Pause.objects.get().paused_at)
 
 
 def explaining() -> None:
@@ -592,7 +589,7 @@ def some_of_each() -> list[Job]:
             )
     make_job(Status.RUNNING, expired=True)
     make_job(Status.DEAD_LETTERED, last_error="KeyError: 2")
-    QueueFactory(name="mail", paused_at=now())
+    PauseFactory(queue="mail", paused_at=now())
     WorkerFactory(queues=["mail"], tasks=["t"], vitals={"prefetched": 1, "restarts": {"beat": 1}})
     WorkerFactory(stopped_at=now())
     WorkerFactory(stopped_at=now(), lost_at=now())

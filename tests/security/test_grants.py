@@ -20,7 +20,7 @@ import pytest
 from django.db import ProgrammingError
 
 from pulse_django.fleet.explanation import explain
-from pulse_django.models import Duty, Job, Limiter, Minute, PausedKey, Queue, Schedule, Worker
+from pulse_django.models import Duty, Job, Limiter, Minute, Pause, Schedule, Worker
 from pulse_django.store import database_errors
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
@@ -42,7 +42,7 @@ READING = ROOT / "docs/how-to/why-does-a-job-not-run.md"
 OURS = {"TASK_MODULES": ["tests.security.handlers"]}
 
 
-MANAGERS = [type(model.objects) for model in (Job, Schedule, Queue, Worker, Minute, Duty, Limiter, PausedKey)]
+MANAGERS = [type(model.objects) for model in (Job, Schedule, Worker, Minute, Duty, Limiter, Pause)]
 WRITE_NOTHING = {"columns_of"}
 FOR_THE_OWNER = {"mend"}
 

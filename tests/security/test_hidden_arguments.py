@@ -14,7 +14,7 @@ from django.urls import reverse
 from pulse_django import Cron, Unique, amend, task
 from pulse_django.console.mass.page import KIND
 from pulse_django.execution.registry import registry
-from pulse_django.models import Job, PausedKey, Schedule, StoredBatch
+from pulse_django.models import Job, Pause, Schedule, StoredBatch
 from tests.console.staff import staff
 from tests.console.test_job_list import found
 from tests.factories import make_job
@@ -176,7 +176,7 @@ class TestKeys:
     def job(self) -> Iterator[Job]:
         """A job with a unique key and a key of its limit, which is paused."""
         job = Job.objects.get(pk=find.enqueue(4711).id)
-        PausedKey.objects.pause(job.lane_key, reason="they owe us")
+        Pause.objects.pause(lane_key=job.lane_key, reason="they owe us")
         assert str(job.unique_key)
         return job
 

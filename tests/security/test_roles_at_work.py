@@ -18,7 +18,7 @@ from pulse_django import conf
 from pulse_django.console.mass.criteria import Criteria
 from pulse_django.console.mass.page import KIND, start_operation
 from pulse_django.execution.job_progress import progress_token
-from pulse_django.models import Job, Limiter, PausedKey, Queue, Schedule, StoredBatch
+from pulse_django.models import Job, Limiter, Pause, Schedule, StoredBatch
 from pulse_django.operations.acts import ACTS
 from pulse_django.schedules.imports import SOURCES, Found
 from pulse_django.testing import drain
@@ -156,10 +156,10 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["pulse_doctor"], {WATCHDOG, OPERATOR}),
     (["pulse_health"], {WATCHDOG, OPERATOR}),
     (["pulse_explain", "{waits}"], LOOKS),
-    (["pulse_pause", "--queue=mail"], DOES),
-    (["pulse_pause", "--task=shop.echo"], {WATCHDOG, OPERATOR}),  # it looks for the name in what ran lately
+    (["pulse_pause", "--queue=mail"], {WATCHDOG, OPERATOR}),  # it looks for the name in what ran lately
+    (["pulse_pause", "--task=shop.echo"], {WATCHDOG, OPERATOR}),
     (["pulse_pause", "--task=shop.echo", "--queue=mail"], {WATCHDOG, OPERATOR}),
-    (["pulse_resume", "--queue=mail"], {WATCHDOG, OPERATOR}),
+    (["pulse_resume", "--queue=mail"], LOOKS),
     (["pulse_resume", "--task=shop.echo"], LOOKS),
     (["pulse_retry", "{dead}", "--yes"], LOOKS),
     (["pulse_cancel", "{waits}", "--yes"], LOOKS),
@@ -219,9 +219,9 @@ def rows_for_commands() -> dict[str, int]:
     )
     Limiter.objects.declare_new("project", {"stripe": {"running": 1}, "closed": {"running": 1}})
     Limiter.objects.close("closed", for_=timedelta(hours=1))
-    PausedKey.objects.pause(lane_key("stripe", "paused"))
-    PausedKey.objects.pause_task("shop.echo")
-    Queue.objects.pause("mail")
+    Pause.objects.pause(lane_key=lane_key("stripe", "paused"))
+    Pause.objects.pause("shop.echo")
+    Pause.objects.pause(queue="mail")
     batch, paused = StoredBatch.objects.create(name="a"), StoredBatch.objects.create(name="b", paused_at=now())
     dead = make_job(Status.DEAD_LETTERED, attempts=0, batch=batch)
     make_job(Status.RUNNING, lease_until=now(timedelta(days=3)))

@@ -18,7 +18,7 @@ from django.test import Client
 import pulse_django
 from pulse_django import api
 from pulse_django.execution.fencing import fence
-from pulse_django.models import Attempt, Job, Queue, Worker
+from pulse_django.models import Attempt, Job, Pause, Worker
 from pulse_django.words.decisions import Complete, DeadLetter
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
@@ -120,9 +120,9 @@ def test_names_and_values_of_jobs_come_back_as_they_were_given() -> None:
 def test_names_of_queues_workers_and_resources_are_names() -> None:
     for attack in ATTACKS:
         other = make_job(task="other")
-        Queue.objects.pause(attack, reason=attack)
-        assert Queue.objects.get(name=attack).pause_reason == attack
-        assert Queue.objects.resume(attack)
+        Pause.objects.pause(queue=attack, reason=attack)
+        assert Pause.objects.get(queue=attack).reason == attack
+        assert Pause.objects.resume(queue=attack)
         assert Job.objects.move([other.pk], queue=attack).changed
         Worker.objects.note(presence(attack))
         Worker.objects.farewell(attack, attack)
@@ -170,9 +170,9 @@ def test_forms_of_the_admin_store_what_was_typed_and_do_nothing_else(admin_clien
     admin_client.post(f"{base}/cancel/", {"cancel-why": attack, "cancel-attempts": 0})
     job.refresh_from_db()
     assert (job.status, job.cancel_reason) == (Status.CANCELLED, attack.strip())
-    paused = {"name": attack, "reason": attack, "lasting": 0, "seen": "none"}
+    paused = {"name": attack, "reason": attack, "lasting": 0}
     admin_client.post("/admin/pulse_django/queue/pause/", paused)
-    assert Queue.objects.get().name == attack
+    assert Pause.objects.get().queue == attack
     for act in ("retry", "delete"):
         data = {"scope": "all", "until": attack, "runs": 1, "why": attack, "confirmed": "yes", "id": [attack]}
         admin_client.post(f"/admin/pulse_django/deadletter/group/{act}/?error=x", data)

@@ -14,12 +14,12 @@ from pulse_django import Batch, Workflow, chain, chord, send_event
 from pulse_django.execution.fencing import fence
 from pulse_django.execution.job_progress import progress_of
 from pulse_django.execution.notify import wake_workers
-from pulse_django.execution.paused_tasks import pause_task, resume_task
+from pulse_django.execution.pauses import pause_task, resume_task
 from pulse_django.execution.resolving import resolve
 from pulse_django.fleet.conditions import ask_all
-from pulse_django.fleet.paused_tasks import paused_tasks
+from pulse_django.fleet.pauses import paused_tasks
 from pulse_django.fleet.unknown_tasks import give_up
-from pulse_django.models import Duty, Job, Limiter, Minute, PausedKey, Queue, Schedule, Worker
+from pulse_django.models import Duty, Job, Limiter, Minute, Pause, Schedule, Worker
 from pulse_django.operations.workflows import retry_dead_letters
 from pulse_django.protocol.declarations import Declarer
 from pulse_django.protocol.needs import add_needs_of_run
@@ -42,7 +42,7 @@ from pulse_django.words.timings import Every
 from pulse_django.words.verb_results import Report
 from pulse_django.workflows import rewind
 from tests.console.test_every_page import presence
-from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_of, make_job, now
+from tests.factories import AttemptFactory, PauseFactory, WorkerFactory, lease_of, make_job, now
 from tests.protocol.steps import sql
 from tests.workflows.tasks import plain
 
@@ -136,7 +136,7 @@ def deleting() -> Act:
 
 
 def pausing() -> Act:
-    return lambda: Queue.objects.pause("default", reason="x") and Queue.objects.resume("default")
+    return lambda: Pause.objects.pause(queue="default", reason="x") and Pause.objects.resume(queue="default")
 
 
 def pausing_a_task() -> Act:
@@ -146,13 +146,13 @@ def pausing_a_task() -> Act:
 
 def setting_aside() -> Act:
     make_job()
-    PausedKey.objects.pause_task("tests.add")
-    return lambda: Job.objects.set_aside() and PausedKey.objects.resume_task("tests.add") and Job.objects.bring_back()
+    Pause.objects.pause("tests.add")
+    return lambda: Job.objects.set_aside() and Pause.objects.resume("tests.add") and Job.objects.bring_back()
 
 
 def ending_pauses() -> Act:
-    QueueFactory(paused_at=now(-2 * AGE), paused_until=now(-AGE))
-    return lambda: bool(Queue.objects.resume_ended())
+    PauseFactory(paused_at=now(-2 * AGE), paused_until=now(-AGE))
+    return lambda: bool(Pause.objects.forget_ended())
 
 
 def being_present() -> Act:
@@ -338,7 +338,7 @@ def breaking_a_limit() -> Act:
         Limiter.objects.failed("a", breaker, reason="x"),
         Limiter.objects.reopen("a"),
         Limiter.objects.close("a", for_=AGE, reason="429"),
-        PausedKey.objects.pause(lane_key("a", "k"), for_=AGE, reason="429"),
+        Pause.objects.pause(lane_key=lane_key("a", "k"), for_=AGE, reason="429"),
     ]
 
 
@@ -423,7 +423,7 @@ def taking_turns() -> Act:
 
 
 def forgetting_limits() -> Act:
-    return lambda: [Limiter.objects.forget_full_buckets(), PausedKey.objects.forget_ended(), "done"]
+    return lambda: [Limiter.objects.forget_full_buckets(), Pause.objects.forget_ended(), "done"]
 
 
 def giving_up_unknown_tasks() -> Act:
@@ -480,7 +480,7 @@ def overriding_limits() -> Act:
 
 
 def pausing_a_key() -> Act:
-    return lambda: PausedKey.objects.pause("a:k") and PausedKey.objects.resume("a:k")
+    return lambda: Pause.objects.pause(lane_key="a:k") and Pause.objects.resume(lane_key="a:k")
 
 
 def steering_a_workflow() -> Act:
@@ -549,11 +549,11 @@ VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
     "retry": (retrying, RUN),
     "prune": (pruning, {WATCHDOG, OPERATOR}),
     "delete dead letters": (deleting, {WATCHDOG, OPERATOR}),
-    "pause and resume": (pausing, {OPERATOR}),
+    "pause and resume": (pausing, RUN),
     "pause and resume a task": (pausing_a_task, RUN),
     "pause and resume a key": (pausing_a_key, RUN),
     "set jobs aside": (setting_aside, RUN),
-    "end pauses": (ending_pauses, {WATCHDOG, OPERATOR}),
+    "end pauses": (ending_pauses, RUN),
     "change schedules": (changing_schedules, {OPERATOR}),
     "run a schedule": (running_a_schedule, {WATCHDOG, OPERATOR}),
     "override limits": (overriding_limits, {WORKER, OPERATOR}),

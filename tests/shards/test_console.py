@@ -22,7 +22,7 @@ from pulse_django.console.jobs import page_window
 from pulse_django.console.jobs.admin import JobAdmin
 from pulse_django.console.mass.page import KIND
 from pulse_django.execution import moving, placement
-from pulse_django.models import Job, Limiter, PausedKey, Queue, Schedule, StoredBatch, Tick, Worker
+from pulse_django.models import Job, Limiter, Pause, Schedule, StoredBatch, Tick, Worker
 from pulse_django.protocol import transfer
 from pulse_django.testing import drain
 from pulse_django.words.states import CLAIMABLE, Status
@@ -48,7 +48,7 @@ SWITCH = '<nav class="pulse-switch".*?</nav>|<h2 id="pulse-shards".*?</table>'  
 def _none_left(operator: Client) -> Iterator[None]:
     yield
     for alias in SHARDS:
-        for model in (Tick, Schedule, StoredBatch, Limiter, PausedKey, Queue, Worker):
+        for model in (Tick, Schedule, StoredBatch, Limiter, Pause, Worker):
             model._default_manager.using(alias).all().delete()
         with connections[alias].cursor() as cursor:
             cursor.execute("DELETE FROM pulse_django_minute")
@@ -202,8 +202,8 @@ class TestTheShardOfAPage:
         assert Job.objects.using("default").get().status == Status.CANCELLED
 
     def test_the_log_leads_to_the_queue_of_any_shard(self, operator: Client) -> None:
-        Queue.objects.db_manager(SECOND).pause("mail")
-        found = operator.get(link("queue_change", Queue.objects.using(SECOND).get().pk), follow=True)
+        Pause.objects.db_manager(SECOND).pause(queue="mail")
+        found = operator.get(link("queue_change", "mail", shard=SECOND), follow=True)
         assert found.redirect_chain[-1][0] == link("queue_one", name="mail", shard=SECOND)
 
     def test_a_name_that_is_no_shard_is_not_found(self, operator: Client) -> None:
@@ -427,13 +427,13 @@ class TestActs:
         assert [str(one) in found for one in ids] == [False, True]
 
     def test_a_queue_is_paused_and_resumed(self, operator: Client) -> None:
-        data = {"name": "mail", "seen": "none", "reason": "why", "lasting": "0"}
+        data = {"name": "mail", "reason": "why", "lasting": "0"}
         page = operator.post(link("queue_pause", shard=SECOND), data, follow=True).content.decode()
         assert "Paused (until resumed): why" in page
-        assert [Queue.objects.using(alias).filter(name="mail").exists() for alias in SHARDS] == [False, True]
+        assert [Pause.objects.using(alias).filter(queue="mail").exists() for alias in SHARDS] == [False, True]
         [seen] = re.findall(r'name="seen" value="([^"]*)"', page)
         operator.post(link("queue_resume", shard=SECOND), data | {"seen": seen})
-        assert Queue.objects.using(SECOND).get(name="mail").paused_at is None
+        assert not Pause.objects.using(SECOND).exists()
         assert LogEntry.objects.count() == 2
 
     def test_a_limit_and_a_task_are_changed(self, operator: Client) -> None:
@@ -443,9 +443,9 @@ class TestActs:
         assert [Limiter.objects.using(alias).get().override for alias in SHARDS] == [{"running": 3}, None]
         data = {"task-task": "shop.add", "task-reason": "x", "task-lasting": 600, "task-force": "on"}
         operator.post(link("limiter_pause_task", shard=SECOND), data)
-        assert [PausedKey.objects.using(alias).exists() for alias in SHARDS] == [False, True]
+        assert [Pause.objects.using(alias).exists() for alias in SHARDS] == [False, True]
         operator.post(link("limiter_resume_task", shard=SECOND), data)
-        assert not PausedKey.objects.using(SECOND).exists()
+        assert not Pause.objects.using(SECOND).exists()
 
     def test_a_worker_is_acknowledged_and_asked(self, operator: Client) -> None:
         for alias in SHARDS:

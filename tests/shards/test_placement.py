@@ -18,7 +18,7 @@ from pulse_django.exceptions import InvalidJob, InvalidWorkflow, NotInsideTransa
 from pulse_django.execution.placement import by_key, shard_of_schedule
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run, running
-from pulse_django.models import Event, Job, PausedKey
+from pulse_django.models import Event, Job, Pause
 from pulse_django.store.shards import number_ids, problem_with_numbers
 from pulse_django.words.leases import Identity
 from pulse_django.workflows.builder import Workflow
@@ -228,9 +228,9 @@ class TestAFunctionOfTheProject:
 class TestWhatConcernsEveryShard:
     def test_a_task_is_paused_in_each(self) -> None:
         assert pause_task(post)
-        assert all(PausedKey.objects.using(alias).exists() for alias in SHARDS)
+        assert all(Pause.objects.using(alias).exists() for alias in SHARDS)
         assert resume_task(post)
-        assert not any(PausedKey.objects.using(alias).exists() for alias in SHARDS)
+        assert not any(Pause.objects.using(alias).exists() for alias in SHARDS)
 
     def test_an_event_is_told_to_each_and_once(self) -> None:
         assert send_event("paid")

@@ -267,10 +267,16 @@ CROSS JOIN clock
 CROSS JOIN overall
 CROSS JOIN of_queue;
 
--- claim_limited(): limits
+-- claim_limited(): limits, all
 WITH picked AS MATERIALIZED (
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
-    FROM ROWS FROM (
+    FROM (
+        SELECT ARRAY(
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
+            FROM pulse_django_pause
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+    CROSS JOIN ROWS FROM (
         pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]), pg_catalog.unnest(:key::text[]),
         pg_catalog.unnest(pg_catalog.current_setting('pulse.takes')::int[]), pg_catalog.unnest(:since::float8[])
     ) WITH ORDINALITY AS lane (queue, priority, key, take, since, place)
@@ -285,6 +291,9 @@ WITH picked AS MATERIALIZED (
                 AND pulse_django_job_hot.next_run_at <= (statement_timestamp())
                 AND (pulse_django_job_hot.expires_at IS NULL OR pulse_django_job_hot.expires_at >
                     (statement_timestamp()) OR pulse_django_job_hot.attempts > :attempts)
+                AND ((pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(pulse_django_job_hot.task,
+                    pg_catalog.chr(10)), pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10),
+                    pulse_django_job_hot.queue)] OPERATOR(pg_catalog.&&) pauses.names))
                 AND pulse_django_job_hot.lane_key::text = (lane.key)
                 AND pulse_django_job_hot.next_run_at >= (pg_catalog.to_timestamp(lane.since))
                 AND pulse_django_job_hot.priority = (lane.priority)
@@ -294,221 +303,9 @@ WITH picked AS MATERIALIZED (
         ORDER BY pulse_django_job_hot.next_run_at ASC, 1 ASC
         FOR NO KEY UPDATE OF pulse_django_job_hot SKIP LOCKED
         LIMIT lane.take) AS pick
-    WHERE NOT EXISTS (
-        SELECT 1
-        FROM pulse_django_pausedkey
-        WHERE lane_key::text >= 'task='
-            AND lane_key::text < 'task>')
-        AND lane.take > 0
-        AND lane.queue <> ALL (ARRAY(
-        SELECT name::text
-        FROM pulse_django_queue
-        WHERE paused_at IS NOT NULL
-            AND (paused_until IS NULL OR paused_until > statement_timestamp())
-    ))
-    LIMIT pg_catalog.current_setting('pulse.most')::int
-),
-of_lanes AS (
-    SELECT
-        id, bytes, weight, lease_ttl, timeout, lane, line_place,
-        weighs <= (pg_catalog.current_setting('pulse.key_slots')::int[])[lane] AS fits_key
-    FROM (
-        SELECT
-            id, bytes, weight, lease_ttl, timeout, lane, line_place,
-            pg_catalog.sum(weight) OVER (PARTITION BY lane ORDER BY line_place) AS weighs
-        FROM (
-            SELECT id, bytes, weight, lease_ttl, timeout, place AS lane, row_number() OVER () AS line_place
-            FROM picked
-        ) AS numbered
-    ) AS summed
-),
-in_line AS (
-    SELECT
-        id, lease_ttl, timeout, bytes, lane, fits_key,
-        pg_catalog.sum(CASE WHEN fits_key THEN bytes ELSE 0 END) OVER line AS so_far,
-        pg_catalog.sum(CASE WHEN fits_key THEN LEAST(weight, :weight::int) ELSE 0 END) OVER line AS slots,
-        pg_catalog.sum(CASE WHEN fits_key THEN weight ELSE 0 END) OVER line AS weighs,
-        pg_catalog.count(*) FILTER (WHERE fits_key) OVER line AS place
-    FROM of_lanes
-    WINDOW line AS (ORDER BY line_place)
-),
-fitting AS (
-    SELECT
-        id, lease_ttl, timeout,
-        (so_far <= :so_far OR so_far = bytes) AS is_small,
-        slots = place OR slots <= :slots::int AS has_slots,
-        fits_key AND weighs <= pg_catalog.current_setting('pulse.slots')::int AS has_room, lane
-    FROM in_line
-),
-granted AS MATERIALIZED (
-    SELECT
-        id,
-        clock_timestamp() + COALESCE(lease_ttl, :lease_ttl) AS lease_until,
-        pg_catalog.nextval('pulse_django_token') AS token,
-        clock_timestamp() + timeout AS deadline,
-        pg_catalog.current_setting('pulse.at')::timestamptz AS started_at
-    FROM fitting
-    WHERE is_small AND has_slots AND has_room
-),
-claimed AS (
-    UPDATE pulse_django_job_hot AS job
-    SET status = 'RUNNING',
-        attempts = job.attempts + 1,
-        locked_by = :locked_by,
-        lease_until = granted.lease_until,
-        token = granted.token,
-        deadline = granted.deadline,
-        started_at = granted.started_at
-    FROM granted
-    WHERE job.id = ANY (ARRAY[granted.id]) AND job.locked_by IS NULL
-    RETURNING job.id, job.attempts, job.token, job.task, job.queue, job.priority, job.args, job.kwargs, job.progress,
-        job.refunds, job.max_attempts, job.losses, job.parent_id, job.created_at, job.started_at, job.next_run_at,
-        job.trace, job.masked, job.meta, job.lane_key, job.timeout, job.stall_after, job.max_losses, job.free_losses,
-        job.give_up_after, job.weight, COALESCE(job.lease_ttl, :lease_ttl_2) AS ttl
-),
-limiter AS MATERIALIZED (
-    SELECT
-        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
-            ELSE (n ->> 'running'::text)::int
-        END AS running,
-        (n ->> 'per_key'::text)::int AS per_key,
-        (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
-        CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
-            LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
-        END AS rate_burst,
-        (n ->> 'key_rate'::text)::float8 AS key_rate, (n ->> 'key_rate_per'::text)::float8 AS key_rate_per,
-        CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
-            LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
-        END AS key_rate_burst,
-        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
-    FROM (SELECT :name::text AS name) AS asked
-    LEFT JOIN (
-        SELECT name, (
-    numbers || CASE
-        WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
-        ELSE '{}'::jsonb
-    END
-) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
-    ) AS row ON row.name::text = asked.name
-),
-whole AS MATERIALIZED (
-    SELECT
-        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
-            ELSE (n ->> 'running'::text)::int
-        END AS running,
-        (n ->> 'per_key'::text)::int AS per_key,
-        (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
-        CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
-            LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
-        END AS rate_burst,
-        (n ->> 'key_rate'::text)::float8 AS key_rate, (n ->> 'key_rate_per'::text)::float8 AS key_rate_per,
-        CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
-            LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
-        END AS key_rate_burst,
-        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
-    FROM (SELECT :name_2::text AS name) AS asked
-    LEFT JOIN (
-        SELECT name, (
-    numbers || CASE
-        WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
-        ELSE '{}'::jsonb
-    END
-) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
-    ) AS row ON row.name::text = asked.name
-),
-spent AS (
-    INSERT INTO pulse_django_bucket AS bucket (scope, tokens, at)
-    SELECT
-        taken.scope,
-        LEAST(
-            taken.burst,
-            CASE WHEN EXTRACT(epoch
-                FROM old.at - pg_catalog.current_setting('pulse.at')::timestamptz)::float8 <= taken.per THEN
-                old.tokens + (taken.n - taken.burst + 1::float8) / taken.per
-                    * EXTRACT(epoch FROM pg_catalog.current_setting('pulse.at')::timestamptz - old.at)::float8
-            END
-        ) - taken.starts,
-        pg_catalog.current_setting('pulse.at')::timestamptz
-    FROM (
-        SELECT
-            limiter.name AS scope, rate AS n, rate_per AS per, rate_burst AS burst,
-            pg_catalog.count(*)::float8 AS starts
-        FROM claimed
-        CROSS JOIN limiter
-        WHERE rate IS NOT NULL
-        GROUP BY 1, 2, 3, 4
-        UNION ALL
-        SELECT whole.name, rate, rate_per, rate_burst, pg_catalog.count(*)::float8
-        FROM claimed
-        CROSS JOIN whole
-        WHERE rate IS NOT NULL
-        GROUP BY 1, 2, 3, 4
-        UNION ALL
-        SELECT claimed.lane_key, key_rate, key_rate_per, key_rate_burst, pg_catalog.count(*)::float8
-        FROM claimed
-        CROSS JOIN limiter
-        WHERE key_rate IS NOT NULL AND claimed.lane_key::text <> limiter.name
-        GROUP BY 1, 2, 3, 4
-    ) AS taken
-    LEFT JOIN pulse_django_bucket AS old ON old.scope::text = taken.scope
-    ON CONFLICT (scope) DO UPDATE SET tokens = excluded.tokens, at = excluded.at
-)
-SELECT
-    id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
-    pg_catalog.date_part('epoch', ttl), parent_id, pg_catalog.date_part('epoch', created_at),
-    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, masked, meta::text,
-    lane_key, pg_catalog.current_setting('pulse.probe')::boolean, timeout, stall_after, max_losses, free_losses,
-        give_up_after, weight, line.is_left, line.lanes
-FROM (
-    SELECT pg_catalog.bool_or(has_room
-            AND NOT has_slots) AS is_left, pg_catalog.array_agg(DISTINCT lane) FILTER (
-        WHERE NOT (has_slots
-                AND has_room)) AS lanes
-    FROM fitting) AS line
-LEFT JOIN claimed ON true
-ORDER BY priority DESC, next_run_at, id;
-
--- claim_limited(): all
-WITH picked AS MATERIALIZED (
-    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
-    FROM ROWS FROM (
-        pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]), pg_catalog.unnest(:key::text[]),
-        pg_catalog.unnest(pg_catalog.current_setting('pulse.takes')::int[]), pg_catalog.unnest(:since::float8[])
-    ) WITH ORDINALITY AS lane (queue, priority, key, take, since, place)
-    CROSS JOIN LATERAL (
-        SELECT pulse_django_job_hot.id AS id, pulse_django_job_hot.weight AS weight,
-            pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.timeout AS timeout,
-            (COALESCE(pulse_django_job_hot.payload_bytes, (pg_catalog.octet_length((pulse_django_job_hot.args)::text) +
-            pg_catalog.octet_length((pulse_django_job_hot.kwargs)::text))) +
-            COALESCE(pg_catalog.octet_length((pulse_django_job_hot.progress)::text), :bytes)) AS bytes
-        FROM pulse_django_job_hot
-        WHERE (pulse_django_job_hot.status::text IN ('PENDING', 'RETRYING')
-                AND pulse_django_job_hot.next_run_at <= (statement_timestamp())
-                AND (pulse_django_job_hot.expires_at IS NULL OR pulse_django_job_hot.expires_at >
-                    (statement_timestamp()) OR pulse_django_job_hot.attempts > :attempts)
-                AND pulse_django_job_hot.lane_key::text = (lane.key)
-                AND pulse_django_job_hot.next_run_at >= (pg_catalog.to_timestamp(lane.since))
-                AND pulse_django_job_hot.priority = (lane.priority)
-                AND pulse_django_job_hot.queue::text = (lane.queue)
-                AND pulse_django_job_hot.ready
-                AND pulse_django_job_hot.weight <= (pg_catalog.current_setting('pulse.heaviest')::int)
-                AND (NOT ARRAY[pg_catalog.concat(pulse_django_job_hot.task),
-                    pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10), pulse_django_job_hot.queue)]
-                    OPERATOR(pg_catalog.&&) ARRAY(
-                    SELECT pg_catalog.substr(lane_key::text, 6)
-                    FROM pulse_django_pausedkey
-                    WHERE lane_key::text >= 'task='
-                        AND lane_key::text < 'task>'
-                        AND (paused_until IS NULL OR paused_until > statement_timestamp()))))
-        ORDER BY pulse_django_job_hot.next_run_at ASC, 1 ASC
-        FOR NO KEY UPDATE OF pulse_django_job_hot SKIP LOCKED
-        LIMIT lane.take) AS pick
-    WHERE lane.take > 0 AND lane.queue <> ALL (ARRAY(
-        SELECT name::text
-        FROM pulse_django_queue
-        WHERE paused_at IS NOT NULL
-            AND (paused_until IS NULL OR paused_until > statement_timestamp())
-    ))
+    WHERE lane.take > 0
+        AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
+            (pauses.names))
     LIMIT pg_catalog.current_setting('pulse.most')::int
 ),
 of_lanes AS (
@@ -876,7 +673,13 @@ CROSS JOIN of_queue;
 -- claim_limited()
 WITH picked AS MATERIALIZED (
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
-    FROM ROWS FROM (
+    FROM (
+        SELECT ARRAY(
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
+            FROM pulse_django_pause
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+    CROSS JOIN ROWS FROM (
         pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]), pg_catalog.unnest(:key::text[]),
         pg_catalog.unnest(:said::text::int[]), pg_catalog.unnest(:since::float8[])
     ) WITH ORDINALITY AS lane (queue, priority, key, take, since, place)
@@ -891,29 +694,21 @@ WITH picked AS MATERIALIZED (
                 AND pulse_django_job_hot.next_run_at <= (statement_timestamp())
                 AND (pulse_django_job_hot.expires_at IS NULL OR pulse_django_job_hot.expires_at >
                     (statement_timestamp()) OR pulse_django_job_hot.attempts > :attempts)
+                AND ((pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(pulse_django_job_hot.task,
+                    pg_catalog.chr(10)), pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10),
+                    pulse_django_job_hot.queue)] OPERATOR(pg_catalog.&&) pauses.names))
                 AND pulse_django_job_hot.lane_key::text = (lane.key)
                 AND pulse_django_job_hot.next_run_at >= (pg_catalog.to_timestamp(lane.since))
                 AND pulse_django_job_hot.priority = (lane.priority)
                 AND pulse_django_job_hot.queue::text = (lane.queue)
                 AND pulse_django_job_hot.ready
-                AND pulse_django_job_hot.weight <= (:said::text::int)
-                AND (NOT ARRAY[pg_catalog.concat(pulse_django_job_hot.task),
-                    pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10), pulse_django_job_hot.queue)]
-                    OPERATOR(pg_catalog.&&) ARRAY(
-                    SELECT pg_catalog.substr(lane_key::text, 6)
-                    FROM pulse_django_pausedkey
-                    WHERE lane_key::text >= 'task='
-                        AND lane_key::text < 'task>'
-                        AND (paused_until IS NULL OR paused_until > statement_timestamp()))))
+                AND pulse_django_job_hot.weight <= (:said::text::int))
         ORDER BY pulse_django_job_hot.next_run_at ASC, 1 ASC
         FOR NO KEY UPDATE OF pulse_django_job_hot SKIP LOCKED
         LIMIT lane.take) AS pick
-    WHERE lane.take > 0 AND lane.queue <> ALL (ARRAY(
-        SELECT name::text
-        FROM pulse_django_queue
-        WHERE paused_at IS NOT NULL
-            AND (paused_until IS NULL OR paused_until > statement_timestamp())
-    ))
+    WHERE lane.take > 0
+        AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
+            (pauses.names))
     LIMIT :said::text::int
 ),
 of_lanes AS (

@@ -1,9 +1,9 @@
--- enqueue(): plain, pauses, weights, on Citus
+-- enqueue(): plain, weights, on Citus
 INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, max_attempts, weight)
 VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
--- enqueue(): plain, pauses, weights, on Citus
+-- enqueue(): plain, weights, on Citus
 INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, next_run_at, max_attempts, weight)
 VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, clock_timestamp() + :next_run_at::float8 * interval
     '1 second', :max_attempts, :weight)
@@ -318,7 +318,7 @@ RETURNING id, created_at, next_run_at, expires_at, xmax = 0;
 -- enqueue_many(): every job
 SELECT pg_catalog.nextval('pulse_django_job_id_seq'::regclass) FROM pg_catalog.generate_series(1, :value);
 
--- enqueue_many(): plain, limits, chunks, pauses, shares, weights, on Citus
+-- enqueue_many(): plain, limits, chunks, shares, weights, on Citus
 COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, free_losses,
     weight, ready)
 FROM STDIN;

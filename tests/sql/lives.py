@@ -43,20 +43,19 @@ LIMITER = "stripe"
 Claiming = Callable[[], Claims]
 
 
-def plain(*, beside_pauses: bool = False) -> Claims:
-    return Job.objects.claim(ME, limit=20, tasks_may_be_paused=beside_pauses)
+def plain() -> Claims:
+    return Job.objects.claim(ME, limit=20)
 
 
 def dealt() -> Claims:
     """Of several lanes so many jobs each."""
     lanes = Job.objects.lanes()
-    return Job.objects.claim(ME, limit=20, lanes=lanes, takes=dict.fromkeys(lanes, 20), tasks_may_be_paused=False)
+    return Job.objects.claim(ME, limit=20, lanes=lanes, takes=dict.fromkeys(lanes, 20))
 
 
-def limited(*, beside_pauses: bool = False) -> Claims:
+def limited() -> Claims:
     lane = Lane("default", 0, LIMITED)
-    how = {"limit": 20, "tasks_may_be_paused": beside_pauses}
-    return Job.objects.claim_limited(ME, LIMITER, [lane], {lane: 20}, **how).claims
+    return Job.objects.claim_limited(ME, LIMITER, [lane], {lane: 20}, limit=20).claims
 
 
 LIMITED = lane_key(LIMITER, "k")
@@ -94,7 +93,6 @@ CAPABILITIES: dict[str, tuple[Callable[[], dict[str, Any]], Claiming]] = {
     "labels": (lambda: {"tags": ("a",), "meta": '{"a": 1}'}, plain),
     "search": (lambda: {"search": ("order_id",)}, plain),
     "encryption": (lambda: {"masked": Masks(encrypted=True).text}, plain),
-    "pauses": (dict, partial(plain, beside_pauses=True)),
     "shares": (lambda: {"lane_key": lane_of_share("a")}, dealt),
     "weights": (lambda: {"weight": 2}, plain),
     ON_CITUS: (dict, plain),
@@ -106,7 +104,7 @@ def _all() -> dict[str, Any]:
     return dict(pair for options in _EACH for pair in options().items()) | {"lane_key": LIMITED}
 
 
-CAPABILITIES["all"] = (_all, partial(limited, beside_pauses=True))
+CAPABILITIES["all"] = (_all, limited)
 
 
 def live(new: NewJob, claim: Claiming) -> None:
@@ -127,7 +125,7 @@ def live(new: NewJob, claim: Claiming) -> None:
 
     Job.objects.enqueue(another())
     Job.objects.enqueue_many([another(), another()])
-    Job.objects.look(tasks_may_be_paused=False)
+    Job.objects.waiting()
     lease, other = run(), run()
     assert Job.objects.heartbeat([lease, other], {lease: '{"done": 1}'}).alive
     done = Report(lease, Succeeded(), Complete("1"))

@@ -64,10 +64,9 @@ lane AS MATERIALIZED (
 ),
 paused (tasks) AS MATERIALIZED (
     SELECT ARRAY(
-        SELECT pg_catalog.substr(lane_key::text, 6)
-        FROM pulse_django_pausedkey
-        WHERE lane_key::text >= 'task='
-            AND lane_key::text < 'task>'
+        SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
+        FROM pulse_django_pause
+        WHERE lane_key::text = ''
             AND (paused_until IS NULL OR paused_until > statement_timestamp()))),
 share (most) AS MATERIALIZED (SELECT GREATEST(20, 20000 / GREATEST(count(*), 1)) FROM lane),
 hit AS MATERIALIZED (
@@ -88,8 +87,8 @@ hit AS MATERIALIZED (
             ORDER BY next_run_at, id
             LIMIT share.most
         ) AS head
-        WHERE ARRAY[pg_catalog.concat(head.task), pg_catalog.concat(head.task, pg_catalog.chr(10), lane.queue)]
-            OPERATOR(pg_catalog.&&) paused.tasks
+        WHERE ARRAY[pg_catalog.concat(head.task, pg_catalog.chr(10)), pg_catalog.concat(head.task, pg_catalog.chr(10),
+            lane.queue)] OPERATOR(pg_catalog.&&) paused.tasks
     )
 ),
 found AS MATERIALIZED (
@@ -107,8 +106,8 @@ found AS MATERIALIZED (
         ORDER BY next_run_at, id
         LIMIT 5000
     ) AS head
-    WHERE ARRAY[pg_catalog.concat(head.task), pg_catalog.concat(head.task, pg_catalog.chr(10), lane.queue)]
-        OPERATOR(pg_catalog.&&) paused.tasks
+    WHERE ARRAY[pg_catalog.concat(head.task, pg_catalog.chr(10)), pg_catalog.concat(head.task, pg_catalog.chr(10),
+        lane.queue)] OPERATOR(pg_catalog.&&) paused.tasks
     LIMIT :limit
 ),
 aside AS (
@@ -169,12 +168,11 @@ locked AS MATERIALIZED (
         LIMIT 1000
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS back
-    WHERE NOT ARRAY[pg_catalog.concat(met.task), pg_catalog.concat(met.task, pg_catalog.chr(10), met.queue)]
-        OPERATOR(pg_catalog.&&) ARRAY(
-        SELECT pg_catalog.substr(lane_key::text, 6)
-        FROM pulse_django_pausedkey
-        WHERE lane_key::text >= 'task='
-            AND lane_key::text < 'task>'
+    WHERE NOT ARRAY[pg_catalog.concat(met.task, pg_catalog.chr(10)), pg_catalog.concat(met.task, pg_catalog.chr(10),
+        met.queue)] OPERATOR(pg_catalog.&&) ARRAY(
+        SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
+        FROM pulse_django_pause
+        WHERE lane_key::text = ''
             AND (paused_until IS NULL OR paused_until > statement_timestamp()))
     LIMIT :limit
 ),

@@ -9,7 +9,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.db.models import CheckConstraint
 
-from pulse_django.models import Job, Queue, StoredAttempt, Worker
+from pulse_django.models import Job, Pause, StoredAttempt, Worker
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, make_job, now
 from tests.faults import all_faults
@@ -101,16 +101,17 @@ def test_an_impossible_ledger_row_is_refused() -> None:
                     StoredAttempt.objects.filter(pk=entry.pk).update(**edit)
 
 
-def test_a_pause_has_a_start() -> None:
-    with pytest.raises(IntegrityError, match="pulse_queue_pause_has_a_start"), transaction.atomic():
-        Queue.objects.create(name="q", pause_reason="because")
+def test_a_pause_is_of_a_key_or_of_a_task_or_a_queue() -> None:
+    for subject in ({}, {"lane_key": ":0000a", "task": "t"}, {"lane_key": ":0000a", "queue": "q"}):
+        with pytest.raises(IntegrityError, match="pulse_pause_is_of_something"), transaction.atomic():
+            Pause.objects.create(**subject)
 
 
 def test_ids_are_bigints() -> None:
     kinds = sql(
         "SELECT table_name, column_name, data_type, is_identity FROM information_schema.columns"
         " WHERE table_name = ANY (%s) AND column_name IN ('id', 'job_id', 'parent_id', 'token')",
-        [model._meta.db_table for model in (Job, StoredAttempt, Worker, Queue)],
+        [model._meta.db_table for model in (Job, StoredAttempt, Worker, Pause)],
     )
     assert {kind for _, _, kind, _ in kinds} == {"bigint"}
     ours = {table for table, column, _, identity in kinds if column == "id" and identity != "YES"}

@@ -90,9 +90,9 @@ class TestHelpersOfLaterMigrations:
         assert sql(owner, "of_later") == sql(owner, "pulse_django_job_hot")
 
     def test_who_may_use_a_table_or_a_column_may_use_what_is_new(self) -> None:
-        sql("GRANT SELECT ON pulse_django_queue TO of_old; GRANT UPDATE (args) ON pulse_django_job_hot TO of_old")
-        execute(grant_like("SELECT", "pulse_django_queue", "SELECT ON of_later"))
-        execute(grant_like("INSERT", "pulse_django_queue", "INSERT ON of_later"))
+        sql("GRANT SELECT ON pulse_django_pause TO of_old; GRANT UPDATE (args) ON pulse_django_job_hot TO of_old")
+        execute(grant_like("SELECT", "pulse_django_pause", "SELECT ON of_later"))
+        execute(grant_like("INSERT", "pulse_django_pause", "INSERT ON of_later"))
         execute(grant_like_column("UPDATE", "pulse_django_job_hot", "args", "UPDATE ON of_later"))
         execute(grant_like_column("UPDATE", "pulse_django_job_hot", "kwargs", "DELETE ON of_later"))
         may = "SELECT has_table_privilege('of_old', 'of_later', %s)"
@@ -118,7 +118,7 @@ VERBS = [import_module(one.name) for one in pkgutil.iter_modules(protocol.__path
 
 
 def test_the_statements_name_the_tables_that_the_models_have() -> None:
-    from pulse_django.models import IdempotencyKey, Queue, StoredAttempt
+    from pulse_django.models import IdempotencyKey, Pause, StoredAttempt
     from pulse_django.store import job_queries, queues
 
     text = "".join(
@@ -127,7 +127,7 @@ def test_the_statements_name_the_tables_that_the_models_have() -> None:
         for name, value in vars(module).items()
         if isinstance(value, str) and "pulse_django_" in value
     )
-    for model in (Job, StoredAttempt, IdempotencyKey, Queue):
+    for model in (Job, StoredAttempt, IdempotencyKey, Pause):
         assert model._meta.db_table in text
 
 

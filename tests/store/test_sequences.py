@@ -9,20 +9,20 @@ import pytest
 from django.db import connection
 
 from pulse_django.store.shards import TOKENS, position_of, raise_sequence
-from tests.factories import QueueFactory
+from tests.factories import PauseFactory
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 # Where claims take them: on Citus from the node that has the table.
-TAKE_ONE = f"SELECT nextval('{TOKENS}') FROM pulse_django_queue"
+TAKE_ONE = f"SELECT nextval('{TOKENS}') FROM pulse_django_pause"
 TAKE = f"{TAKE_ONE} CROSS JOIN generate_series(1, 20)"
 RAISES = 150
 
 
 @pytest.fixture(autouse=True)
 def _one_queue(pulse_db: None) -> None:
-    QueueFactory()
+    PauseFactory()
 
 
 @pytest.mark.one_server("a node takes its values alone: test_citus_nodes shows that they rise")

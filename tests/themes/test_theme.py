@@ -13,7 +13,7 @@ from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
-from pulse_django.models import Job, Queue
+from pulse_django.models import Job, Pause
 from pulse_django.words.states import Status
 from tests.browser import scene
 from tests.browser.conftest import browser, logged_in, serving  # noqa: F401 - browser is a fixture
@@ -63,7 +63,7 @@ def test_the_forms_of_pages_act(admin_client: Client) -> None:
     assert Job.objects.get().status == Status.CANCELLED
     page = admin_client.get(reverse("admin:pulse_django_queue_one"), {"name": "mail"}).content.decode()
     assert "pause" in page
-    assert not Queue.objects.filter(paused_at__isnull=False).exists()
+    assert not Pause.objects.exists()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from pulse_django.managers import JobManager
-from pulse_django.models import Attempt, Job, PausedKey, Queue, Worker
+from pulse_django.models import Attempt, Job, Pause, Worker
 from pulse_django.protocol.expire import expire
 from pulse_django.protocol.set_aside import SET_ASIDE_LIMIT
 from pulse_django.signals import job_finished
@@ -108,12 +108,12 @@ def test_a_watchdog_sends_no_statement_for_paused_tasks_where_there_are_none(
 ) -> None:
     asked = []
     monkeypatch.setattr("pulse_django.worker.watchdog.see_to_paused_tasks", lambda database: bool(asked.append(1)))
-    PausedKey.objects.pause(lane_key("", "acme"))
+    Pause.objects.pause(lane_key=lane_key("", "acme"))
     make_job(ready=None if there_is == "a job set aside" else True)
     if "pause" in there_is:
-        PausedKey.objects.pause_task("shop.send", for_=timedelta(hours=1))
+        Pause.objects.pause("shop.send", for_=timedelta(hours=1))
     if "ended" in there_is:
-        PausedKey.objects.update(paused_until=now())
+        Pause.objects.update(paused_until=now())
     dog.take_turn()
     assert bool(asked) == (there_is != "nothing")
 
@@ -124,11 +124,11 @@ def test_a_sweep_sets_jobs_of_paused_tasks_aside_and_the_next_brings_them_back(
     woken: list[Any] = []
     monkeypatch.setattr(worker_paused_tasks, "wake_workers", lambda alias, queues: woken.append(queues))
     job = make_job(task="shop.send", queue="mail")
-    PausedKey.objects.pause_task("shop.send", for_=timedelta(hours=1))
+    Pause.objects.pause("shop.send", for_=timedelta(hours=1))
     assert not dog.sweep(housekeeping=False).has_more
     job.refresh_from_db()
     assert (job.ready, woken) == (None, [])
-    PausedKey.objects.update(paused_until=now())
+    Pause.objects.update(paused_until=now())
     dog.sweep(housekeeping=False)
     job.refresh_from_db()
     assert (job.ready, woken) == (True, [{"mail"}])
@@ -139,20 +139,20 @@ def test_a_sweep_that_leaves_jobs_of_a_paused_task_is_followed_by_another_at_onc
 ) -> None:
     monkeypatch.setattr(worker_paused_tasks, "MOST_BATCHES", 1)
     Job.objects.enqueue_many([NewJob(task="shop.send")] * (SET_ASIDE_LIMIT + 1))
-    PausedKey.objects.pause_task("shop.send")
+    Pause.objects.pause("shop.send")
     assert [dog.sweep(housekeeping=False).has_more for _ in range(2)] == [True, False]
-    PausedKey.objects.resume_task("shop.send")
+    Pause.objects.resume("shop.send")
     assert [dog.sweep(housekeeping=False).has_more for _ in range(2)] == [True, False]
     assert not Job.objects.filter(ready=None).exists()
 
 
 def test_pauses_that_ended_are_cleared_and_others_are_not(dog: Watchdog) -> None:
-    Queue.objects.pause("ended", lasting=timedelta(hours=1))
-    Queue.objects.filter(name="ended").update(paused_until=now(timedelta(seconds=-1)))
-    Queue.objects.pause("lasting", lasting=timedelta(hours=1))
-    Queue.objects.pause("endless")
+    Pause.objects.pause(queue="ended", for_=timedelta(hours=1))
+    Pause.objects.filter(queue="ended").update(paused_until=now(timedelta(seconds=-1)))
+    Pause.objects.pause(queue="lasting", for_=timedelta(hours=1))
+    Pause.objects.pause(queue="endless")
     assert dog.sweep().resumed == ["ended"]
-    assert set(Queue.objects.filter(paused_at=None).values_list("name", flat=True)) == {"ended"}
+    assert set(Pause.objects.values_list("queue", flat=True)) == {"lasting", "endless"}
 
 
 def lose(name: str, ago: timedelta = timedelta(hours=1)) -> Worker:

@@ -12,8 +12,8 @@ import pytest
 from django.db import connection
 
 from pulse_django import enqueue_many, pause_task
-from pulse_django.execution.paused_tasks import names_of
-from pulse_django.models import Attempt, Job, Limiter, PausedKey
+from pulse_django.execution.pauses import names_of
+from pulse_django.models import Attempt, Job, Limiter, Pause
 from pulse_django.words.states import Status
 from pulse_django.worker.claimer import JITTER
 from tests.crash.processes import database_url
@@ -73,13 +73,13 @@ def test_jobs_of_a_paused_key_wait_and_others_run(workers: Workers) -> None:
     keys = {job.lane_key for job in Job.objects.filter(pk__in=[*shared, *limited])}
     assert len(keys) == 2
     for key in keys:
-        PausedKey.objects.pause(key, for_=timedelta(minutes=5))
+        Pause.objects.pause(lane_key=key, for_=timedelta(minutes=5))
     others = enqueue("shares", 2, count=3) + enqueue("naps_as_one_of_three", 2, count=3)
     workers.start(settings=MODULES)
     wait_for(Status.COMPLETED, *others)
     assert set(Job.objects.filter(pk__in=[*shared, *limited]).values_list("status", flat=True)) == {Status.PENDING}
     for key in keys:
-        PausedKey.objects.resume(key)
+        Pause.objects.resume(lane_key=key)
     wait_for(Status.COMPLETED, *shared, *limited)
 
 
@@ -94,7 +94,7 @@ def test_jobs_of_a_paused_task_wait_and_others_run(workers: Workers) -> None:
         wait_for(Status.COMPLETED, int(tasks["succeeds"].enqueue(number).id))
     wait_until(lambda: Job.objects.filter(ready=None).count() == len(waiting))
     assert set(Job.objects.filter(pk__in=waiting).values_list("status", "attempts")) == {(Status.PENDING, 0)}
-    PausedKey.objects.resume_task(*names_of(tasks["shares"]))  # no more than that: a watchdog does the rest
+    Pause.objects.resume(*names_of(tasks["shares"]))  # no more than that: a watchdog does the rest
     wait_for(Status.COMPLETED, *waiting)
 
 
@@ -106,7 +106,7 @@ def test_an_idle_worker_beside_jobs_of_a_paused_task_asks_no_more_than_one_that_
         texts = (b"WITH RECURSIVE pair", b"WITH picked", b"lane.key = ''", b"SET ready = true")
         proxy = CountingProxy(Path(folder), connection.settings_dict, *texts)
         env = {"DATABASE_URL": database_url(host=proxy.host, port=proxy.port)}
-        PausedKey.objects.pause_task(limited_handlers.does_nothing.registered_name)
+        Pause.objects.pause(limited_handlers.does_nothing.registered_name)
         enqueue_many(limited_handlers.does_nothing, [()] * 50)
         if is_set_aside:
             assert len(Job.objects.set_aside()) == 50

@@ -14,6 +14,7 @@ from pulse_django.console.shards import shard_of
 from pulse_django.execution.registry import registry
 from pulse_django.fleet.known_queues import KNOWN_NAMES
 from pulse_django.store.constraints import IS_CLAIMABLE
+from pulse_django.store.pauses import IS_OF_QUEUE
 from pulse_django.store.sql_functions import loose_scan
 
 MOST = 100  # of each kind; more are too long to read, and an address still takes any
@@ -34,7 +35,7 @@ SELECT
     ARRAY(
         SELECT queue FROM waiting
         UNION
-        (SELECT name FROM pulse_django_queue ORDER BY name LIMIT %(most)s)
+        (SELECT queue FROM pulse_django_pause WHERE {IS_OF_QUEUE} ORDER BY queue LIMIT %(most)s)
         UNION
         SELECT queue FROM pulse_django_job_hot WHERE status::text = 'RUNNING'
         UNION

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from pulse_django.fleet.limits import LimitFacts
-from pulse_django.models import Limiter, PausedKey
+from pulse_django.models import Limiter, Pause
 from pulse_django.words.display import in_words
 from pulse_django.words.limiting import in_words as numbers_in_words
 from pulse_django.words.limiting import key_of, lane_key, limiter_of, text_of_key
@@ -58,15 +58,15 @@ def _open(alias: str, one: LimitFacts, wanted: Wanted) -> str:
 
 def _pause(alias: str, one: LimitFacts, wanted: Wanted) -> str:
     key, reason = wanted.form.cleaned_data["key"], wanted.form.cleaned_data["reason"]
-    lane, paused = lane_key(one.name, text_of_key(key)), PausedKey.objects.db_manager(alias)
-    if not paused.pause(lane, for_=wanted.form.for_, reason=reason, by=wanted.by):
+    lane, pauses = lane_key(one.name, text_of_key(key)), Pause.objects.db_manager(alias)
+    if not pauses.pause(lane_key=lane, for_=wanted.form.for_, reason=reason, by=wanted.by):
         return ""
     return _("Key %(key)s paused: %(reason)s") % {"key": key, "reason": reason}
 
 
 def _resume(alias: str, one: LimitFacts, wanted: Wanted) -> str:
     lane = wanted.lane
-    if limiter_of(lane) != one.name or not PausedKey.objects.db_manager(alias).resume(lane):
+    if limiter_of(lane) != one.name or not Pause.objects.db_manager(alias).resume(lane_key=lane):
         return ""
     return _("Key %(key)s resumed") % {"key": key_of(lane)}
 

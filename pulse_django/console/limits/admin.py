@@ -17,7 +17,8 @@ from pulse_django.console.board.sparkline import draw
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import shard_of
 from pulse_django.fleet import history
-from pulse_django.fleet.limits import MOST_LISTED, LimitFacts, limits, paused_keys
+from pulse_django.fleet.limits import MOST_LISTED, LimitFacts, limits
+from pulse_django.fleet.pauses import paused_keys
 from pulse_django.models import Limiter
 from pulse_django.operations.acts import errors_in_words
 from pulse_django.words.display import in_words

@@ -16,14 +16,13 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from pulse_django.console.shards import shard_of
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.paused_tasks import names_of, pause_task, resume_task
+from pulse_django.execution.pauses import names_of, pause_task, resume_task
 from pulse_django.execution.registry import registry
 from pulse_django.fleet.known_names import UnknownName, unknown_queue, unknown_task
-from pulse_django.fleet.paused_tasks import MOST_COUNTED, paused_tasks, waiting_jobs
-from pulse_django.models import PausedKey
+from pulse_django.fleet.pauses import MOST_COUNTED, paused_tasks, waiting_jobs
+from pulse_django.models import Pause
 from pulse_django.operations.acts import MAX_REASON, errors_in_words
 from pulse_django.words.job_options import TASK_NAME, check_queue_name
-from pulse_django.words.limiting import pause_of_task
 from pulse_django.words.limits import MAX_QUEUE_NAME, MAX_TASK_NAME
 
 from .forms import LASTING, UNTIL_RESUMED
@@ -123,7 +122,8 @@ class PausedTasks:
         elif unknown := self._unknown(request, form):
             self.message_user(request, unknown, messages.ERROR)
         elif message := act(request, form):
-            self.log_change(request, PausedKey(lane_key=pause_of_task(*form.task_and_queue)), message)
+            task, queue = form.task_and_queue
+            self.log_change(request, Pause(pk=form.named, task=task, queue=queue or ""), message)
             self.message_user(request, message, messages.SUCCESS)
         else:
             self.message_user(request, _("Nothing was changed."), messages.WARNING)

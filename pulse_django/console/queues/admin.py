@@ -10,6 +10,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
@@ -30,35 +31,21 @@ from pulse_django.execution.notify import wake_workers
 from pulse_django.fleet import history, snapshot
 from pulse_django.fleet.snapshot import QueueFacts
 from pulse_django.fleet.traffic import read_course
-from pulse_django.models import Queue, Worker
+from pulse_django.models import Pause, Queue, Worker
 from pulse_django.operations.acts import MAX_REASON, QueueName, errors_in_words
-from pulse_django.store.queues import Pause
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.counters import TrafficKind
 from pulse_django.words.limits import MAX_QUEUE_NAME
 
 MOST_LISTED = 200  # more are opened by name
 SHOWN = "admin/pulse_django/queue/one.html"
-NOT_PAUSED = "none"  # in a form, of the pause that the page showed
 
 
 class NameForm(forms.Form):
     name = forms.CharField(max_length=MAX_QUEUE_NAME, strip=False, widget=forms.HiddenInput)
 
 
-class OperateForm(NameForm):
-    seen = forms.CharField(required=False, widget=forms.HiddenInput)  # the pause that the page showed
-
-    def clean_seen(self) -> Pause | None:
-        """Return it, so that nothing newer is overwritten. None: the form does not say, and may have shown any."""
-        text = self.cleaned_data["seen"]
-        if text == NOT_PAUSED:
-            return Pause(None)
-        paused_at = instant_of(text)
-        return None if paused_at is None else Pause(paused_at)
-
-
-class PauseForm(OperateForm):
+class PauseForm(NameForm):
     name = QueueName(widget=forms.HiddenInput)
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
     lasting = forms.TypedChoiceField(
@@ -74,7 +61,8 @@ class PauseForm(OperateForm):
     )
 
 
-class ResumeForm(OperateForm):
+class ResumeForm(NameForm):
+    seen = forms.CharField(required=False, widget=forms.HiddenInput)  # the pause that the page showed: it alone ends
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON, required=False)
 
 
@@ -93,7 +81,7 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         alias = shard_of(request)
-        facts = sorted(snapshot.queues(alias, named=True), key=lambda queue: queue.name)
+        facts = sorted(snapshot.queues(alias), key=lambda queue: queue.name)
         past = history.read(alias)
         shown = {
             "title": _("Queues"),
@@ -108,8 +96,12 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
         """Links of the admin's log lead here."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        queue = self.get_object(request, object_id)
-        return HttpResponseRedirect(self._url_of(queue.name) if queue else self._url("changelist"))
+        return HttpResponseRedirect(self._url_of(self.get_object(request, object_id).queue))
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Queue:
+        """Return the queue of a name."""
+        name = unquote(object_id)
+        return Queue(pk=name, queue=name)
 
     def one_view(self, request: HttpRequest) -> HttpResponse:
         """Show one queue, whether it holds anything or not."""
@@ -120,7 +112,7 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
             return HttpResponseRedirect(self._url("changelist"))
         name, alias, window = form.cleaned_data["name"], shard_of(request), window_of(request)
         # Before the facts that are shown: if it is paused in between, the button does nothing instead of too much.
-        row = Queue.objects.using(alias).filter(name=name).first()
+        paused = Pause.objects.using(alias).filter(queue=name, task="", lane_key="").first()
         facts = _facts_of(alias, name)
         shown: dict[str, Any] = {
             "title": name,
@@ -129,11 +121,10 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
             "charts": charts_of(read_course(alias, TrafficKind.QUEUE, name, window)),
             "window": window,
             "windows": WINDOW_NAMES.items(),
-            "row": row,
+            "object_id": quote(name),
         }
         if self._may_operate(request):
-            paused_at = row.paused_at if row is not None and facts.is_paused else None
-            initial = {"name": name, "seen": NOT_PAUSED if paused_at is None else paused_at.isoformat()}
+            initial = {"name": name, "seen": paused.paused_at.isoformat() if paused is not None else ""}
             act, label = ("resume", _("Resume")) if facts.is_paused else ("pause", _("Pause"))
             form = (ResumeForm if facts.is_paused else PauseForm)(initial=initial, auto_id=f"{act}_%s")
             shown["acts"] = [{"form": form, "url": self._url(act), "label": label}]
@@ -147,7 +138,7 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
         """Let workers claim from it again."""
         return self._operate(request, ResumeForm)
 
-    def _operate(self, request: HttpRequest, kind: type[OperateForm]) -> HttpResponse:
+    def _operate(self, request: HttpRequest, kind: type[PauseForm | ResumeForm]) -> HttpResponse:
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         if not self._may_operate(request):
@@ -158,33 +149,31 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
             name = "" if "name" in form.errors else form.cleaned_data["name"]
             return HttpResponseRedirect(self._url_of(name) if name else self._url("changelist"))
         name, alias = form.cleaned_data["name"], shard_of(request)
-        act, message = self._pause if kind is PauseForm else self._resume, ""
-        if form.cleaned_data["seen"] is not None:
-            message = act(alias, form.cleaned_data)
-        if not message:
+        act = self._pause if kind is PauseForm else self._resume
+        if not (message := act(alias, form.cleaned_data, request.user.get_username())):
             said = _("Another user has paused or resumed the queue in the meantime. Nothing was changed.")
             self.message_user(request, said, messages.WARNING)
             return HttpResponseRedirect(self._url_of(name))
-        # From where it was written: a replica may not have it yet.
-        self.log_change(request, Queue.objects.using(alias).get(name=name), message)
+        self.log_change(request, self.get_object(request, quote(name)), message)
         if kind is PauseForm:
             stopped = _facts_of(alias, name)
             message += f". {stops(stopped.due + stopped.later, is_more=stopped.is_more)}"
         self.message_user(request, message, messages.SUCCESS)
         return HttpResponseRedirect(self._url_of(name))
 
-    def _pause(self, alias: str, wanted: dict[str, Any]) -> str:
-        """Pause it, unless it was paused or resumed since the page was shown. Return what to say; empty: nothing."""
+    def _pause(self, alias: str, wanted: dict[str, Any], by: str) -> str:
+        """Pause it, unless it is paused. Return what to say; empty: nothing was changed."""
         lasting = timedelta(seconds=wanted["lasting"]) if wanted["lasting"] else None
-        queues = Queue.objects.db_manager(alias)
-        if not queues.pause(wanted["name"], reason=wanted["reason"], lasting=lasting, seen=wanted["seen"]):
+        pauses = Pause.objects.db_manager(alias)
+        if not pauses.pause(queue=wanted["name"], reason=wanted["reason"], for_=lasting, by=by, anew=True):
             return ""
         end = dict(PauseForm.base_fields["lasting"].choices)[wanted["lasting"]]  # type: ignore[attr-defined]
         return str(_("Paused (%(end)s): %(reason)s") % {"end": end, "reason": wanted["reason"]})
 
-    def _resume(self, alias: str, wanted: dict[str, Any]) -> str:
+    def _resume(self, alias: str, wanted: dict[str, Any], by: str) -> str:
         """The same."""
-        if not Queue.objects.db_manager(alias).resume(wanted["name"], seen=wanted["seen"]):
+        seen = instant_of(wanted["seen"])
+        if seen is None or not Pause.objects.db_manager(alias).resume(queue=wanted["name"], seen=seen):
             return ""
         wake_workers(alias, [wanted["name"]])
         return str(_("Resumed: %s") % wanted["reason"] if wanted["reason"] else _("Resumed"))

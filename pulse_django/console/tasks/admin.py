@@ -19,7 +19,7 @@ from pulse_django.console.live import live, version_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import shard_of
 from pulse_django.fleet.known_names import registered_tasks
-from pulse_django.fleet.paused_tasks import paused_tasks
+from pulse_django.fleet.pauses import paused_tasks
 from pulse_django.fleet.traffic import WINDOWS, Window, read_course, read_totals
 from pulse_django.words.counters import OTHER, TrafficCounts, TrafficKind
 from pulse_django.words.limits import MAX_TASK_NAME

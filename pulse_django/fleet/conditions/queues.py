@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pulse_django.fleet import unknown_tasks
-from pulse_django.models import Queue
+from pulse_django.models import Pause
 from pulse_django.store.lane_queries import IN_LANE
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
@@ -22,8 +22,8 @@ _IS_SERVED = """EXISTS (
 
 
 def _resume(alias: str, names: Sequence[str]) -> int:
-    queues = Queue.objects.db_manager(alias)
-    return sum(queues.resume(name) for name in names)
+    pauses = Pause.objects.db_manager(alias)
+    return sum(pauses.resume(queue=name) for name in names)
 
 
 def _give_up(alias: str, _: Sequence[str]) -> int:
@@ -135,7 +135,7 @@ register(
 SELECT paused.name, pg_catalog.concat(
     'paused for ', pg_catalog.date_trunc('second', statement_timestamp() - paused.paused_at),
     COALESCE(' until ' || pg_catalog.date_trunc('second', paused.paused_until)::text, ' without an end'),
-    ' (', COALESCE(NULLIF(paused.pause_reason, ''), 'no reason given'), '), jobs due for ',
+    ' (', COALESCE(NULLIF(paused.reason, ''), 'no reason given'), '), jobs due for ',
     pg_catalog.date_trunc('second', statement_timestamp() - due.since)
 )
 FROM paused_queues AS paused

@@ -9,6 +9,7 @@ from django.apps import apps
 from django.db import connections
 
 from pulse_django.store import citus_nodes
+from pulse_django.store.pauses import IS_OF_QUEUE
 from pulse_django.store.transactions import run_joined
 
 from .catalogue import Condition, Limits, Repair, Severity, Subject, register
@@ -85,7 +86,7 @@ register(
         means="The server's clock was set back. Backoffs, pauses and leases last longer by the same amount. Rates pause"
         " for their period at most.",
         to_do="Check NTP on the database host. --repair lease-too-long shortens leases; the rest resolves by itself.",
-        sql="""
+        sql=f"""
 SELECT which, pg_catalog.concat('is ', pg_catalog.date_trunc('milliseconds', ahead), ' ahead of the server''s clock')
 FROM (
     SELECT pg_catalog.concat('worker ', name, ':', boot_id) AS which, last_beat_at - statement_timestamp() AS ahead
@@ -110,7 +111,8 @@ FROM (
     SELECT pg_catalog.concat('the end of job ', id), finished_at - statement_timestamp()
     FROM latest_completed
     UNION ALL
-    SELECT pg_catalog.concat('the pause of queue ', name), paused_at - statement_timestamp() FROM pulse_django_queue
+    SELECT pg_catalog.concat('the pause of queue ', queue), paused_at - statement_timestamp() FROM pulse_django_pause
+    WHERE {IS_OF_QUEUE}
     UNION ALL
     SELECT
         pg_catalog.concat('a rate of limit ', pg_catalog.split_part(scope::text, ':', 1)),

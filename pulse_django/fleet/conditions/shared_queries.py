@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, LANES_CTE
-from pulse_django.store.queues import first_that_can_start
+from pulse_django.store.lane_queries import IN_LANE, LANES_CTE
+from pulse_django.store.pauses import IS_IN_FORCE, IS_OF_QUEUE, first_that_can_start
 
 from .failures import ENDED_LATELY
 
@@ -50,9 +50,9 @@ _SHARED = {
     WHERE earliest.next_run_at <= statement_timestamp()
     GROUP BY lane.queue""",
     "paused_queues": f"""
-    SELECT name, paused_at, paused_until, pause_reason
-    FROM pulse_django_queue
-    WHERE {IS_PAUSED}""",
+    SELECT queue AS name, paused_at, paused_until, reason
+    FROM pulse_django_pause
+    WHERE {IS_OF_QUEUE} AND {IS_IN_FORCE}""",
     "live_workers": """
     -- One that has only just started may not have said yet how busy it is.
     SELECT

@@ -15,8 +15,8 @@ from pulse_django.models import Job
 from pulse_django.protocol import claim_limited
 from pulse_django.store.constraints import IS_CLAIMABLE
 from pulse_django.store.job_queries import is_expired
-from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, lanes_cte
-from pulse_django.store.queues import IS_IN_FORCE, IS_OF_TASK, QUEUE_OF_PAUSE, TASK_OF_PAUSE
+from pulse_django.store.lane_queries import IN_LANE, lanes_cte
+from pulse_django.store.pauses import IS_IN_FORCE, IS_OF_KEY, IS_OF_QUEUE, IS_OF_TASK
 from pulse_django.store.sql_functions import loose_scan
 from pulse_django.store.transactions import Row
 from pulse_django.words import counters
@@ -38,23 +38,22 @@ SELECT
     CASE WHEN job.attempts = 0 THEN job.expires_at END, COALESCE({is_expired("job.")}, false),
     job.cancel_requested_at, job.locked_by, job.started_at, job.lease_until,
     job.lease_until < statement_timestamp(), job.finished_at,
-    pause.name IS NOT NULL, pause.paused_until, pause.pause_reason,
+    pause.queue IS NOT NULL, pause.paused_until, pause.reason,
     key_pause.lane_key IS NOT NULL, key_pause.paused_until, key_pause.reason,
     task_pause.task IS NOT NULL, task_pause.paused_until, task_pause.reason, task_pause.paused_by,
     COALESCE(latest.said, ''),
     fleet.serving, fleet.able, fleet.slots, fleet.free, fleet.roomiest, fleet.has_room
 FROM pulse_django_job AS job
 LEFT JOIN (
-    SELECT name, paused_until, pause_reason FROM pulse_django_queue WHERE {IS_PAUSED}
-) AS pause ON pause.name::text = job.queue::text
+    SELECT queue, paused_until, reason FROM pulse_django_pause WHERE {IS_OF_QUEUE} AND {IS_IN_FORCE}
+) AS pause ON pause.queue::text = job.queue::text
 LEFT JOIN (
-    SELECT lane_key, paused_until, reason FROM pulse_django_pausedkey WHERE {IS_IN_FORCE} AND NOT ({IS_OF_TASK})
+    SELECT lane_key, paused_until, reason FROM pulse_django_pause WHERE {IS_OF_KEY} AND {IS_IN_FORCE}
 ) AS key_pause ON key_pause.lane_key::text = job.lane_key::text
 LEFT JOIN LATERAL (  -- the one that lasts longest
-    SELECT {TASK_OF_PAUSE} AS task, paused_until, reason, paused_by
-    FROM pulse_django_pausedkey
-    WHERE {IS_OF_TASK} AND {IS_IN_FORCE} AND {TASK_OF_PAUSE} = job.task::text
-        AND {QUEUE_OF_PAUSE} IN ('', job.queue::text)
+    SELECT task, paused_until, reason, paused_by
+    FROM pulse_django_pause
+    WHERE {IS_OF_TASK} AND {IS_IN_FORCE} AND task::text = job.task::text AND queue::text IN ('', job.queue::text)
     ORDER BY paused_until DESC NULLS FIRST
     LIMIT 1
 ) AS task_pause ON true

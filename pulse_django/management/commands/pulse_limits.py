@@ -10,13 +10,12 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.fleet.limits import LimitFacts, PausedKeyFacts, limits, paused_keys
-from pulse_django.fleet.paused_tasks import paused_tasks
-from pulse_django.models import Limiter, PausedKey
+from pulse_django.fleet.limits import LimitFacts, limits
+from pulse_django.fleet.pauses import paused_keys, paused_tasks
+from pulse_django.models import Limiter, Pause
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand, user_of
 from pulse_django.operations.over_shards import Said, tell_each
-from pulse_django.operations.pausing import paused_task_in_words
 from pulse_django.operations.terminal import table
 from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words, inert
@@ -73,7 +72,8 @@ class Command(PulseCommand):
         headers = ("limit", "state", "allows", "running", "due", "")
         lines = table(headers, rows, indent="") if rows else ["There are no limits."]
         paused, tasks = paused_keys(alias), paused_tasks(alias)
-        lines += [*map(_paused, paused), *map(paused_task_in_words, tasks)]
+        lines += [inert(one.in_words()) for one in paused]
+        lines += [inert(f"{one.in_words()}; waiting: {one.waiting}") for one in tasks]
         said = {
             "limits": [one.as_json() for one in found],
             "paused_keys": [one.as_json() for one in paused],
@@ -83,6 +83,7 @@ class Command(PulseCommand):
 
     def _show(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         one = self._named(alias, options["name"])
+        paused = paused_keys(alias, one.name)
         lines = [
             f"{inert(one.name)}: {one.state}, allows {one.in_words}",
             f"running: {one.running}",
@@ -90,7 +91,7 @@ class Command(PulseCommand):
             *([inert(_note(one))] if _note(one) else []),
             f"the code says: {numbers_in_words(one.of_code) if one.is_declared else 'nothing'}",
             *(table(("key", "running"), one.keys) if one.keys else []),
-            *map(_paused, paused := paused_keys(alias, one.name)),
+            *(inert(key.in_words()) for key in paused),
         ]
         return {"limit": one.as_json(), "paused_keys": [one.as_json() for one in paused]}, lines
 
@@ -128,14 +129,14 @@ class Command(PulseCommand):
         if options["share"] is None and options["name"] is not None:
             self._named(alias, options["name"])  # a typo would stop nothing
         reason, by = options["reason"], user_of("pulse_limits")
-        paused = PausedKey.objects.db_manager(alias)
-        if not paused.pause(key := _lane_key(options), for_=options["lasting"], reason=reason, by=by):
+        pauses = Pause.objects.db_manager(alias)
+        if not pauses.pause(lane_key=(key := _lane_key(options)), for_=options["lasting"], reason=reason, by=by):
             raise CommandError("It is paused for longer already. Resume it first.")
         [one] = [one for one in paused_keys(alias, limiter_of(key)) if one.lane_key == key]
-        return {"paused_key": one.as_json()}, [_paused(one)]
+        return {"paused_key": one.as_json()}, [inert(one.in_words())]
 
     def _resume(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        if not PausedKey.objects.db_manager(alias).resume(key := _lane_key(options)):
+        if not Pause.objects.db_manager(alias).resume(lane_key=(key := _lane_key(options))):
             raise CommandError("It is not paused.")
         return {"resumed": key}, [inert(f"{key_of(key)}: resumed")]
 
@@ -159,17 +160,6 @@ def _lane_key(options: dict[str, Any]) -> str:
     if options["share"] is not None:
         return lane_of_share(options["share"])
     return lane_key(options["name"], text_of_key(options["key"]))
-
-
-def _paused(one: PausedKeyFacts) -> str:
-    what = f"key {one.key} of {one.limit}" if one.limit else f"share {one.key}"
-    return inert(f"{what}: {_pause(one)}")
-
-
-def _pause(one: PausedKeyFacts) -> str:
-    until = "until it is resumed" if one.paused_until is None else f"until {one.paused_until:%Y-%m-%d %H:%M:%S%z}"
-    by = f" by {one.paused_by}" if one.paused_by else ""
-    return f"paused {until}{by}: {one.reason or 'no reason given'}"
 
 
 def _waiting(one: LimitFacts) -> str:

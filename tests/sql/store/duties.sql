@@ -51,9 +51,9 @@ SELECT
             AND expires_at <= statement_timestamp()),
     EXISTS (
         SELECT 1
-        FROM pulse_django_pausedkey
-        WHERE lane_key::text >= 'task='
-            AND lane_key::text < 'task>') OR EXISTS (
+        FROM pulse_django_pause
+        WHERE lane_key::text = ''
+            AND task::text <> '') OR EXISTS (
         SELECT 1
         FROM pulse_django_job_hot
         WHERE status::text IN ('PENDING', 'RETRYING')

@@ -1,4 +1,4 @@
--- LaneReader.lanes(): plain, unique, chunks, workflows, expiry, labels, search, encryption, pauses, shares, weights, on Citus
+-- LaneReader.lanes(): plain, unique, chunks, workflows, expiry, labels, search, encryption, shares, weights, on Citus
 WITH RECURSIVE pair AS (
     SELECT first.*, 1 AS place
     FROM (
@@ -72,7 +72,7 @@ WHERE EXISTS (
         AND ready
         AND lane_key::text = lane.lane_key::text);
 
--- LaneReader.waiting()
+-- LaneReader.waiting(): every job
 WITH RECURSIVE pair AS (
     SELECT first.*, 1 AS place
     FROM (
@@ -115,13 +115,14 @@ behind AS MATERIALIZED (
 )
 SELECT
     pair.queue, pair.priority, part.lane_key,
-    EXTRACT(epoch
-        FROM part.next_run_at - statement_timestamp())::float8, true, NOT NOT EXISTS (
-        SELECT 1
-        FROM pulse_django_pausedkey
-        WHERE lane_key::text >= 'task='
-            AND lane_key::text < 'task>')
-FROM behind AS pair
+    EXTRACT(epoch FROM part.next_run_at - statement_timestamp())::float8, true
+FROM (
+    SELECT ARRAY(
+        SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
+        FROM pulse_django_pause
+        WHERE lane_key::text = ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+CROSS JOIN behind AS pair
 CROSS JOIN LATERAL (
     (
         SELECT lane_key, next_run_at FROM pulse_django_job_hot
@@ -130,13 +131,8 @@ CROSS JOIN LATERAL (
             AND priority = pair.priority
             AND ready
             AND lane_key::text = ''
-            AND NOT ARRAY[pg_catalog.concat(task), pg_catalog.concat(task, pg_catalog.chr(10), queue)]
-                OPERATOR(pg_catalog.&&) ARRAY(
-            SELECT pg_catalog.substr(lane_key::text, 6)
-            FROM pulse_django_pausedkey
-            WHERE lane_key::text >= 'task='
-                AND lane_key::text < 'task>'
-                AND (paused_until IS NULL OR paused_until > statement_timestamp()))
+            AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(task, pg_catalog.chr(10)),
+                pg_catalog.concat(task, pg_catalog.chr(10), queue)] OPERATOR(pg_catalog.&&) pauses.names)
         ORDER BY next_run_at, id
         LIMIT 1
     )
@@ -151,13 +147,9 @@ CROSS JOIN LATERAL (
                     AND priority = pair.priority
                     AND ready
                     AND lane_key::text > pair.cursor
-                    AND NOT ARRAY[pg_catalog.concat(task), pg_catalog.concat(task, pg_catalog.chr(10), queue)]
-                        OPERATOR(pg_catalog.&&) ARRAY(
-                    SELECT pg_catalog.substr(lane_key::text, 6)
-                    FROM pulse_django_pausedkey
-                    WHERE lane_key::text >= 'task='
-                        AND lane_key::text < 'task>'
-                        AND (paused_until IS NULL OR paused_until > statement_timestamp()))
+                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(task,
+                        pg_catalog.chr(10)), pg_catalog.concat(task, pg_catalog.chr(10), queue)] OPERATOR(pg_catalog.&&)
+                        pauses.names)
                 ORDER BY lane_key, next_run_at, id
                 LIMIT 1
             )
@@ -171,13 +163,9 @@ CROSS JOIN LATERAL (
                     AND priority = pair.priority
                     AND ready
                     AND lane_key::text > met.lane_key::text
-                    AND NOT ARRAY[pg_catalog.concat(task), pg_catalog.concat(task, pg_catalog.chr(10), queue)]
-                        OPERATOR(pg_catalog.&&) ARRAY(
-                    SELECT pg_catalog.substr(lane_key::text, 6)
-                    FROM pulse_django_pausedkey
-                    WHERE lane_key::text >= 'task='
-                        AND lane_key::text < 'task>'
-                        AND (paused_until IS NULL OR paused_until > statement_timestamp()))
+                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(task,
+                        pg_catalog.chr(10)), pg_catalog.concat(task, pg_catalog.chr(10), queue)] OPERATOR(pg_catalog.&&)
+                        pauses.names)
                 ORDER BY lane_key, next_run_at, id
                 LIMIT 1
             ) AS following
@@ -196,13 +184,9 @@ CROSS JOIN LATERAL (
                     AND ready
                     AND lane_key::text > ''
                     AND lane_key::text <= pair.cursor
-                    AND NOT ARRAY[pg_catalog.concat(task), pg_catalog.concat(task, pg_catalog.chr(10), queue)]
-                        OPERATOR(pg_catalog.&&) ARRAY(
-                    SELECT pg_catalog.substr(lane_key::text, 6)
-                    FROM pulse_django_pausedkey
-                    WHERE lane_key::text >= 'task='
-                        AND lane_key::text < 'task>'
-                        AND (paused_until IS NULL OR paused_until > statement_timestamp()))
+                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(task,
+                        pg_catalog.chr(10)), pg_catalog.concat(task, pg_catalog.chr(10), queue)] OPERATOR(pg_catalog.&&)
+                        pauses.names)
                 ORDER BY lane_key, next_run_at, id
                 LIMIT 1
             )
@@ -217,13 +201,9 @@ CROSS JOIN LATERAL (
                     AND ready
                     AND lane_key::text > met.lane_key::text
                     AND lane_key::text <= pair.cursor
-                    AND NOT ARRAY[pg_catalog.concat(task), pg_catalog.concat(task, pg_catalog.chr(10), queue)]
-                        OPERATOR(pg_catalog.&&) ARRAY(
-                    SELECT pg_catalog.substr(lane_key::text, 6)
-                    FROM pulse_django_pausedkey
-                    WHERE lane_key::text >= 'task='
-                        AND lane_key::text < 'task>'
-                        AND (paused_until IS NULL OR paused_until > statement_timestamp()))
+                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(task,
+                        pg_catalog.chr(10)), pg_catalog.concat(task, pg_catalog.chr(10), queue)] OPERATOR(pg_catalog.&&)
+                        pauses.names)
                 ORDER BY lane_key, next_run_at, id
                 LIMIT 1
             ) AS following
@@ -235,13 +215,11 @@ CROSS JOIN LATERAL (
         LIMIT 256
     )
 ) AS part
-WHERE pair.queue::text <> ALL (ARRAY(
-    SELECT name::text FROM pulse_django_queue
-    WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
-))
+WHERE (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), pair.queue) <> ALL
+    (pauses.names))
 UNION ALL
 (
-    SELECT queue, priority, lane_key, EXTRACT(epoch FROM next_run_at - statement_timestamp())::float8, false, false
+    SELECT queue, priority, lane_key, EXTRACT(epoch FROM next_run_at - statement_timestamp())::float8, false
     FROM pulse_django_job_hot
     WHERE status::text IN ('PENDING', 'RETRYING') AND NOT ready
     ORDER BY next_run_at, id
@@ -250,147 +228,6 @@ UNION ALL
 
 -- LaneReader.waiting()
 SELECT pg_catalog.pg_backend_pid(), EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus'::name);
-
--- LaneReader.look(): every job
-WITH RECURSIVE pair AS (
-    SELECT first.*, 1 AS place
-    FROM (
-        SELECT queue, priority
-        FROM pulse_django_job_hot
-        WHERE status::text IN ('PENDING', 'RETRYING')
-        ORDER BY queue, priority DESC
-        LIMIT 1) AS first
-    UNION ALL
-    SELECT following.*, pair.place + 1
-    FROM pair
-    CROSS JOIN LATERAL ((
-            SELECT queue, priority
-            FROM pulse_django_job_hot
-            WHERE status::text IN ('PENDING', 'RETRYING')
-                AND queue::text = pair.queue::text
-                AND priority < pair.priority
-            ORDER BY queue, priority DESC
-            LIMIT 1)
-        UNION ALL (
-            SELECT queue, priority
-            FROM pulse_django_job_hot
-            WHERE status::text IN ('PENDING', 'RETRYING')
-                AND queue::text > pair.queue::text
-            ORDER BY queue, priority DESC
-            LIMIT 1)
-        LIMIT 1) AS following
-),
-known AS MATERIALIZED (
-    SELECT queue, priority, lane_key
-    FROM ROWS FROM (
-        pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]),
-            pg_catalog.unnest(:lane_key::text[])
-    ) AS known (queue, priority, lane_key)
-),
-behind AS MATERIALIZED (
-    SELECT pair.queue, pair.priority, COALESCE(known.lane_key, '') AS cursor
-    FROM pair
-    LEFT JOIN known ON known.queue = pair.queue::text AND known.priority = pair.priority
-)
-SELECT
-    pair.queue, pair.priority, part.lane_key,
-    EXTRACT(epoch
-        FROM part.next_run_at - statement_timestamp())::float8, true, NOT NOT EXISTS (
-        SELECT 1
-        FROM pulse_django_pausedkey
-        WHERE lane_key::text >= 'task='
-            AND lane_key::text < 'task>')
-FROM behind AS pair
-CROSS JOIN LATERAL (
-    (
-        SELECT lane_key, next_run_at FROM pulse_django_job_hot
-        WHERE status::text IN ('PENDING', 'RETRYING')
-            AND queue::text = pair.queue::text
-            AND priority = pair.priority
-            AND ready
-            AND lane_key::text = ''
-        ORDER BY next_run_at, id
-        LIMIT 1
-    )
-    UNION ALL
-    (
-        (SELECT * FROM (
-        WITH RECURSIVE met AS (
-            (
-                SELECT lane_key, next_run_at, 1 AS place FROM pulse_django_job_hot
-                WHERE status::text IN ('PENDING', 'RETRYING')
-                    AND queue::text = pair.queue::text
-                    AND priority = pair.priority
-                    AND ready
-                    AND lane_key::text > pair.cursor
-                ORDER BY lane_key, next_run_at, id
-                LIMIT 1
-            )
-            UNION ALL
-            SELECT following.lane_key, following.next_run_at, met.place + 1
-            FROM met
-            CROSS JOIN LATERAL (
-                SELECT lane_key, next_run_at FROM pulse_django_job_hot
-                WHERE status::text IN ('PENDING', 'RETRYING')
-                    AND queue::text = pair.queue::text
-                    AND priority = pair.priority
-                    AND ready
-                    AND lane_key::text > met.lane_key::text
-                ORDER BY lane_key, next_run_at, id
-                LIMIT 1
-            ) AS following
-            WHERE met.place < 256
-        )
-        SELECT lane_key, next_run_at FROM met) AS ahead)
-        UNION ALL
-        (
-            SELECT * FROM (
-        WITH RECURSIVE met AS (
-            (
-                SELECT lane_key, next_run_at, 1 AS place FROM pulse_django_job_hot
-                WHERE status::text IN ('PENDING', 'RETRYING')
-                    AND queue::text = pair.queue::text
-                    AND priority = pair.priority
-                    AND ready
-                    AND lane_key::text > ''
-                    AND lane_key::text <= pair.cursor
-                ORDER BY lane_key, next_run_at, id
-                LIMIT 1
-            )
-            UNION ALL
-            SELECT following.lane_key, following.next_run_at, met.place + 1
-            FROM met
-            CROSS JOIN LATERAL (
-                SELECT lane_key, next_run_at FROM pulse_django_job_hot
-                WHERE status::text IN ('PENDING', 'RETRYING')
-                    AND queue::text = pair.queue::text
-                    AND priority = pair.priority
-                    AND ready
-                    AND lane_key::text > met.lane_key::text
-                    AND lane_key::text <= pair.cursor
-                ORDER BY lane_key, next_run_at, id
-                LIMIT 1
-            ) AS following
-            WHERE met.place < 256
-        )
-        SELECT lane_key, next_run_at FROM met) AS behind
-            WHERE pair.cursor <> ''
-        )
-        LIMIT 256
-    )
-) AS part
-WHERE pair.queue::text <> ALL (ARRAY(
-    SELECT name::text FROM pulse_django_queue
-    WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
-))
-UNION ALL
-(
-    SELECT queue, priority, lane_key, EXTRACT(epoch FROM next_run_at - statement_timestamp())::float8, false, false
-    FROM pulse_django_job_hot
-    WHERE status::text IN ('PENDING', 'RETRYING') AND NOT ready
-    ORDER BY next_run_at, id
-    LIMIT 1
-);
 
 -- LaneReader.use()
 SELECT
@@ -415,7 +252,7 @@ LEFT JOIN (
             WHEN paused_until IS NULL THEN 'infinity'::float8
             ELSE EXTRACT(epoch FROM paused_until - statement_timestamp())::float8
         END AS seconds
-    FROM pulse_django_pausedkey
-    WHERE (paused_until IS NULL OR paused_until > statement_timestamp())
+    FROM pulse_django_pause
+    WHERE lane_key::text <> '' AND (paused_until IS NULL OR paused_until > statement_timestamp())
 ) AS pause ON pause.lane_key::text = lane.key
 ORDER BY lane.place;

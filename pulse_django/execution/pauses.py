@@ -1,10 +1,10 @@
-"""Pause a task by all of its names, and resume it."""
+"""Pause a task by all of its names, or a queue, in every shard, and resume it."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse_django.models import Job, PausedKey, Queue
+from pulse_django.models import Job, Pause
 from pulse_django.protocol.set_aside import MOST_BATCHES, in_batches
 from pulse_django.store.transactions import is_in_callers_transaction
 
@@ -29,8 +29,8 @@ def pause_task(
     """
     changed = False
     for alias in aliases_of_jobs(using):
-        paused = PausedKey.objects.db_manager(alias)
-        changed |= paused.pause_task(*names_of(task), queue=queue, for_=for_, reason=reason, by=by)
+        pauses = Pause.objects.db_manager(alias)
+        changed |= pauses.pause(*names_of(task), queue=queue, for_=for_, reason=reason, by=by)
         set_aside(alias, most_batches=MOST_BATCHES)
     return changed
 
@@ -42,7 +42,7 @@ def resume_task(task: Task | str, *, queue: str | None = None, using: str | None
     """
     was_paused = False
     for alias in aliases_of_jobs(using):
-        if PausedKey.objects.db_manager(alias).resume_task(*names_of(task), queue=queue):
+        if Pause.objects.db_manager(alias).resume(*names_of(task), queue=queue):
             was_paused = True
             bring_back(alias, most_batches=MOST_BATCHES)
     return was_paused
@@ -78,23 +78,24 @@ def bring_back(alias: str, *, most_batches: int | None) -> int:
     return brought
 
 
-# Pause a queue in all of its shards, and resume it.
-
-
-def pause_queue(name: str, *, for_: timedelta | None = None, reason: str = "", using: str | None = None) -> None:
+def pause_queue(
+    name: str, *, for_: timedelta | None = None, reason: str = "", by: str = "", using: str | None = None
+) -> bool:
     """Start no job of a queue, for a time or until it is resumed. It holds from the next claim on. Runs go on.
 
-    Pausing it again replaces the reason and the end. In every shard, unless ``using`` names one.
+    In every shard, unless ``using`` names one. Return whether it was not paused for longer already.
     """
+    changed = False
     for alias in aliases_of_jobs(using):
-        Queue.objects.db_manager(alias).pause(name, reason=reason, lasting=for_)
+        changed |= Pause.objects.db_manager(alias).pause(queue=name, for_=for_, reason=reason, by=by)
+    return changed
 
 
 def resume_queue(name: str, *, using: str | None = None) -> bool:
     """Let jobs of a queue start again. Return whether it was paused."""
     was_paused = False
     for alias in aliases_of_jobs(using):
-        if Queue.objects.db_manager(alias).resume(name):
+        if Pause.objects.db_manager(alias).resume(queue=name):
             was_paused = True
             wake_workers(alias, [name])
     return was_paused
