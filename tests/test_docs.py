@@ -21,12 +21,12 @@ import testproject.shop
 import testproject.shop.models
 from pulse_django.fleet.conditions import catalogue
 from pulse_django.models import Job
-from pulse_django.protocol import MOVES, Verb
 from pulse_django.schedules import declarations
 from pulse_django.testing import drain
 from pulse_django.words.states import Status
 from tests.database import empty_tables
 from tests.faults import all_faults
+from tests.protocol.moves import MOVES
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -222,9 +222,9 @@ def test_the_state_diagram_is_the_transition_table() -> None:
         if origin != "[*]"
     }
     # A job that is asked to cancel stays RUNNING: said in words below the diagram.
-    said_in_words = {(Verb.REQUEST_CANCEL.value, "RUNNING", "RUNNING")}
+    said_in_words = {("request_cancel", "RUNNING", "RUNNING")}
     moves = {
-        (verb.value, origin.value, target.value if target else "[*]")
+        (verb, origin.value, target.value if target else "[*]")
         for verb, table in MOVES.items()
         for origin, targets in table.items()
         for target in targets

@@ -13,7 +13,6 @@ from typing import Protocol
 
 from pulse_django import conf
 from pulse_django.execution.notify import ANY_QUEUE
-from pulse_django.protocol import Verb
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words import counters
 from pulse_django.words.leases import Identity, Lease
@@ -168,7 +167,7 @@ class Children:
         for shard, (line, counts) in enumerate(zip(self._lines, said["counts"], strict=True)):
             vitals = line.heartbeat.vitals
             before = child.said["counts"][shard] if child.said else {}
-            vitals.refused[Verb.SETTLE] += counts["refused_settles"] - before.get("refused_settles", 0)
+            vitals.refused["settle"] += counts["refused_settles"] - before.get("refused_settles", 0)
             vitals.database_errors += counts["database_errors"] - before.get("database_errors", 0)
             fresh = counters.since(counts["limit_refusals"], before.get("limit_refusals", {}))
             vitals.limit_refusals = counters.added(vitals.limit_refusals, fresh)

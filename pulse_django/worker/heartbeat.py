@@ -11,7 +11,6 @@ from typing import Any
 
 from pulse_django import conf
 from pulse_django.models import Worker
-from pulse_django.protocol import Verb
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.database_errors import DatabaseFault, fault_of
 from pulse_django.store.workers import Presence, Standing
@@ -176,7 +175,7 @@ class Heartbeat:
             child.shared_leases.extended([held for held in mine if held.lease in beat.alive], sent_at)
             child.shared_leases.lost(lost := [held for held in mine if held.lease in beat.lost])
             # A beat that met its own run's settle was not refused; if that settle was, it is counted there.
-            self.vitals.refused[Verb.HEARTBEAT] += sum(not child.shared_leases.is_ending(held) for held in lost)
+            self.vitals.refused["heartbeat"] += sum(not child.shared_leases.is_ending(held) for held in lost)
             child.shared_leases.cancelled([held for held in mine if held.lease in beat.cancelled])
 
     @staticmethod

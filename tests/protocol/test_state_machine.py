@@ -17,7 +17,6 @@ from hypothesis.stateful import (
 )
 
 from pulse_django.models import Attempt, Job
-from pulse_django.protocol import MOVES, Verb
 from pulse_django.words.decisions import DeadLetter, decide
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Claim, Identity, Lease
@@ -27,6 +26,7 @@ from pulse_django.words.states import TERMINAL, Status
 from pulse_django.words.verb_results import Report
 from tests.citus import is_on_citus
 from tests.database import empty_tables
+from tests.protocol.moves import MOVES
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -55,7 +55,7 @@ class Lives(RuleBasedStateMachine):
         self.seen: dict[int, dict[str, Any]] = {}
         self.known: set[int] = set()
         self.pruned: set[int] = set()
-        self.verb: Verb | None = None
+        self.verb: str | None = None
 
     @rule(max_attempts=strategies.integers(1, 3))
     def enqueue(self, max_attempts: int) -> None:
@@ -63,7 +63,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(worker=strategies.integers(0, 2), limit=strategies.integers(1, 3))
     def claim(self, worker: int, limit: int) -> None:
-        self.verb = Verb.CLAIM
+        self.verb = "claim"
         sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp() WHERE finished_at IS NULL")
         granted = Job.objects.claim(self.workers[worker], limit=limit)
         for claim in granted:
@@ -74,7 +74,7 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=strategies.data(), outcome=strategies.sampled_from(OUTCOMES))
     def settle(self, data: strategies.DataObject, outcome: Outcome) -> None:
-        self.verb = Verb.SETTLE
+        self.verb = "settle"
         claim = data.draw(strategies.sampled_from(self.claims))
         current = self.holds(claim.lease)
         answer = Job.objects.settle([Report(claim.lease, outcome, decide(outcome, claim.budget))])
@@ -86,7 +86,7 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=strategies.data())
     def give_up(self, data: strategies.DataObject) -> None:
-        self.verb = Verb.SETTLE
+        self.verb = "settle"
         claim = data.draw(strategies.sampled_from(self.claims))
         outcome = Failed(ErrorReport.of(ValueError("hopeless")))
         answer = Job.objects.settle([Report(claim.lease, outcome, DeadLetter("hopeless"))])
@@ -95,7 +95,7 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=strategies.data())
     def beat(self, data: strategies.DataObject) -> None:
-        self.verb = Verb.HEARTBEAT
+        self.verb = "heartbeat"
         leases = data.draw(
             strategies.lists(strategies.sampled_from([claim.lease for claim in self.claims]), unique=True)
         )
@@ -105,7 +105,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(one_in=strategies.integers(1, 2))
     def reap(self, one_in: int) -> None:
-        self.verb = Verb.REAP
+        self.verb = "reap"
         sql(
             "UPDATE pulse_django_job SET lease_until = statement_timestamp() - interval '1 ms'"
             " WHERE locked_by IS NOT NULL AND id %% %s = 0",
@@ -118,18 +118,18 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(data=strategies.data())
     def request_cancel(self, data: strategies.DataObject) -> None:
-        self.verb = Verb.REQUEST_CANCEL
+        self.verb = "request_cancel"
         Job.objects.request_cancel([data.draw(strategies.sampled_from(sorted(self.known)))])
 
     @precondition(lambda self: self.known)
     @rule(data=strategies.data(), runs=strategies.integers(1, 3))
     def retry(self, data: strategies.DataObject, runs: int) -> None:
-        self.verb = Verb.RETRY
+        self.verb = "retry"
         Job.objects.retry([data.draw(strategies.sampled_from(sorted(self.known)))], runs=runs)
 
     @rule(status=strategies.sampled_from([status for status in Status if status in TERMINAL]))
     def prune(self, status: Status) -> None:
-        self.verb = Verb.PRUNE
+        self.verb = "prune"
         before = set(Job.objects.filter(status=status).values_list("pk", flat=True))
         Job.objects.prune(status, older_than=ZERO, limit=1)
         self.pruned |= before - set(Job.objects.values_list("pk", flat=True))
