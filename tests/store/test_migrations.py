@@ -119,11 +119,11 @@ VERBS = [import_module(one.name) for one in pkgutil.iter_modules(protocol.__path
 
 def test_the_statements_name_the_tables_that_the_models_have() -> None:
     from pulse_django.models import IdempotencyKey, Pause, StoredAttempt
-    from pulse_django.store import job_queries, queues
+    from pulse_django.store import job_queries, pauses
 
     text = "".join(
         value
-        for module in (*VERBS, queues, job_queries)
+        for module in (*VERBS, pauses, job_queries)
         for name, value in vars(module).items()
         if isinstance(value, str) and "pulse_django_" in value
     )
