@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import Error, connections, router
+from django.db import DataError, Error, connections, router
 from django.db.models import AutoField, Model
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
@@ -40,6 +40,11 @@ def shard_of(request: HttpRequest, *, reads: bool = False) -> str:
         return router.db_for_read(Job) if reads else router.db_for_write(Job)
     found: str = vars(request).get("_pulse_shard") or next(iter(shards()))
     return found
+
+
+def show_shard(request: HttpRequest, alias: str) -> None:
+    """Let the rest of a request, and its redirect, be about this shard."""
+    vars(request)["_pulse_shard"] = alias
 
 
 def request_for(alias: str) -> HttpRequest:
@@ -99,7 +104,7 @@ def _shard_of_row(model: type[Model], object_id: str, named: str | None) -> Any:
         if named is not None and rows.using(named).filter(pk=row_id).exists():
             return named
         return locate(row_id).alias if model is Job else alias_of_id(row_id)
-    except (ValidationError, ValueError, InvalidJob):
+    except (ValidationError, ValueError, InvalidJob, DataError):
         return None
 
 
@@ -158,8 +163,8 @@ def _carried_on(model_admin: Any, request: HttpRequest, response: HttpResponseBa
         rendered.content = page.encode(rendered.charset)
 
     if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
-        # What a row is about is in one shard, so from its page the switch leads to the lists.
-        is_of_row = "object_id" in getattr(request.resolver_match, "kwargs", {})
+        # What a row is about is in one shard, and a posted page cannot be asked for: the switch leads to the lists.
+        is_of_row = "object_id" in getattr(request.resolver_match, "kwargs", {}) or request.method == "POST"
         lists = reverse(f"{site}:{model_admin.opts.app_label}_{model_admin.opts.model_name}_changelist")
         response.context_data = {
             **(response.context_data or {}),

@@ -17,7 +17,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.sentences import timing_shown
-from pulse_django.console.shards import alias_to_write, cannot_be_read, shard_of
+from pulse_django.console.shards import alias_to_write, cannot_be_read, shard_of, show_shard
 from pulse_django.exceptions import PulseError
 from pulse_django.execution import encryption
 from pulse_django.execution.placement import has_several_shards, shard_of_schedule, shards
@@ -93,6 +93,7 @@ class ScheduleAdmin(ScheduleList):
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
         alias = alias_to_write(obj) if change or not has_several_shards() else _shard_of_jobs(obj)
         obj.save(using=alias, by=request.user.get_username(), why=form.cleaned_data.get("why", ""))
+        show_shard(request, alias)  # the list to which it returns has the schedule
 
     def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
         obj.delete(using=alias_to_write(obj))
