@@ -7,29 +7,35 @@ the others. The page of one row is that of the shard in which the row is. With o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Any
 from urllib.parse import quote
 
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import DataError, Error, connections, router
+from django.db import Error, router
 from django.db.models import AutoField, Model
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse, TemplateResponse
 from django.urls import reverse
+from django.utils.html import escape
 from django.utils.translation import gettext
 
 from pulse_django.exceptions import InvalidJob, JobOnItsWay
 from pulse_django.execution.placement import alias_of_id, has_several_shards, locate, shards
+from pulse_django.fleet.read_only import is_lost
 from pulse_django.models import Job
+from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.tables import explained
 from pulse_django.words.display import inert
 
+logger = SafeLogger("pulse_django.console")
+
 SHARD = "shard"  # in the address
 PLACES = ("older", "newer", "before", "after", "page", "p")  # in the address of a list: other shards have other rows
+_FORM = re.compile(r'<form(?=[^>]*\smethod="post")(?![^>]*\saction=)')  # it is posted to the address of its page
 _LINK = re.compile(r'(\s(?:href|action|formaction)=")([^"#]*)')
 _HAS_SHARD = re.compile(rf"[?&;]{SHARD}=")
 
@@ -62,6 +68,11 @@ def alias_to_write(row: Model) -> str:
     return alias
 
 
+def in_shard(said: Any, alias: str) -> Any:
+    """Add the shard to an entry of the log, if there are several: a name may be in each."""
+    return f"{said} ({alias})" if has_several_shards() and isinstance(said, str) else said
+
+
 def cannot_be_read(alias: str, error: Error) -> str:
     said = gettext("Shard %(shard)s could not be read: %(error)s")
     return said % {"shard": alias, "error": inert(explained(error, alias))}
@@ -72,19 +83,23 @@ def in_one_shard(model_admin: Any, view: Callable[..., HttpResponseBase]) -> Cal
 
     @wraps(view)
     def respond(request: HttpRequest, *args: Any, **options: Any) -> HttpResponseBase:
+        if "\0" in options.get("object_id", ""):  # PostgreSQL takes it in no text
+            raise Http404
         if not has_several_shards() or not model_admin.admin_site.has_permission(request):
             return view(request, *args, **options)
         named = request.GET.get(SHARD)
         if named is not None and named not in shards():
             raise Http404(gettext("There is no such shard."))
-        vars(request)["_pulse_shard"] = named or next(iter(shards()))
+        show_shard(request, named or next(iter(shards())))
         try:
             if "object_id" in options and model_admin.has_view_permission(request):
-                alias = _shard_of_row(model_admin.model, options["object_id"], named)
-                if alias not in (None, shard_of(request)):
-                    if request.method in ("GET", "HEAD"):
-                        return HttpResponseRedirect(_address_in(request, alias))
-                    vars(request)["_pulse_shard"] = alias
+                before, alias = (
+                    shard_of(request),
+                    _shard_of_row(request, model_admin.model, options["object_id"], named),
+                )
+                show_shard(request, alias or before)
+                if alias not in (None, before) and request.method in ("GET", "HEAD"):
+                    return HttpResponseRedirect(_address_in(request, alias))
             response = view(request, *args, **options)
         except (Error, JobOnItsWay) as error:
             response = _page_of_what_is_away(model_admin, request, error)
@@ -93,7 +108,7 @@ def in_one_shard(model_admin: Any, view: Callable[..., HttpResponseBase]) -> Cal
     return respond
 
 
-def _shard_of_row(model: type[Model], object_id: str, named: str | None) -> Any:
+def _shard_of_row(request: HttpRequest, model: type[Model], object_id: str, named: str | None) -> Any:
     """Return the shard of the row that a page is about. None: its id does not say it."""
     rows = model._default_manager
     try:
@@ -103,26 +118,29 @@ def _shard_of_row(model: type[Model], object_id: str, named: str | None) -> Any:
         row_id = model._meta.pk.to_python(unquote(object_id))
         if named is not None and rows.using(named).filter(pk=row_id).exists():
             return named
-        return locate(row_id).alias if model is Job else alias_of_id(row_id)
-    except (ValidationError, ValueError, InvalidJob, DataError):
+        show_shard(request, alias_of_id(row_id))  # which is asked first, and may be away
+        return locate(row_id).alias if model is Job else shard_of(request)
+    except (ValidationError, ValueError, InvalidJob):
         return None
 
 
-def _address_in(request: HttpRequest, alias: str) -> str:
-    """Return the address of this page in another shard."""
+def _address_in(request: HttpRequest, alias: str, but: Collection[str] = PLACES) -> str:
+    """Return the address of this page in another shard, but for some parameters."""
     query = request.GET.copy()
-    for name in PLACES:
+    for name in but:
         query.pop(name, None)
     query[SHARD] = alias
     return f"{request.path}?{query.urlencode()}"
 
 
 def _page_of_what_is_away(model_admin: Any, request: HttpRequest, error: Exception) -> HttpResponseBase:
-    missing = [inert(str(error))]
+    said = inert(str(error))
     if not isinstance(error, JobOnItsWay):
-        missing = [said for alias in shards() if (said := why_away(alias))]
-        if not missing:
+        alias = shard_of(request)
+        if not isinstance(error, Error) or not is_lost(alias):
             raise error
+        said = cannot_be_read(alias, error)
+        logger.warning("%s", said)
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
     request.current_app = model_admin.admin_site.name  # {% url %} reads it
@@ -130,20 +148,10 @@ def _page_of_what_is_away(model_admin: Any, request: HttpRequest, error: Excepti
         **model_admin.admin_site.each_context(request),
         "opts": model_admin.opts,
         "title": gettext("This page could not be read"),
-        "missing": missing,
+        "said": said,
         "may_be_done": request.method == "POST",
     }
     return TemplateResponse(request, "admin/pulse_django/away.html", context, status=503)
-
-
-def why_away(alias: str) -> str:
-    """Say that a shard does not respond, and why. Empty: it does."""
-    try:
-        with connections[alias].cursor() as cursor:
-            cursor.execute("SELECT 1")
-    except Error as error:
-        return cannot_be_read(alias, error)
-    return ""
 
 
 def _carried_on(model_admin: Any, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
@@ -159,6 +167,7 @@ def _carried_on(model_admin: Any, request: HttpRequest, response: HttpResponseBa
 
     def carry(rendered: Any) -> None:
         page = rendered.content.decode(rendered.charset)
+        page = _FORM.sub(f'<form action="{escape(_address_in(request, shown, but=()))}"', page)
         page = _LINK.sub(lambda found: found[1] + carried(found[2]), page)
         rendered.content = page.encode(rendered.charset)
 

@@ -24,7 +24,7 @@ from pulse_django.words.display import UNSEEN, escaped, in_words
 from pulse_django.words.states import CLAIMABLE, Status
 
 from .refusals import refused_in_words
-from .shards import in_one_shard, shard_of
+from .shards import in_one_shard, in_shard, shard_of
 
 STATUSES: dict[str, Any] = dict(Job._meta.get_field("status").flatchoices)
 # Of each a shape of its own, so that none is told by its colour alone.
@@ -143,6 +143,9 @@ class ConsoleAdmin:
     def get_queryset(self, request: HttpRequest) -> Any:
         rows = super().get_queryset(request)  # type: ignore[misc]  # of the ModelAdmin beside it
         return rows.using(shard_of(request)) if has_several_shards() else rows
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        return super().log_change(request, obj, in_shard(message, shard_of(request)))  # type: ignore[misc]  # as above
 
     @property
     def urls(self) -> list[URLPattern]:

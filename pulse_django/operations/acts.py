@@ -62,11 +62,16 @@ class ActForm(forms.Form):
 
     def done_in_words(self, done: Any) -> str:
         """Say what was done, and what was chosen, for the message and the log."""
-        chosen = {name: value for name, value in self.cleaned_data.items() if name not in ("attempts", "confirmed")}
-        details = ", ".join(
-            f"{name} {value}" for name, value in chosen.items() if value not in ("", None) and value is not False
-        )
-        return f"{done}: {details}" if details else str(done)
+        details = []
+        for name, value in self.cleaned_data.items():
+            if name not in ("attempts", "confirmed") and value not in ("", None) and value is not False:
+                field = self.fields[name]
+                label, shown = (
+                    str(field.label).partition(" (")[0],
+                    dict(getattr(field, "choices", ())).get(value, value),
+                )
+                details.append(label if value is True else f"{label} {shown}")
+        return f"{done}: {', '.join(details)}" if details else str(done)
 
 
 def errors_in_words(form: forms.Form) -> str:

@@ -644,7 +644,7 @@ class TestTheLog:
         entry = LogEntry.objects.get()
         assert (entry.user.username, entry.object_id, entry.action_flag) == ("operator", str(chosen.pk), CHANGE)
         assert (entry.object_repr, entry.content_type.model) == (str(chosen), "job")
-        assert entry.change_message == "Retried: runs 2, per_minute 60, why the shop is back"
+        assert entry.change_message == "Retried: minimum runs 2, Maximum jobs per minute 60, why the shop is back"
 
     def test_a_deleted_job_is_named(self) -> None:
         job = dead()

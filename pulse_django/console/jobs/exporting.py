@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from itertools import chain, islice
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -58,9 +59,10 @@ class ExportPage:
             return self._back(request, str(error))  # type: ignore[attr-defined,no-any-return]  # of MassPage
         sees_arguments = request.user.has_perm("pulse_django.view_arguments")
         rows = _rows(shard_of(request, reads=True), criteria, sees_arguments=sees_arguments)
+        first = list(islice(rows, 1))  # read before the answer begins, so that an error is a page
         columns = [*COLUMNS, *(SECRETS if sees_arguments else ())]
         kind, write = written
-        response = StreamingHttpResponse(write(columns, rows), content_type=kind)
+        response = StreamingHttpResponse(write(columns, chain(first, rows)), content_type=kind)
         response["Content-Disposition"] = f'attachment; filename="jobs.{name}"'
         response["Cache-Control"] = "no-store"
         return response
