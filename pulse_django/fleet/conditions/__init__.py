@@ -19,16 +19,7 @@ the metrics all read it, so they give the same answer. An app adds its own condi
 
 from __future__ import annotations
 
-from . import (  # noqa: F401 - they register what they hold
-    failures,
-    jobs,
-    limits,
-    queues,
-    schedules,
-    schema,
-    server,
-    workers,
-)
+from . import failures, jobs, limits, queues, schedules, schema, server, workers
 from .asking import Finding, Step, Verdict, ask, ask_all, repair
 from .catalogue import (
     OURS,
@@ -45,7 +36,11 @@ from .catalogue import (
     register,
 )
 
-OURS |= {one.name for one in known()}
+for one in (
+    *failures.CONDITIONS, *jobs.CONDITIONS, *limits.CONDITIONS, *queues.CONDITIONS, *schedules.CONDITIONS,
+    *schema.CONDITIONS, *server.CONDITIONS, *workers.CONDITIONS,
+):  # fmt: skip
+    OURS.add(register(one).name)
 
 __all__ = [
     "About",

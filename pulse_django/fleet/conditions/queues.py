@@ -9,7 +9,7 @@ from pulse_django.models import Queue
 from pulse_django.store.lane_queries import IN_LANE
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
-from .catalogue import About, Condition, Repair, Severity, Threshold, register
+from .catalogue import About, Condition, Repair, Severity, Threshold
 
 JOBS_WAIT = "how-to/symptoms/jobs-wait.md"
 
@@ -30,7 +30,7 @@ def _give_up(alias: str, _: Sequence[str]) -> int:
     return len(unknown_tasks.give_up(alias))
 
 
-register(
+CONDITIONS = (
     Condition(
         name="queue-without-worker",
         about=About.QUEUE,
@@ -50,11 +50,8 @@ WHERE due.since < statement_timestamp() - %(silence)s
 ORDER BY due.since
 LIMIT %(limit)s
 """,
-    )
-)
-
-# A queue that is merely busy is left out: where runs begin, what waits is waiting its turn.
-register(
+    ),
+    # A queue that is merely busy is left out: where runs begin, what waits is waiting its turn.
     Condition(
         name="overdue-while-idle",
         about=About.QUEUE,
@@ -95,10 +92,7 @@ WHERE due.unlimited_since < statement_timestamp() - %(overdue)s
 ORDER BY due.unlimited_since
 LIMIT %(limit)s
 """,
-    )
-)
-
-register(
+    ),
     Condition(
         name="queue-overdue",
         about=About.QUEUE,
@@ -119,10 +113,7 @@ WHERE due.unlimited_since < statement_timestamp() - %(queue_overdue)s::float8 * 
 ORDER BY due.unlimited_since
 LIMIT %(limit)s
 """,
-    )
-)
-
-register(
+    ),
     Condition(
         name="paused-backlog",
         about=About.QUEUE,
@@ -144,10 +135,7 @@ ORDER BY paused.name
 LIMIT %(limit)s
 """,
         repair=Repair(says="Resume the queue.", act=_resume),
-    )
-)
-
-register(
+    ),
     Condition(
         name="task-unknown",
         about=About.TASK,
@@ -207,5 +195,5 @@ LIMIT %(limit)s
             says="Dead-letter the jobs that were put back for longer than UNKNOWN_TASK_AGE, as every watchdog does.",
             act=_give_up,
         ),
-    )
+    ),
 )
