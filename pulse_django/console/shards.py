@@ -13,12 +13,12 @@ from typing import Any
 from urllib.parse import quote
 
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.db import Error, router
 from django.db.models import AutoField, Model
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
-from django.template.response import SimpleTemplateResponse, TemplateResponse
+from django.template.response import SimpleTemplateResponse
 from django.urls import reverse
 from django.utils.html import escape
 from django.utils.translation import gettext
@@ -56,7 +56,7 @@ def show_shard(request: HttpRequest, alias: str) -> None:
 def request_for(alias: str) -> HttpRequest:
     """Return a request of a page about this shard, for what is read without one."""
     request = HttpRequest()
-    vars(request)["_pulse_shard"] = alias
+    show_shard(request, alias)
     return request
 
 
@@ -83,20 +83,16 @@ def in_one_shard(model_admin: Any, view: Callable[..., HttpResponseBase]) -> Cal
 
     @wraps(view)
     def respond(request: HttpRequest, *args: Any, **options: Any) -> HttpResponseBase:
-        if "\0" in options.get("object_id", ""):  # PostgreSQL takes it in no text
-            raise Http404
-        if not has_several_shards() or not model_admin.admin_site.has_permission(request):
+        if not has_several_shards():
             return view(request, *args, **options)
         named = request.GET.get(SHARD)
         if named is not None and named not in shards():
             raise Http404(gettext("There is no such shard."))
         show_shard(request, named or next(iter(shards())))
         try:
-            if "object_id" in options and model_admin.has_view_permission(request):
-                before, alias = (
-                    shard_of(request),
-                    _shard_of_row(request, model_admin.model, options["object_id"], named),
-                )
+            if "object_id" in options:
+                before = shard_of(request)
+                alias = _shard_of_row(request, model_admin.model, options["object_id"], named)
                 show_shard(request, alias or before)
                 if alias not in (None, before) and request.method in ("GET", "HEAD"):
                     return HttpResponseRedirect(_address_in(request, alias))
@@ -141,23 +137,15 @@ def _page_of_what_is_away(model_admin: Any, request: HttpRequest, error: Excepti
             raise error
         said = cannot_be_read(alias, error)
         logger.warning("%s", said)
-    if not model_admin.has_view_permission(request):
-        raise PermissionDenied
-    request.current_app = model_admin.admin_site.name  # {% url %} reads it
-    context = {
-        **model_admin.admin_site.each_context(request),
-        "opts": model_admin.opts,
-        "title": gettext("This page could not be read"),
-        "said": said,
-        "may_be_done": request.method == "POST",
-    }
-    return TemplateResponse(request, "admin/pulse_django/away.html", context, status=503)
+    shown = {"title": gettext("This page could not be read"), "said": said, "may_be_done": request.method == "POST"}
+    response: HttpResponseBase = model_admin.page(request, "away", shown, status=503)
+    return response
 
 
 def _carried_on(model_admin: Any, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     """Show the switch, and let the links to the console lead to the same shard."""
-    site, shown = model_admin.admin_site.name, shard_of(request)
-    console = reverse(f"{site}:app_list", args=[Job._meta.app_label])
+    shown, opts = shard_of(request), model_admin.opts
+    console = reverse(f"{model_admin.admin_site.name}:app_list", args=[opts.app_label])
 
     def carried(url: str, separator: str = "&amp;") -> str:
         if url == console or not url.startswith((console, "?")) or _HAS_SHARD.search(url):
@@ -174,7 +162,7 @@ def _carried_on(model_admin: Any, request: HttpRequest, response: HttpResponseBa
     if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
         # What a row is about is in one shard, and a posted page cannot be asked for: the switch leads to the lists.
         is_of_row = "object_id" in getattr(request.resolver_match, "kwargs", {}) or request.method == "POST"
-        lists = reverse(f"{site}:{model_admin.opts.app_label}_{model_admin.opts.model_name}_changelist")
+        lists = model_admin.url(f"{opts.model_name}_changelist")
         response.context_data = {
             **(response.context_data or {}),
             "shown_page": response.resolve_template(response.template_name),

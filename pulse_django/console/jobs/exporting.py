@@ -14,14 +14,13 @@ from datetime import datetime
 from itertools import chain, islice
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
-from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.functional import Promise
 from django.views.decorators.http import require_safe
 
 from pulse_django.console.mass.criteria import Criteria, InvalidCriteria
+from pulse_django.console.mass.page import MassPage
 from pulse_django.console.shards import shard_of
 from pulse_django.models import Job
 from pulse_django.words.display import inert
@@ -41,22 +40,18 @@ _MAY_BEGIN = re.compile(r'[,;\t\r\n][,;\s"]*')
 Row = dict[str, Any]
 
 
-class ExportPage:
+class ExportPage(MassPage):
     """Of ``JobAdmin``."""
-
-    admin_site: Any
 
     @method_decorator(require_safe)
     def export_view(self, request: HttpRequest, name: str) -> HttpResponseBase:
         """Send the jobs that match the filter in the address."""
         if (written := FORMATS.get(name)) is None:
             raise Http404
-        if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
-            raise PermissionDenied
         try:
             criteria = Criteria.read(request.META.get("QUERY_STRING", ""), request)
         except InvalidCriteria as error:
-            return self._back(request, str(error))  # type: ignore[attr-defined,no-any-return]  # of MassPage
+            return self.back(request, str(error))
         sees_arguments = request.user.has_perm("pulse_django.view_arguments")
         rows = _rows(shard_of(request, reads=True), criteria, sees_arguments=sees_arguments)
         first = list(islice(rows, 1))  # read before the answer begins, so that an error is a page
@@ -73,8 +68,7 @@ class ExportPage:
             criteria = Criteria.read(request.META.get("QUERY_STRING", ""), request)
         except InvalidCriteria:
             return []
-        named = f"{self.admin_site.name}:pulse_django_job_export"
-        return [{"label": name.upper(), "url": f"{reverse(named, args=[name])}?{criteria.query}"} for name in FORMATS]
+        return [{"label": name.upper(), "url": f"{self.url('job_export', name)}?{criteria.query}"} for name in FORMATS]
 
 
 def _rows(alias: str, criteria: Criteria, *, sees_arguments: bool) -> Iterator[Row]:

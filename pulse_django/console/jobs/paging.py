@@ -15,8 +15,8 @@ from django.core.paginator import Paginator
 from django.db.models import F
 from django.http import HttpRequest
 
+from pulse_django.console.pages import ShardList
 from pulse_django.console.periods import Period
-from pulse_django.console.readonly import ShardList
 from pulse_django.console.search_terms import number_in
 from pulse_django.console.shards import shard_of
 from pulse_django.models import Job
