@@ -6,13 +6,13 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from getpass import getuser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error
+from django.db import Error, OperationalError
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.placement import aliases_of_jobs, routers_alias
@@ -64,6 +64,10 @@ def add_output(parser: CommandParser) -> None:
 
 def add_shard(parser: CommandParser) -> None:
     parser.add_argument("--shard", metavar="ALIAS", help="this shard alone; default: all shards")
+
+
+def add_lasting(parser: CommandParser, said: str) -> None:
+    parser.add_argument("--for", dest="lasting", type=duration, metavar="DURATION", help=said)
 
 
 def add_cancelled_too(parser: CommandParser, act: str = "") -> None:
@@ -215,3 +219,16 @@ class PulseCommand(BaseCommand):
                 raise
             raise CommandError(f"The database refused this: {inert(error_in_one_line(error))}") from error
         return output
+
+    def reachable(self, aliases: Sequence[str], require: Callable[[str], object]) -> list[str]:
+        """Return the shards that are as this code needs them. One of several that is away is served once it is back."""
+        found = []
+        for alias in aliases:
+            try:
+                require(alias)
+                found.append(alias)
+            except OperationalError as error:
+                if len(aliases) == 1:
+                    raise
+                self.stderr.write(self.style.WARNING(f"Shard {alias!r} cannot be queried: {error_in_one_line(error)}"))
+        return found

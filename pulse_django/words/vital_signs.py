@@ -37,7 +37,7 @@ ALL: list[VitalSign] = []  # in the order in which they are declared
 
 
 def _declare(kind: SignKind, name: str, means: str, to_do: str) -> VitalSign:
-    """Declare a sign. Its labels stand after its name, as Prometheus writes them: ``jobs_ended_total{queue,status}``."""
+    """Declare a sign. Labels stand after its name, as Prometheus writes them: ``jobs_ended_total{queue,status}``."""
     name, _, labels = name.removesuffix("}").partition("{")
     ALL.append(VitalSign(name=name, kind=kind, means=means, to_do=to_do, labels=tuple(filter(None, labels.split(",")))))
     return ALL[-1]
