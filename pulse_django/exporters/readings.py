@@ -85,7 +85,8 @@ def read(alias: str) -> list[Reading]:
     health = snapshot.glance(alias)
     counted = [Reading(sign, labels, value) for sign in COUNTED for labels, value in counters.leaves(totals, sign)]
     unasked = signs.get("unasked")
-    found = [*_of_conditions(history.numbers(signs.get("conditions"))), *_of_unasked(unasked)]
+    found = [Reading(CONDITIONS, (str(name), UNKNOWN), 1) for name in unasked] if isinstance(unasked, list) else []
+    found += _of_conditions(history.numbers(signs.get("conditions")))
     age = [] if minute is None else [Reading(MINUTE_AGE, (), (now - minute).total_seconds())]
     late = None if schedule_due is None else max(0.0, (now - schedule_due).total_seconds())
     lateness = [] if late is None else [Reading(SCHEDULE_LATENESS, (), late)]
@@ -116,11 +117,6 @@ def _of_conditions(found: dict[str, int]) -> Iterator[Reading]:
         yield Reading(CONDITIONS, (name, str(severity or UNKNOWN)), count)
         if severity in (conditions.Severity.BROKEN, conditions.Severity.STUCK):
             yield Reading(ORPHANED_JOBS, (name,), count)
-
-
-def _of_unasked(names: Any) -> Iterator[Reading]:
-    for name in names if isinstance(names, list) else []:
-        yield Reading(CONDITIONS, (str(name), UNKNOWN), 1)
 
 
 def _of_queues(health: Health) -> Iterator[Reading]:

@@ -178,9 +178,6 @@ def paused_keys(alias: str, name: str | None = None) -> list[PausedKeyFacts]:
 def _facts(name: str, numbers: str, of_code: str, override: str | None, *rest: Any) -> LimitFacts:
     *about, most, waiting, is_more, waiting_for = rest
     declared = (json.loads(said or "null") for said in (numbers, of_code, override))
-    values = (name, *declared, *about, _keys(most), waiting, is_more, waiting_for)
+    keys = [(key, runs) for lane_key, runs in json.loads(most) if (key := key_of(lane_key)) is not None]
+    values = (name, *declared, *about, keys, waiting, is_more, waiting_for)
     return LimitFacts(*values)
-
-
-def _keys(counted: str) -> list[tuple[str, int]]:
-    return [(key, runs) for lane_key, runs in json.loads(counted) if (key := key_of(lane_key)) is not None]

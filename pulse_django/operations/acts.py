@@ -166,19 +166,20 @@ def _cancel(alias: str, ids: Collection[int], given: Given) -> Answer:
 
 
 def _run_now(alias: str, ids: Collection[int], given: Given) -> Answer:
-    answer = resolving.run_now(alias, ids, attempt=given.get("attempts"))
-    return {"changed": answer.changed, "moved_on": answer.moved_on}
+    return _changed(resolving.run_now(alias, ids, attempt=given.get("attempts")))
 
 
 def _postpone(alias: str, ids: Collection[int], given: Given) -> Answer:
     delay = timedelta(seconds=given["delay"])
-    answer = Job.objects.db_manager(alias).reschedule(ids, delay=delay, attempt=given.get("attempts"))
-    return {"changed": answer.changed, "moved_on": answer.moved_on}
+    return _changed(Job.objects.db_manager(alias).reschedule(ids, delay=delay, attempt=given.get("attempts")))
 
 
 def _move(alias: str, ids: Collection[int], given: Given) -> Answer:
-    jobs = Job.objects.db_manager(alias)
-    answer = jobs.move(ids, queue=given["queue"], priority=given["priority"], attempt=given.get("attempts"))
+    chosen = {name: given[name] for name in ("queue", "priority")}
+    return _changed(Job.objects.db_manager(alias).move(ids, **chosen, attempt=given.get("attempts")))
+
+
+def _changed(answer: Any) -> Answer:
     return {"changed": answer.changed, "moved_on": answer.moved_on}
 
 

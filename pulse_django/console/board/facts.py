@@ -74,16 +74,19 @@ def gather(request: HttpRequest, site: str) -> dict[str, Any]:
             if not several:
                 raise
             seen[alias] = _unseen(cannot_be_read(alias, error))
+    known = {one.name for one in conditions.known()}
     found, health, past = verdict.by_shard.get(shown), seen[shown].health, seen[shown].past
+    lost_first = sorted(health.workers, key=lambda one: (not one.is_lost, one.has_stopped, one.name, one.boot_id))
     return {
         "is_well": verdict.is_well and not any(one.error for one in seen.values()),
         "alarms": [] if found is None else alarms_of(request, site, found),
         "error": seen[shown].error,  # why nothing else could be read
-        "elsewhere": _elsewhere(past),  # found by a watchdog, and not registered in this process
+        # What this process does not know: a condition of an app that only workers have, or of a newer release.
+        "elsewhere": {name: count for name, count in sorted((past.conditions or {}).items()) if name not in known},
         "is_watched": past.latest is not None,  # a minute was recorded lately
         "queues": [queue_row(queue, past) for queue in health.queues[:MOST_QUEUES]],
         "more_queues": max(0, len(health.queues) - MOST_QUEUES),
-        "workers": [_worker(one) for one in sorted(health.workers, key=_lost_ones_first)],
+        "workers": [_worker(one) for one in lost_first],
         "signs": _signs(health, past),
         "shards": [row_of(alias, verdict.by_shard.get(alias), seen[alias]) for alias in shards()] if several else [],
     }
@@ -95,12 +98,6 @@ def _unseen(why: str) -> Seen:
 
 def _aliases(request: HttpRequest) -> list[str]:
     return list(shards()) if has_several_shards() else [shard_of(request, reads=True)]
-
-
-def _elsewhere(past: History) -> dict[str, int]:
-    """Return what this process does not know: a condition of an app that only workers have, or of a newer release."""
-    known = {one.name for one in conditions.known()}
-    return {name: count for name, count in sorted((past.conditions or {}).items()) if name not in known}
 
 
 def queue_row(facts: QueueFacts, past: History) -> dict[str, Any]:
@@ -124,10 +121,6 @@ def _depth(facts: QueueFacts, past: History) -> str:
         return str(facts.due)
     sampled = past.sampled(facts.name)
     return gettext("about %d") % sampled if sampled > facts.due else f"{facts.due}+"
-
-
-def _lost_ones_first(one: WorkerFacts) -> tuple[bool, bool, str, str]:
-    return (not one.is_lost, one.has_stopped, one.name, one.boot_id)
 
 
 def _worker(facts: WorkerFacts) -> dict[str, Any]:

@@ -88,12 +88,9 @@ def _row_of(job: Job, *, sees_arguments: bool) -> Row:
     if sees_arguments:
         seen = arguments_shown(job)
         row["args"], row["kwargs"] = seen if isinstance(seen, tuple) else (str(seen), str(seen))
-        row["result"] = _said(result_shown(job))
+        result = result_shown(job)
+        row["result"] = str(result) if isinstance(result, Promise) else result
     return row
-
-
-def _said(value: Any) -> Any:
-    return str(value) if isinstance(value, Promise) else value
 
 
 class _Line:

@@ -85,10 +85,6 @@ def _missing_days_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
     yield from (Subject(*row) for row in sorted(found))
 
 
-def _make_days(alias: str, _: Sequence[str]) -> int:
-    return len(Job.objects.db_manager(alias).make_days(most_moved=NO_LIMIT))
-
-
 # The condition of jobs that are moved between shards.
 
 
@@ -255,7 +251,10 @@ ORDER BY era
 LIMIT %(limit)s
 """,
         look_on_citus=_missing_days_on_citus,
-        repair=Repair(says="Make the partitions, and move the jobs of their days to them.", act=_make_days),
+        repair=Repair(
+            says="Make the partitions, and move the jobs of their days to them.",
+            act=lambda alias, _: len(Job.objects.db_manager(alias).make_days(most_moved=NO_LIMIT)),
+        ),
     ),
     Condition(
         name="move-unfinished",

@@ -26,10 +26,6 @@ def _resume(alias: str, names: Sequence[str]) -> int:
     return sum(queues.resume(name) for name in names)
 
 
-def _give_up(alias: str, _: Sequence[str]) -> int:
-    return len(unknown_tasks.give_up(alias))
-
-
 CONDITIONS = (
     Condition(
         name="queue-without-worker",
@@ -193,7 +189,7 @@ LIMIT %(limit)s
 """,
         repair=Repair(
             says="Dead-letter the jobs that were put back for longer than UNKNOWN_TASK_AGE, as every watchdog does.",
-            act=_give_up,
+            act=lambda alias, _: len(unknown_tasks.give_up(alias)),
         ),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.db import connections, transaction
 from psycopg.sql import Identifier
@@ -18,7 +18,9 @@ DURABLE = ("on", "remote_apply")
 
 _IS_HERE = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus'::name)"
 _NODES = """
-SELECT node.nodeid, node.groupid, node.nodename, node.nodeport, node.shouldhaveshards, node.groupid = here.groupid
+SELECT
+    node.nodeid, node.groupid, pg_catalog.concat(node.nodename, ':', node.nodeport), node.shouldhaveshards,
+    node.groupid = here.groupid
 FROM pg_dist_node AS node
 CROSS JOIN pg_dist_local_group AS here
 WHERE node.isactive AND node.noderole::text = 'primary'
@@ -37,8 +39,7 @@ ORDER BY dist.schemaid
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
+class NodeFacts(NamedTuple):
     id: int
     group: int  # 0 is the coordinator's
     address: str
@@ -46,8 +47,7 @@ class NodeFacts:
     is_here: bool  # this connection leads to it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class Shard(NamedTuple):
     schema: str
     group: int
     is_ours: bool
@@ -57,11 +57,8 @@ def on_citus(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
     [(is_here,)] = rows(alias, _IS_HERE)
     if not is_here:
         return
-    nodes = [
-        NodeFacts(id=number, group=group, address=f"{name}:{port}", holds_shards=holds, is_here=is_it)
-        for number, group, name, port, holds, is_it in rows(alias, _NODES)
-    ]
-    shards = [Shard(schema=schema, group=group, is_ours=ours) for schema, group, ours in rows(alias, _SHARDS)]
+    nodes = [NodeFacts._make(row) for row in rows(alias, _NODES)]
+    shards = [Shard._make(row) for row in rows(alias, _SHARDS)]
     yield of_the_node(nodes)
     yield of_the_shard(nodes, shards)
     yield of_the_balance(nodes, shards)

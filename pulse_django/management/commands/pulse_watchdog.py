@@ -111,7 +111,7 @@ class Command(PulseCommand):
                 self._sweep_once(alias, options)
             alerts.finish()
             return
-        loops = Loops(_log_death)
+        loops = Loops(lambda name, why: logger.error("The thread %r ended (%s); restarting it", name, why))
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: loops.over.set())
         self._run(aliases, loops, options)
@@ -153,10 +153,6 @@ class Command(PulseCommand):
         if options["json"]:
             self.stdout.write(swept.to_json())
             self.stdout.flush()
-
-
-def _log_death(name: str, why: str) -> None:
-    logger.error("The thread %r ended (%s); restarting it", name, why)
 
 
 def _in_json(fleet: FleetVerdict) -> dict[str, Any]:
