@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -25,7 +26,7 @@ from pulse_django.words.states import Status
 from . import arguments
 from .acts import ACTS, Given
 from .arguments import PulseCommand
-from .batches import Progress, Stopping, Walk, interruptible
+from .batches import Progress, Walk, interruptible
 from .preview import Preview, Selection, in_lines, look, unmatched
 from .terminal import showable
 
@@ -61,7 +62,7 @@ class MassCommand(PulseCommand):
     options: dict[str, Any]
     selection: Selection
 
-    def signals(self) -> AbstractContextManager[Stopping]:
+    def signals(self) -> AbstractContextManager[Event]:
         return interruptible()
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -55,7 +55,8 @@ class DeadLetterAdmin(OfJobs):
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Show the groups, latest seen first."""
-        page = page_in(request)
+        page = number_in(request.GET.get("page", "")) or 0
+        page = page if page < MOST_PAGES else 0
         found = groups.groups(shard_of(request), page=page)
         here = self.url("deadletter_changelist")
         extra = {
@@ -72,11 +73,15 @@ class DeadLetterAdmin(OfJobs):
     def group_view(self, request: HttpRequest) -> HttpResponse:
         """Show one group: what it says, its latest traceback and its dead letters."""
         fingerprint, alias = fingerprint_in(request), shard_of(request)
-        group, before = groups.group(alias, fingerprint), place_in(request)
+        group = groups.group(alias, fingerprint)
+        before = groups.Place.named(request.GET.get("older", "")) or groups.LATEST  # where to go on
         extra: dict[str, Any] = {"title": gettext("Dead letters of one error"), "fingerprint": fingerprint}
         if group is None:
             return self.page(request, "deadletter/group", extra)
         letters, has_older = groups.letters(alias, fingerprint, before=before)
+        # The address of the same page with all selected, or with none if all are.
+        other = {"older": str(request.GET["older"])} if "older" in request.GET else {}
+        other |= {} if "select" in request.GET else {"select": "all"}
         versions = groups.versions_of(alias, [group.first_id, group.latest_id])
         extra |= {
             "group": self._told(group),
@@ -94,7 +99,7 @@ class DeadLetterAdmin(OfJobs):
             "until": group.newest.name,
             "first": mass_actions.FIRST,
             "selects_all": "select" in request.GET,
-            "select_url": self._group_url(fingerprint, **other_selection(request)),
+            "select_url": self._group_url(fingerprint, **other),
         }
         return self.page(request, "deadletter/group", extra)
 
@@ -268,22 +273,6 @@ def fingerprint_in(request: HttpRequest) -> str:
     if fingerprint is None or "\x00" in fingerprint or len(fingerprint) > groups.MOST_CHARACTERS:
         raise Http404(_("No dead letters have this error."))
     return fingerprint
-
-
-def page_in(request: HttpRequest) -> int:
-    number = number_in(request.GET.get("page", ""))
-    return number if number is not None and number < MOST_PAGES else 0
-
-
-def place_in(request: HttpRequest) -> groups.Place:
-    """Where to go on; nonsense begins at the latest."""
-    return groups.Place.named(request.GET.get("older", "")) or groups.LATEST
-
-
-def other_selection(request: HttpRequest) -> dict[str, str]:
-    """Return the address of the same page of a group with all selected, or with none if all are."""
-    page = {name: str(request.GET[name]) for name in ("older",) if name in request.GET}
-    return page if "select" in request.GET else page | {"select": "all"}
 
 
 def until_in(request: HttpRequest) -> groups.Place | None:

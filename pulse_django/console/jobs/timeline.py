@@ -71,7 +71,7 @@ def draw(created: datetime, spans: Sequence[Span], now: datetime, amended: Seque
     shown = sorted(spans, key=lambda span: span.number)[-MOST_LANES:]
     begin = min([created, *(span.begun for span in shown)]) if len(shown) == len(spans) else shown[0].begun
     changes = [one for one in amended if one[0] >= begin]
-    last = [_last(span, now) for span in shown] + [at for at, _ in changes]
+    last = [max(span.ended or now, span.late_at or begin) for span in shown] + [at for at, _ in changes]
     scale = _Scale(begin, max([begin + timedelta(milliseconds=1), *last]))
     shapes, labels, has_overlap = [], [], False
     before = begin
@@ -126,11 +126,6 @@ class _Scale:
         parts = 4
         times = [timedelta(seconds=self._seconds * part / parts) for part in range(parts + 1)]
         return [Shape(kind="mark", x=self.x(self._begin + one), y=TOP, width=0, says=_said(one)) for one in times]
-
-
-def _last(span: Span, now: datetime) -> datetime:
-    ended = span.ended or now
-    return max(ended, span.late_at) if span.late_at is not None else ended
 
 
 def _kind(span: Span) -> str:

@@ -91,9 +91,5 @@ class ScheduleList(ConsoleAdmin):
     @admin.display(description=_("durations"))
     def durations(self, schedule: Any) -> str:
         took = [one.took.total_seconds() if one.took else None for one in reversed(schedule.recent) if one.job_id]
-        return render_to_string(SPARK, {"line": draw(took), "latest": _latest(took)})
-
-
-def _latest(took: list[float | None]) -> str:
-    found = next((one for one in reversed(took) if one is not None), None)
-    return "" if found is None else in_words(found)
+        latest = next((in_words(one) for one in reversed(took) if one is not None), "")
+        return render_to_string(SPARK, {"line": draw(took), "latest": latest})

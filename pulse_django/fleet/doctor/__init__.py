@@ -10,13 +10,13 @@ from pulse_django import conf
 from pulse_django.store.tables import problem_with_tables
 from pulse_django.words.payloads import error_in_one_line
 
-from .advice import Advice, Level, unknown, warning
+from .advice import Advice as Advice
+from .advice import Level as Level
+from .advice import unknown, warning
 from .citus import on_citus
 from .connections import on_connections
 from .fleet import on_the_fleet, on_timing
 from .tables import on_the_tables
-
-__all__ = ["Advice", "Level", "examine"]
 
 Examiner = Callable[[str, conf.PulseSettings], Iterator[Advice]]
 EXAMINERS: tuple[Examiner, ...] = (on_timing, on_the_fleet, on_connections, on_the_tables, on_citus)

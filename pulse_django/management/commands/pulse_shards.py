@@ -71,7 +71,12 @@ class Command(PulseCommand):
         else:
             nodes = ("node",) if any(one.node for one in found) else ()
             headers = ("shard", "number", "waiting", "running", "for others", "on its way", "last token", *nodes, "")
-            rows = [(*_row(one), *([one.node] if nodes else []), one.problem) for one in found]
+            rows: list[tuple[object, ...]] = []
+            for one in found:
+                counted = (one.waiting, one.running, one.for_others)
+                counts = [f"{count}+" if count >= MOST_COUNTED else count for count in counted]
+                node = [one.node] if nodes else []
+                rows.append((one.alias, one.number, *counts, one.departed, one.token, *node, one.problem))
             for line in table(headers, rows, indent=""):
                 self.stdout.write(showable(line, self.stdout))
         if wrong := [one.alias for one in found if one.problem]:
@@ -198,11 +203,6 @@ def _why_jobs_still_come(alias: str) -> str:
     if queues:
         return f"QUEUE_SHARDS names it for {', '.join(map(repr, queues[:3]))}"
     return "the router sends there what names no shard" if alias == routers_alias() else ""
-
-
-def _row(one: ShardFacts) -> tuple[object, ...]:
-    counts = [f"{count}+" if count >= MOST_COUNTED else count for count in (one.waiting, one.running, one.for_others)]
-    return (one.alias, one.number, *counts, one.departed, one.token)
 
 
 def _node(text: str) -> CitusNode:
