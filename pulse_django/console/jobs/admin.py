@@ -22,12 +22,11 @@ from pulse_django.console.statuses import column_of, here, instant_shown
 from pulse_django.execution.encryption import MASK
 from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS, errors_in_words
-from pulse_django.words.masks import HIDDEN
 from pulse_django.words.options import COLUMNS
 from pulse_django.words.own_tasks import OWN_TASKS
 
 from .amending import AmendPage, amendments_of
-from .arguments_shown import UNKNOWN, arguments_shown, result_shown, shows_all
+from .arguments_shown import arguments_shown, result_in_text, shows_all
 from .due_soon import DuePage
 from .explaining import explanation_of
 from .exporting import ExportPage
@@ -141,12 +140,8 @@ class JobAdmin(AmendPage, RewindPage, ExportPage, DuePage, JobList):
 
     @admin.display(description=_("result"))
     def returned(self, job: Job) -> str:
-        seen = result_shown(job)
-        if seen is None:
-            return "–"
-        if seen is HIDDEN or seen is UNKNOWN:
-            return str(seen)
-        return format_html("<pre>{}</pre>", seen if seen is MASK else _cut(spelt(seen)))
+        text = result_in_text(job, job.result, MOST_SHOWN)
+        return format_html("<pre>{}</pre>", text) if text else "–"
 
     @method_decorator(require_POST)
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:

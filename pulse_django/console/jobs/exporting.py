@@ -88,7 +88,7 @@ def _row_of(job: Job, *, sees_arguments: bool) -> Row:
     if sees_arguments:
         seen = arguments_shown(job)
         row["args"], row["kwargs"] = seen if isinstance(seen, tuple) else (str(seen), str(seen))
-        result = result_shown(job)
+        result = result_shown(job, job.result)
         row["result"] = str(result) if isinstance(result, Promise) else result
     return row
 

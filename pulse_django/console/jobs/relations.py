@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest
-from django.utils.translation import gettext
 
 from pulse_django.console.pages import url_for
-from pulse_django.execution import encryption
 from pulse_django.fleet.workflows import needed_by, needs_of
 from pulse_django.models import Job, Step, StoredBatch
 from pulse_django.words.display import in_words
-from pulse_django.words.masks import HIDDEN, is_encrypted
 
-from .story import spelt
+from .arguments_shown import result_in_text
 
 MOST_STEPS = 200
 MOST_RESULT = 2_000  # characters of the result of a step
@@ -49,18 +46,7 @@ def _steps(alias: str, job: Job, *, sees_results: bool) -> list[dict[str, Any]]:
         {
             "step": step,
             "seconds": "" if step.seconds is None else in_words(step.seconds),
-            "result": _result(job, step) if sees_results else "",
+            "result": (result_in_text(job, step.result, MOST_RESULT) or "–") if sees_results else "",
         }
         for step in steps[:MOST_STEPS]
     ]
-
-
-def _result(job: Job, step: Step) -> str:
-    if step.result is None:
-        return "–"
-    if is_encrypted(job.masked):
-        return HIDDEN
-    if (may_show := encryption.shows_result(job.task, job.masked)) is None:
-        return gettext("Not shown: the task is not registered in this process, so its masked arguments are unknown.")
-    text = spelt(step.result) if may_show else encryption.MASK
-    return text if len(text) <= MOST_RESULT else f"{text[:MOST_RESULT]}…"

@@ -39,9 +39,9 @@ class Holder:
         return {"job": self.job_id, "name": self.name, "event": self.event}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """A batch, as it is now."""
+    """A batch, as it is now: a row of the list, and what belongs to it."""
 
     id: int
     name: str
