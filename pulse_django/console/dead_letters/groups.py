@@ -79,7 +79,7 @@ class ErrorGroup(NamedTuple):
     fingerprint: str
     letters: int  # at most ``counted`` are counted
     counted: int
-    hours: Any  # how many of these died in each of the last hours, the earliest first
+    hours: tuple[int, ...]  # how many of these died in each of the last hours, the earliest first
     tasks: Sequence[str]  # of the latest ``TASK_LETTERS``
     first_seen: datetime
     first_id: int
@@ -158,8 +158,8 @@ def _counting(most: int) -> dict[str, int]:
 
 def _group_of(row: tuple[Any, ...]) -> ErrorGroup:
     group = ErrorGroup._make(row)
-    by_hour = {int(hour): count for hour, count in json.loads(group.hours).items()}
-    hours = [by_hour.get(hour, 0) for hour in reversed(range(HOURS))]
+    by_hour = {int(hour): count for hour, count in json.loads(row[6]).items()}
+    hours = tuple(by_hour.get(hour, 0) for hour in reversed(range(HOURS)))
     return group._replace(hours=hours, sample=one_line(group.sample))
 
 

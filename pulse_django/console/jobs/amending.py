@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from django import forms
 from django.contrib.admin.utils import unquote
@@ -76,15 +75,6 @@ class AmendForm(forms.Form):
     args = JsonText(list, label=_("positional arguments"))
     kwargs = JsonText(dict, label=_("arguments"))
     why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
-
-
-class ShownAmendment(NamedTuple):
-    """An amendment as the page of its job shows it."""
-
-    at: datetime
-    by: str
-    reason: str
-    arguments: str
 
 
 class AmendPage(ConsoleAdmin):
@@ -170,7 +160,7 @@ def _digest(args: Any, kwargs: Any) -> str:
     return hashlib.sha256(json.dumps([args, kwargs], sort_keys=True).encode()).hexdigest()
 
 
-def amendments_of(job: Job, *, with_arguments: bool) -> list[ShownAmendment]:
+def amendments_of(job: Job, *, with_arguments: bool) -> list[dict[str, Any]]:
     """Return what was changed of the arguments of a job, the latest first, without what is masked.
 
     Arguments are read only for who may see them, and not those that are too long for the page.
@@ -183,7 +173,7 @@ def amendments_of(job: Job, *, with_arguments: bool) -> list[ShownAmendment]:
         .order_by("-id")
     )
     arguments = _arguments_of(job, list(rows)) if with_arguments else {}
-    return [ShownAmendment(row.at, row.by, row.reason, arguments.get(row.pk, "")) for row in rows]
+    return [{"at": row.at, "by": row.by, "reason": row.reason, "arguments": arguments.get(row.pk, "")} for row in rows]
 
 
 def _length_of(field: str) -> Length:

@@ -42,7 +42,7 @@ def totals_of(batch: Batch) -> Totals | None:
     lines = [f"{number_format(counts[name], force_grouping=True)} {said}" for name, said in act.answers.items()]
     if (row.context or {}).get("given", {}).get("first"):
         lines += _course(batch, row.context or {})
-    return Totals(str((row.context or {}).get("by", "")), lines)
+    return Totals(str((row.context or {}).get("by", "")), tuple(lines))
 
 
 def _course(batch: Batch, context: dict[str, Any]) -> list[str]:
