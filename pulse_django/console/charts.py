@@ -5,14 +5,16 @@ Each point has its numbers as a title, which a browser shows when the pointer is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext
 
+from pulse_django.console.board.sparkline import path_of
 from pulse_django.fleet.traffic import Course
 from pulse_django.words.counters import Durations, TrafficCounts
 from pulse_django.words.display import in_words
@@ -27,8 +29,7 @@ DRAWN = ("p50", "p95")  # a line each
 GAP = 0.15  # between two bars, as a share of their distance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class Bar(NamedTuple):
     kind: str  # a class of the style sheet
     x: float
     y: float
@@ -36,14 +37,12 @@ class Bar:
     height: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartLine:
+class ChartLine(NamedTuple):
     kind: str
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hover:
+class Hover(NamedTuple):
     """The column of a point, and what it says."""
 
     x: float
@@ -51,8 +50,7 @@ class Hover:
     says: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
+class Tick(NamedTuple):
     x: float
     label: str
 
@@ -105,7 +103,7 @@ def _runs(course: Course) -> Chart:
             if number:
                 base -= height
                 x = LEFT + place * width
-                bars.append(Bar(kind=kind, x=_r(x), y=_r(base), width=_r(width * (1 - GAP)), height=_r(height)))
+                bars.append(Bar(kind, _r(x), _r(base), _r(width * (1 - GAP)), _r(height)))
     total = course.total
     return Chart(
         title=gettext("Runs"),
@@ -155,48 +153,34 @@ def _runs_in_words(one: TrafficCounts) -> str:
 def _path(values: Sequence[float | None], highest: float) -> str:
     """Draw a line from left to right; None is a gap, and a point that stands alone is a short stroke."""
     width = PLOT_WIDTH / len(values)
-    steps, is_drawing = [], False
-    for place, value in enumerate(values):
-        if value is None:
-            is_drawing = False
-            continue
-        x, y = LEFT + (place + 0.5) * width, BASE - value / highest * PLOT_HEIGHT
-        steps.append(f"{'L' if is_drawing else 'M'}{x:.1f} {y:.1f}")
-        if not is_drawing:
-            steps.append(f"h{width / 4:.1f}")
-        is_drawing = True
-    return "".join(steps)
+    points = [
+        (LEFT + (place + 0.5) * width, None if value is None else BASE - value / highest * PLOT_HEIGHT)
+        for place, value in enumerate(values)
+    ]
+    return path_of(points, f"h{width / 4:.1f}")
 
 
 def _hovers(course: Course, says: Callable[[TrafficCounts], str]) -> list[Hover]:
     width = PLOT_WIDTH / len(course.points)
     return [
-        Hover(x=_r(LEFT + place * width), width=_r(width), says=f"{_at(begin)}: {says(one)}")
+        Hover(_r(LEFT + place * width), _r(width), f"{_at(begin)}: {says(one)}")
         for place, (begin, one) in enumerate(zip(course.begins, course.points, strict=True))
     ]
 
 
 def _ticks(course: Course) -> list[Tick]:
-    return list(_labelled(course))
-
-
-def _labelled(course: Course) -> Iterator[Tick]:
-    step = max(1, len(course.begins) // TICKS)
-    width = PLOT_WIDTH / len(course.begins)
-    is_long = course.window.span > timedelta(days=2)
-    for place in range(0, len(course.begins), step):
-        begin = timezone.localtime(course.begins[place])
-        label = date_format(begin, "MONTH_DAY_FORMAT") if is_long else begin.strftime("%H:%M")
-        yield Tick(x=_r(LEFT + place * width), label=label)
+    step, width = max(1, len(course.begins) // TICKS), PLOT_WIDTH / len(course.begins)
+    form = "MONTH_DAY_FORMAT" if course.window.span > timedelta(days=2) else "H:i"
+    return [
+        Tick(_r(LEFT + place * width), date_format(timezone.localtime(course.begins[place]), form))
+        for place in range(0, len(course.begins), step)
+    ]
 
 
 def _marks(course: Course) -> list[Hover]:
+    said = gettext("Release %(version)s, %(at)s")
     return [
-        Hover(
-            x=_r(LEFT + mark.place * PLOT_WIDTH),
-            width=1,
-            says=gettext("Release %(version)s, %(at)s") % {"version": mark.version, "at": _at(mark.at)},
-        )
+        Hover(_r(LEFT + mark.place * PLOT_WIDTH), 1, said % {"version": mark.version, "at": _at(mark.at)})
         for mark in course.marks
     ]
 

@@ -21,15 +21,11 @@ def live(request: HttpRequest, version: str, page: Callable[[], HttpResponse]) -
     """Return the page, or that the one with this version is still right."""
     if not version or request.method != "GET":
         return page()
-    tag = _tag(request, version)
+    # What is the same for one user, address and language alone.
+    facts = (request.user.pk, request.get_full_path(), get_language(), version)
+    tag = f'"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}"'
     if request.headers.get("If-None-Match", "").removeprefix("W/") == tag:
         return HttpResponseNotModified(headers={"ETag": tag})
     response = page()
     response["ETag"] = tag
     return response
-
-
-def _tag(request: HttpRequest, version: str) -> str:
-    """Return what is the same for one user, address and language alone."""
-    facts = (request.user.pk, request.get_full_path(), get_language(), version)
-    return f'"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}"'

@@ -65,16 +65,14 @@ class Period:
 
     def within(self, oldest: datetime, newest: datetime) -> Iterator[Period]:
         """Yield the next smaller periods that touch the time between two instants."""
-        return (period for period in self._parts() if period.begin < period.end and period._touches(oldest, newest))
+        parts = (period for period in self._parts() if period.begin < period.end)
+        return (period for period in parts if period.begin <= newest and oldest < period.end)
 
     def _parts(self) -> Iterator[Period]:
         numbers: tuple[range, ...] = (range(1, 13),)
         if len(self.parts) > 1:
             numbers += (range(1, monthrange(*self.parts[:2])[1] + 1), range(24), range(0))
         return (Period((*self.parts, number)) for number in numbers[len(self.parts) - 1])
-
-    def _touches(self, oldest: datetime, newest: datetime) -> bool:
-        return self.begin <= newest and oldest < self.end
 
     @property
     def _first(self) -> datetime:
@@ -106,13 +104,11 @@ def instant_of(text: str) -> datetime | None:
     """Return the instant that an address or a form names, as ``isoformat()`` wrote it; None: it names none."""
     try:
         instant = parse_datetime(text)
-        return None if instant is None else _in_utc(instant)
+        if instant is None:
+            return None
+        return instant.astimezone(UTC) if timezone.is_aware(instant) else _instant(instant)
     except (ValueError, OverflowError):  # the 31st of February, or beyond Python's calendar
         return None
-
-
-def _in_utc(instant: datetime) -> datetime:
-    return instant.astimezone(UTC) if timezone.is_aware(instant) else _instant(instant)
 
 
 def _instant(wall: datetime) -> datetime:

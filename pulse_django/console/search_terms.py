@@ -43,10 +43,6 @@ class Search:
     arguments: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # names and values
     words: tuple[str, ...] = ()
 
-    @property
-    def asks_for_arguments(self) -> bool:
-        return bool(self.arguments or self.number)
-
 
 def search_in(text: str) -> Search:
     """Read what was typed, such as ``4711``, ``#4711``, ``order_id:4711``, ``tag:billing`` or ``error:"no route"``."""

@@ -37,11 +37,9 @@ def health(request: HttpRequest) -> HttpResponse:
         logger.exception("Authenticating the health request failed")
         return JsonResponse({"is_well": None, "says": "the database does not respond"}, status=503)
     try:
-        return denial or _said()
+        if denial is not None:
+            return denial
+        verdict = ask_shards(shards_to_read())
     except Error as error:
         return JsonResponse({"is_well": None, "says": error_in_one_line(error)}, status=503)
-
-
-def _said() -> HttpResponse:
-    verdict = ask_shards(shards_to_read())
     return JsonResponse({"says": verdict.says, **verdict.to_json()}, status=200 if verdict.is_well else 503)

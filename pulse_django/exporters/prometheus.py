@@ -34,12 +34,9 @@ exposition.require()  # while the project starts, and not at three in the mornin
 def metrics(request: HttpRequest) -> HttpResponse:
     """Serve the vital signs to users with ``view_board``, and to the bearer of ``PULSE["METRICS_TOKEN"]``."""
     try:
-        return refused(request) or _signs()
+        if (denial := refused(request)) is not None:
+            return denial
+        return HttpResponse(exposition.text(ALL, read_all()), content_type=exposition.CONTENT_TYPE)
     except Error as error:
         logger.warning("Reading the metrics failed: %s", error_in_one_line(error))
         return HttpResponse("The database did not respond.\n", status=503, content_type=PLAIN)
-
-
-def _signs() -> HttpResponse:
-    text = exposition.text(ALL, read_all())
-    return HttpResponse(text, content_type=exposition.CONTENT_TYPE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.db import Error
@@ -85,9 +85,11 @@ def read(alias: str) -> list[Reading]:
     health = snapshot.glance(alias)
     counted = [Reading(sign, labels, value) for sign in COUNTED for labels, value in counters.leaves(totals, sign)]
     unasked = signs.get("unasked")
-    found = [*_of_conditions(history.numbers(signs.get("conditions"))), *_of_unasked(unasked)]
+    found = [Reading(CONDITIONS, (str(name), UNKNOWN), 1) for name in unasked] if isinstance(unasked, list) else []
+    found += _of_conditions(history.numbers(signs.get("conditions")))
     age = [] if minute is None else [Reading(MINUTE_AGE, (), (now - minute).total_seconds())]
-    lateness = [Reading(SCHEDULE_LATENESS, (), _lateness(now, schedule_due))] if schedule_due is not None else []
+    late = None if schedule_due is None else max(0.0, (now - schedule_due).total_seconds())
+    lateness = [] if late is None else [Reading(SCHEDULE_LATENESS, (), late)]
     release = [] if version is None else [Reading(RELEASE_TIMESTAMP, (version,), released.timestamp())]
     of_limits = _of_limits(limits(alias)) if has_limits else ()
     of_fleet = [*_of_queues(health), *_of_workers(health), *_of_workflows(health)]
@@ -107,10 +109,6 @@ def _latest(alias: str) -> Any:
     return latest or (None, None, {}, {}, None, False, None, None)
 
 
-def _lateness(now: datetime, due_at: datetime) -> float:
-    return max(0.0, (now - due_at).total_seconds())
-
-
 def _of_conditions(found: dict[str, int]) -> Iterator[Reading]:
     """Conditions that this process does not know are of an app that only workers have, or of a newer release."""
     severities = {one.name: one.severity for one in conditions.known()}
@@ -121,13 +119,9 @@ def _of_conditions(found: dict[str, int]) -> Iterator[Reading]:
             yield Reading(ORPHANED_JOBS, (name,), count)
 
 
-def _of_unasked(names: Any) -> Iterator[Reading]:
-    for name in names if isinstance(names, list) else []:
-        yield Reading(CONDITIONS, (str(name), UNKNOWN), 1)
-
-
 def _of_queues(health: Health) -> Iterator[Reading]:
     """Queues beyond those that an outlet bears are added up: the busiest come first."""
+    signs = (ACTIVE_LEASES, QUEUE_DUE, QUEUE_LATER, QUEUE_OLDEST_DUE, QUEUE_PAUSED)
     shown, others = health.queues[: counters.MOST_VALUES], health.queues[counters.MOST_VALUES :]
     rows = [(one.name, one.running, one.due, one.later, one.oldest_due, one.is_paused) for one in shown]
     if others:
@@ -135,38 +129,31 @@ def _of_queues(health: Health) -> Iterator[Reading]:
         sums = [sum(getattr(queue, field) for queue in others) for field in ("running", "due", "later")]
         rows.append((counters.OTHER, *sums, oldest, all(queue.is_paused for queue in others)))
     for name, running, due, later, oldest_due, is_paused in rows:
-        yield Reading(ACTIVE_LEASES, (name,), running)
-        yield Reading(QUEUE_DUE, (name,), due)
-        yield Reading(QUEUE_LATER, (name,), later)
-        yield Reading(QUEUE_OLDEST_DUE, (name,), (oldest_due or timedelta()).total_seconds())
-        yield Reading(QUEUE_PAUSED, (name,), int(is_paused))
+        values = (running, due, later, (oldest_due or timedelta()).total_seconds(), int(is_paused))
+        yield from (Reading(sign, (name,), value) for sign, value in zip(signs, values, strict=True))
 
 
 def _of_limits(found: list[LimitFacts]) -> Iterator[Reading]:
     """Limits beyond those that an outlet bears are added up: those with the most waiting jobs come first."""
     found = sorted(found, key=lambda one: (-one.waiting, -one.running, one.name))
-    shown, others = found[: counters.MOST_VALUES], found[counters.MOST_VALUES :]
-    rows = [(one.name, one.running, one.waiting, int(one.closed_until is not None)) for one in shown]
+    rows = [(one.name, (one.running, one.waiting, int(one.closed_until is not None))) for one in found]
+    shown, others = rows[: counters.MOST_VALUES], rows[counters.MOST_VALUES :]
     if others:
-        closed = sum(one.closed_until is not None for one in others)
-        rows.append((counters.OTHER, sum(one.running for one in others), sum(one.waiting for one in others), closed))
-    for name, running, due, closed in rows:
-        yield Reading(LIMIT_RUNNING, (name,), running)
-        yield Reading(LIMIT_DUE, (name,), due)
-        yield Reading(LIMIT_CLOSED, (name,), closed)
+        running, due, closed = (sum(numbers) for numbers in zip(*(values for _, values in others), strict=True))
+        shown.append((counters.OTHER, (running, due, closed)))
+    for name, values in shown:
+        for sign, value in zip((LIMIT_RUNNING, LIMIT_DUE, LIMIT_CLOSED), values, strict=True):
+            yield Reading(sign, (name,), value)
 
 
 def _of_workers(health: Health) -> Iterator[Reading]:
     silence = conf.current().worker_silence
     alive = [worker for worker in health.workers if worker.is_alive(silence)]
-    yield Reading(WORKERS, ("alive",), len(alive))
     lost = sum(worker.is_lost for worker in health.workers)
-    yield Reading(WORKERS, ("silent",), len(health.workers) - len(alive) - lost)
-    yield Reading(WORKERS, ("lost",), lost)
-    yield Reading(SLOTS, (), sum(worker.slots for worker in alive))
-    yield Reading(IN_FLIGHT, (), sum(worker.in_flight for worker in alive))
-    yield Reading(STUCK_SLOTS, (), sum(worker.stuck_slots for worker in alive))
-    yield Reading(PREFETCHED, (), sum(worker.prefetched for worker in alive))
+    states = {"alive": len(alive), "silent": len(health.workers) - len(alive) - lost, "lost": lost}
+    yield from (Reading(WORKERS, (state,), count) for state, count in states.items())
+    for sign in (SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED):  # a worker's facts have their names
+        yield Reading(sign, (), sum(getattr(worker, sign.name) for worker in alive))
 
 
 def _of_workflows(health: Health) -> Iterator[Reading]:

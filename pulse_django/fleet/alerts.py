@@ -109,15 +109,14 @@ def _send_all(begun: list[Finding], over: Collection[str], mail: bool) -> None:
         send(alert_ended, Job, name=name)
     if not mail or not begun:
         return
+    paragraphs = (
+        f"{one.condition.name} ({one.condition.severity}): {one.says}\n{one.condition.means}\n{one.condition.to_do}"
+        for one in begun
+    )
     try:
-        mail_admins(", ".join(one.condition.name for one in begun), "\n\n".join(_paragraph(one) for one in begun))
+        mail_admins(", ".join(one.condition.name for one in begun), "\n\n".join(paragraphs))
     except Exception:
         logger.exception("Sending mail to the admins failed")
-
-
-def _paragraph(one: Finding) -> str:
-    condition = one.condition
-    return f"{condition.name} ({condition.severity}): {one.says}\n{condition.means}\n{condition.to_do}"
 
 
 def finish(patience: float = 10.0) -> None:

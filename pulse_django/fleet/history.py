@@ -10,8 +10,7 @@ from typing import Any
 from pulse_django.models import Minute
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words import counters
-from pulse_django.words.states import Status
-from pulse_django.words.vital_signs import HEARTBEATS, JOBS_ENDED, JOBS_ENQUEUED, RUNS, Histogram, VitalSign
+from pulse_django.words.vital_signs import HEARTBEATS, Histogram, VitalSign
 
 Signs = Mapping[str, Any]
 Pick = Callable[[Signs], float]
@@ -79,8 +78,7 @@ class History:
 
     def success_of_beats(self, within: timedelta) -> float | None:
         """Return the share of heartbeats that were answered; None: there were none."""
-        answered = self.total(lambda signs: counters.total(signs, HEARTBEATS, result="answered"), within) or 0
-        failed = self.total(lambda signs: counters.total(signs, HEARTBEATS, result="failed"), within) or 0
+        answered, failed = (self.total(counted(HEARTBEATS, result=one), within) or 0 for one in ("answered", "failed"))
         return answered / (answered + failed) if answered + failed else None
 
 
@@ -121,22 +119,6 @@ def numbers(found: Any) -> dict[str, int]:
     return {name: count for name, count in found.items() if isinstance(count, int)} if isinstance(found, dict) else {}
 
 
-def created_in(queue: str) -> Pick:
-    return lambda signs: counters.total(signs, JOBS_ENQUEUED, queue=queue)
-
-
-def ended_in(queue: str, status: Status) -> Pick:
-    """Count one final status: a job that died is no output of its queue."""
-    return lambda signs: counters.total(signs, JOBS_ENDED, queue=queue, status=status)
-
-
-def ended_as(status: str) -> Pick:
-    return lambda signs: counters.total(signs, JOBS_ENDED, status=status)
-
-
-def outcomes(*names: str) -> Pick:
-    return lambda signs: sum(counters.total(signs, RUNS, outcome=name) for name in names)
-
-
-def counted(sign: VitalSign) -> Pick:
-    return lambda signs: counters.total(signs, sign)
+def counted(sign: VitalSign, **labels: str) -> Pick:
+    """Pick how many there were of a sign with these labels."""
+    return lambda signs: counters.total(signs, sign, **labels)

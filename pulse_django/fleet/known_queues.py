@@ -88,7 +88,7 @@ LIMIT {MOST_NAMES}
 """  # noqa: S608 - made of constants
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PerMinute:
     """How many a minute, of late."""
 
@@ -98,37 +98,18 @@ class PerMinute:
     failed: float = 0.0
     died: float = 0.0
 
-    def __add__(self, other: PerMinute) -> PerMinute:
-        return PerMinute(
-            enqueued=self.enqueued + other.enqueued,
-            started=self.started + other.started,
-            succeeded=self.succeeded + other.succeeded,
-            failed=self.failed + other.failed,
-            died=self.died + other.died,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownQueue:
-    dead: int  # dead letters, counted up to a bound
-    is_more_dead: bool
-    per_minute: PerMinute | None  # None: no minute was recorded lately
-
 
 # For ``read_message``, beside other questions.
 KNOWN_QUEUES: tuple[str, list[Any]] = (_KNOWN, [RECENT])
 
 
-def known_queues(rows: Iterable[tuple[Any, ...]]) -> dict[str, KnownQueue]:
-    """Return them by name, from the rows of ``KNOWN_QUEUES``."""
-    return {name: _known(*others) for name, *others in rows}
-
-
-def _known(dead: int, minutes: int, *counted: int | None) -> KnownQueue:
-    rates = [(number or 0) / minutes for number in counted] if minutes else []
-    names = PerMinute.__slots__
-    return KnownQueue(
-        dead=min(dead, MOST_DEAD),
-        is_more_dead=dead > MOST_DEAD,
-        per_minute=PerMinute(**dict(zip(names, rates, strict=True))) if minutes else None,
-    )
+def known_queues(rows: Iterable[tuple[Any, ...]]) -> dict[str, dict[str, Any]]:
+    """Return the facts of each by its name, from the rows of ``KNOWN_QUEUES``. Without a minute there are no rates."""
+    return {
+        name: {
+            "dead": min(dead, MOST_DEAD),
+            "is_more_dead": dead > MOST_DEAD,
+            "per_minute": PerMinute(*((number or 0) / minutes for number in counted)) if minutes else None,
+        }
+        for name, dead, minutes, *counted in rows
+    }

@@ -13,6 +13,7 @@ from pulse_django.store.transactions import run_joined
 from pulse_django.words.limiting import in_words, key_of
 
 from .read_only import read_only
+from .snapshot import to_json
 
 MOST_LISTED = 1_000
 MOST_COUNTED = 10_000  # waiting jobs of all limits together
@@ -121,24 +122,10 @@ class LimitFacts:
         return [] if most is None else [key for key, runs in self.keys if runs >= most]
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "state": self.state,
-            "numbers": self.numbers,
-            "of_code": self.of_code,
-            "override": self.override,
-            "override_until": _iso(self.override_until),
-            "overridden_by": self.overridden_by,
-            "override_reason": self.override_reason,
-            "is_declared": self.is_declared,
-            "closed_until": _iso(self.closed_until),
-            "closed_reason": self.closed_reason if self.state in ("closed", "probing") else "",
-            "running": self.running,
-            "keys": [{"key": key, "running": runs} for key, runs in self.keys],
-            "waiting": self.waiting,
-            "is_more": self.is_more,
-            "waiting_for": self.waiting_for,
-        }
+        facts: dict[str, Any] = to_json(self)
+        keys = [{"key": key, "running": runs} for key, runs in self.keys]
+        reason = self.closed_reason if self.state in ("closed", "probing") else ""
+        return facts | {"state": self.state, "keys": keys, "closed_reason": reason}
 
 
 def limits(alias: str, name: str | None = None) -> list[LimitFacts]:
@@ -150,15 +137,7 @@ def limits(alias: str, name: str | None = None) -> list[LimitFacts]:
 
 def _facts(name: str, numbers: str, of_code: str, override: str | None, *rest: Any) -> LimitFacts:
     *about, most, waiting, is_more, waiting_for = rest
-    in_force, declared = json.loads(numbers), json.loads(of_code)
-    changed = None if override is None else json.loads(override)
-    values = (name, in_force, declared, changed, *about, _keys(most), waiting, is_more, waiting_for)
+    declared = (json.loads(said or "null") for said in (numbers, of_code, override))
+    keys = [(key, runs) for lane_key, runs in json.loads(most) if (key := key_of(lane_key)) is not None]
+    values = (name, *declared, *about, keys, waiting, is_more, waiting_for)
     return LimitFacts(*values)
-
-
-def _keys(counted: str) -> list[tuple[str, int]]:
-    return [(key, runs) for lane_key, runs in json.loads(counted) if (key := key_of(lane_key)) is not None]
-
-
-def _iso(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from django.db import connections, transaction
 
-from pulse_django.store.transactions import refuse_other_vendors
+from pulse_django.store.transactions import Row, refuse_other_vendors
 
 # No read takes a tenth of it on a healthy server; on a sick one it must not add to the load for long.
 TIMEOUT = "15s"
@@ -36,6 +37,13 @@ def read_only(alias: str) -> Iterator[None]:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             cursor.execute(_SETTINGS, ["on", TIMEOUT, LOCK_TIMEOUT])
         yield
+
+
+def rows(alias: str, sql: str, params: Any = ()) -> list[Row]:
+    """Ask in the transaction that there is, if any."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())
 
 
 def is_lost(alias: str) -> bool:

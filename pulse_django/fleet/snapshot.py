@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
-from typing import Any
-
-from django.db import connections
+from typing import Any, NamedTuple
 
 from pulse_django.models import Job
 from pulse_django.store.pauses import IS_IN_FORCE, IS_OF_QUEUE
@@ -17,6 +15,7 @@ from pulse_django.store.workers import IS_LOST
 from pulse_django.words.states import Status
 
 from .known_queues import KNOWN_QUEUES, PerMinute, known_queues
+from .read_only import rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +45,7 @@ class StatusCount:
     is_estimate: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFacts:
+class WorkerFacts(NamedTuple):
     id: int
     name: str
     boot_id: str
@@ -67,8 +65,7 @@ class WorkerFacts:
         return not self.has_stopped and self.last_beat <= silence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterFacts:
+class DeadLetterFacts(NamedTuple):
     id: int
     task: str
     queue: str
@@ -87,12 +84,12 @@ class WorkflowCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    queues: tuple[QueueFacts, ...]
-    statuses: tuple[StatusCount, ...]
-    workers: tuple[WorkerFacts, ...]
-    dead_letters: tuple[DeadLetterFacts, ...]  # the latest
-    expired_leases: int  # expired and not reaped
-    oldest_expired: timedelta | None
+    queues: tuple[QueueFacts, ...] = ()
+    statuses: tuple[StatusCount, ...] = ()
+    workers: tuple[WorkerFacts, ...] = ()
+    dead_letters: tuple[DeadLetterFacts, ...] = ()  # the latest
+    expired_leases: int = 0  # expired and not reaped
+    oldest_expired: timedelta | None = None
     workflows: WorkflowCounts = WorkflowCounts()
 
 
@@ -107,7 +104,7 @@ COUNTED = 10_000
 MOST_WORKERS = 500
 GLANCED = 50_000  # waiting jobs that are counted for readers that come every few seconds
 
-NOTHING = Health(queues=(), statuses=(), workers=(), dead_letters=(), expired_leases=0, oldest_expired=None)
+NOTHING = Health()
 
 Found = defaultdict[str, dict[str, Any]]  # what is known of each queue
 
@@ -224,38 +221,34 @@ LIMIT 5
 
 def take(alias: str, *, stopped_workers: bool = False) -> Health:
     """Look at everything, once."""
-    waiting = _rows(alias, _WAITING)
-    running, paused, known, workers = read_message(
-        alias, [*_STANDING, KNOWN_QUEUES, (_WORKERS, [stopped_workers, MOST_WORKERS])]
-    )
-    expired_for = [row[3] for row in running if row[3] is not None]
+    waiting = rows(alias, _WAITING)
+    standing = read_message(alias, [*_STANDING, KNOWN_QUEUES, (_WORKERS, [stopped_workers, MOST_WORKERS])])
     [ended], estimated = read_message(alias, [(_ENDED, [COUNTED + 1] * 3), (_ESTIMATED, [])])
-    return Health(
-        queues=_queues(_waiting_by_queue(waiting), running, paused, known),
-        statuses=_statuses(waiting, running, ended, dict(estimated)),
-        workers=tuple(map(_worker, workers)),
-        dead_letters=tuple(
-            DeadLetterFacts(id=job_id, task=task, queue=queue, error=error, age=age)
-            for job_id, task, queue, error, age in _rows(alias, _DEAD_LETTERS)
-        ),
-        expired_leases=sum(row[2] for row in running),
-        oldest_expired=max(expired_for, default=None),
-        workflows=_workflows(paused),
+    return _health(
+        _waiting_by_queue(waiting),
+        *standing,
+        statuses=_statuses(waiting, standing[0], ended, dict(estimated)),
+        dead_letters=tuple(map(DeadLetterFacts._make, rows(alias, _DEAD_LETTERS))),
     )
 
 
 def glance(alias: str) -> Health:
     """Read what changes, for frequent readers: depths up to a bound, and no ended jobs."""
-    running, paused, known, workers = read_message(alias, [*_STANDING, KNOWN_QUEUES, (_WORKERS, [False, MOST_WORKERS])])
-    expired_for = [row[3] for row in running if row[3] is not None]
+    standing = read_message(alias, [*_STANDING, KNOWN_QUEUES, (_WORKERS, [False, MOST_WORKERS])])
+    return _health(_depths(alias), *standing)
+
+
+def _health(
+    found: Found, running: list[Row], paused: list[Row], known: list[Row], workers: list[Row], **ended: Any
+) -> Health:
+    open_batches, held, waiting, *_ = paused[0]
     return Health(
-        queues=_queues(_depths(alias), running, paused, known),
-        statuses=(),
+        queues=_queues(found, running, paused, known),
         workers=tuple(map(_worker, workers)),
-        dead_letters=(),
         expired_leases=sum(row[2] for row in running),
-        oldest_expired=max(expired_for, default=None),
-        workflows=_workflows(paused),
+        oldest_expired=max((row[3] for row in running if row[3] is not None), default=None),
+        workflows=WorkflowCounts(open=open_batches, held=held, waiting=waiting),
+        **ended,
     )
 
 
@@ -285,7 +278,7 @@ def _waiting_by_queue(waiting: list[Row]) -> Found:
 
 def _queues(found: Found, running: list[Row], paused: list[Row], known: list[Row]) -> tuple[QueueFacts, ...]:
     for name, one in known_queues(known).items():
-        found[name] |= {"dead": one.dead, "is_more_dead": one.is_more_dead, "per_minute": one.per_minute}
+        found[name] |= one
     for name, jobs, *_ in running:
         found[name]["running"] = jobs
     for *_, name, reason, until in paused:
@@ -299,11 +292,6 @@ def _queues(found: Found, running: list[Row], paused: list[Row], known: list[Row
 def by_due(queue: QueueFacts) -> tuple[int, int, int, str]:
     """Return what queues are sorted by: those with the most due jobs first, then those with dead letters."""
     return (-queue.due, -queue.running, -queue.dead, queue.name)
-
-
-def _workflows(paused: list[Row]) -> WorkflowCounts:
-    unfinished, held, waiting, *_ = paused[0]
-    return WorkflowCounts(open=unfinished, held=held, waiting=waiting)
 
 
 def _statuses(waiting: list[Row], running: list[Row], ended: Row, guesses: dict[str, float]) -> tuple[StatusCount, ...]:
@@ -327,24 +315,8 @@ def _counted(status: Status, jobs: int, guess: float) -> StatusCount:
 
 
 def _worker(row: Row) -> WorkerFacts:
-    worker_id, name, boot_id, host, pid, queues, slots, in_flight, stuck, prefetched, *rest = row
-    last_beat, has_stopped, is_lost, versions = rest
-    return WorkerFacts(
-        id=worker_id,
-        name=name,
-        boot_id=boot_id,
-        host=host,
-        pid=pid,
-        queues=tuple(_loaded(queues, list)),
-        slots=slots,
-        in_flight=in_flight,
-        stuck_slots=stuck,
-        prefetched=prefetched,
-        last_beat=last_beat,
-        has_stopped=has_stopped,
-        is_lost=is_lost,
-        versions=_loaded(versions, dict),
-    )
+    one: Any = WorkerFacts._make(row)
+    return WorkerFacts(*one._replace(queues=tuple(_loaded(one.queues, list)), versions=_loaded(one.versions, dict)))
 
 
 def _loaded(text: str | None, kind: type) -> Any:
@@ -353,17 +325,12 @@ def _loaded(text: str | None, kind: type) -> Any:
     return found if isinstance(found, kind) else kind()
 
 
-def _rows(alias: str, sql: str, params: Any = ()) -> list[Row]:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(sql, params)
-        return list(cursor.fetchall())
-
-
-# Facts as JSON: dataclasses become objects, durations seconds, instants ISO 8601.
+# Facts as JSON: dataclasses and named tuples become objects, durations seconds, instants ISO 8601.
 
 
 def to_json(value: Any) -> Any:
     """Return ``value`` made of what ``json.dumps`` takes."""
+    value = value._asdict() if hasattr(value, "_asdict") else value
     match value:
         case timedelta():
             return value.total_seconds()

@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
-
-from django.db import connections
 
 from pulse_django.store.traffic import COLUMNS, DAY, MINUTE, TEN_MINUTES, TWO_HOURS, WINDOW, TrafficSpan, span_of
 from pulse_django.words.counters import TrafficCounts, TrafficKind
+
+from .read_only import rows
 
 MOST_NAMES = 500
 KNOWN_FOR = timedelta(days=2)  # a queue is shown for as long after its last job
@@ -114,7 +113,7 @@ def read_course(alias: str, kind: TrafficKind, name: str, window: Window) -> Cou
     begin = now - window.span
     marks = [
         Mark(version=version, at=seen_at, place=(seen_at - begin) / window.span)
-        for version, seen_at in _rows(alias, _RELEASES, [begin])
+        for version, seen_at in rows(alias, _RELEASES, [begin])
     ]
     begins = [begin + timedelta(minutes=window.point) * place for place in range(window.points)]
     return Course(window=window, begins=begins, points=points, marks=marks)
@@ -140,7 +139,7 @@ def _read(
     alias: str, kind: TrafficKind, name: str | None, window: Window, lengths: Sequence[int]
 ) -> tuple[datetime, list[TrafficSpan]]:
     """Read the longest spans that are there, and before and after them the shorter ones."""
-    found = _rows(alias, _ENDS, [list(lengths), kind])
+    found = rows(alias, _ENDS, [list(lengths), kind])
     now: datetime = found[0][0]
     ends = {length: until for _, length, until in found}
     parts = list(_cover(now - window.span, now, lengths, ends))
@@ -151,7 +150,7 @@ def _read(
         "kind": kind,
         "name": name,
     }
-    return now, [span_of(row) for row in _rows(alias, _COVERED, params)]
+    return now, [span_of(row) for row in rows(alias, _COVERED, params)]
 
 
 def _cover(
@@ -171,9 +170,3 @@ def _cover(
     yield length, first, last
     yield from _cover(begin, first, shorter, ends)
     yield from _cover(last, end, shorter, ends)
-
-
-def _rows(alias: str, sql: str, params: Any) -> list[tuple[Any, ...]]:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(sql, params)
-        return list(cursor.fetchall())

@@ -62,11 +62,16 @@ class ActForm(forms.Form):
 
     def done_in_words(self, done: Any) -> str:
         """Say what was done, and what was chosen, for the message and the log."""
-        chosen = {name: value for name, value in self.cleaned_data.items() if name not in ("attempts", "confirmed")}
-        details = ", ".join(
-            f"{name} {value}" for name, value in chosen.items() if value not in ("", None) and value is not False
-        )
-        return f"{done}: {details}" if details else str(done)
+        details = []
+        for name, value in self.cleaned_data.items():
+            if name not in ("attempts", "confirmed") and value not in ("", None) and value is not False:
+                field = self.fields[name]
+                label, shown = (
+                    str(field.label).partition(" (")[0],
+                    dict(getattr(field, "choices", ())).get(value, value),
+                )
+                details.append(label if value is True else f"{label} {shown}")
+        return f"{done}: {', '.join(details)}" if details else str(done)
 
 
 def errors_in_words(form: forms.Form) -> str:
@@ -161,19 +166,20 @@ def _cancel(alias: str, ids: Collection[int], given: Given) -> Answer:
 
 
 def _run_now(alias: str, ids: Collection[int], given: Given) -> Answer:
-    answer = resolving.run_now(alias, ids, attempt=given.get("attempts"))
-    return {"changed": answer.changed, "moved_on": answer.moved_on}
+    return _changed(resolving.run_now(alias, ids, attempt=given.get("attempts")))
 
 
 def _postpone(alias: str, ids: Collection[int], given: Given) -> Answer:
     delay = timedelta(seconds=given["delay"])
-    answer = Job.objects.db_manager(alias).reschedule(ids, delay=delay, attempt=given.get("attempts"))
-    return {"changed": answer.changed, "moved_on": answer.moved_on}
+    return _changed(Job.objects.db_manager(alias).reschedule(ids, delay=delay, attempt=given.get("attempts")))
 
 
 def _move(alias: str, ids: Collection[int], given: Given) -> Answer:
-    jobs = Job.objects.db_manager(alias)
-    answer = jobs.move(ids, queue=given["queue"], priority=given["priority"], attempt=given.get("attempts"))
+    chosen = {name: given[name] for name in ("queue", "priority")}
+    return _changed(Job.objects.db_manager(alias).move(ids, **chosen, attempt=given.get("attempts")))
+
+
+def _changed(answer: Any) -> Answer:
     return {"changed": answer.changed, "moved_on": answer.moved_on}
 
 

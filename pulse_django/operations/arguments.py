@@ -6,13 +6,13 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from getpass import getuser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error
+from django.db import Error, OperationalError
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.placement import aliases_of_jobs, routers_alias
@@ -36,20 +36,13 @@ MAX_PER_MINUTE = 10_000_000
 def add_filters(parser: CommandParser, statuses: Iterable[Status]) -> None:
     """Let jobs be chosen; ``statuses`` are those that may be named, none: no choice."""
     parser.add_argument("ids", nargs="*", type=whole_number(1, MAX_ID), metavar="ID", help="these jobs")
-    parser.add_argument("--queue", action="append", default=[], type=text, metavar="NAME", help="may be repeated")
-    parser.add_argument("--task", action="append", default=[], type=text, metavar="NAME", help="may be repeated")
-    parser.add_argument(
-        "--tag", action="append", default=[], type=_tag, metavar="TAG", help="may be repeated: jobs with all of them"
-    )
+    repeated: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("--queue", **repeated, type=text, metavar="NAME", help="may be repeated")
+    parser.add_argument("--task", **repeated, type=text, metavar="NAME", help="may be repeated")
+    parser.add_argument("--tag", **repeated, type=_tag, metavar="TAG", help="may be repeated: jobs with all of them")
     if allowed := tuple(statuses):
-        parser.add_argument(
-            "--status",
-            action="append",
-            default=[],
-            type=_status(allowed),
-            metavar="STATUS",
-            help=f"{', '.join(allowed)}; may be repeated",
-        )
+        said = f"{', '.join(allowed)}; may be repeated"
+        parser.add_argument("--status", **repeated, type=_status(allowed), metavar="STATUS", help=said)
     parser.add_argument("--error", type=text, metavar="TEXT", help="text that the last error contains")
     age = "age since it ended, or since it was created: 7d, 12h, 30m, 45s"
     parser.add_argument("--older-than", type=duration, metavar="DURATION", help=age)
@@ -66,6 +59,10 @@ def add_shard(parser: CommandParser) -> None:
     parser.add_argument("--shard", metavar="ALIAS", help="this shard alone; default: all shards")
 
 
+def add_lasting(parser: CommandParser, said: str) -> None:
+    parser.add_argument("--for", dest="lasting", type=duration, metavar="DURATION", help=said)
+
+
 def add_cancelled_too(parser: CommandParser, act: str = "") -> None:
     said = f"{act}also dead letters whose workflow or batch was cancelled"
     parser.add_argument("--cancelled-too", action="store_true", help=said)
@@ -74,16 +71,10 @@ def add_cancelled_too(parser: CommandParser, act: str = "") -> None:
 def add_action(parser: CommandParser) -> None:
     parser.add_argument("--all", action="store_true", help="allow running without a filter")
     parser.add_argument("--yes", action="store_true", help="apply the change; without it, nothing is changed")
-    parser.add_argument(
-        "--limit", type=whole_number(1, MAX_ID), metavar="N", help="maximum number of jobs, lowest ids first"
-    )
+    most, pace = whole_number(1, MAX_ID), whole_number(1, MAX_PER_MINUTE)
+    parser.add_argument("--limit", type=most, metavar="N", help="maximum number of jobs, lowest ids first")
     parser.add_argument("--batch", type=whole_number(1, MAX_BATCH), default=BATCH, metavar="N", help=f"default {BATCH}")
-    parser.add_argument(
-        "--per-minute",
-        type=whole_number(1, MAX_PER_MINUTE),
-        metavar="N",
-        help="maximum number of jobs per minute, spread evenly",
-    )
+    parser.add_argument("--per-minute", type=pace, metavar="N", help="maximum number of jobs per minute, spread evenly")
 
 
 def selection_of(options: dict[str, Any]) -> Selection:
@@ -176,9 +167,8 @@ def parse_duration(text: str) -> timedelta:
     found = _WRITTEN.fullmatch(f"{written}s" if _PLAIN.fullmatch(written) else written)
     if found is None or not any(found.groups()):
         raise ValueError(f"{text!r} is not a duration: use 7d, 12h, 30m, 45s, 1d12h or a number of seconds")
-    seconds = sum(
-        float(number) * size for number, size in zip(found.groups(), _SECONDS.values(), strict=True) if number
-    )
+    parts = zip(found.groups(), _SECONDS.values(), strict=True)
+    seconds = sum(float(number) * size for number, size in parts if number)
     if seconds > MAX_DELAY.total_seconds():
         raise ValueError(f"{text!r} is longer than {MAX_DELAY.days} days")
     return timedelta(seconds=seconds)
@@ -215,3 +205,16 @@ class PulseCommand(BaseCommand):
                 raise
             raise CommandError(f"The database refused this: {inert(error_in_one_line(error))}") from error
         return output
+
+    def reachable(self, aliases: Sequence[str], require: Callable[[str], object]) -> list[str]:
+        """Return the shards that are as this code needs them. One of several that is away is served once it is back."""
+        found = []
+        for alias in aliases:
+            try:
+                require(alias)
+                found.append(alias)
+            except OperationalError as error:
+                if len(aliases) == 1:
+                    raise
+                self.stderr.write(self.style.WARNING(f"Shard {alias!r} cannot be queried: {error_in_one_line(error)}"))
+        return found

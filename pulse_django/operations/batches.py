@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pulse_django.models import Job
 from pulse_django.store.querysets import JobQuerySet
@@ -26,12 +26,6 @@ BATCH = 500
 # Batches that one look for matches finds. With stale statistics PostgreSQL sorts all matches at every look: 100,000
 # cancels took 9 s with one look a batch, and 5 s so. More of them hold more ids in memory.
 AHEAD = 20
-
-
-class Stopping(Protocol):
-    """What the walk needs of a ``threading.Event``."""
-
-    def wait(self, timeout: float) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +66,7 @@ class Walk:
         self._ahead: list[int] = []  # found, and not looked at again yet
         self._is_last_look = False
 
-    def run(self, stopping: Stopping, watch: Callable[[Walk], object] = lambda walk: None) -> None:
+    def run(self, stopping: threading.Event, watch: Callable[[Walk], object] = lambda walk: None) -> None:
         """Walk until all is done or ``stopping`` is set; ``watch`` is called after every batch."""
         for ids in self._batches(stopping):
             self.unsure = tuple(ids)
@@ -83,7 +77,7 @@ class Walk:
                 self.counts[name] += count
             watch(self)
 
-    def _batches(self, stopping: Stopping) -> Iterator[list[int]]:
+    def _batches(self, stopping: threading.Event) -> Iterator[list[int]]:
         highest, due = self._highest(), self._clock()
         while not self.is_complete:
             if stopping.wait(max(0.0, due - self._clock())):

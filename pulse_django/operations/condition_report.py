@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from django.core.management.base import CommandError
 from django.db import Error
 
 from pulse_django.fleet.conditions import Condition, Finding, RepairRefused, ask, known, named, repair
 from pulse_django.words.display import inert
 
 Paint = Callable[[str], str]
-
-
-class Unrepairable(Exception):
-    """A condition without a repair, or a repair that would do harm now."""
 
 
 def findings_in_words(
@@ -52,28 +49,22 @@ def repairable(name: str) -> Condition:
         condition = named(name)
     except KeyError:
         names = ", ".join(one.name for one in known() if one.repair is not None)
-        raise Unrepairable(f"Unknown condition {name!r}. Conditions with a repair: {names}.") from None
+        raise CommandError(f"Unknown condition {name!r}. Conditions with a repair: {names}.") from None
     if condition.repair is None:
-        raise Unrepairable(f"{name} has no repair. {condition.to_do}")
+        raise CommandError(f"{name} has no repair. {condition.to_do}")
     return condition
 
 
-def rehearse(condition: Condition, alias: str) -> tuple[Finding, Iterator[str]]:
+def rehearse(condition: Condition, finding: Finding) -> Iterator[str]:
     """Say what a repair would do, without doing it."""
-    finding = ask(condition, alias)
-    return finding, _rehearsed(condition, finding)
-
-
-def _rehearsed(condition: Condition, finding: Finding) -> Iterator[str]:
     if finding.error:
         yield f"{condition.name} {finding.says}"
-        return
-    if finding.is_clear:
+    elif finding.is_clear:
         yield f"{condition.name} is clear: nothing to repair."
-        return
-    yield from _subjects(finding, "  ")
-    yield f"Repair: {condition.repair.says if condition.repair else ''}"
-    yield "Nothing was changed. Add --yes to apply it."
+    else:
+        yield from _subjects(finding, "  ")
+        yield f"Repair: {condition.repair.says if condition.repair else ''}"
+        yield "Nothing was changed. Add --yes to apply it."
 
 
 def perform(condition: Condition, alias: str, write: Callable[[str], object]) -> dict[str, Any]:
@@ -85,9 +76,9 @@ def perform(condition: Condition, alias: str, write: Callable[[str], object]) ->
             repaired += step.repaired
             write(f"  step {steps}: {len(step.subjects)} found, {step.repaired} repaired")
     except RepairRefused as refused:
-        raise Unrepairable(f"Refused: {refused}.") from refused
+        raise CommandError(f"Refused: {refused}.") from refused
     except Error as error:
-        raise Unrepairable(f"Failed after {repaired} repaired: {inert(' '.join(str(error).split()))}") from error
+        raise CommandError(f"Failed after {repaired} repaired: {inert(' '.join(str(error).split()))}") from error
     finding = ask(condition, alias)
     write(f"{condition.name}: {repaired} repaired; it {'is clear now' if finding.is_clear else 'still applies'}")
     return {"name": condition.name, "steps": steps, "repaired": repaired, "is_clear": finding.is_clear}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -23,97 +24,116 @@ from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.states import Status
 
 from . import arguments
+from .acts import ACTS, Given
 from .arguments import PulseCommand
-from .batches import Pace, Progress, Stopping, Walk, interruptible
+from .batches import Progress, Walk, interruptible
 from .preview import Preview, Selection, in_lines, look, unmatched
 from .terminal import showable
-from .verbs import MassVerb
 
 INTERRUPTED = 130  # as shells say it of a program that Ctrl-C ended
 MOST_IDS = 10  # that are listed
+Counts = Mapping[str, int]  # by the name that JSON gives them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """What the operator named, looked up."""
+    """What the operator named, looked up in one shard."""
 
-    verb: MassVerb
-    jobs: JobQuerySet
-    selection: Selection
     alias: str
+    jobs: JobQuerySet
     preview: Preview
     missed: dict[int, str | None]  # ids that were named and do not match
     notes: list[str]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "database": self.alias,
-            "filters": to_json(self.selection),
-            "matches": self.preview.matches,
-            "unmatched": to_json(self.missed),
-            "notes": self.notes,
-        }
-
-    def in_lines(self) -> list[str]:
-        matches, noun = self.preview.matches, self.verb.noun
-        first = f"1 {noun.removesuffix('s')} matches." if matches == 1 else f"{matches or 'No'} {noun} match."
-        lines = [first, *in_lines(self.preview)]
-        if self.missed:
-            shown = [f"{job_id} ({status or 'no such job'})" for job_id, status in self.missed.items()]
-            more = f" and {len(shown) - MOST_IDS} more" if len(shown) > MOST_IDS else ""
-            lines.append(f"Not matching: {', '.join(shown[:MOST_IDS])}{more}.")
-        return [*lines, *self.notes]
-
 
 class MassCommand(PulseCommand):
-    """A command is its verb and its own arguments. Tests replace the clock and the signals."""
+    """One intention of an operator: whom it is about, what it does, and how that is said.
+
+    Every verb looks at each row once more when it acts. What has moved on since the preview is left as it is, and
+    counted. Tests replace the clock and the signals.
+    """
 
     requires_system_checks = ()  # a project whose checks fail may need these commands most
     statuses: tuple[Status, ...] = ()  # that --status may name
+    noun: str  # what it acts on, in the plural
+    verb: str  # in ``ACTS``
+    answers: tuple[str, ...]  # what may have happened to a job: the names in the counts
     clock = staticmethod(time.monotonic)
+    options: dict[str, Any]
+    selection: Selection
 
-    def signals(self) -> AbstractContextManager[Stopping]:
+    def signals(self) -> AbstractContextManager[Event]:
         return interruptible()
 
     def add_arguments(self, parser: CommandParser) -> None:
         arguments.add_filters(parser, self.statuses)
         arguments.add_action(parser)
 
-    def verb(self, selection: Selection, options: dict[str, Any]) -> MassVerb:
+    def choose(self, options: dict[str, Any]) -> None:
+        self.options, self.selection = options, arguments.selection_of(options)
+
+    def jobs(self, alias: str) -> JobQuerySet:
+        """Return what it would act on now."""
         raise NotImplementedError
 
-    def notes(self, verb: Any, alias: str) -> list[str]:
+    def given(self) -> Given:
+        """Return what the act is told."""
+        return {}
+
+    def act(self, alias: str, ids: Collection[int]) -> Counts:
+        """Do it to these jobs, and count what happened."""
+        return {name: len(some) for name, some in ACTS[self.verb].do(alias, ids, self.given()).items()}
+
+    def would(self, matches: int, running: int) -> str:
+        """Say what it would do."""
+        raise NotImplementedError
+
+    def summary(self, counts: Counts) -> str:
+        """Say what it did."""
+        raise NotImplementedError
+
+    def notes(self, alias: str) -> list[str]:
         """Tell what an operator may not expect of the choice."""
         return []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self._is_json = options["json"]
-        choices, pace = self._choices(options), arguments.pace_of(options)
-        told, limit, problem, interrupted = [], options["limit"], "", False
+        self.choose(options)
+        choices, told, limit, problem, interrupted = self._choices(), [], options["limit"], "", False
         for choice in choices:
             if len(choices) > 1:
                 self._say([f"Shard {choice.alias!r}:"])
-            self._say(choice.in_lines())
+            self._say(self._chosen_in_lines(choice))
+            facts = {
+                "database": choice.alias,
+                "filters": to_json(self.selection),
+                "matches": choice.preview.matches,
+                "unmatched": to_json(choice.missed),
+                "notes": choice.notes,
+            }
             if not options["yes"]:
-                told.append(self._preview(choice, pace))
+                told.append({"preview": True, **facts, **self._preview(choice.preview)})
                 continue
-            report = self._do(choice, pace, limit)
-            if report.met or choice.preview.matches:
-                self._say(report.in_lines(choice.verb))
-            told.append({"preview": False, **choice.to_json(), **report.to_json()})
-            limit = None if limit is None else limit - report.met
-            problem, interrupted = report.problem, report.interrupted
+            walk, seconds, problem = self._do(choice, limit)
+            interrupted = not walk.is_complete and not problem
+            if walk.met or choice.preview.matches:
+                self._say(self._done_in_lines(walk, choice.preview.matches, seconds, is_cut=not walk.is_complete))
+            said = {"interrupted": interrupted, "error": problem or None, "seconds": round(seconds, 3)}
+            counts = {name: walk.counts[name] for name in self.answers}
+            told.append({"preview": False, **facts, **counts, "met": walk.met, "unsure": list(walk.unsure), **said})
+            limit = None if limit is None else limit - walk.met
             if problem or interrupted or limit == 0:
                 break
-        self._print_json(told[0] if len(choices) == 1 else {"shards": told})
+        if options["json"]:
+            head = {"command": type(self).__module__.rpartition(".")[2]}
+            self.stdout.write(json.dumps(head | (told[0] if len(choices) == 1 else {"shards": told})))
         if problem:
             raise CommandError(problem)
         if interrupted:
             sys.exit(INTERRUPTED)
 
-    def _choices(self, options: dict[str, Any]) -> list[_Choice]:
+    def _choices(self) -> list[_Choice]:
         """Look up what was named in each shard. An id is missed if no shard has it."""
-        choices = [self._choose(alias, options) for alias in arguments.aliases_of(options)]
+        choices = [self._choose(alias) for alias in arguments.aliases_of(self.options)]
         if len(choices) == 1:
             return choices
         missed = {
@@ -123,45 +143,43 @@ class MassCommand(PulseCommand):
         }
         return [replace(one, missed=missed if one is choices[-1] else {}) for one in choices]
 
-    def _choose(self, alias: str, options: dict[str, Any]) -> _Choice:
-        selection = arguments.selection_of(options)
-        if selection.is_everything and not options["all"]:
+    def _choose(self, alias: str) -> _Choice:
+        if self.selection.is_everything and not self.options["all"]:
             raise CommandError("Select jobs by id, by a filter, or with --all. Without --yes, nothing is changed.")
         try:
-            verb = self.verb(selection, options)
-            jobs = verb.jobs(alias)
-            return _Choice(
-                verb=verb,
-                jobs=jobs,
-                selection=selection,
-                alias=alias,
-                preview=look(jobs, limit=options["limit"]),
-                missed=unmatched(jobs, selection.ids),
-                notes=self.notes(verb, alias),
-            )
+            jobs = self.jobs(alias)
+            preview, missed = look(jobs, limit=self.options["limit"]), unmatched(jobs, self.selection.ids)
+            return _Choice(alias=alias, jobs=jobs, preview=preview, missed=missed, notes=self.notes(alias))
         except (Error, PulseError, ImproperlyConfigured) as error:
             raise CommandError(f"Nothing was changed: {inert(explained(error, alias))}") from error
 
-    def _preview(self, choice: _Choice, pace: Pace) -> dict[str, Any]:
-        preview, verb = choice.preview, choice.verb
-        seconds = pace.seconds_for(preview.matches)
-        how = f"{pace.at_a_time} at a time"
+    def _chosen_in_lines(self, choice: _Choice) -> list[str]:
+        matches = choice.preview.matches
+        one = f"1 {self.noun.removesuffix('s')} matches."
+        lines = [one if matches == 1 else f"{matches or 'No'} {self.noun} match.", *in_lines(choice.preview)]
+        if choice.missed:
+            shown = [f"{job_id} ({status or 'no such job'})" for job_id, status in choice.missed.items()]
+            more = f" and {len(shown) - MOST_IDS} more" if len(shown) > MOST_IDS else ""
+            lines.append(f"Not matching: {', '.join(shown[:MOST_IDS])}{more}.")
+        return [*lines, *choice.notes]
+
+    def _preview(self, preview: Preview) -> dict[str, Any]:
+        pace = arguments.pace_of(self.options)
+        seconds, how = pace.seconds_for(preview.matches), f"{pace.at_a_time} at a time"
         if pace.per_minute is not None:
             how += f", {pace.per_minute} a minute: about {in_words(seconds)}"
         if preview.matches:
-            self._say([f"{verb.would(preview.matches, preview.running)}, {how}."])
+            self._say([f"{self.would(preview.matches, preview.running)}, {how}."])
             self._say(["Nothing was changed. Add --yes to apply it."])
-        shown = {"pace": to_json(pace), "seconds": seconds}
-        return {"preview": True, **choice.to_json(), **to_json(preview), **shown}
+        return {**to_json(preview), "pace": to_json(pace), "seconds": seconds}
 
-    def _do(self, choice: _Choice, pace: Pace, limit: int | None) -> MassReport:
-        verb, alias, matches = choice.verb, choice.alias, choice.preview.matches
+    def _do(self, choice: _Choice, limit: int | None) -> tuple[Walk, float, str]:
+        """Return what was done, also if it was interrupted, how long it took, and what the database said."""
+        pace, alias, clock, problem = arguments.pace_of(self.options), choice.alias, self.clock, ""
         # The preview knows the lowest id: finished jobs by the million may lie in front of it.
         after = (choice.preview.lowest_id or 1) - 1
-        clock = self.clock
-        walk = Walk(choice.jobs, lambda ids: verb.act(alias, ids), pace=pace, limit=limit, after=after, clock=clock)
-        progress = Progress(self.stderr._out, matches, clock, per_minute=pace.per_minute)
-        began, problem = clock(), ""
+        walk = Walk(choice.jobs, lambda ids: self.act(alias, ids), pace=pace, limit=limit, after=after, clock=clock)
+        progress, began = Progress(self.stderr._out, choice.preview.matches, clock, per_minute=pace.per_minute), clock()
         try:
             with self.signals() as stopping:
                 walk.run(stopping, lambda walk: progress.show(walk.met))
@@ -170,64 +188,28 @@ class MassCommand(PulseCommand):
         except (Error, PulseError) as error:
             problem = inert(error_in_one_line(error))
         progress.end(walk.met)
-        return MassReport.of(walk, verb, matches=matches, seconds=clock() - began, problem=problem)
+        return walk, clock() - began, problem
 
-    def _say(self, lines: list[str]) -> None:
-        if not self._is_json:
-            for line in lines:
-                self.stdout.write(showable(line, self.stdout))
-
-    def _print_json(self, facts: dict[str, Any]) -> None:
-        if self._is_json:
-            command = type(self).__module__.rpartition(".")[2]
-            self.stdout.write(json.dumps({"command": command, **facts}))
-
-
-# What an operation did, also if it was interrupted: in lines, or as JSON.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MassReport:
-    counts: Mapping[str, int]  # by what the verb answered
-    met: int  # jobs that were given to the verb
-    matches: int  # at the start
-    unsure: tuple[int, ...]  # their batch was sent, and its answer never came
-    interrupted: bool
-    problem: str  # what the database said; empty: nothing
-    seconds: float
-
-    @classmethod
-    def of(cls, walk: Walk, verb: MassVerb, *, matches: int, seconds: float, problem: str = "") -> MassReport:
-        return cls(
-            counts={name: walk.counts[name] for name in verb.answers},
-            met=walk.met,
-            matches=matches,
-            unsure=walk.unsure,
-            interrupted=not walk.is_complete and not problem,
-            problem=problem,
-            seconds=round(seconds, 3),
-        )
-
-    def in_lines(self, verb: MassVerb) -> list[str]:
-        lines = [f"{verb.summary(self.counts)} Took {in_words(self.seconds)}."]
-        if self.unsure:
+    def _done_in_lines(self, walk: Walk, matches: int, seconds: float, *, is_cut: bool) -> list[str]:
+        lines = [f"{self.summary(walk.counts)} Took {in_words(round(seconds, 3))}."]
+        if walk.unsure:
             lines.append(
-                f"The result for {len(self.unsure)} more jobs, ids {self.unsure[0]} to {self.unsure[-1]}, is unknown: "
+                f"The result for {len(walk.unsure)} more jobs, ids {walk.unsure[0]} to {walk.unsure[-1]}, is unknown: "
                 f"the connection was lost. It is safe to run the command again."
             )
-        if self.interrupted or self.problem:
-            left = max(0, self.matches - self.met - len(self.unsure))
+        if is_cut:
+            left = max(0, matches - walk.met - len(walk.unsure))
             lines.append(
-                f"Stopped early: about {left} of {self.matches} were not processed. Run the command again to continue."
+                f"Stopped early: about {left} of {matches} were not processed. Run the command again to continue."
             )
         return lines
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **self.counts,
-            "met": self.met,
-            "unsure": list(self.unsure),
-            "interrupted": self.interrupted,
-            "error": self.problem or None,
-            "seconds": self.seconds,
-        }
+    def _say(self, lines: list[str]) -> None:
+        for line in [] if self.options["json"] else lines:
+            self.stdout.write(showable(line, self.stdout))
+
+
+def left_of_cancelled(count: int) -> str:
+    """Say how many dead letters were not retried because their workflow was cancelled."""
+    whose, which = ("its", "it") if count == 1 else ("their", "them")
+    return f"{count} left: {whose} workflow was cancelled. --cancelled-too retries {which}."

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error
 
-from pulse_django.store.tables import explained
+from pulse_django.exceptions import PulseError
+from pulse_django.store.tables import explained, require_tables
 from pulse_django.words.display import inert
 
+from .arguments import PulseCommand, aliases_of
 from .terminal import painted, showable
 
 Said = tuple[dict[str, Any], list[str]]
@@ -58,3 +61,37 @@ def _print(command: BaseCommand, facts: dict[str, Any], lines: Sequence[str], *,
         return
     for line in lines:
         command.stdout.write(painted(showable(line, command.stdout), command.stdout))
+
+
+class ActCommand(PulseCommand):
+    """A command of several acts, each a method of its name: with the alias and the options it returns what to print."""
+
+    acts: tuple[str, ...]
+    subject: str  # the argument that every act but "list" needs
+    wanted: str  # what is said without it
+
+    def add_act(self, parser: CommandParser) -> None:
+        said = f"{', '.join(self.acts)}; default: list"
+        parser.add_argument("act", nargs="?", choices=self.acts, default="list", help=said)
+
+    def aliases(self, options: dict[str, Any]) -> list[str]:
+        return aliases_of(options)
+
+    def is_unnamed(self, options: dict[str, Any]) -> bool:
+        return options[self.subject] is None
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        act = options["act"]
+        if act != "list" and self.is_unnamed(options):
+            raise CommandError(f"{act}: {self.wanted}")
+        head, as_json = {"command": type(self).__module__.rpartition(".")[2], "act": act}, options["json"]
+        ask, is_named = partial(self.act, options=options), options[self.subject] is not None
+        tell_each(self, self.aliases(options), ask, head=head, as_json=as_json, one_is_enough=is_named)
+
+    def act(self, alias: str, options: dict[str, Any]) -> Said:
+        require_tables(alias)
+        try:
+            said: Said = getattr(self, f"_{options['act']}")(alias, options)
+        except PulseError as error:
+            raise CommandError(f"{options['act']}: {error}") from error
+        return said

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Count, F, Func, Max, Min, Q, TextField, Value
 from django.db.models.expressions import RawSQL
@@ -27,8 +27,7 @@ TOP = 10
 ERROR_LENGTH = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewGroup:
+class PreviewGroup(NamedTuple):
     """Jobs that are alike."""
 
     jobs: int
@@ -122,15 +121,13 @@ _INDEXED = ((Status.WAITING,), CLAIMABLE, (Status.RUNNING,), (Status.DEAD_LETTER
 _UNBOUNDED = (Status.COMPLETED, Status.CANCELLED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchingKind:
+class MatchingKind(NamedTuple):
     jobs: int
     status: str
     task: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(NamedTuple):
     id: int
     status: str
     queue: str
@@ -221,19 +218,13 @@ class Selection:
 
     def jobs(self, alias: str) -> JobQuerySet:
         """Return the jobs that are meant, in no order."""
-        found: JobQuerySet = Job.objects.using(alias).all()
-        if self.ids:
-            found = found.filter(pk__in=self.ids)
-        if self.queues:
-            found = found.filter(queue__in=self.queues)
-        if self.tasks:
-            found = found.filter(task__in=self.tasks)
+        given: dict[str, Any] = {"pk__in": self.ids, "queue__in": self.queues, "task__in": self.tasks}
+        given["last_error__icontains"] = self.error
+        found: JobQuerySet = Job.objects.using(alias).filter(**{name: one for name, one in given.items() if one})
         if self.statuses:
             found = found.filter(has_status(self.statuses))
         if self.tags:
             found = found.tagged(*self.tags)
-        if self.error:
-            found = found.filter(last_error__icontains=self.error)
         if self.older_than is not None:
             found = found.filter(self._since("lte", self.older_than))
         if self.newer_than is not None:

@@ -9,7 +9,7 @@ from pulse_django.fleet import history
 from pulse_django.fleet.conditions import Verdict
 from pulse_django.fleet.explanation import Explanation
 from pulse_django.fleet.history import History
-from pulse_django.fleet.snapshot import Health, QueueFacts, StatusCount, WorkerFacts
+from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
 from pulse_django.words.display import in_words
 from pulse_django.words.vital_signs import (
     DEATH_TO_REQUEUE,
@@ -33,7 +33,8 @@ def health_in_lines(health: Health, verdict: Verdict, *, width: int | None = Non
     """Return the verdict first, then queues and workers. ``width``: what the tables have to fit into."""
     lines = _found(verdict)
     if health.statuses:
-        lines += ["", "Jobs: " + ", ".join(_count(count) for count in health.statuses)]
+        counts = (f"{'~' if one.is_estimate else ''}{one.jobs} {one.status}" for one in health.statuses)
+        lines += ["", "Jobs: " + ", ".join(counts)]
     lines += _section("Queues", _OF_QUEUES, [_queue(queue) for queue in health.queues], width)
     lines += _section(
         "Workers",
@@ -81,22 +82,15 @@ def _section(
     return ["", title, *table(headers, rows[:MOST_ROWS], within=width), *more]
 
 
-def _count(count: StatusCount) -> str:
-    return f"{'~' if count.is_estimate else ''}{count.jobs} {count.status}"
-
-
 def _queue(queue: QueueFacts) -> tuple[object, ...]:
     oldest = in_words(queue.oldest_due.total_seconds()) if queue.oldest_due is not None else "-"
     paused = ""
     if queue.is_paused:
         until = f" until {queue.paused_until.isoformat(' ', 'seconds')}" if queue.paused_until else ""
         paused = f"PAUSED{until}{': ' if queue.pause_reason else ''}{queue.pause_reason}"
-    rates = [_rate(getattr(queue.per_minute, name, None)) for name in ("enqueued", "succeeded", "failed", "died")]
+    names = ("enqueued", "succeeded", "failed", "died")
+    rates = [f"{getattr(queue.per_minute, name):.0f}" if queue.per_minute else "-" for name in names]
     return queue.name, queue.due, queue.later, queue.running, oldest, queue.dead_in_words, *rates, paused
-
-
-def _rate(number: float | None) -> str:
-    return "-" if number is None else f"{number:.0f}"
 
 
 def _worker(worker: WorkerFacts) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
+from django.utils import translation
 
 from pulse_django.models import Attempt, Job
 from pulse_django.operations import acts
@@ -77,7 +78,7 @@ def test_it_is_done_told_and_logged_with_who_and_why() -> None:
                 assert str(act.done) in page
                 entry = LogEntry.objects.get()
                 assert (entry.user.username, entry.object_id) == ("operator", str(job.pk))
-                for value in VALID[act.name].values():
+                for value in ({3600: "1 hour"}.get(value, value) for value in VALID[act.name].values()):
                     assert str(value) in entry.change_message
 
 
@@ -272,3 +273,18 @@ def test_hostile_reasons_are_text(admin_client: Client) -> None:
     job = make_job()
     page = press(admin_client, job, "cancel", why="<img src=x onerror=alert(1)>\x00").content.decode()
     assert "<img src=x" not in page
+
+
+def test_what_was_done_is_said_in_one_language() -> None:
+    retry = acts.RetryForm({"runs": 2, "first": 3, "cancelled_too": "on", "why": "x"})
+    postpone = acts.PostponeForm({"delay": 3600, "why": "x"})
+    assert retry.is_valid()
+    assert postpone.is_valid()
+    assert retry.done_in_words(acts.ACTS["retry"].done) == (
+        "Retried: minimum runs 2, Maximum jobs per minute 60, how many first 3, minutes that these may take 30, "
+        "also if their workflow was cancelled, why x"
+    )
+    assert postpone.done_in_words(acts.ACTS["postpone"].done) == "Postponed: by 1 hour, why x"
+    with translation.override("de"):
+        said = postpone.done_in_words(acts.ACTS["postpone"].done)
+    assert not set(said.replace(",", "").split()) & {"delay", "by", "hour", "why", "3600"}

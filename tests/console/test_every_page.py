@@ -25,6 +25,7 @@ from django.test import Client
 from django.urls import URLPattern, path, reverse
 
 from pulse_django.console.jobs.exporting import FORMATS
+from pulse_django.console.limits.actions import ACTS as LIMIT_ACTS
 from pulse_django.console.schedules.actions import ACTS as SCHEDULE_ACTS
 from pulse_django.console.workflows.admin import ACTS as WORKFLOW_ACTS
 from pulse_django.models import Dependency, Job, Limiter, Pause, Schedule, StoredBatch, Worker
@@ -146,11 +147,14 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
             yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act.name]), data=form)
         return
     if name == "pulse_django_limiter_act":
-        fields = {"running": 5, "per": 60, "key_per": 60, "lasting": 600, "reason": "x"}
-        fields |= {"close-lasting": 86_400, "close-reason": "x"}
-        fields |= {"pause-key": "7", "pause-lasting": 600, "pause-reason": "x", "lane_key": lane_key("mail", "first")}
-        for act in ("change", "reset", "close", "open", "pause", "resume"):
-            yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act]), data=data | fields)
+        fields = {
+            "running": 5, "per": 60, "key_per": 60, "lasting": 600, "reason": "x", "key": "7",
+            "lane_key": lane_key("mail", "first"),
+        }  # fmt: skip
+        for act in LIMIT_ACTS:
+            lasting = 86_400 if act.name == "close" else 600
+            form = {f"{act.name}-{field}": value for field, value in (fields | {"lasting": lasting}).items()}
+            yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act.name]), data=form)
         return
     if name.endswith("_task"):
         task = "shop.paused" if "resume" in name else "shop.send"

@@ -43,6 +43,6 @@ def test_without_a_limit_of_each_key_none_is() -> None:
 def test_a_change_without_numbers_is_refused_with_words() -> None:
     Limiter.objects.override("stripe", {"running": 3}, reason="first")
     client = staff("view_limiter", "change_limiter")
-    form = {"reason": "x", "lasting": 600, "per": 60, "key_per": 60}
+    form = {"change-reason": "x", "change-lasting": 600, "change-per": 60, "change-key_per": 60}
     page = client.post(reverse("admin:pulse_django_limiter_act", args=["stripe", "change"]), form, follow=True)
     assert "Give at least one number." in page.content.decode()

@@ -11,7 +11,7 @@ from django.contrib import admin
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from pulse_django.console.statuses import ConsoleAdmin, all_visible
+from pulse_django.console.pages import ConsoleAdmin, all_visible
 from pulse_django.words.display import UNSEEN, inert
 from pulse_django.words.states import Status
 from tests.console.test_every_page import fill

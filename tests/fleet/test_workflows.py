@@ -15,7 +15,7 @@ from pulse_django import Batch, Workflow, chain, group
 from pulse_django.exporters.readings import read as readings_of
 from pulse_django.fleet import snapshot, workflows
 from pulse_django.fleet.workflows import graph as graphs
-from pulse_django.fleet.workflows.facts import BatchFacts, Edge, Graph, GraphNode, counts_of, critical_path, layers_of
+from pulse_django.fleet.workflows.facts import BatchFacts, Edge, Graph, GraphNode, critical_path, layers_of
 from pulse_django.models import Job, Minute, Pause, StoredBatch
 from pulse_django.testing import drain
 from pulse_django.words import counters
@@ -274,11 +274,6 @@ def node(key: str, seconds: float, **fields: Any) -> GraphNode:
     return GraphNode(key=key, kind="job", id=1, name=key, state="COMPLETED", ran=seconds, **{"is_done": True} | fields)
 
 
-def test_layers_follow_the_longest_way() -> None:
-    edges = [Edge("a", "b", True), Edge("b", "c", True), Edge("a", "c", True)]
-    assert layers_of(["a", "b", "c", "alone"], edges) == {"a": 0, "b": 1, "c": 2, "alone": 0}
-
-
 def test_jobs_that_wait_for_each_other_stand_behind() -> None:
     edges = [Edge("a", "b", False), Edge("b", "c", False), Edge("c", "b", False)]
     assert layers_of(["a", "b", "c"], edges) == {"a": 0, "b": 1, "c": 1}
@@ -292,7 +287,3 @@ def test_the_critical_path_is_by_time_and_not_by_number() -> None:
     layers = layers_of([one.key for one in nodes], edges)
     assert critical_path(nodes, edges, layers) == ["c", "d"]
     assert critical_path([], [], {}) == []
-
-
-def test_counts_are_of_each_layer() -> None:
-    assert counts_of({"a": 0, "b": 1, "c": 1}, {"a": "x", "b": "x", "c": "y"}) == [{"x": 1}, {"x": 1, "y": 1}]

@@ -5,9 +5,10 @@ from itertools import product
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, load_command_class
 
 from pulse_django.operations.preview import Selection, unmatched
-from pulse_django.operations.verbs import CancelMany, PruneMany, RetryMany, retention
+from pulse_django.store.querysets import JobQuerySet
 from pulse_django.words.states import TERMINAL, Status
 from tests.database import empty_tables
 from tests.factories import make_job, now
@@ -18,6 +19,14 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 
 def ids(selection: Selection) -> set[int]:
     return set(selection.jobs("default").values_list("id", flat=True))
+
+
+def jobs_of(name: str, *args: object) -> JobQuerySet:
+    """Return what a command would act on."""
+    command: Any = load_command_class("pulse_django", name)
+    command.choose(vars(command.create_parser("manage.py", name).parse_args([*map(str, args)])))
+    found: JobQuerySet = command.jobs("default")
+    return found
 
 
 NARROWED: list[tuple[dict[str, Any], set[Status]]] = [
@@ -60,62 +69,56 @@ def test_age_is_since_the_end_or_else_since_the_creation() -> None:
 def test_ids_that_do_not_match_are_told_with_their_status() -> None:
     dead, done = make_job(Status.DEAD_LETTERED), make_job(Status.COMPLETED)
     named = (dead.pk, done.pk, 10**15)
-    jobs = RetryMany(selection=Selection(ids=named)).jobs("default")
+    jobs = jobs_of("pulse_retry", *named)
     assert unmatched(jobs, named) == {done.pk: "COMPLETED", 10**15: None}
 
 
 class TestWhomAVerbTouches:
     def test_retry_dead_letters_only(self) -> None:
         jobs = {status: make_job(status) for status in Status}
-        assert list(RetryMany(selection=Selection()).jobs("default")) == [jobs[Status.DEAD_LETTERED]]
+        assert list(jobs_of("pulse_retry")) == [jobs[Status.DEAD_LETTERED]]
 
     def test_cancel_what_lives_and_was_not_asked_yet(self) -> None:
         jobs = {status: make_job(status) for status in Status}
         make_job(Status.RUNNING, cancel_requested_at=now())
-        found = set(CancelMany(selection=Selection()).jobs("default"))
+        found = set(jobs_of("pulse_cancel"))
         assert found == {jobs[one] for one in Status if one not in TERMINAL}
 
     def test_cancel_with_children_reaches_through_what_has_ended(self) -> None:
         root = make_job(Status.COMPLETED)
         child = make_job(Status.COMPLETED, parent=root)
         grandchild, stranger = make_job(parent=child), make_job()
-        family = CancelMany(selection=Selection(ids=(root.pk,)), children=True).jobs("default")
+        family = jobs_of("pulse_cancel", root.pk, "--children")
         assert list(family) == [grandchild]
         assert stranger not in family
-        assert not CancelMany(selection=Selection(ids=(root.pk,))).jobs("default").exists()
+        assert not jobs_of("pulse_cancel", root.pk).exists()
 
     def test_cancel_with_children_finds_them_in_other_queues(self) -> None:
         root = make_job(queue="imports")
         child = make_job(parent=root, queue="lines")
         make_job(queue="lines")
-        family = CancelMany(selection=Selection(queues=("imports",)), children=True).jobs("default")
+        family = jobs_of("pulse_cancel", "--queue", "imports", "--children")
         assert set(family) == {root, child}
 
     def test_prune_by_default_what_outlived_its_retention(self, settings: Any) -> None:
         settings.PULSE = {"KEEP_COMPLETED": 86_400 * 2, "KEEP_CANCELLED": 86_400 * 4, "KEEP_DEAD_LETTERS": 0}
         old = {status: make_job(status, finished_at=now(timedelta(days=-3))) for status in Status if status in TERMINAL}
         ancient = make_job(Status.CANCELLED, finished_at=now(timedelta(days=-5)))
-        assert set(PruneMany(selection=Selection()).jobs("default")) == {old[Status.COMPLETED], ancient}
+        assert set(jobs_of("pulse_prune")) == {old[Status.COMPLETED], ancient}
 
     def test_prune_keeps_for_ever_what_the_settings_say_unless_an_age_is_given(self, settings: Any) -> None:
         settings.PULSE = {"KEEP_COMPLETED": 0, "KEEP_DEAD_LETTERS": 0}
         for status in Status:
             make_job(status, **({"finished_at": now(timedelta(days=-999))} if status in TERMINAL else {}))
         named = (Status.COMPLETED, Status.DEAD_LETTERED)
-        assert not PruneMany(selection=Selection(statuses=named)).jobs("default").exists()
-        aged = PruneMany(selection=Selection(statuses=named, older_than=timedelta(days=1))).jobs("default")
+        statuses = [part for one in named for part in ("--status", one)]
+        assert not jobs_of("pulse_prune", *statuses).exists()
+        aged = jobs_of("pulse_prune", *statuses, "--older-than", "1d")
         assert {job.status for job in aged} == set(named)
 
     def test_prune_never_what_lives(self) -> None:
-        with all_faults() as about:
-            for status in [status for status in Status if status not in TERMINAL]:
-                with about(status):
-                    empty_tables()
-                    make_job(status, created_at=now(timedelta(days=-999)))
-                    assert (
-                        not PruneMany(selection=Selection(statuses=(status,), older_than=timedelta()))
-                        .jobs("default")
-                        .exists()
-                    )
-                    with pytest.raises(ValueError, match="does not delete live jobs"):
-                        retention(status)
+        for status in Status:
+            make_job(status, created_at=now(timedelta(days=-999)))
+        assert {job.status for job in jobs_of("pulse_prune", "--older-than", "0s")} <= set(TERMINAL)
+        with pytest.raises(CommandError, match="is not one of"):
+            jobs_of("pulse_prune", "--status", "PENDING")

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
 from django.utils import translation
 from django.utils.http import urlencode
 from django.utils.translation import gettext
 
 from pulse_django import conf
+from pulse_django.console.pages import url_for
 from pulse_django.execution.placement import shards
 from pulse_django.fleet import history
 from pulse_django.fleet.conditions import About, Finding, Verdict
 from pulse_django.fleet.conditions.asking import MOST_CHARACTERS, MOST_IN_A_LINE
-from pulse_django.fleet.snapshot import Health
 from pulse_django.words.display import inert
 from pulse_django.words.states import Status
-from pulse_django.words.vital_signs import JOBS_ENQUEUED
+from pulse_django.words.vital_signs import JOBS_ENDED, JOBS_ENQUEUED
 
 from .looking import Seen
 from .sparkline import rate_in_words
@@ -42,58 +40,34 @@ _CAUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlarmSubject:
-    key: str
-    words: str
-    url: str  # empty: there is no page, or this user may not see it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alarm:
-    """A condition that was found."""
-
-    finding: Finding
-    first: Sequence[AlarmSubject]
-    others: Sequence[AlarmSubject]
-    more: str  # how many there are beyond the first
-    cause_url: str
-    error: str  # why it could not be checked
-    means: str
-    to_do: str
-
-    @property
-    def severity(self) -> str:
-        return translation.gettext(self.finding.condition.severity)
-
-
-def alarms_of(request: HttpRequest, site: str, verdict: Verdict) -> list[Alarm]:
+def alarms_of(request: HttpRequest, site: str, verdict: Verdict) -> list[dict[str, Any]]:
     """Return the alarms of a shard, the worst first."""
     links = _Links(request, site)
     return [_alarm(links, finding) for finding in verdict.found]
 
 
-def _alarm(links: _Links, finding: Finding) -> Alarm:
+def _alarm(links: _Links, finding: Finding) -> dict[str, Any]:
     condition = finding.condition
     subjects = [
-        AlarmSubject(
-            key=inert(str(subject.key), MOST_CHARACTERS),
-            words=inert(subject.words, MOST_CHARACTERS),
-            url=links.to(condition.about, subject.key),
-        )
+        {
+            "key": inert(str(subject.key), MOST_CHARACTERS),
+            "words": inert(subject.words, MOST_CHARACTERS),
+            "url": links.to(condition.about, subject.key),
+        }
         for subject in finding.subjects
     ]
     beyond = len(subjects) - MOST_IN_A_LINE
-    return Alarm(
-        finding=finding,
-        first=subjects[:MOST_IN_A_LINE],
-        others=subjects[MOST_IN_A_LINE:],
-        more=f"{beyond}{'+' if finding.is_more else ''}" if beyond > 0 else "",
-        cause_url=links.to_the_cause(condition.name),
-        error=inert(finding.error),
-        means=translation.gettext(condition.means),
-        to_do=translation.gettext(condition.to_do),
-    )
+    return {
+        "finding": finding,
+        "severity": translation.gettext(condition.severity),
+        "first": subjects[:MOST_IN_A_LINE],
+        "others": subjects[MOST_IN_A_LINE:],
+        "more": f"{beyond}{'+' if finding.is_more else ''}" if beyond > 0 else "",  # than the first
+        "cause_url": links.to_the_cause(condition.name),
+        "error": inert(finding.error),
+        "means": translation.gettext(condition.means),
+        "to_do": translation.gettext(condition.to_do),
+    }
 
 
 class _Links:
@@ -123,55 +97,25 @@ class _Links:
         return self._url(*_CAUSES[name]) if name in _CAUSES else ""
 
     def _url(self, page: str, model: str, args: Sequence[Any] = ()) -> str:
-        if not self._request.user.has_perm(f"pulse_django.view_{model}"):
-            return ""
-        try:
-            return reverse(f"{self._site}:pulse_django_{page}", args=args)
-        except NoReverseMatch:  # the project took the page out of its admin
-            return ""
+        return url_for(self._request, self._site, model, page, *args)
 
 
 # The board's table of shards: a row for each, whether it answers or not.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardRow:
-    """What is not known is an empty str."""
-
-    alias: str
-    number: str
-    verdict: str
-    is_well: bool
-    waiting: str = ""
-    running: str = ""
-    dead: str = ""
-    rate_in: str = ""
-    rate_completed: str = ""
-    workers: str = ""
-
-
-def row_of(alias: str, said: Verdict | None, one: Seen) -> ShardRow:
+def row_of(alias: str, said: Verdict | None, one: Seen) -> dict[str, Any]:
     """Return the row of a shard. Without a verdict it does not respond."""
-    number = str(shards()[alias])
+    row: dict[str, Any] = {"alias": alias, "number": str(shards()[alias]), "is_well": said is not None and said.is_well}
     if said is None or one.error:
-        verdict = gettext("does not respond") if said is None else one.error
-        return ShardRow(alias=alias, number=number, verdict=verdict, is_well=False)
-    names = ", ".join(finding.condition.name for finding in said.found)
-    silence = conf.current().worker_silence
-    return ShardRow(
-        alias=alias,
-        number=number,
-        verdict=names or gettext("No problems"),
-        is_well=said.is_well,
-        waiting=_waiting(one.health),
-        running=str(sum(queue.running for queue in one.health.queues)),
-        dead=one.dead,
-        rate_in=rate_in_words(one.past.rate(history.counted(JOBS_ENQUEUED))),
-        rate_completed=rate_in_words(one.past.rate(history.ended_as(Status.COMPLETED))),
-        workers=str(sum(worker.is_alive(silence) for worker in one.health.workers)),
-    )
-
-
-def _waiting(health: Health) -> str:
-    more = "+" if any(queue.is_more for queue in health.queues) else ""
-    return f"{sum(queue.due + queue.later for queue in health.queues)}{more}"
+        return row | {"verdict": gettext("does not respond") if said is None else one.error, "is_well": False}
+    queues, silence = one.health.queues, conf.current().worker_silence
+    more = "+" if any(queue.is_more for queue in queues) else ""
+    return row | {
+        "verdict": ", ".join(finding.condition.name for finding in said.found) or gettext("No problems"),
+        "waiting": f"{sum(queue.due + queue.later for queue in queues)}{more}",
+        "running": str(sum(queue.running for queue in queues)),
+        "dead": one.dead,
+        "rate_in": rate_in_words(one.past.rate(history.counted(JOBS_ENQUEUED))),
+        "rate_completed": rate_in_words(one.past.rate(history.counted(JOBS_ENDED, status=Status.COMPLETED))),
+        "workers": str(sum(worker.is_alive(silence) for worker in one.health.workers)),
+    }

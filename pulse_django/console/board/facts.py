@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import Error
 from django.http import HttpRequest
@@ -27,13 +26,16 @@ from pulse_django.words.vital_signs import (
     DEATH_TO_REQUEUE,
     FENCING_REJECTIONS,
     HEARTBEAT_DELAY,
+    JOBS_ENDED,
+    JOBS_ENQUEUED,
     LEASE_ACQUISITION,
     LEASE_EXPIRATIONS,
     RECOVERY_REQUEUES,
+    RUNS,
     Histogram,
 )
 
-from .alarms import Alarm, ShardRow, alarms_of, row_of
+from .alarms import alarms_of, row_of
 from .looking import Seen, look
 from .sparkline import Sparkline, draw, rate_in_words
 
@@ -41,47 +43,13 @@ MOST_QUEUES = 50  # with lines; of more, only the number is shown
 HOUR = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRow:
-    facts: QueueFacts
-    due: str
-    oldest_due: str
-    created: Sparkline
-    completed: Sparkline
-    rates: dict[str, str]  # a minute, by what they count: enqueued, started, succeeded, failed, died
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRow:
-    facts: WorkerFacts
-    last_beat: str
-    is_alive: bool
-    queues: str
-    versions: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
+class Sign(NamedTuple):
     """One number about recovery, with its line."""
 
     label: Any
     value: str
     means: Any
     line: Sparkline | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardFacts:
-    is_well: bool
-    alarms: list[Alarm]
-    error: str  # why nothing else could be read
-    elsewhere: dict[str, int]  # found by a watchdog, and not registered in this process
-    is_watched: bool  # a minute was recorded lately
-    queues: list[QueueRow]
-    more_queues: int
-    workers: list[WorkerRow]
-    signs: list[Sign]
-    shards: list[ShardRow]  # of several
 
 
 def version_of_all(request: HttpRequest) -> str:
@@ -94,10 +62,10 @@ def version_of_all(request: HttpRequest) -> str:
         return ""
 
 
-def gather(request: HttpRequest, site: str) -> BoardFacts:
+def gather(request: HttpRequest, site: str) -> dict[str, Any]:
     """Read everything about the shard of the page, and a row about each other one: a few queries each."""
     shown, several = shard_of(request, reads=True), has_several_shards()
-    settings, verdict = conf.current(), ask_shards(_aliases(request))
+    verdict = ask_shards(_aliases(request))
     seen = {alias: _unseen(why) for alias, why in verdict.away.items()}
     for alias in verdict.by_shard:
         try:
@@ -106,19 +74,22 @@ def gather(request: HttpRequest, site: str) -> BoardFacts:
             if not several:
                 raise
             seen[alias] = _unseen(cannot_be_read(alias, error))
+    known = {one.name for one in conditions.known()}
     found, health, past = verdict.by_shard.get(shown), seen[shown].health, seen[shown].past
-    return BoardFacts(
-        is_well=verdict.is_well and not any(one.error for one in seen.values()),
-        alarms=[] if found is None else alarms_of(request, site, found),
-        error=seen[shown].error,
-        elsewhere=_elsewhere(past),
-        is_watched=past.latest is not None,
-        queues=[queue_row(queue, past) for queue in health.queues[:MOST_QUEUES]],
-        more_queues=max(0, len(health.queues) - MOST_QUEUES),
-        workers=[_worker(one, settings) for one in sorted(health.workers, key=_lost_ones_first)],
-        signs=_signs(health, past),
-        shards=[row_of(alias, verdict.by_shard.get(alias), seen[alias]) for alias in shards()] if several else [],
-    )
+    lost_first = sorted(health.workers, key=lambda one: (not one.is_lost, one.has_stopped, one.name, one.boot_id))
+    return {
+        "is_well": verdict.is_well and not any(one.error for one in seen.values()),
+        "alarms": [] if found is None else alarms_of(request, site, found),
+        "error": seen[shown].error,  # why nothing else could be read
+        # What this process does not know: a condition of an app that only workers have, or of a newer release.
+        "elsewhere": {name: count for name, count in sorted((past.conditions or {}).items()) if name not in known},
+        "is_watched": past.latest is not None,  # a minute was recorded lately
+        "queues": [queue_row(queue, past) for queue in health.queues[:MOST_QUEUES]],
+        "more_queues": max(0, len(health.queues) - MOST_QUEUES),
+        "workers": [_worker(one) for one in lost_first],
+        "signs": _signs(health, past),
+        "shards": [row_of(alias, verdict.by_shard.get(alias), seen[alias]) for alias in shards()] if several else [],
+    }
 
 
 def _unseen(why: str) -> Seen:
@@ -129,25 +100,19 @@ def _aliases(request: HttpRequest) -> list[str]:
     return list(shards()) if has_several_shards() else [shard_of(request, reads=True)]
 
 
-def _elsewhere(past: History) -> dict[str, int]:
-    """Return what this process does not know: a condition of an app that only workers have, or of a newer release."""
-    known = {one.name for one in conditions.known()}
-    return {name: count for name, count in sorted((past.conditions or {}).items()) if name not in known}
-
-
-def queue_row(facts: QueueFacts, past: History) -> QueueRow:
+def queue_row(facts: QueueFacts, past: History) -> dict[str, Any]:
     """Lay out one queue, with its lines on a common scale."""
-    created, completed = history.created_in(facts.name), history.ended_in(facts.name, Status.COMPLETED)
-    lines = past.line(created), past.line(completed)
-    highest = max((value for line in lines for value in line if value is not None), default=0.0)
-    return QueueRow(
-        facts=facts,
-        due=_depth(facts, past),
-        oldest_due="" if facts.oldest_due is None else in_words(facts.oldest_due.total_seconds()),
-        created=draw(lines[0], highest=highest),
-        completed=draw(lines[1], highest=highest),
-        rates={name: rate_in_words(getattr(facts.per_minute, name, None)) for name in PerMinute.__slots__},
-    )
+    created = past.line(history.counted(JOBS_ENQUEUED, queue=facts.name))
+    completed = past.line(history.counted(JOBS_ENDED, queue=facts.name, status=Status.COMPLETED))
+    highest = max((value for value in (*created, *completed) if value is not None), default=0.0)
+    return {
+        "facts": facts,
+        "due": _depth(facts, past),
+        "oldest_due": "" if facts.oldest_due is None else in_words(facts.oldest_due.total_seconds()),
+        "created": draw(created, highest=highest),
+        "completed": draw(completed, highest=highest),
+        "rates": {name: rate_in_words(getattr(facts.per_minute, name, None)) for name in PerMinute.__slots__},
+    }
 
 
 def _depth(facts: QueueFacts, past: History) -> str:
@@ -158,96 +123,89 @@ def _depth(facts: QueueFacts, past: History) -> str:
     return gettext("about %d") % sampled if sampled > facts.due else f"{facts.due}+"
 
 
-def _lost_ones_first(one: WorkerFacts) -> tuple[bool, bool, str, str]:
-    return (not one.is_lost, one.has_stopped, one.name, one.boot_id)
-
-
-def _worker(facts: WorkerFacts, settings: conf.PulseSettings) -> WorkerRow:
-    return WorkerRow(
-        facts=facts,
-        last_beat=in_words(facts.last_beat.total_seconds()),
-        is_alive=facts.is_alive(settings.worker_silence),
-        queues=", ".join(facts.queues) or gettext("all"),
-        versions=", ".join(f"{name} {version}" for name, version in sorted(facts.versions.items())),
-    )
+def _worker(facts: WorkerFacts) -> dict[str, Any]:
+    return {
+        "facts": facts,
+        "last_beat": in_words(facts.last_beat.total_seconds()),
+        "is_alive": facts.is_alive(conf.current().worker_silence),
+        "queues": ", ".join(facts.queues) or gettext("all"),
+        "versions": ", ".join(f"{name} {version}" for name, version in sorted(facts.versions.items())),
+    }
 
 
 def _signs(health: Health, past: History) -> list[Sign]:
-    return [*_of_leases(health, past), *_of_lost_runs(past), *_of_workflows(health)]
+    success, counts = past.success_of_beats(HOUR), health.workflows
 
+    def counted(label: Any, means: Any, *picks: Pick) -> Sign:
+        def pick(signs: Any) -> float:
+            return sum(one(signs) for one in picks)
 
-def _of_leases(health: Health, past: History) -> list[Sign]:
-    delay, success = past.histogram(HEARTBEAT_DELAY, HOUR), past.success_of_beats(HOUR)
-    return [
+        found = past.total(pick, HOUR)
+        return Sign(label, "–" if found is None else str(found), means, draw(past.line(pick)))
+
+    signs = [
         Sign(
-            label=_("Active leases"),
-            value=str(sum(queue.running for queue in health.queues)),
-            means=_("One per running job. If it always equals the number of slots, add workers."),
+            _("Active leases"),
+            str(sum(queue.running for queue in health.queues)),
+            _("One per running job. If it always equals the number of slots, add workers."),
         ),
         Sign(
-            label=_("Time from due to claimed, in the last hour"),
-            value=quantiles_in_words(past.histogram(LEASE_ACQUISITION, HOUR)),
-            means=_("Rises when there are too few slots or claims are slow."),
+            _("Time from due to claimed, in the last hour"),
+            quantiles_in_words(past.histogram(LEASE_ACQUISITION, HOUR)),
+            _("Rises when there are too few slots or claims are slow."),
         ),
         Sign(
-            label=_("Successful heartbeats, in the last hour"),
-            value="–" if success is None else f"{success:.2%}",
-            means=_("Failures mean that the database was unreachable. Delay: %(delay)s.")
-            % {"delay": quantiles_in_words(delay)},
+            _("Successful heartbeats, in the last hour"),
+            "–" if success is None else f"{success:.2%}",
+            _("Failures mean that the database was unreachable. Delay: %(delay)s.")
+            % {"delay": quantiles_in_words(past.histogram(HEARTBEAT_DELAY, HOUR))},
         ),
         Sign(
-            label=_("Expired leases not recovered"),
-            value=str(health.expired_leases),
-            means=_("If there are many for longer than a tick, no watchdog is running."),
+            _("Expired leases not recovered"),
+            str(health.expired_leases),
+            _("If there are many for longer than a tick, no watchdog is running."),
         ),
-    ]
-
-
-def _of_lost_runs(past: History) -> list[Sign]:
-    timed_out = (OutcomeName.TIMED_OUT.value, OutcomeName.STALLED.value)
-    return [
-        _counted(past, _("Expired leases, in the last hour"), history.counted(LEASE_EXPIRATIONS),
-                 _("Their workers were killed, frozen or disconnected.")),
-        _counted(past, _("Jobs requeued after a lost worker, in the last hour"), history.counted(RECOVERY_REQUEUES),
-                 _("Their handlers may have run twice.")),
-        Sign(
-            label=_("Time from a worker's last heartbeat to the end of its run"),
-            value=quantiles_in_words(past.histogram(DEATH_TO_REQUEUE)),
-            means=_("Accurate to 40 %. Normally at most a lease plus a tick. If longer, the database was unavailable "
-            "or no watchdog was running."),
+        counted(
+            _("Expired leases, in the last hour"),
+            _("Their workers were killed, frozen or disconnected."),
+            history.counted(LEASE_EXPIRATIONS),
         ),
-        _counted(past, _("Rejected writes, in the last hour"), history.counted(FENCING_REJECTIONS),
-                 _("A worker continued after losing its lease. It could not change anything.")),
-        _counted(past, _("Runs that timed out or stalled, in the last hour"), history.outcomes(*timed_out),
-                 _("Their handlers exceeded the limits of their tasks.")),
-        _counted(past, _("New dead letters, in the last hour"), history.ended_as(Status.DEAD_LETTERED),
-                 _("Jobs that failed permanently. Fix the cause, then retry them.")),
-    ]  # fmt: skip
-
-
-def _of_workflows(health: Health) -> list[Sign]:
-    """Nothing in a project that has none."""
-    found = health.workflows
-    if not found.open and not found.waiting:
-        return []
-    return [
-        Sign(
-            label=_("Open workflows"),
-            value=gettext("%(open)d, of which %(held)d held by dead letters")
-            % {"open": found.open, "held": found.held},
-            means=_("A held workflow goes on when its dead letters are retried."),
+        counted(
+            _("Jobs requeued after a lost worker, in the last hour"),
+            _("Their handlers may have run twice."),
+            history.counted(RECOVERY_REQUEUES),
         ),
         Sign(
-            label=_("Jobs that wait for others"),
-            value=str(found.waiting),
-            means=_("They need other jobs, workflows or events."),
+            _("Time from a worker's last heartbeat to the end of its run"),
+            quantiles_in_words(past.histogram(DEATH_TO_REQUEUE)),
+            _(
+                "Accurate to 40 %. Normally at most a lease plus a tick. If longer, the database was unavailable "
+                "or no watchdog was running."
+            ),
+        ),
+        counted(
+            _("Rejected writes, in the last hour"),
+            _("A worker continued after losing its lease. It could not change anything."),
+            history.counted(FENCING_REJECTIONS),
+        ),
+        counted(
+            _("Runs that timed out or stalled, in the last hour"),
+            _("Their handlers exceeded the limits of their tasks."),
+            *(history.counted(RUNS, outcome=one) for one in (OutcomeName.TIMED_OUT, OutcomeName.STALLED)),
+        ),
+        counted(
+            _("New dead letters, in the last hour"),
+            _("Jobs that failed permanently. Fix the cause, then retry them."),
+            history.counted(JOBS_ENDED, status=Status.DEAD_LETTERED),
         ),
     ]
-
-
-def _counted(past: History, label: Any, pick: Pick, means: Any) -> Sign:
-    found = past.total(pick, HOUR)
-    return Sign(label=label, value="–" if found is None else str(found), means=means, line=draw(past.line(pick)))
+    if counts.open or counts.waiting:  # a project without workflows is not told of them
+        held = gettext("%(open)d, of which %(held)d held by dead letters") % {"open": counts.open, "held": counts.held}
+        signs += [
+            Sign(_("Open workflows"), held, _("A held workflow goes on when its dead letters are retried.")),
+            Sign(_("Jobs that wait for others"), str(counts.waiting), _("They need other jobs, workflows or events.")),
+        ]
+    return signs
 
 
 def quantiles_in_words(took: Histogram) -> str:

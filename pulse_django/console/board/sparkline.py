@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 WIDTH = 120
@@ -46,15 +46,20 @@ def draw(values: Sequence[float | None], *, highest: float | None = None) -> Spa
 
 
 def _path(values: Sequence[float | None], top: float) -> str:
-    steps, is_drawing = [], False
     width = (WIDTH - 2 * MARGIN) / max(len(values) - 1, 1)
-    for place, value in enumerate(values):
-        if value is None:
-            is_drawing = False
-            continue
-        x, y = MARGIN + place * width, HEIGHT - MARGIN - value / top * (HEIGHT - 2 * MARGIN)
-        steps.append(f"{'L' if is_drawing else 'M'}{x:.1f} {y:.1f}")
-        if not is_drawing:  # a line to itself shows a minute that stands alone
-            steps.append(f"L{x:.1f} {y:.1f}")
-        is_drawing = True
+    inner = HEIGHT - 2 * MARGIN
+    points = [
+        (MARGIN + place * width, None if value is None else MARGIN + inner - value / top * inner)
+        for place, value in enumerate(values)
+    ]
+    return path_of(points, "h0")  # a line to itself shows a minute that stands alone
+
+
+def path_of(points: Iterable[tuple[float, float | None]], alone: str) -> str:
+    """Draw a line through these points; without a height there is a gap. ``alone`` begins each part."""
+    steps, is_drawing = [], False
+    for x, y in points:
+        if y is not None:
+            steps.append(f"L{x:.1f} {y:.1f}" if is_drawing else f"M{x:.1f} {y:.1f}{alone}")
+        is_drawing = y is not None
     return "".join(steps)

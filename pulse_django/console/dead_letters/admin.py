@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db import connections, transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, reverse
+from django.utils.decorators import method_decorator
 from django.utils.formats import number_format
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST, require_safe
 
 from pulse_django.console.board.sparkline import draw
-from pulse_django.console.mass.page import operation_url, say_started
-from pulse_django.console.readonly import ReadOnly
+from pulse_django.console.mass.page import started
+from pulse_django.console.pages import OfJobs
 from pulse_django.console.search_terms import number_in
 from pulse_django.console.shards import shard_of
 from pulse_django.models import Job
@@ -30,63 +32,56 @@ from pulse_django.workflows.batches import Batch
 from . import groups, mass_actions
 from .groups import counted, few_tasks, letter_told
 
-TEMPLATES = "admin/pulse_django/deadletter"
 RETRY, DELETE = ACTS["retry"], ACTS["delete"]
 MOST_NAMED = 20  # ids that the page which asks "really?" shows
 
 
-class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
+class DeadLetterAdmin(OfJobs):
     def get_urls(self) -> list[URLPattern]:
         return [
-            path("group/", self._view(self.group_view), name="pulse_django_deadletter_group"),
-            path("group/retry/", self._view(self.retry_view), name="pulse_django_deadletter_retry"),
-            path("group/delete/", self._view(self.delete_group_view), name="pulse_django_deadletter_destroy"),
+            self.path("group/", self.group_view, "group"),
+            self.path("group/retry/", self.retry_view, "retry"),
+            self.path("group/delete/", self.delete_group_view, "destroy"),
             *super().get_urls(),
         ]
 
-    def _view(self, view: Callable[..., HttpResponse]) -> Any:
+    def path(self, route: str, view: Callable[..., HttpResponseBase], name: str) -> URLPattern:
         """Under ATOMIC_REQUESTS too, each batch commits by itself."""
-        wrapped = self.admin_site.admin_view(view)
+        found = super().path(route, view, name)
         for alias in connections:
-            wrapped = transaction.non_atomic_requests(alias)(wrapped)
-        return wrapped
+            found.callback = transaction.non_atomic_requests(alias)(found.callback)
+        return found
 
-    # A dead letter is a job: the proxy has no permissions of its own.
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm("pulse_django.view_job")
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
-
-    def _may(self, request: HttpRequest, permission: str) -> bool:
-        return self.has_view_permission(request) and request.user.has_perm(f"pulse_django.{permission}")
-
+    @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Show the groups, latest seen first."""
-        self._only(request, "GET", "HEAD")
-        page = page_in(request)
+        page = number_in(request.GET.get("page", "")) or 0
+        page = page if page < MOST_PAGES else 0
         found = groups.groups(shard_of(request), page=page)
-        here = self._url("changelist")
+        here = self.url("deadletter_changelist")
         extra = {
             "title": gettext("Dead letters by error"),
             "found": found,
             "rows": [self._told(one) for one in found.groups],
             "most_groups": number_format(groups.MOST_GROUPS, force_grouping=True),
-            "newer_url": f"{here}?{urlencode({'page': page - 1})}" if page else "",
-            "older_url": f"{here}?{urlencode({'page': page + 1})}" if found.has_older else "",
+            "newer_url": f"{here}?page={page - 1}" if page else "",
+            "older_url": f"{here}?page={page + 1}" if found.has_older else "",
         }
-        return self._page(request, "change_list", extra | (extra_context or {}))
+        return self.page(request, "deadletter/change_list", extra | (extra_context or {}))
 
+    @method_decorator(require_safe)
     def group_view(self, request: HttpRequest) -> HttpResponse:
         """Show one group: what it says, its latest traceback and its dead letters."""
-        self._only(request, "GET", "HEAD")
         fingerprint, alias = fingerprint_in(request), shard_of(request)
-        group, before = groups.group(alias, fingerprint), place_in(request)
+        group = groups.group(alias, fingerprint)
+        before = groups.Place.named(request.GET.get("older", "")) or groups.LATEST  # where to go on
         extra: dict[str, Any] = {"title": gettext("Dead letters of one error"), "fingerprint": fingerprint}
         if group is None:
-            return self._page(request, "group", extra)
+            return self.page(request, "deadletter/group", extra)
         letters, has_older = groups.letters(alias, fingerprint, before=before)
+        # The address of the same page with all selected, or with none if all are.
+        other = {"older": str(request.GET["older"])} if "older" in request.GET else {}
+        other |= {} if "select" in request.GET else {"select": "all"}
         versions = groups.versions_of(alias, [group.first_id, group.latest_id])
         extra |= {
             "group": self._told(group),
@@ -96,22 +91,23 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "letters": [letter_told(one, self._job_url(one.id)) for one in letters],
             "first_url": "" if before is groups.LATEST else self._group_url(fingerprint),
             "older_url": self._group_url(fingerprint, older=letters[-1].place.name) if has_older else "",
-            "may_retry": self._may(request, "retry_job"),
-            "may_delete": self._may(request, "delete_job"),
+            "may_retry": self.may(request, "retry_job"),
+            "may_delete": self.may(request, "delete_job"),
             "retry_url": self._group_url(fingerprint, "retry"),
             "delete_url": self._group_url(fingerprint, "destroy"),
             "form": RETRY.form(auto_id="revive_%s"),
             "until": group.newest.name,
             "first": mass_actions.FIRST,
             "selects_all": "select" in request.GET,
-            "select_url": self._group_url(fingerprint, **other_selection(request)),
+            "select_url": self._group_url(fingerprint, **other),
         }
-        return self._page(request, "group", extra)
+        return self.page(request, "deadletter/group", extra)
 
+    @method_decorator(require_POST)
     def retry_view(self, request: HttpRequest) -> HttpResponse:
         """Revive the selected dead letters, or all of the group."""
-        if refused := self._refused(request, "retry_job"):
-            return refused
+        if not self.may(request, "retry_job"):
+            raise PermissionDenied
         form = RETRY.form(request.POST)
         if form.is_valid():
             press = mass_actions.Press(act=RETRY, form=form, error=fingerprint_in(request))
@@ -125,10 +121,11 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         self.message_user(request, errors_in_words(form), messages.ERROR)
         return HttpResponseRedirect(self._group_url(fingerprint_in(request)))
 
+    @method_decorator(require_POST)
     def delete_group_view(self, request: HttpRequest) -> HttpResponse:
         """Ask whether these should go for ever, and delete them once that was confirmed with a reason."""
-        if refused := self._refused(request, "delete_job"):
-            return refused
+        if not self.may(request, "delete_job"):
+            raise PermissionDenied
         is_confirmed = request.POST.get("confirmed") == "yes" and not self._is_unsaid(request)
         form = DELETE.form(request.POST if is_confirmed else None)
         if is_confirmed and form.is_valid():
@@ -137,13 +134,6 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             return self._nothing_selected(request)
         return self._ask(request, form)
 
-    def _refused(self, request: HttpRequest, permission: str) -> HttpResponse | None:
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        if not self._may(request, permission):
-            raise PermissionDenied
-        return None
-
     def _is_unsaid(self, request: HttpRequest) -> bool:
         return means_all(request) and until_in(request) is None
 
@@ -151,7 +141,8 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         ids, until, is_more, alias = ids_in(request), until_in(request), False, shard_of(request)
         if means_all(request):
             if until is None:
-                return self._nothing_said(request)
+                said = gettext("The selection of dead letters is missing. Nothing was changed.")
+                return self._leave_alone(request, said)
             is_more, operation = mass_actions.to_all(press, alias, until, request.user)
             if operation is not None:
                 return self._started(request, press, operation)
@@ -173,15 +164,10 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         return HttpResponseRedirect(self._group_url(press.error))
 
     def _started(self, request: HttpRequest, press: mass_actions.Press, batch: Batch) -> HttpResponse:
-        say_started(request, batch)
-        return HttpResponseRedirect(operation_url(self.admin_site, request, batch) or self._group_url(press.error))
+        return started(self, request, batch) or HttpResponseRedirect(self._group_url(press.error))
 
     def _nothing_selected(self, request: HttpRequest) -> HttpResponse:
         return self._leave_alone(request, gettext("No dead letters were selected. Nothing was changed."))
-
-    def _nothing_said(self, request: HttpRequest) -> HttpResponse:
-        said = gettext("The selection of dead letters is missing. Nothing was changed.")
-        return self._leave_alone(request, said)
 
     def _leave_alone(self, request: HttpRequest, said: str) -> HttpResponse:
         self.message_user(request, said, messages.WARNING)
@@ -201,7 +187,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "group_url": self._group_url(fingerprint),
             "retry_url": self._group_url(fingerprint, "retry"),
         }
-        return self._page(request, "retry", extra)
+        return self.page(request, "deadletter/retry", extra)
 
     def _ask(self, request: HttpRequest, form: ActForm) -> HttpResponse:
         fingerprint, is_all = fingerprint_in(request), means_all(request)
@@ -231,13 +217,13 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "ids": [] if is_all else [str(job.id) for job in jobs],
             "most_at_once": number_format(mass_actions.MOST_AT_ONCE, force_grouping=True),
         }
-        return self._page(request, "delete", extra)
+        return self.page(request, "deadletter/delete", extra)
 
+    @method_decorator(require_safe)
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Lead from the admin's log to the job, or to the group that an entry is about."""
-        self._only(request, "GET", "HEAD")
         key = unquote(object_id)
         job_id = number_in(key)  # no fingerprint has a digit
         return HttpResponseRedirect(("" if job_id is None else self._job_url(job_id)) or self._group_url(key))
@@ -247,33 +233,20 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
     ) -> HttpResponse:
         return self.change_view(request, object_id)
 
-    def _only(self, request: HttpRequest, *methods: str) -> None:
-        """Refuse users without the permission, and requests that are not reads."""
-        if not self.has_view_permission(request) or request.method not in methods:
-            raise PermissionDenied
-
-    def _page(self, request: HttpRequest, name: str, extra: dict[str, Any]) -> HttpResponse:
-        site = self.admin_site
-        request.current_app = site.name  # as Django's own views do
-        context = site.each_context(request) | {
-            "opts": self.opts,
-            "index_url": reverse(f"{site.name}:index"),
-            "app_url": reverse(f"{site.name}:app_list", args=[self.opts.app_label]),
-            "list_url": self._url("changelist"),
+    def page(self, request: HttpRequest, name: str, shown: Mapping[str, Any], **options: Any) -> HttpResponse:
+        urls = {
+            "index_url": reverse(f"{self.admin_site.name}:index"),
+            "app_url": reverse(f"{self.admin_site.name}:app_list", args=[self.opts.app_label]),
+            "list_url": self.url("deadletter_changelist"),
         }
-        return TemplateResponse(request, f"{TEMPLATES}/{name}.html", context | extra)
-
-    def _url(self, name: str) -> str:
-        return reverse(f"{self.admin_site.name}:pulse_django_deadletter_{name}")
+        return super().page(request, name, {**urls, **shown}, **options)
 
     def _group_url(self, fingerprint: str, name: str = "group", **params: str) -> str:
-        return f"{self._url(name)}?{urlencode({'error': fingerprint} | params)}"
+        return f"{self.url(f'deadletter_{name}')}?{urlencode({'error': fingerprint} | params)}"
 
     def _job_url(self, job_id: int) -> str:
         """Return where the job is shown, if this site shows jobs."""
-        if not self.admin_site.is_registered(Job):
-            return ""
-        return reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[job_id])
+        return self.url("job_change", job_id) if self.admin_site.is_registered(Job) else ""
 
     def _told(self, group: groups.ErrorGroup) -> dict[str, Any]:
         return {
@@ -300,22 +273,6 @@ def fingerprint_in(request: HttpRequest) -> str:
     if fingerprint is None or "\x00" in fingerprint or len(fingerprint) > groups.MOST_CHARACTERS:
         raise Http404(_("No dead letters have this error."))
     return fingerprint
-
-
-def page_in(request: HttpRequest) -> int:
-    number = number_in(request.GET.get("page", ""))
-    return number if number is not None and number < MOST_PAGES else 0
-
-
-def place_in(request: HttpRequest) -> groups.Place:
-    """Where to go on; nonsense begins at the latest."""
-    return groups.Place.named(request.GET.get("older", "")) or groups.LATEST
-
-
-def other_selection(request: HttpRequest) -> dict[str, str]:
-    """Return the address of the same page of a group with all selected, or with none if all are."""
-    page = {name: str(request.GET[name]) for name in ("older",) if name in request.GET}
-    return page if "select" in request.GET else page | {"select": "all"}
 
 
 def until_in(request: HttpRequest) -> groups.Place | None:

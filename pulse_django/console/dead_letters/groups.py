@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.utils.formats import number_format
 
@@ -70,32 +70,34 @@ class Place:
 LATEST = Place("infinity", _LAST_ID)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorGroup:
+class ErrorGroup(NamedTuple):
     """Dead letters whose errors have the same fingerprint."""
 
+    groups: int  # that there are
+    is_partial: bool  # there are more groups than were looked for
+    now: datetime  # the server's
     fingerprint: str
     letters: int  # at most ``counted`` are counted
     counted: int
     hours: tuple[int, ...]  # how many of these died in each of the last hours, the earliest first
-    tasks: tuple[str, ...]  # of the latest ``TASK_LETTERS``
-    now: datetime  # the server's
+    tasks: Sequence[str]  # of the latest ``TASK_LETTERS``
     first_seen: datetime
     first_id: int
     last_seen: datetime
-    newest: Place
+    placed: int
+    latest_id: int
     sample: str
 
     @property
-    def latest_id(self) -> int:
-        return self.newest.id
+    def newest(self) -> Place:
+        return Place.of(self.placed, self.latest_id)
 
     @property
     def has_more(self) -> bool:
         return self.letters > self.counted
 
     @property
-    def few_tasks(self) -> tuple[str, ...]:
+    def few_tasks(self) -> Sequence[str]:
         return self.tasks[:MOST_TASKS]
 
     @property
@@ -103,17 +105,15 @@ class ErrorGroup:
         return max(0, len(self.tasks) - MOST_TASKS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
+class Groups(NamedTuple):
     """One page of groups, latest seen first."""
 
-    groups: tuple[ErrorGroup, ...]
+    groups: list[ErrorGroup]
     is_partial: bool  # there are more than were looked for
     has_older: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class Letter(NamedTuple):
     """One dead letter, as its group's page shows it."""
 
     id: int
@@ -123,19 +123,20 @@ class Letter:
     max_attempts: int
     finished_at: datetime
     now: datetime
-    place: Place
+    placed: int
     error: str
+
+    @property
+    def place(self) -> Place:
+        return Place.of(self.placed, self.id)
 
 
 def groups(alias: str, *, page: int = 0) -> Groups:
     """Find what kills jobs: one statement."""
     params = {"most_groups": MOST_GROUPS, "page_size": GROUPS_ON_A_PAGE, "offset": page * GROUPS_ON_A_PAGE}
-    rows = run_joined(alias, GROUPS, params | _counting(MOST_COUNTED))
-    return Groups(
-        groups=tuple(_group_of(row) for row in rows),
-        is_partial=any(row[1] for row in rows),
-        has_older=any(row[0] > (page + 1) * GROUPS_ON_A_PAGE for row in rows),
-    )
+    found = [_group_of(row) for row in run_joined(alias, GROUPS, params | _counting(MOST_COUNTED))]
+    has_older = any(one.groups > (page + 1) * GROUPS_ON_A_PAGE for one in found)
+    return Groups(found, any(one.is_partial for one in found), has_older)
 
 
 def group(alias: str, fingerprint: str) -> ErrorGroup | None:
@@ -156,44 +157,18 @@ def _counting(most: int) -> dict[str, int]:
 
 
 def _group_of(row: tuple[Any, ...]) -> ErrorGroup:
-    _, _, now, fingerprint, letters, counted, hours, tasks, first_seen, first_id, last_seen, *rest = row
-    placed, latest_id, sample = rest
-    by_hour = {int(hour): count for hour, count in json.loads(hours).items()}
-    return ErrorGroup(
-        fingerprint=fingerprint,
-        letters=letters,
-        counted=counted,
-        hours=tuple(by_hour.get(hour, 0) for hour in reversed(range(HOURS))),
-        tasks=tuple(tasks),
-        now=now,
-        first_seen=first_seen,
-        first_id=first_id,
-        last_seen=last_seen,
-        newest=Place.of(placed, latest_id),
-        sample=one_line(sample),
-    )
+    group = ErrorGroup._make(row)
+    by_hour = {int(hour): count for hour, count in json.loads(row[6]).items()}
+    hours = tuple(by_hour.get(hour, 0) for hour in reversed(range(HOURS)))
+    return group._replace(hours=hours, sample=one_line(group.sample))
 
 
 def letters(alias: str, fingerprint: str, *, before: Place = LATEST) -> tuple[list[Letter], bool]:
     """Return dead letters of a group, latest first, and whether there are older ones."""
     params = {"fingerprint": fingerprint, "finished_at": before.finished_at, "id": before.id}
     rows = run_joined(alias, LETTERS, params | {"sample": SAMPLE, "page_size": LETTERS_ON_A_PAGE})
-    return [_letter_of(row) for row in rows[:LETTERS_ON_A_PAGE]], len(rows) > LETTERS_ON_A_PAGE
-
-
-def _letter_of(row: tuple[Any, ...]) -> Letter:
-    job_id, task, queue, attempts, max_attempts, finished_at, now, placed, error = row
-    return Letter(
-        id=job_id,
-        task=task,
-        queue=queue,
-        attempts=attempts,
-        max_attempts=max_attempts,
-        finished_at=finished_at,
-        now=now,
-        place=Place.of(placed, job_id),
-        error=one_line(error),
-    )
+    found = [Letter._make(row) for row in rows[:LETTERS_ON_A_PAGE]]
+    return [one._replace(error=one_line(one.error)) for one in found], len(rows) > LETTERS_ON_A_PAGE
 
 
 def oldest(alias: str, fingerprint: str, *, until: Place, most: int) -> tuple[list[int], bool]:
@@ -412,5 +387,5 @@ def counted(group: ErrorGroup) -> str:
     return f"{count}+" if group.has_more else count
 
 
-def few_tasks(tasks: tuple[str, ...]) -> dict[str, Any]:
+def few_tasks(tasks: Sequence[str]) -> dict[str, Any]:
     return {"tasks": tasks[:MOST_TASKS], "other_tasks": max(0, len(tasks) - MOST_TASKS)}

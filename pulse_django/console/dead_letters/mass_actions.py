@@ -15,7 +15,7 @@ from django.utils.http import urlencode
 from pulse_django.console.jobs.page_window import ERROR
 from pulse_django.console.mass.criteria import Criteria
 from pulse_django.console.mass.page import start_operation
-from pulse_django.console.shards import request_for
+from pulse_django.console.shards import in_shard, request_for
 from pulse_django.models import DeadLetter
 from pulse_django.operations.acts import Act, ActForm, Answer
 from pulse_django.operations.batches import BATCH
@@ -74,7 +74,7 @@ def to_selected(press: Press, alias: str, ids: Sequence[int], until: groups.Plac
     is_logged_there = not commits_by_itself and alias == router.db_for_write(LogEntry)
 
     def log() -> None:
-        _log(press, user, [job for job in jobs if job.pk in press.done], press.details())
+        _log(press, alias, user, [job for job in jobs if job.pk in press.done], press.details())
 
     is_committed = commits_by_itself
     try:
@@ -102,14 +102,14 @@ def to_all(press: Press, alias: str, until: groups.Place, user: Any) -> tuple[bo
         press.run(alias, ids)
     finally:
         said = f"{press.details()} ({press.summary()}) {press.error}"
-        _log(press, user, [_LoggedGroup(press.error)] if press.done else [], said)
+        _log(press, alias, user, [_LoggedGroup(press.error)] if press.done else [], said)
     return is_more, None
 
 
 def start(press: Press, alias: str, user: Any) -> Batch:
     """Start the operation that acts on all of the group."""
     criteria = Criteria.read(urlencode({ERROR: press.error}), request_for(alias))
-    _log(press, user, [_LoggedGroup(press.error)], f"{press.details()} {press.error}")
+    _log(press, alias, user, [_LoggedGroup(press.error)], f"{press.details()} {press.error}")
     return start_operation(alias, press.act, criteria, press.form.cleaned_data, user)
 
 
@@ -124,7 +124,8 @@ class _LoggedGroup:
         return self.pk
 
 
-def _log(press: Press, user: Any, what: Sequence[Any], message: str) -> None:
+def _log(press: Press, alias: str, user: Any, what: Sequence[Any], message: str) -> None:
     if what:
         logged: Callable[..., Any] = LogEntry.objects.log_actions
-        logged(user.pk, what, DELETION if press.act.name == "delete" else CHANGE, change_message=message)
+        flag = DELETION if press.act.name == "delete" else CHANGE
+        logged(user.pk, what, flag, change_message=in_shard(message, alias))

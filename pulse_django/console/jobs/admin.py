@@ -7,26 +7,26 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
 
 from pulse_django.console.live import live, version_of
-from pulse_django.console.mass.page import MassPage
 from pulse_django.console.shards import alias_to_write, shard_of
 from pulse_django.console.statuses import column_of, here, instant_shown
 from pulse_django.execution.encryption import MASK
 from pulse_django.models import Job
-from pulse_django.operations.acts import ACTS, Act, errors_in_words
-from pulse_django.words.masks import HIDDEN
+from pulse_django.operations.acts import ACTS, errors_in_words
 from pulse_django.words.options import COLUMNS
 from pulse_django.words.own_tasks import OWN_TASKS
 
 from .amending import AmendPage, amendments_of
-from .arguments_shown import UNKNOWN, arguments_shown, result_shown, shows_all
+from .arguments_shown import arguments_shown, result_in_text, shows_all
 from .due_soon import DuePage
 from .explaining import explanation_of
 from .exporting import ExportPage
@@ -34,7 +34,7 @@ from .job_list import JobList, JobWords
 from .page_window import TAG
 from .relations import relations_of
 from .rewinding import RewindPage
-from .story import shown_of, spelt
+from .story import spelt, story_of
 
 SECRETS = ("arguments", "returned", "uniqueness")  # for those who may see them
 OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # which tells jobs apart
@@ -48,7 +48,7 @@ INSTANTS = tuple(
 MOST_SHOWN = 20_000  # characters of one value
 
 
-class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, JobList):
+class JobAdmin(AmendPage, RewindPage, ExportPage, DuePage, JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
         (
@@ -80,25 +80,20 @@ class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, JobList):
     form = JobWords
 
     def get_urls(self) -> list[URLPattern]:
-        act = self.admin_site.admin_view(self.act_view)
-        amend = self.admin_site.admin_view(self.amend_view)
-        rewind = self.admin_site.admin_view(self.rewind_view)
-        event = self.admin_site.admin_view(self.event_view)
-        mass = self.admin_site.admin_view(self.mass_view)
         return [
-            path("due/", self.admin_site.admin_view(self.due_view), name="pulse_django_job_due"),
-            path("export/<slug:name>/", self.admin_site.admin_view(self.export_view), name="pulse_django_job_export"),
-            path("mass/<slug:name>/", mass, name="pulse_django_job_mass"),
-            path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_job_act"),
-            path("<path:object_id>/amend/", amend, name="pulse_django_job_amend"),
-            path("<path:object_id>/rewind/", rewind, name="pulse_django_job_rewind"),
-            path("<path:object_id>/event/", event, name="pulse_django_job_event"),
+            self.path("due/", self.due_view, "due"),
+            self.path("export/<slug:name>/", self.export_view, "export"),
+            self.path("mass/<slug:name>/", self.mass_view, "mass"),
+            self.path("<path:object_id>/act/<slug:name>/", self.act_view, "act"),
+            self.path("<path:object_id>/amend/", self.amend_view, "amend"),
+            self.path("<path:object_id>/rewind/", self.rewind_view, "rewind"),
+            self.path("<path:object_id>/event/", self.event_view, "event"),
             *super().get_urls(),
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         links: dict[str, Any] = {"mass_links": self.mass_links(request), "export_links": self.export_links(request)}
-        links["due_url"] = reverse(f"{self.admin_site.name}:pulse_django_job_due")
+        links["due_url"] = self.url("job_due")
         return super().changelist_view(request, links | (extra_context or {}))
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
@@ -135,7 +130,7 @@ class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, JobList):
     def labels(self, job: Job) -> str:
         if not job.tags:
             return "–"
-        jobs = reverse(f"{self.admin_site.name}:pulse_django_job_changelist")
+        jobs = self.url("job_changelist")
         links = ((f"{jobs}?{urlencode({TAG: tag})}", tag) for tag in job.tags)
         return format_html_join(" ", '<a href="{}">{}</a>', links)
 
@@ -145,70 +140,47 @@ class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, JobList):
 
     @admin.display(description=_("result"))
     def returned(self, job: Job) -> str:
-        seen = result_shown(job)
-        if seen is None:
-            return "–"
-        if seen is HIDDEN or seen is UNKNOWN:
-            return str(seen)
-        return format_html("<pre>{}</pre>", seen if seen is MASK else _cut(spelt(seen)))
+        text = result_in_text(job, job.result, MOST_SHOWN)
+        return format_html("<pre>{}</pre>", text) if text else "–"
 
+    @method_decorator(require_POST)
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """Do one thing to one job."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         act, job = ACTS.get(name), self.get_object(request, unquote(object_id))
         if act is None or not act.label or job is None:
             raise Http404
-        if not self._may(request, act, job):
+        if not self.may(request, act.permission, job):
             raise PermissionDenied
         form, answer = act.form(request.POST, job=job, prefix=act.name), None
         if form.is_valid():
             answer = act.do(alias_to_write(job), [job.pk], form.cleaned_data)
         elif "attempts" not in form.errors:
             self.message_user(request, f"{act.label}: {errors_in_words(form)}", messages.ERROR)
-            return self._to_the_page_of(job)
-        if answer is not None and any(answer[one] for one in act.changes):
-            message = form.done_in_words(act.done)
-            self.log_change(request, job, message)
-            self.message_user(request, message, messages.SUCCESS)
-        else:
-            changed = _("The job has changed in the meantime. Nothing was changed.")
-            refused = [why for name, why in act.refusals.items() if answer is not None and answer[name]]
-            self.message_user(request, next(iter(refused), changed), messages.WARNING)
-        return self._to_the_page_of(job)
-
-    def _to_the_page_of(self, job: Job) -> HttpResponse:
-        return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[job.pk]))
-
-    def _may(self, request: HttpRequest, act: Act, job: Job) -> bool:
-        return self.has_view_permission(request, job) and request.user.has_perm(f"pulse_django.{act.permission}")
+            return self.redirect("job_change", job.pk)
+        is_done = answer is not None and any(answer[one] for one in act.changes)
+        refused = [why for name, why in act.refusals.items() if answer is not None and answer[name]]
+        otherwise = next(iter(refused), _("The job has changed in the meantime. Nothing was changed."))
+        self.tell(request, job, form.done_in_words(act.done) if is_done else "", otherwise)
+        return self.redirect("job_change", job.pk)
 
     def _offered(self, request: HttpRequest, job: Job) -> list[dict[str, Any]]:
         """Return the buttons that fit the job and the user."""
         return [
-            {
-                "act": act,
-                "form": act.form(job=job, prefix=act.name),
-                "url": reverse(f"{self.admin_site.name}:pulse_django_job_act", args=[job.pk, act.name]),
-            }
+            {"act": act, "form": act.form(job=job, prefix=act.name), "url": self.url("job_act", job.pk, act.name)}
             for act in ACTS.values()
-            if act.label and job.status in act.statuses and self._may(request, act, job)
+            if act.label and job.status in act.statuses and self.may(request, act.permission, job)
             if not (act.name == "retry" and job.task in OWN_TASKS)
         ]
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        version = version_of(shard_of(request))
-
         def page() -> HttpResponse:
             job = self.get_object(request, unquote(object_id))
             context = {} if job is None else self._context_of(request, job)
             return super(JobAdmin, self).change_view(request, object_id, form_url, (extra_context or {}) | context)
 
-        return live(request, version, page)
+        return live(request, version_of(shard_of(request)), page)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         """Read a job once for a page that is looked at. An act reads it again: it may have changed meanwhile."""
@@ -223,7 +195,8 @@ class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, JobList):
         """Return what the page shows of a job beside its fields."""
         sees_arguments = request.user.has_perm("pulse_django.view_arguments")
         amendments = amendments_of(job, with_arguments=sees_arguments)
-        context = shown_of(job, [(one.at, one.by) for one in amendments]) | {
+        context: dict[str, Any] = {
+            "story": story_of(job, [(one["at"], one["by"]) for one in amendments]),
             "acts": self._offered(request, job),
             "amend_url": self.amend_url(request, job),
             "amendments": amendments,
@@ -233,7 +206,7 @@ class JobAdmin(AmendPage, RewindPage, MassPage, ExportPage, DuePage, JobList):
         context |= relations_of(request, job, self.admin_site.name)
         context |= self.rewind_urls(request, job)
         if not sees_arguments:
-            context["checkpoint"] = ""
+            context["story"]["checkpoint"] = ""
         return context
 
 

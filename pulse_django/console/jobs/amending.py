@@ -5,21 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import TextField
 from django.db.models.functions import Cast, Length
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.console.pages import ConsoleAdmin
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution import amending, encryption
 from pulse_django.execution.registry import registry
@@ -30,7 +26,7 @@ from pulse_django.store.sql_functions import UNREADABLE
 from pulse_django.words.masks import HIDDEN, is_encrypted
 from pulse_django.words.own_tasks import OWN_TASKS
 from pulse_django.words.states import CLAIMABLE, Status
-from pulse_django.words.verb_results import Amended, AmendRefusal
+from pulse_django.words.verb_results import AmendRefusal
 
 from .arguments_shown import shows_all
 from .story import MOST_SAVED, spelt
@@ -81,47 +77,32 @@ class AmendForm(forms.Form):
     why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownAmendment:
-    """An amendment as the page of its job shows it."""
-
-    at: datetime
-    by: str
-    reason: str
-    arguments: str = field(repr=False)
-
-
-class AmendPage:
+class AmendPage(ConsoleAdmin):
     """Of ``JobAdmin``."""
 
-    admin_site: Any
-
     def amend_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        job: Job | None = self.get_object(request, unquote(object_id))  # type: ignore[attr-defined]  # of ModelAdmin
+        job: Job | None = self.get_object(request, unquote(object_id))
         if job is None:
             raise Http404
         if not self._may_amend(request, job):
             raise PermissionDenied
-        page = reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[job.pk])
         if (why := _why_not_now(job)) is not None:
-            self._tell(request, why, messages.WARNING)
-            return HttpResponseRedirect(page)
-        data = request.POST if request.method == "POST" else None
-        initial = {
-            "attempts": job.attempts,
-            "seen": _digest(job.args, job.kwargs),
-            "args": job.args,
-            "kwargs": job.kwargs,
-        }
-        form = AmendForm(data, initial=initial)
-        preview = False
+            self.tell(request, job, "", why)
+            return self.redirect("job_change", job.pk)
+        data, seen = request.POST if request.method == "POST" else None, _digest(job.args, job.kwargs)
+        initial = {"attempts": job.attempts, "seen": seen, "args": job.args, "kwargs": job.kwargs}
+        form, changes = AmendForm(data, initial=initial), []
         if data is not None and form.is_valid():
-            preview = "preview" in data
-            if not preview and self._amend(request, job, form):
-                return HttpResponseRedirect(page)
-        return TemplateResponse(
-            request, "admin/pulse_django/job/amend.html", self._context(request, job, form, preview)
-        )
+            if "preview" not in data and self._amend(request, job, form):
+                return self.redirect("job_change", job.pk)
+            if "preview" in data:
+                before = {"args": spelt(job.args), "kwargs": spelt(job.kwargs)}
+                changes = [
+                    {"label": form[name].label, "old": old, "new": spelt(form.cleaned_data[name])}
+                    for name, old in before.items()
+                ]
+        shown = {"original": job, "form": form, "title": _("Amend arguments"), "preview": changes}
+        return self.page(request, "job/amend", shown)
 
     def _amend(self, request: HttpRequest, job: Job, form: AmendForm) -> bool:
         """Return whether the form is done with. Otherwise it has errors, and is shown again."""
@@ -129,7 +110,7 @@ class AmendPage:
         alias = str(job._state.db)
         found = read_for_amending(Job.objects.db_manager(alias), job.pk)
         if found is not None and given["seen"] != _digest(json.loads(found.args), json.loads(found.kwargs)):
-            self._tell(request, _REFUSED[AmendRefusal.CHANGED], messages.WARNING)
+            self.tell(request, job, "", _REFUSED[AmendRefusal.CHANGED])
             return True
         try:
             answer = amending.amend(
@@ -145,27 +126,15 @@ class AmendPage:
         except InvalidJob as error:
             form.add_error(None, str(error))
             return False
-        self._tell_answer(request, job, answer, given["why"])
+        refused = str(_REFUSED[answer.refused]) if answer.refused is not None else ""
+        if answer.key_holder:
+            refused %= {"key_holder": answer.key_holder}
+        self.tell(request, job, "" if refused else str(_("Amended the arguments")), refused, why=given["why"])
         return True
-
-    def _tell_answer(self, request: HttpRequest, job: Job, answer: Amended, why: str) -> None:
-        if answer.refused is not None:
-            text = str(_REFUSED[answer.refused])
-            self._tell(
-                request, text % {"key_holder": answer.key_holder} if answer.key_holder else text, messages.WARNING
-            )
-            return
-        done = str(_("Amended the arguments"))
-        self.log_change(request, job, f"{done}: {why}" if why else done)  # type: ignore[attr-defined]  # of ModelAdmin
-        self._tell(request, done, messages.SUCCESS)
-
-    def _tell(self, request: HttpRequest, text: Any, level: int) -> None:
-        self.message_user(request, text, level)  # type: ignore[attr-defined]  # of ModelAdmin
 
     def _may_amend(self, request: HttpRequest, job: Job) -> bool:
         return (
-            self.has_view_permission(request, job)  # type: ignore[attr-defined]  # of ModelAdmin
-            and request.user.has_perm("pulse_django.amend_job")
+            self.may(request, "amend_job", job)
             and request.user.has_perm("pulse_django.view_arguments")
             and (shows_all(job) or registry.get(job.task) is None)  # which the page says
         )
@@ -174,24 +143,7 @@ class AmendPage:
         """Return the address of the form, or an empty str if the job or the user does not allow it."""
         if not self._may_amend(request, job) or _why_not_now(job) is not None:
             return ""
-        return reverse(f"{self.admin_site.name}:pulse_django_job_amend", args=[job.pk])
-
-    def _context(self, request: HttpRequest, job: Job, form: AmendForm, preview: bool) -> dict[str, Any]:
-        changes = []
-        if preview:
-            before = {"args": spelt(job.args), "kwargs": spelt(job.kwargs)}
-            changes = [
-                {"label": form[name].label, "old": before[name], "new": spelt(form.cleaned_data[name])}
-                for name in ("args", "kwargs")
-            ]
-        return {
-            **self.admin_site.each_context(request),
-            "opts": Job._meta,
-            "original": job,
-            "form": form,
-            "title": _("Amend arguments"),
-            "preview": changes,
-        }
+        return self.url("job_amend", job.pk)
 
 
 def _why_not_now(job: Job) -> Any:
@@ -208,7 +160,7 @@ def _digest(args: Any, kwargs: Any) -> str:
     return hashlib.sha256(json.dumps([args, kwargs], sort_keys=True).encode()).hexdigest()
 
 
-def amendments_of(job: Job, *, with_arguments: bool) -> list[ShownAmendment]:
+def amendments_of(job: Job, *, with_arguments: bool) -> list[dict[str, Any]]:
     """Return what was changed of the arguments of a job, the latest first, without what is masked.
 
     Arguments are read only for who may see them, and not those that are too long for the page.
@@ -221,9 +173,7 @@ def amendments_of(job: Job, *, with_arguments: bool) -> list[ShownAmendment]:
         .order_by("-id")
     )
     arguments = _arguments_of(job, list(rows)) if with_arguments else {}
-    return [
-        ShownAmendment(at=row.at, by=row.by, reason=row.reason, arguments=arguments.get(row.pk, "")) for row in rows
-    ]
+    return [{"at": row.at, "by": row.by, "reason": row.reason, "arguments": arguments.get(row.pk, "")} for row in rows]
 
 
 def _length_of(field: str) -> Length:

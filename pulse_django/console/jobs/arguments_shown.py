@@ -12,6 +12,8 @@ from pulse_django.models import Job
 from pulse_django.store.sql_functions import UNREADABLE
 from pulse_django.words.masks import HIDDEN, is_encrypted
 
+from .story import spelt
+
 UNPARSED = _("Not shown: they cannot be parsed.")
 UNKNOWN = _("Not shown: the task is not registered in this process, so its masked arguments are unknown.")
 
@@ -33,13 +35,22 @@ def shows_all(job: Job) -> bool:
     return arguments_shown(job) == (job.args, job.kwargs)
 
 
-def result_shown(job: Job) -> Any:
-    """Return the result, or a text in place of a hidden one. None: there is none."""
-    if job.result is None:
+def result_shown(job: Job, result: Any) -> Any:
+    """Return a result of a job or of its step, or a text in place of a hidden one. None: there is none."""
+    if result is None:
         return None
     if is_encrypted(job.masked):
         return HIDDEN
     may_show = encryption.shows_result(job.task, job.masked)
     if may_show is None:
         return UNKNOWN
-    return job.result if may_show else encryption.MASK
+    return result if may_show else encryption.MASK
+
+
+def result_in_text(job: Job, result: Any, most: int) -> str:
+    """Spell it for a page, or a part of it. Empty: there is none."""
+    seen = result_shown(job, result)
+    if seen is None:
+        return ""
+    text = str(seen) if seen is HIDDEN or seen is UNKNOWN or seen is encryption.MASK else spelt(seen)
+    return text if len(text) <= most else f"{text[:most]}\n… {len(text)} characters in all"

@@ -14,17 +14,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.timezone import make_aware
 from django.utils.translation import gettext, gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+from pulse_django.console.pages import ConsoleAdmin
 from pulse_django.console.shards import shard_of
-from pulse_django.models import Job
 from pulse_django.store.constraints import IS_CLAIMABLE
 from pulse_django.store.sql_functions import loose_scan
 from pulse_django.store.transactions import Row, run_joined
@@ -88,7 +85,7 @@ _DUE = of_lanes(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Due:
     id: int
     task: str
@@ -107,7 +104,7 @@ class Due:
         return gettext("for %(duration)s") % {"duration": in_words(-self.seconds)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Bar:
     """One minute."""
 
@@ -125,7 +122,7 @@ def due_soon(alias: str) -> tuple[list[Due], bool]:
 
 def read_due(rows: Sequence[Row]) -> tuple[list[Due], bool]:
     """Read what a query of ``of_lanes`` returned."""
-    found = [Due(id=row[0], task=row[1], queue=row[2], at=row[3], seconds=row[4]) for row in rows if row[0] is not None]
+    found = [Due(*row[:5]) for row in rows if row[0] is not None]
     return found, bool(rows and rows[0][5])
 
 
@@ -141,7 +138,7 @@ def bars(found: Sequence[Due]) -> list[Bar]:
         named = ", ".join(f"{inert(task, 60)} {count}" for task, count in tasks.most_common(5))
         said = ngettext("in %(count)d minute", "in %(count)d minutes", minute) % {"count": minute}
         says = f"{said}: {tasks.total()} ({named})" if tasks else f"{said}: 0"
-        drawn.append(Bar(x=minute * STEP, y=HEIGHT - height, height=height, says=says))
+        drawn.append(Bar(minute * STEP, HEIGHT - height, height, says))
     return drawn
 
 
@@ -201,29 +198,21 @@ def by_due(alias: str, queue: str, after: Cursor) -> tuple[list[Due], bool]:
     return read_due(run_joined(alias, _BY_DUE_IN_QUEUE if queue else _BY_DUE, params))
 
 
-class DuePage:
+class DuePage(ConsoleAdmin):
     """Of ``JobAdmin``."""
-
-    admin_site: Any
 
     @method_decorator(require_safe)
     def due_view(self, request: HttpRequest) -> HttpResponse:
         """Show all waiting jobs by their time. The first page of all queues begins with the next hour as a chart."""
-        if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
-            raise PermissionDenied
         form, alias = QueueForm(request.GET), shard_of(request, reads=True)
         after = Cursor.of(request.GET.get("after", ""))
         found, is_partial = by_due(alias, form.cleaned_data["queue"], after) if form.is_valid() else ([], False)
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": Job._meta,
+        last = found[PER_PAGE - 1] if len(found) > PER_PAGE else None
+        context: dict[str, Any] = {
             "title": gettext("Waiting jobs by due time"),
             "form": form,
-            "rows": [
-                {"is": one, "url": reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[one.id])}
-                for one in found[:PER_PAGE]
-            ],
-            "next_query": _next(request.GET, found),
+            "rows": [{"is": one, "url": self.url("job_change", one.id)} for one in found[:PER_PAGE]],
+            "next_query": _query(request.GET, Cursor(last.at, last.id)) if last else "",
             "first_query": "" if after == BEGINNING else _query(request.GET, None),
             "is_partial": is_partial,
             "most_lanes": MOST_LANES,
@@ -233,15 +222,7 @@ class DuePage:
             by_task = Counter(one.task for one in soon).most_common(MOST_TASKS)
             context |= {"chart": bars(soon), "count": len(soon), "by_task": by_task}
             context |= {"width": WIDTH, "height": HEIGHT, "bar_width": STEP - 2}
-        return TemplateResponse(request, "admin/pulse_django/job/due.html", context)
-
-
-def _next(asked: QueryDict, found: Sequence[Due]) -> str:
-    """Return the query of the next page; empty: this is the last."""
-    if len(found) <= PER_PAGE:
-        return ""
-    last = found[PER_PAGE - 1]
-    return _query(asked, Cursor(last.at, last.id))
+        return self.page(request, "job/due", context)
 
 
 def _query(asked: QueryDict, after: Cursor | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import OperationalError
 
 from pulse_django.execution.encryption import MASK
-from pulse_django.fleet.explanation import Explanation, Reason, explained
+from pulse_django.fleet.explanation import explained
 from pulse_django.fleet.read_only import briefly, is_lost
 from pulse_django.models import Job
 from pulse_django.words.display import in_words
@@ -33,16 +33,13 @@ def explanation_of(job: Job, *, shows_key: bool) -> dict[str, Any]:
             raise
         return {"unexplained": error_in_one_line(refused)}
     if not shows_key:
-        explanation = replace(explanation, reasons=[_without_key(reason) for reason in explanation.reasons])
-    return {"explanation": explanation, "starts_in": _span(explanation)}
-
-
-def _without_key(reason: Reason) -> Reason:
-    return replace(reason, facts={**reason.facts, "key": MASK}) if reason.facts.get("key") is not None else reason
-
-
-def _span(explanation: Explanation) -> dict[str, str] | None:
-    if explanation.starts_in is None:
-        return None
-    least, most = (in_words(one.total_seconds()) for one in explanation.starts_in)
-    return {"least": least, "most": most}
+        reasons = [
+            replace(one, facts={**one.facts, "key": MASK}) if one.facts.get("key") is not None else one
+            for one in explanation.reasons
+        ]
+        explanation = replace(explanation, reasons=reasons)
+    starts_in = None
+    if explanation.starts_in is not None:
+        spans = (in_words(one.total_seconds()) for one in explanation.starts_in)
+        starts_in = dict(zip(("least", "most"), spans, strict=True))
+    return {"explanation": explanation, "starts_in": starts_in}

@@ -11,16 +11,16 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from itertools import chain, islice
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
-from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.functional import Promise
 from django.views.decorators.http import require_safe
 
 from pulse_django.console.mass.criteria import Criteria, InvalidCriteria
+from pulse_django.console.mass.page import MassPage
 from pulse_django.console.shards import shard_of
 from pulse_django.models import Job
 from pulse_django.words.display import inert
@@ -40,27 +40,24 @@ _MAY_BEGIN = re.compile(r'[,;\t\r\n][,;\s"]*')
 Row = dict[str, Any]
 
 
-class ExportPage:
+class ExportPage(MassPage):
     """Of ``JobAdmin``."""
-
-    admin_site: Any
 
     @method_decorator(require_safe)
     def export_view(self, request: HttpRequest, name: str) -> HttpResponseBase:
         """Send the jobs that match the filter in the address."""
         if (written := FORMATS.get(name)) is None:
             raise Http404
-        if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
-            raise PermissionDenied
         try:
             criteria = Criteria.read(request.META.get("QUERY_STRING", ""), request)
         except InvalidCriteria as error:
-            return self._back(request, str(error))  # type: ignore[attr-defined,no-any-return]  # of MassPage
+            return self.back(request, str(error))
         sees_arguments = request.user.has_perm("pulse_django.view_arguments")
         rows = _rows(shard_of(request, reads=True), criteria, sees_arguments=sees_arguments)
+        first = list(islice(rows, 1))  # read before the answer begins, so that an error is a page
         columns = [*COLUMNS, *(SECRETS if sees_arguments else ())]
         kind, write = written
-        response = StreamingHttpResponse(write(columns, rows), content_type=kind)
+        response = StreamingHttpResponse(write(columns, chain(first, rows)), content_type=kind)
         response["Content-Disposition"] = f'attachment; filename="jobs.{name}"'
         response["Cache-Control"] = "no-store"
         return response
@@ -71,8 +68,7 @@ class ExportPage:
             criteria = Criteria.read(request.META.get("QUERY_STRING", ""), request)
         except InvalidCriteria:
             return []
-        named = f"{self.admin_site.name}:pulse_django_job_export"
-        return [{"label": name.upper(), "url": f"{reverse(named, args=[name])}?{criteria.query}"} for name in FORMATS]
+        return [{"label": name.upper(), "url": f"{self.url('job_export', name)}?{criteria.query}"} for name in FORMATS]
 
 
 def _rows(alias: str, criteria: Criteria, *, sees_arguments: bool) -> Iterator[Row]:
@@ -92,12 +88,9 @@ def _row_of(job: Job, *, sees_arguments: bool) -> Row:
     if sees_arguments:
         seen = arguments_shown(job)
         row["args"], row["kwargs"] = seen if isinstance(seen, tuple) else (str(seen), str(seen))
-        row["result"] = _said(result_shown(job))
+        result = result_shown(job, job.result)
+        row["result"] = str(result) if isinstance(result, Promise) else result
     return row
-
-
-def _said(value: Any) -> Any:
-    return str(value) if isinstance(value, Promise) else value
 
 
 class _Line:

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.console.search_terms import number_in
 from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
+from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.job_options import tag_of
 from pulse_django.words.leases import holder_prefixes
@@ -47,16 +48,16 @@ class Chosen(admin.SimpleListFilter):
         return [(one, _shortened(one)) for one in offered]
 
     def offered(self, sidebar: Sidebar) -> Iterable[str]:
-        raise NotImplementedError
+        """Return values of the list. None are offered of what may have one for each row of the project."""
+        return ()
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Job]) -> QuerySet[Job]:
+    def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Job]:
         value = self.value()
         return queryset if value is None else self.narrowed(queryset, value)
 
-    def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
+    def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
         """Let through what has this value: the parameter in the address is a lookup, unless a filter says otherwise."""
-        found: QuerySet[Job] = jobs.filter(**{str(self.parameter_name): value})
-        return found
+        return jobs.filter(**{str(self.parameter_name): value})
 
 
 class StatusFilter(Chosen):
@@ -96,7 +97,7 @@ class ErrorFilter(Chosen):
     def offered(self, sidebar: Sidebar) -> Iterable[str]:
         return sidebar.groups
 
-    def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
+    def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
         return same_error(jobs, value)
 
 
@@ -109,10 +110,9 @@ class WorkerFilter(Chosen):
     def offered(self, sidebar: Sidebar) -> Iterable[str]:
         return sidebar.names.workers
 
-    def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
+    def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
         own, children = holder_prefixes(*value.rpartition(":")[::2])
-        held: QuerySet[Job] = jobs.running().filter(Q(locked_by__startswith=own) | Q(locked_by__startswith=children))
-        return held
+        return jobs.running().filter(Q(locked_by__startswith=own) | Q(locked_by__startswith=children))
 
 
 class TagFilter(Chosen):
@@ -124,12 +124,8 @@ class TagFilter(Chosen):
     def value(self) -> str | None:
         return next(iter(valid_tags([super().value() or ""])), None)
 
-    def offered(self, sidebar: Sidebar) -> Iterable[str]:
-        return ()
-
-    def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
-        found: QuerySet[Job] = jobs.tagged(value)
-        return found
+    def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
+        return jobs.tagged(value)
 
 
 class BatchFilter(Chosen):
@@ -142,12 +138,8 @@ class BatchFilter(Chosen):
         number = number_in(super().value() or "")
         return None if number is None else str(number)
 
-    def offered(self, sidebar: Sidebar) -> Iterable[str]:
-        return ()
-
-    def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
-        members: QuerySet[Job] = jobs.in_batch(int(value))
-        return members
+    def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
+        return jobs.in_batch(int(value))
 
 
 class AgeFilter(Chosen):
@@ -166,9 +158,8 @@ class AgeFilter(Chosen):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [(value, title) for value, (_age, title) in AGES.items()]
 
-    def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
-        young: QuerySet[Job] = jobs.filter(created_at__gte=StatementTimestamp() - AGES[value][0])
-        return young
+    def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
+        return jobs.filter(created_at__gte=StatementTimestamp() - AGES[value][0])
 
 
 def valid_tags(texts: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.readonly import ReadOnly
+from pulse_django.console.pages import ReadOnly
 from pulse_django.console.search_terms import id_in
 from pulse_django.console.shards import shard_of
 from pulse_django.console.statuses import WITH_ERROR, due_shown, here, instant_shown, status_shown
@@ -53,7 +53,7 @@ LONGEST_SHOWN = 2_000  # bytes of arguments of which a line is read
 MOST_OF_ARGUMENTS, MOST_OF_WORKER = 60, 40  # characters
 
 
-class JobList(ReadOnly, admin.ModelAdmin):
+class JobList(ReadOnly):
     # The first four are seen without scrolling on a screen of 1366 pixels, beside Django's navigation and the filter.
     list_display = (
         *("id", "standing", "task", "error_in_short", "arguments_in_short", "queue", "attempt", "age", "duration"),

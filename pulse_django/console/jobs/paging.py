@@ -15,8 +15,8 @@ from django.core.paginator import Paginator
 from django.db.models import F
 from django.http import HttpRequest
 
+from pulse_django.console.pages import ShardList
 from pulse_django.console.periods import Period
-from pulse_django.console.readonly import ShardList
 from pulse_django.console.search_terms import number_in
 from pulse_django.console.shards import shard_of
 from pulse_django.models import Job
@@ -101,7 +101,9 @@ class NewestFirst(ShardList):
         self.multi_page = False
         self.paginator = Paginator(rows, self.list_per_page)
         if self.extent is not None:
-            self.dates = drilldown(self.extent, self.period, self._link_to)
+            self.dates = drilldown(
+                self.extent, self.period, lambda one: self.get_query_string({CREATED: one.name if one else None})
+            )
             self.estimate = None if self._is_narrowed else self.extent.estimate
 
     def _older_than(self, older: int | None) -> list[Any]:
@@ -110,9 +112,9 @@ class NewestFirst(ShardList):
         rows, looked, is_full = self._read(ids, "desc")
         self.goes_back = is_full or looked.low > ids.low
         if self.goes_back:
-            self.older_url = self._url_of(OLDER, rows[-1].pk if is_full else looked.low)
+            self.older_url = self.get_query_string({OLDER: rows[-1].pk if is_full else looked.low})
         if older is not None:
-            self.newer_url = self._url_of(NEWER, max(older - 1, 0))
+            self.newer_url = self.get_query_string({NEWER: max(older - 1, 0)})
         self._tell(Ids(looked.low, ids.high), is_full)
         return rows
 
@@ -122,8 +124,8 @@ class NewestFirst(ShardList):
         rows, looked, is_full = self._read(ids, "asc")
         self.goes_ahead = is_full or looked.high < ids.high
         if self.goes_ahead:
-            self.newer_url = self._url_of(NEWER, rows[-1].pk if is_full else looked.high - 1)
-        self.older_url = self._url_of(OLDER, newer + 1)
+            self.newer_url = self.get_query_string({NEWER: rows[-1].pk if is_full else looked.high - 1})
+        self.older_url = self.get_query_string({OLDER: newer + 1})
         self._tell(Ids(ids.low, looked.high), is_full)
         return rows[::-1]
 
@@ -138,9 +140,6 @@ class NewestFirst(ShardList):
             begins.append(self.period.begin)
         until = None if self.period is None else self.period.end
         return ids_between(self.alias, self.extent, max(begins, default=None), until)
-
-    def _url_of(self, name: str, place: int) -> str:
-        return self.get_query_string({name: place})
 
     def _read(self, ids: Ids, direction: str) -> tuple[list[Any], Ids, bool]:
         """Read one page: its rows, where was looked for them, and whether it is full and there are more."""
@@ -196,6 +195,3 @@ class NewestFirst(ShardList):
     def _chosen(self) -> dict[str, str]:
         chosen = {spec.parameter_name: spec.value() for spec in self.filter_specs if isinstance(spec, Chosen)}
         return {str(name): value for name, value in chosen.items() if value is not None}
-
-    def _link_to(self, period: Period | None) -> str:
-        return self.get_query_string({CREATED: None if period is None else period.name})

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
-from django.utils.translation import gettext
 
-from pulse_django.execution import encryption
-from pulse_django.fleet.workflows import NeedFacts, needed_by, needs_of
+from pulse_django.console.pages import url_for
+from pulse_django.fleet.workflows import needed_by, needs_of
 from pulse_django.models import Job, Step, StoredBatch
 from pulse_django.words.display import in_words
-from pulse_django.words.masks import HIDDEN, is_encrypted
 
-from .story import spelt
+from .arguments_shown import result_in_text
 
 MOST_STEPS = 200
 MOST_RESULT = 2_000  # characters of the result of a step
@@ -24,7 +20,10 @@ MOST_RESULT = 2_000  # characters of the result of a step
 def relations_of(request: HttpRequest, job: Job, site: str) -> dict[str, Any]:
     """Read it in at most four short statements, of which a job that has nothing to do with workflows takes two."""
     alias = job._state.db or "default"
-    batch_url = _batch_url(request, site)
+
+    def url_of(batch_id: int | None) -> str:
+        return "" if batch_id is None else url_for(request, site, "storedbatch", "storedbatch_change", batch_id)
+
     needs = needs_of(alias, job.pk)
     others = needed_by(alias, job.pk, job.batch_id) if job.awaited else []
     batch = (
@@ -32,17 +31,10 @@ def relations_of(request: HttpRequest, job: Job, site: str) -> dict[str, Any]:
     )
     return {
         "workflow": batch,
-        "workflow_url": batch_url(batch.pk) if batch is not None else "",
-        "needs": [_need(need, batch_url) for need in needs],
+        "workflow_url": url_of(None if batch is None else batch.pk),
+        "needs": [{"facts": need, "url": url_of(need.batch)} for need in needs],
         "needed_by": [{"facts": one} for one in others],
         "steps": _steps(alias, job, sees_results=request.user.has_perm("pulse_django.view_arguments")),
-    }
-
-
-def _need(need: NeedFacts, batch_url: Callable[[int], str]) -> dict[str, Any]:
-    return {
-        "facts": need,
-        "url": "" if need.batch is None else batch_url(need.batch),
     }
 
 
@@ -54,31 +46,7 @@ def _steps(alias: str, job: Job, *, sees_results: bool) -> list[dict[str, Any]]:
         {
             "step": step,
             "seconds": "" if step.seconds is None else in_words(step.seconds),
-            "result": _result(job, step) if sees_results else "",
+            "result": (result_in_text(job, step.result, MOST_RESULT) or "–") if sees_results else "",
         }
         for step in steps[:MOST_STEPS]
     ]
-
-
-def _result(job: Job, step: Step) -> str:
-    if step.result is None:
-        return "–"
-    if is_encrypted(job.masked):
-        return HIDDEN
-    if (may_show := encryption.shows_result(job.task, job.masked)) is None:
-        return gettext("Not shown: the task is not registered in this process, so its masked arguments are unknown.")
-    text = spelt(step.result) if may_show else encryption.MASK
-    return text if len(text) <= MOST_RESULT else f"{text[:MOST_RESULT]}…"
-
-
-def _batch_url(request: HttpRequest, site: str) -> Callable[[int], str]:
-    """Return what makes the address of a workflow; empty for who may not see it, and on a site that shows none."""
-    may_view = request.user.has_perm("pulse_django.view_storedbatch")
-
-    def url(batch_id: int) -> str:
-        try:
-            return reverse(f"{site}:pulse_django_storedbatch_change", args=[batch_id]) if may_view else ""
-        except NoReverseMatch:
-            return ""
-
-    return url

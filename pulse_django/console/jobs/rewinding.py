@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
 
+from pulse_django.console.pages import ConsoleAdmin
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution.placement import locate
 from pulse_django.fleet.workflows import needs_of
@@ -35,16 +35,12 @@ class RewindForm(forms.Form):
     way = forms.ChoiceField(choices=[(RETRY, RETRY), (FORK, FORK)], widget=forms.HiddenInput)
 
 
-class RewindPage:
+class RewindPage(ConsoleAdmin):
     """Of ``JobAdmin``."""
-
-    admin_site: Any
 
     def rewind_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show which steps are kept and which are repeated from ``step`` in the address on, and do it when posted."""
-        job = self._job(request, object_id)
-        if not self.may_rewind(request, job):
-            raise PermissionDenied
+        job = self._job(request, object_id, "retry_job")
         step = request.GET.get("step", "")
         try:
             found = rewind.preview(job.pk, step, using=job._state.db)
@@ -52,10 +48,8 @@ class RewindPage:
             raise Http404 from None
         form = RewindForm(request.POST if request.method == "POST" else None, initial={"attempts": job.attempts})
         if form.is_valid():
-            return HttpResponseRedirect(self._page_of(self._rewind(request, job, step, form.cleaned_data)))
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": Job._meta,
+            return self.redirect("job_change", self._rewind(request, job, step, form.cleaned_data))
+        shown = {
             "original": job,
             "title": gettext("Run again from a step"),
             "step": step,
@@ -64,70 +58,46 @@ class RewindPage:
             "can_be_retried": job.status == Status.DEAD_LETTERED,
             "can_be_copied": not is_encrypted(job.masked),
         }
-        return TemplateResponse(request, "admin/pulse_django/job/rewind.html", context)
+        return self.page(request, "job/rewind", shown)
 
     def _rewind(self, request: HttpRequest, job: Job, step: str, given: dict[str, Any]) -> int:
         """Do it, and return the id of the job that runs."""
-        alias = job._state.db
+        alias, copy, refused, done = job._state.db, job.pk, "", gettext("Retried from step %(step)s")
         try:
             if given["way"] == FORK:
                 copy = locate(rewind.fork(job.pk, step, using=alias).job_id).id
-                done = gettext("A copy runs from step %(step)s: job %(job)d") % {"step": inert(step), "job": copy}
+                done = gettext("A copy runs from step %(step)s: job %(job)d")
             else:
-                copy = job.pk
                 rewind.retry_from(job.pk, step, attempt=given["attempts"], using=alias)
-                done = gettext("Retried from step %(step)s") % {"step": inert(step)}
         except (InvalidWorkflow, Job.DoesNotExist) as error:
-            said = gettext("Nothing was changed: %(error)s.") % {"error": error}
-            self.message_user(request, said, messages.WARNING)  # type: ignore[attr-defined]  # of ModelAdmin
-            return int(job.pk)
-        why = given["why"]
-        self.log_change(request, job, f"{done}: {why}" if why else done)  # type: ignore[attr-defined]  # of ModelAdmin
-        self.message_user(request, done, messages.SUCCESS)  # type: ignore[attr-defined]  # of ModelAdmin
-        return copy
+            refused = gettext("Nothing was changed: %(error)s.") % {"error": error}
+        said = "" if refused else done % {"step": inert(step), "job": copy}
+        self.tell(request, job, said, refused, why=given["why"])
+        return int(copy)
 
+    @method_decorator(require_POST)
     def event_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Send an event that the job waits for."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        job = self._job(request, object_id)
-        if not self.may_send_events(request):
-            raise PermissionDenied
+        job = self._job(request, object_id, "schedule_job")
         event = request.POST.get("event", "")[: MAX_EVENT_NAME + 1]
-        alias = job._state.db or "default"
+        alias, by = job._state.db or "default", request.user.get_username()
         is_awaited = any(one.event == event and one.met_at is None for one in needs_of(alias, job.pk))
-        by = request.user.get_username()
-        if is_awaited and send_event(event, {"by": by}, by=by, using=alias):
-            done = gettext("Event sent: %(event)s") % {"event": inert(event)}
-            self.log_change(request, job, done)  # type: ignore[attr-defined]  # of ModelAdmin
-            self.message_user(request, done, messages.SUCCESS)  # type: ignore[attr-defined]  # of ModelAdmin
-        else:
-            said = gettext("The job has changed in the meantime. Nothing was changed.")
-            self.message_user(request, said, messages.WARNING)  # type: ignore[attr-defined]  # of ModelAdmin
-        return HttpResponseRedirect(self._page_of(job.pk))
-
-    def may_rewind(self, request: HttpRequest, job: Job) -> bool:
-        is_seen = self.has_view_permission(request, job)  # type: ignore[attr-defined]  # of ModelAdmin
-        return bool(is_seen and request.user.has_perm("pulse_django.retry_job"))
-
-    def may_send_events(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("pulse_django.schedule_job"))
+        is_sent = is_awaited and send_event(event, {"by": by}, by=by, using=alias)
+        done = gettext("Event sent: %(event)s") % {"event": inert(event)} if is_sent else ""
+        self.tell(request, job, done, gettext("The job has changed in the meantime. Nothing was changed."))
+        return self.redirect("job_change", job.pk)
 
     def rewind_urls(self, request: HttpRequest, job: Job) -> dict[str, str]:
         """Return the addresses of both views, empty for who may not use them."""
-        name = f"{self.admin_site.name}:pulse_django_job"
         return {
-            "rewind_url": reverse(f"{name}_rewind", args=[job.pk]) if self.may_rewind(request, job) else "",
-            "event_url": reverse(f"{name}_event", args=[job.pk]) if self.may_send_events(request) else "",
+            "rewind_url": self.url("job_rewind", job.pk) if self.may(request, "retry_job", job) else "",
+            "event_url": self.url("job_event", job.pk) if self.may(request, "schedule_job", job) else "",
         }
 
-    def _job(self, request: HttpRequest, object_id: str) -> Job:
-        job: Job | None = self.get_object(request, unquote(object_id))  # type: ignore[attr-defined]  # of ModelAdmin
+    def _job(self, request: HttpRequest, object_id: str, permission: str) -> Job:
+        job: Job | None = self.get_object(request, unquote(object_id))
         if job is None:
             raise Http404
-        if not self.has_view_permission(request, job):  # type: ignore[attr-defined]  # of ModelAdmin
+        if not self.may(request, permission, job):
             raise PermissionDenied
         return job
-
-    def _page_of(self, job_id: int) -> str:
-        return reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[job_id])

@@ -82,7 +82,8 @@ class Searching:
         """Return those of these jobs that indexes tell apart, all that are found among them. None: no index does."""
         search, before = self.search, jobs
         if search.job_id is not None:
-            jobs = jobs.filter(Q(pk=search.job_id) | self._has_number) if self.names else jobs.filter(pk=search.job_id)
+            is_meant = Q(pk=search.job_id)
+            jobs = jobs.filter(is_meant | _has_argument(self.names, search.number) if self.names else is_meant)
         for name, value in search.arguments:
             jobs = jobs.filter(_has_argument([name], value))
         for parent in search.parents:
@@ -95,10 +96,6 @@ class Searching:
         if self.is_about_errors:
             jobs = jobs.with_an_error()
         return None if jobs is before else jobs
-
-    @property
-    def _has_number(self) -> Q:
-        return _has_argument(self.names, self.search.number)
 
     def notes(self, job_is_there: bool | None) -> list[str]:
         """Say which jobs these are. ``job_is_there``: whether a job has the number that was typed."""

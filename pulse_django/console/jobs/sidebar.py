@@ -6,13 +6,13 @@ from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple
 
-from django.db import connections
 from django.http import HttpRequest
 
 from pulse_django.console.dead_letters.groups import WALKED
 from pulse_django.console.shards import shard_of
 from pulse_django.execution.registry import registry
 from pulse_django.fleet.known_queues import KNOWN_NAMES
+from pulse_django.fleet.read_only import rows
 from pulse_django.store.constraints import IS_CLAIMABLE
 from pulse_django.store.pauses import IS_OF_QUEUE
 from pulse_django.store.sql_functions import loose_scan
@@ -77,9 +77,7 @@ class Sidebar:
 
     @cached_property
     def names(self) -> Names:
-        with connections[self._alias].cursor() as cursor:
-            cursor.execute(_NAMES, {"most": MOST, "most_tasks": MOST_TASKS})
-            return Names(*cursor.fetchone())
+        return Names(*rows(self._alias, _NAMES, {"most": MOST, "most_tasks": MOST_TASKS})[0])
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -90,9 +88,8 @@ class Sidebar:
     @cached_property
     def groups(self) -> list[str]:
         """The fingerprints of the errors of which jobs died last."""
-        with connections[self._alias].cursor() as cursor:
-            cursor.execute(_GROUPS, {"most_groups": GROUPS_LOOKED_AT, "most": MOST_GROUPS})
-            return [fingerprint for (fingerprint,) in cursor.fetchall()]
+        params = {"most_groups": GROUPS_LOOKED_AT, "most": MOST_GROUPS}
+        return [fingerprint for (fingerprint,) in rows(self._alias, _GROUPS, params)]
 
 
 def sidebar_of(request: HttpRequest) -> Sidebar:

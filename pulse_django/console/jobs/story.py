@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
@@ -18,7 +17,7 @@ from pulse_django.words.display import in_words, share_of
 from pulse_django.words.masks import HIDDEN, is_encrypted
 from pulse_django.words.states import Status
 
-from .timeline import BAR, GOOD, NEUTRAL, AmendedAt, Span, Timeline, draw
+from .timeline import GOOD, NEUTRAL, AmendedAt, Span, draw
 
 MOST_ATTEMPTS = 200  # the latest
 MOST_CHILDREN = 50
@@ -29,32 +28,8 @@ MOST_SAID = 500  # characters of the message of any other
 MOST_SAVED = 20_000  # characters of a checkpoint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownAttempt:
-    """An attempt, and as much of what it said as is shown."""
-
-    attempt: Attempt
-    message: str
-    traceback: str
-    is_cut: bool  # it has a traceback, which is not shown
-    is_open: bool  # its traceback is the latest: what was put back since has none, and says nothing of the cause
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    timeline: Timeline
-    attempts: Sequence[ShownAttempt]  # the latest first
-    unlisted: int  # attempts before those
-    lease_left: timedelta | None  # by the server's clock; negative: a watchdog has not seen it yet
-    parent: Job | None
-    children: list[Job]
-    has_more_children: bool
-    due: str  # when it may start, if it may not yet
-    share_done: float | None  # of the progress, if it says so
-
-
-def story_of(job: Job, amended: Sequence[AmendedAt] = ()) -> Story:
-    """Read what belongs to a job: four short queries."""
+def story_of(job: Job, amended: Sequence[AmendedAt] = ()) -> dict[str, Any]:
+    """Read what belongs to a job, in four short queries, and return what the template shows of it."""
     attempts = _attempts_of(job)
     now = attempts[0].now if attempts else _now(job)
     spans = [_span_of(attempt) for attempt in attempts]
@@ -62,17 +37,27 @@ def story_of(job: Job, amended: Sequence[AmendedAt] = ()) -> Story:
         spans.append(Span(number=job.attempts, begun=job.started_at, ended=None, worker=_short(job.locked_by or "")))
     family = Job.objects.using(job._state.db).only("id", "task", "status")
     children = list(family.filter(parent_id=job.pk).order_by("id")[: MOST_CHILDREN + 1])
-    return Story(
-        timeline=draw(job.created_at, spans, now, amended),
-        attempts=_told(job, attempts),
-        unlisted=attempts[-1].number - 1 if len(attempts) == MOST_ATTEMPTS else 0,
-        lease_left=job.lease_until - now if job.lease_until is not None else None,
-        parent=family.filter(pk=job.parent_id).first() if job.parent_id else None,
-        children=children[:MOST_CHILDREN],
-        has_more_children=len(children) > MOST_CHILDREN,
-        due=due_shown(job, now),
-        share_done=share_of(job.progress),
-    )
+    fine, share = GOOD | NEUTRAL, share_of(job.progress)
+    return {
+        "timeline": draw(job.created_at, spans, now, amended),
+        "attempts": _told(job, attempts),
+        "unlisted": attempts[-1].number - 1 if len(attempts) == MOST_ATTEMPTS else 0,
+        "told_in_full": TOLD_IN_FULL,
+        # By the server's clock; negative: a watchdog has not seen it yet.
+        "lease_left": None if job.lease_until is None else in_words((job.lease_until - now).total_seconds()),
+        "parent": family.filter(pk=job.parent_id).first() if job.parent_id else None,
+        "children": children[:MOST_CHILDREN],
+        "has_more_children": len(children) > MOST_CHILDREN,
+        "most_children": MOST_CHILDREN,
+        "due_in": due_shown(job, now),
+        "is_past_error": job.status not in WITH_ERROR,
+        # Of which the last error is.
+        "failed_attempt": next((one.number for one in attempts if one.outcome not in fine), None),
+        "counted": job.attempts - job.refunds,
+        "fingerprint": job.fingerprint or "",  # type: ignore[attr-defined]  # annotated: of dead letters alone
+        "checkpoint": HIDDEN if job.progress and is_encrypted(job.masked) else _checkpoint_of(job.progress),
+        "share_done": None if share is None else f"{share:.4f}",
+    }
 
 
 def _attempts_of(job: Job) -> list[Any]:
@@ -90,7 +75,8 @@ def _attempts_of(job: Job) -> list[Any]:
     return list(rows.order_by("-number")[:MOST_ATTEMPTS])
 
 
-def _told(job: Job, attempts: Sequence[Any]) -> list[ShownAttempt]:
+def _told(job: Job, attempts: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return each attempt and as much of what it said as is shown, the latest first."""
     latest = next((attempt.number for attempt in attempts if attempt.has_traceback), None)
     numbers = [one.number for place, one in enumerate(attempts) if place < TOLD_IN_FULL or one.number == latest]
     rows = Attempt.objects.using(job._state.db).filter(job=job, number__in=numbers)
@@ -98,10 +84,9 @@ def _told(job: Job, attempts: Sequence[Any]) -> list[ShownAttempt]:
     shown = []
     for attempt in attempts:
         message, traceback = full.get(attempt.number, (_cut(attempt.beginning), ""))
-        is_cut = attempt.has_traceback and not traceback
-        is_open = attempt.number == latest
-        told = ShownAttempt(attempt=attempt, message=message, traceback=traceback, is_cut=is_cut, is_open=is_open)
-        shown.append(told)
+        # Open is the latest traceback: what was put back since has none, and says nothing of the cause.
+        told = {"is_cut": attempt.has_traceback and not traceback, "is_open": attempt.number == latest}
+        shown.append({"attempt": attempt, "message": message, "traceback": traceback, **told})
     return shown
 
 
@@ -131,12 +116,6 @@ def _now(job: Job) -> datetime:
     return instant
 
 
-def _failed_attempt(attempts: Sequence[ShownAttempt]) -> int | None:
-    """Return the number of the attempt that the last error is of."""
-    fine = GOOD | NEUTRAL
-    return next((one.attempt.number for one in attempts if one.attempt.outcome not in fine), None)
-
-
 def _checkpoint_of(progress: Any) -> str:
     """What the handler saved beside how far it is."""
     saved = (
@@ -153,37 +132,3 @@ def spelt(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, indent=2)
     except RecursionError:
         return UNREADABLE
-
-
-def shown_of(job: Job, amended: Sequence[AmendedAt] = ()) -> dict[str, Any]:
-    """Return what the template of a job's page shows. Numbers of the drawing are text, which no locale rewrites."""
-    story = story_of(job, amended)
-    timeline = story.timeline
-    return {
-        "story": story,
-        "attempts": story.attempts,
-        "told_in_full": TOLD_IN_FULL,
-        "most_children": MOST_CHILDREN,
-        "due_in": story.due,
-        "is_past_error": job.status not in WITH_ERROR,
-        "failed_attempt": _failed_attempt(story.attempts),
-        "counted": job.attempts - job.refunds,
-        "lease_left": None if story.lease_left is None else in_words(story.lease_left.total_seconds()),
-        "fingerprint": job.fingerprint or "",  # type: ignore[attr-defined]  # annotated: of dead letters alone
-        "checkpoint": HIDDEN if job.progress and is_encrypted(job.masked) else _checkpoint_of(job.progress),
-        "share_done": None if story.share_done is None else f"{story.share_done:.4f}",
-        "timeline_height": f"{timeline.height:.0f}",
-        "marks": [{"x": f"{mark.x:.1f}", "says": mark.says} for mark in timeline.marks],
-        "labels": [{"baseline": f"{label.y + BAR - 3:.1f}", "says": label.says} for label in timeline.labels],
-        "shapes": [
-            {
-                "kind": shape.kind,
-                "x": f"{shape.x:.1f}",
-                "y": f"{shape.y:.1f}",
-                "width": f"{shape.width:.1f}",
-                "height": str(shape.height),
-                "says": shape.says,
-            }
-            for shape in timeline.shapes
-        ],
-    }

@@ -56,17 +56,11 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    x: float
-    says: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     height: float
     shapes: list[Shape] = field(default_factory=list)
     labels: list[Shape] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[Shape] = field(default_factory=list)
     left_out: int = 0  # earlier runs
     has_overlap: bool = False  # two runs were at work at a time
     width: int = WIDTH
@@ -77,7 +71,7 @@ def draw(created: datetime, spans: Sequence[Span], now: datetime, amended: Seque
     shown = sorted(spans, key=lambda span: span.number)[-MOST_LANES:]
     begin = min([created, *(span.begun for span in shown)]) if len(shown) == len(spans) else shown[0].begun
     changes = [one for one in amended if one[0] >= begin]
-    last = [_last(span, now) for span in shown] + [at for at, _ in changes]
+    last = [max(span.ended or now, span.late_at or begin) for span in shown] + [at for at, _ in changes]
     scale = _Scale(begin, max([begin + timedelta(milliseconds=1), *last]))
     shapes, labels, has_overlap = [], [], False
     before = begin
@@ -93,9 +87,8 @@ def draw(created: datetime, spans: Sequence[Span], now: datetime, amended: Seque
             overlaps = any(other.begun < span.late_at and other.number > span.number for other in shown)
             has_overlap = has_overlap or overlaps
             shapes.append(scale.bar("zombie", ended, span.late_at, y, _told_late(span, ended, overlaps=overlaps)))
-        labels.append(
-            Shape(kind="label", x=0, width=LABELS, y=y, says=_("attempt %(number)d") % {"number": span.number})
-        )
+        said = _("attempt %(number)d") % {"number": span.number}
+        labels.append(Shape(kind="label", x=0, width=LABELS, y=y + BAR - 3, says=said))
         before = ended
     lanes = max(1, len(shown)) * LANE
     shapes += [scale.stroke("amended", at, lanes, _amended_text(at - begin, by)) for at, by in sorted(changes)]
@@ -128,21 +121,11 @@ class _Scale:
         """Return a line through all runs."""
         return Shape(kind=kind, x=self.x(at), width=NARROWEST, y=TOP, height=height, says=says)
 
-    def marks(self) -> list[Mark]:
+    def marks(self) -> list[Shape]:
         """Return the ends and three instants between them, counted from the beginning."""
         parts = 4
-        return [
-            Mark(
-                x=self.x(self._begin + timedelta(seconds=self._seconds * part / parts)),
-                says=_said(timedelta(seconds=self._seconds * part / parts)),
-            )
-            for part in range(parts + 1)
-        ]
-
-
-def _last(span: Span, now: datetime) -> datetime:
-    ended = span.ended or now
-    return max(ended, span.late_at) if span.late_at is not None else ended
+        times = [timedelta(seconds=self._seconds * part / parts) for part in range(parts + 1)]
+        return [Shape(kind="mark", x=self.x(self._begin + one), y=TOP, width=0, says=_said(one)) for one in times]
 
 
 def _kind(span: Span) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.console.pages import RowForm
 from pulse_django.exceptions import InvalidJob
 from pulse_django.operations.acts import MAX_REASON
 from pulse_django.words.limiting import MOST_RUNNING, Rate, override_of
@@ -29,26 +31,27 @@ UNTIL_CHANGED = (0, _("until changed"))
 UNTIL_RESUMED = (0, _("until resumed"))
 
 
-class CloseForm(forms.Form):
+def lasting(given: Mapping[str, Any]) -> timedelta | None:
+    """Return for how long; None: until somebody ends it."""
+    return timedelta(seconds=given["lasting"]) if given["lasting"] else None
+
+
+class CloseForm(RowForm):
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
     lasting = forms.TypedChoiceField(label=_("for"), coerce=int, choices=LASTING)
 
-    @property
-    def for_(self) -> timedelta:
-        return timedelta(seconds=self.cleaned_data["lasting"])
 
-
-class PauseForm(forms.Form):
+class PauseForm(RowForm):
     key = forms.CharField(label=_("key"), max_length=MAX_LANE_KEY)
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
     lasting = forms.TypedChoiceField(label=_("for"), coerce=int, choices=[*LASTING, UNTIL_RESUMED])
 
-    @property
-    def for_(self) -> timedelta | None:
-        return timedelta(seconds=self.cleaned_data["lasting"]) if self.cleaned_data["lasting"] else None
+
+class ResumeForm(RowForm):
+    lane_key = forms.CharField(strip=False, widget=forms.HiddenInput)
 
 
-class ChangeForm(forms.Form):
+class ChangeForm(RowForm):
     """Numbers instead of the code's. What is empty stays as the code says."""
 
     running = forms.IntegerField(label=_("running at once"), min_value=1, max_value=MOST_RUNNING, required=False)
@@ -73,7 +76,3 @@ class ChangeForm(forms.Form):
         if not fields:
             raise forms.ValidationError(_("Give at least one number."))
         return given
-
-    @property
-    def for_(self) -> timedelta | None:
-        return timedelta(seconds=self.cleaned_data["lasting"]) if self.cleaned_data["lasting"] else None

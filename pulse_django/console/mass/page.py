@@ -12,12 +12,11 @@ from django.core.exceptions import PermissionDenied
 from django.core.signing import BadSignature, Signer
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import NoReverseMatch, reverse
 from django.utils.formats import number_format
 from django.utils.translation import gettext
 
 from pulse_django import conf
+from pulse_django.console.pages import ConsoleAdmin, url_for
 from pulse_django.console.shards import shard_of
 from pulse_django.exceptions import PayloadError
 from pulse_django.execution.notify import wake_workers
@@ -35,58 +34,49 @@ from .criteria import Criteria, InvalidCriteria
 MOST_COUNTED = 100_000  # on the page that asks
 
 
-class MassPage:
+class MassPage(ConsoleAdmin):
     """Of ``JobAdmin``."""
-
-    admin_site: Any
 
     def mass_view(self, request: HttpRequest, name: str) -> HttpResponse:
         """Ask, and start the operation when the form is posted. The address has the filter of the list."""
         act = ACTS.get(name)
         if act is None or not act.label_of_all:
             raise Http404
-        if not self._may_start(request, act):
+        if not self.may(request, act.permission):
             raise PermissionDenied
         try:
             criteria = Criteria.read(request.META.get("QUERY_STRING", ""), request)
         except InvalidCriteria as error:
-            return self._back(request, str(error))
+            return self.back(request, str(error))
         form = act.form(request.POST if request.method == "POST" else None)
         if form.is_valid():
             return self._start(request, act, criteria, form.cleaned_data)
         if form.is_bound:
-            self._say(request, errors_in_words(form), messages.ERROR)
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": Job._meta,
+            self.message_user(request, errors_in_words(form), messages.ERROR)
+        shown = {
             "title": str(act.label_of_all),
             "act": act,
             "criteria": criteria,
             "count": self._count(request, act, criteria),
             "form": form,
-            "list_url": self._list_url(),
+            "list_url": self.url("job_changelist"),
         }
-        return TemplateResponse(request, "admin/pulse_django/job/mass.html", context)
+        return self.page(request, "job/mass", shown)
 
     def mass_links(self, request: HttpRequest) -> list[dict[str, Any]]:
         """Return what can be done to all that match, if the list is filtered."""
-        query = request.META.get("QUERY_STRING", "")
-        offered = [act for act in ACTS.values() if act.label_of_all and self._may_start(request, act)]
+        offered = [act for act in ACTS.values() if act.label_of_all and self.may(request, act.permission)]
         try:
-            criteria = Criteria.read(query, request) if offered else None
+            query = Criteria.read(request.META.get("QUERY_STRING", ""), request).query if offered else ""
         except InvalidCriteria:
             return []
-        if criteria is None:
-            return []
-        name = f"{self.admin_site.name}:pulse_django_job_mass"
-        return [{"act": one, "url": f"{reverse(name, args=[one.name])}?{criteria.query}"} for one in offered]
+        return [{"act": one, "url": f"{self.url('job_mass', one.name)}?{query}"} for one in offered]
 
     def _start(self, request: HttpRequest, act: Act, criteria: Criteria, given: dict[str, Any]) -> HttpResponse:
         batch = start_operation(shard_of(request), act, criteria, given, request.user)
         said = gettext("%(verb)s: %(filter)s") % {"verb": act.label_of_all, "filter": criteria.words}
         log(request.user, batch, f"{said}: {given['why']}" if given.get("why") else said)
-        say_started(request, batch)
-        return HttpResponseRedirect(operation_url(self.admin_site, request, batch) or self._list_url())
+        return started(self, request, batch) or self.redirect("job_changelist")
 
     def _count(self, request: HttpRequest, act: Act, criteria: Criteria) -> str:
         jobs = act.fitting(criteria.jobs(shard_of(request)), "9999-01-01T00:00:00+00:00").order_by()
@@ -94,34 +84,16 @@ class MassPage:
         shown = number_format(min(count, MOST_COUNTED), force_grouping=True)
         return f"{shown}+" if count > MOST_COUNTED else shown
 
-    def _may_start(self, request: HttpRequest, act: Act) -> bool:
-        is_seen = self.has_view_permission(request)  # type: ignore[attr-defined]  # of ModelAdmin
-        return bool(is_seen and request.user.has_perm(f"pulse_django.{act.permission}"))
-
-    def _back(self, request: HttpRequest, why: str) -> HttpResponse:
-        said = gettext("%(why)s Nothing was changed.") % {"why": why}
-        self._say(request, said, messages.WARNING)
-        return HttpResponseRedirect(self._list_url())
-
-    def _say(self, request: HttpRequest, text: str, level: int = messages.SUCCESS) -> None:
-        self.message_user(request, text, level)  # type: ignore[attr-defined]  # of ModelAdmin
-
-    def _list_url(self) -> str:
-        return reverse(f"{self.admin_site.name}:pulse_django_job_changelist")
+    def back(self, request: HttpRequest, why: str) -> HttpResponse:
+        self.message_user(request, gettext("%(why)s Nothing was changed.") % {"why": why}, messages.WARNING)
+        return self.redirect("job_changelist")
 
 
-def say_started(request: HttpRequest, batch: Batch) -> None:
+def started(model_admin: ConsoleAdmin, request: HttpRequest, batch: Batch) -> HttpResponse | None:
+    """Say that an operation was started, and lead to its page. None: this user may not see it."""
     messages.success(request, gettext("Started as operation %(id)d. You may close this page.") % {"id": batch.id})
-
-
-def operation_url(site: Any, request: HttpRequest, batch: Batch) -> str:
-    """Return the page of an operation, or an empty str for who may not see it."""
-    if not request.user.has_perm("pulse_django.view_storedbatch"):
-        return ""
-    try:
-        return reverse(f"{site.name}:pulse_django_storedbatch_change", args=[batch.id])
-    except NoReverseMatch:
-        return ""  # this site does not show workflows
+    url = url_for(request, model_admin.admin_site.name, "storedbatch", "storedbatch_change", batch.id)
+    return HttpResponseRedirect(url) if url else None
 
 
 def log(user: Any, batch: Batch, said: str) -> None:

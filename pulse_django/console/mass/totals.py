@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from django.utils.formats import number_format
 from django.utils.translation import gettext
@@ -24,10 +24,9 @@ MOST_CHUNKS = 20_000  # 10 million jobs
 MOST_TALLIED = 2_000  # jobs, each of which is looked up in every day
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class Totals(NamedTuple):
     by: str
-    lines: tuple[str, ...]
+    lines: Sequence[str]
 
 
 def totals_of(batch: Batch) -> Totals | None:
@@ -43,7 +42,7 @@ def totals_of(batch: Batch) -> Totals | None:
     lines = [f"{number_format(counts[name], force_grouping=True)} {said}" for name, said in act.answers.items()]
     if (row.context or {}).get("given", {}).get("first"):
         lines += _course(batch, row.context or {})
-    return Totals(by=str((row.context or {}).get("by", "")), lines=tuple(lines))
+    return Totals(str((row.context or {}).get("by", "")), tuple(lines))
 
 
 def _course(batch: Batch, context: dict[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
@@ -23,8 +23,8 @@ from pulse_django import conf
 from pulse_django.console.board.facts import queue_row
 from pulse_django.console.charts import charts_of
 from pulse_django.console.limits.paused_tasks import stops
+from pulse_django.console.pages import ReadOnly
 from pulse_django.console.periods import instant_of
-from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import shard_of
 from pulse_django.console.tasks.admin import WINDOW_NAMES, window_of
 from pulse_django.execution.notify import wake_workers
@@ -66,7 +66,7 @@ class ResumeForm(NameForm):
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON, required=False)
 
 
-class QueueAdmin(ReadOnly, admin.ModelAdmin):
+class QueueAdmin(ReadOnly):
     """A queue is where jobs wait: it needs no row, so its pages go by name."""
 
     def get_urls(self) -> list[URLPattern]:

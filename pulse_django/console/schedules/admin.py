@@ -5,36 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.core.exceptions import PermissionDenied
 from django.db import Error
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import NoReverseMatch, URLPattern, path, reverse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
 
+from pulse_django.console.pages import ActsOnRows, RowAct, url_for
 from pulse_django.console.sentences import timing_shown
-from pulse_django.console.shards import alias_to_write, cannot_be_read, shard_of
+from pulse_django.console.shards import alias_to_write, cannot_be_read, shard_of, show_shard
 from pulse_django.exceptions import PulseError
 from pulse_django.execution import encryption
 from pulse_django.execution.placement import has_several_shards, shard_of_schedule, shards
 from pulse_django.execution.registry import registry
 from pulse_django.models import Schedule
-from pulse_django.operations.acts import errors_in_words
+from pulse_django.operations.acts import MAX_REASON
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import facts
 from pulse_django.schedules.forms import POLICY, TIMING, ScheduleForm
 from pulse_django.words.ticks import first_after
 
-from .actions import ACTS, Act, Data, named
+from .actions import ACTS
 from .schedule_list import ScheduleList
 
 MOST_TICKS = 50  # on the page of a schedule
 SECRETS = ("args", "kwargs")  # for those who may see arguments
-MAX_REASON = 500
 
 
 class AdminForm(ScheduleForm):
@@ -61,18 +61,16 @@ class AdminForm(ScheduleForm):
         return cleaned
 
 
-class ScheduleAdmin(ScheduleList):
+class ScheduleAdmin(ActsOnRows, ScheduleList):
+    acts = ACTS
+    otherwise = _("The schedule has changed in the meantime. Nothing was changed.")
     form = AdminForm
     change_form_template = "admin/pulse_django/schedule/change_form.html"
     actions = None  # each schedule is deleted alone: those of the code would come back
 
     def get_urls(self) -> list[URLPattern]:
-        act, preview = self.admin_site.admin_view(self.act_view), self.admin_site.admin_view(self.preview_view)
-        return [
-            path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_schedule_act"),
-            path("preview/", preview, name="pulse_django_schedule_preview"),
-            *super().get_urls(),
-        ]
+        act = self.path("<path:object_id>/act/<slug:name>/", self.act_view, "act")
+        return [act, self.path("preview/", self.preview_view, "preview"), *super().get_urls()]
 
     def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
         arguments = () if self._hides_arguments(request, obj) else SECRETS
@@ -93,6 +91,7 @@ class ScheduleAdmin(ScheduleList):
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
         alias = alias_to_write(obj) if change or not has_several_shards() else _shard_of_jobs(obj)
         obj.save(using=alias, by=request.user.get_username(), why=form.cleaned_data.get("why", ""))
+        show_shard(request, alias)  # the list to which it returns has the schedule
 
     def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
         obj.delete(using=alias_to_write(obj))
@@ -105,15 +104,14 @@ class ScheduleAdmin(ScheduleList):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         schedule = self.get_object(request, unquote(object_id)) if object_id else None
-        shown: dict[str, Any] = {"preview_url": self._url("preview")}
+        shown: dict[str, Any] = {"preview_url": self.url("schedule_preview")}
         if schedule is not None and self.has_view_or_change_permission(request, schedule):
             shown |= self._shown_of(request, schedule)
         return super().changeform_view(request, object_id, form_url, (extra_context or {}) | shown)
 
+    @method_decorator(require_POST)
     def preview_view(self, request: HttpRequest) -> HttpResponse:
         """Show the next instants of what the form says, without saving it."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         if not (self.has_add_permission(request) or self.has_change_permission(request)):
             raise PermissionDenied
         columns = {name: request.POST.get(name) or None for name in (*TIMING, "starts_at_0", "ends_at_0")}
@@ -127,47 +125,24 @@ class ScheduleAdmin(ScheduleList):
             except PulseError as error:
                 form.add_error(None, str(error))
         shown = {"title": _("Next instants"), "instants": instants, "form": form}
-        return self._page(request, "admin/pulse_django/schedule/preview.html", shown)
+        return self.page(request, "schedule/preview", shown)
 
-    def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
-        """Do one thing to one schedule."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        act, schedule = named(name), self.get_object(request, unquote(object_id))
-        if act is None or schedule is None:
+    def row_of(self, request: HttpRequest, object_id: str) -> Any:
+        if (schedule := self.get_object(request, unquote(object_id))) is None:
             raise Http404
-        if not self.has_change_permission(request, schedule):
-            raise PermissionDenied
-        form = act.form(request.POST, prefix=act.name)
-        if not form.is_valid():
-            self.message_user(request, f"{act.label}: {errors_in_words(form)}", messages.ERROR)
-        elif not act.fits(schedule, clock(alias_to_write(schedule))):
-            self._leave_alone(request)
-        else:
-            self._do(request, act, schedule, form.cleaned_data)
-        return HttpResponseRedirect(self._url("change", schedule.pk))
+        schedule.seen_at = clock(alias_to_write(schedule))
+        return schedule
 
-    def _do(self, request: HttpRequest, act: Act, schedule: Schedule, data: Data) -> None:
-        try:
-            done = act.do(schedule, data, request.user.get_username())
-        except PulseError as error:
-            self.message_user(request, f"{act.label}: {error}", messages.ERROR)
-            return
-        if done:
-            self.log_change(request, schedule, done)
-            self.message_user(request, done, messages.SUCCESS)
-        else:
-            self._leave_alone(request)
+    def logged(self, row: Any) -> Schedule:
+        found: Schedule = row
+        return found
 
-    def _leave_alone(self, request: HttpRequest) -> None:
-        said = _("The schedule has changed in the meantime. Nothing was changed.")
-        self.message_user(request, said, messages.WARNING)
+    def may_act(self, request: HttpRequest, act: RowAct, row: Any) -> bool:
+        return self.has_change_permission(request, row)
 
-    def _shown_of(self, request: HttpRequest, schedule: Schedule) -> dict[str, Any]:
+    def _shown_of(self, request: HttpRequest, schedule: Any) -> dict[str, Any]:
         alias = alias_to_write(schedule)
-        now = clock(alias)
-        may_act = self.has_change_permission(request, schedule)
-        fitting = [act for act in ACTS if may_act and act.fits(schedule, now)]
+        schedule.seen_at = now = clock(alias)
         return {
             "schedule_words": timing_shown(schedule),
             "state": facts.state_of(schedule, now),
@@ -176,11 +151,8 @@ class ScheduleAdmin(ScheduleList):
             "most_ticks": MOST_TICKS,
             "changed_fields": [{"field": name, **one} for name, one in sorted((schedule.overrides or {}).items())],
             "sees_values": not self._hides_arguments(request, schedule),
-            "jobs_url": self._jobs_url(request),
-            "acts": [
-                {"act": act, "form": act.form(prefix=act.name), "url": self._url("act", schedule.pk, act.name)}
-                for act in fitting
-            ],
+            "jobs_url": url_for(request, self.admin_site.name, "job", "job_changelist"),
+            "acts": self.offered(request, schedule),
         }
 
     def _hides_arguments(self, request: HttpRequest, schedule: Schedule | None) -> bool:
@@ -188,23 +160,6 @@ class ScheduleAdmin(ScheduleList):
         if not request.user.has_perm("pulse_django.view_arguments"):
             return True
         return schedule is not None and encryption.hides_arguments(registry.get(schedule.task))
-
-    def _jobs_url(self, request: HttpRequest) -> str:
-        if not request.user.has_perm("pulse_django.view_job"):
-            return ""
-        try:
-            return reverse(f"{self.admin_site.name}:pulse_django_job_changelist")
-        except NoReverseMatch:
-            return ""  # this site does not show jobs
-
-    def _page(self, request: HttpRequest, template: str, shown: dict[str, Any]) -> HttpResponse:
-        request.current_app = self.admin_site.name  # {% url %} reads it
-        return TemplateResponse(
-            request, template, {**self.admin_site.each_context(request), "opts": self.opts, **shown}
-        )
-
-    def _url(self, view: str, *args: Any) -> str:
-        return reverse(f"{self.admin_site.name}:pulse_django_schedule_{view}", args=args)
 
 
 class _PreviewForm(forms.ModelForm):

@@ -12,10 +12,10 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.board.sparkline import draw
-from pulse_django.console.readonly import ShardList
+from pulse_django.console.pages import ConsoleAdmin, ShardList
 from pulse_django.console.sentences import timing_shown
 from pulse_django.console.shards import shard_of
-from pulse_django.console.statuses import ConsoleAdmin, here, instant_shown, status_shown
+from pulse_django.console.statuses import here, instant_shown, status_shown
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import facts
 from pulse_django.words.display import in_words
@@ -40,7 +40,7 @@ class StateFilter(admin.SimpleListFilter):
         return queryset
 
 
-class ScheduleList(ConsoleAdmin, admin.ModelAdmin):
+class ScheduleList(ConsoleAdmin):
     list_display = ("name", "task", "due", "next", "last", "durations")
     list_filter = (StateFilter,)
     search_fields = ("name", "task", "owner")
@@ -91,9 +91,5 @@ class ScheduleList(ConsoleAdmin, admin.ModelAdmin):
     @admin.display(description=_("durations"))
     def durations(self, schedule: Any) -> str:
         took = [one.took.total_seconds() if one.took else None for one in reversed(schedule.recent) if one.job_id]
-        return render_to_string(SPARK, {"line": draw(took), "latest": _latest(took)})
-
-
-def _latest(took: list[float | None]) -> str:
-    found = next((one for one in reversed(took) if one is not None), None)
-    return "" if found is None else in_words(found)
+        latest = next((in_words(one) for one in reversed(took) if one is not None), "")
+        return render_to_string(SPARK, {"line": draw(took), "latest": latest})

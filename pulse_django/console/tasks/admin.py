@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from django import forms
-from django.contrib import admin
-from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.charts import charts_of, quantiles_of
 from pulse_django.console.live import live, version_of
-from pulse_django.console.readonly import ReadOnly
+from pulse_django.console.pages import OfJobs
 from pulse_django.console.shards import shard_of
 from pulse_django.fleet.known_names import registered_tasks
 from pulse_django.fleet.pauses import paused_tasks
@@ -31,31 +28,18 @@ class NameForm(forms.Form):
     name = forms.CharField(max_length=MAX_TASK_NAME, strip=False)
 
 
-class TaskAdmin(ReadOnly, admin.ModelAdmin):
-    """A task has no row: its pages go by name. Who may see jobs may see them."""
+class TaskAdmin(OfJobs):
+    """A task has no row: its pages go by name."""
 
     def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
-        return [
-            path("", wrap(self.changelist_view), name="pulse_django_taskoverview_changelist"),
-            path("one/", wrap(self.one_view), name="pulse_django_taskoverview_one"),
-        ]
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm("pulse_django.view_job")
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
+        return [self.path("", self.changelist_view, "changelist"), self.path("one/", self.one_view, "one")]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
         alias = shard_of(request, reads=True)
-        return live(request, version_of(alias), lambda: self._list(request, alias, extra_context))
+        return live(request, version_of(alias), lambda: self._list(request, alias, extra_context or {}))
 
-    def _list(self, request: HttpRequest, alias: str, extra_context: dict[str, Any] | None) -> HttpResponse:
-        window = window_of(request)
-        order = request.GET.get("order", "")
+    def _list(self, request: HttpRequest, alias: str, extra: dict[str, Any]) -> HttpResponse:
+        window, order = window_of(request), request.GET.get("order", "")
         order = order if order in ORDERS else "runs"
         paused = {one.task for one in paused_tasks(alias) if not one.queue}
         rows = task_rows(read_totals(alias, TrafficKind.TASK, window), paused, order)
@@ -67,38 +51,30 @@ class TaskAdmin(ReadOnly, admin.ModelAdmin):
             "windows": WINDOW_NAMES.items(),
             "order": order,
         }
-        return self._page(request, "admin/pulse_django/task/change_list.html", shown | (extra_context or {}))
+        return self.page(request, "task/change_list", shown | extra)
 
     def one_view(self, request: HttpRequest) -> HttpResponse:
         """Show one task, whether it is known here or not: workers may have tasks that this process has not."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
         form = NameForm(request.GET)
         if not form.is_valid():
-            return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_taskoverview_changelist"))
+            return self.redirect("taskoverview_changelist")
         name, alias = form.cleaned_data["name"], shard_of(request, reads=True)
         return live(request, version_of(alias), lambda: self._one(request, alias, name))
 
     def _one(self, request: HttpRequest, alias: str, name: str) -> HttpResponse:
         window = window_of(request)
         course = read_course(alias, TrafficKind.TASK, name, window)
-        pauses = [one for one in paused_tasks(alias) if one.task == name]
         shown = {
             "title": name,
             "task": task_row(name, course.total),
             "charts": charts_of(course),
             "releases": list(reversed(course.marks)),
-            "pauses": pauses,
+            "pauses": [one for one in paused_tasks(alias) if one.task == name],
             "is_registered": name in registered_tasks(),
             "window": window,
             "windows": WINDOW_NAMES.items(),
         }
-        return self._page(request, "admin/pulse_django/task/one.html", shown)
-
-    def _page(self, request: HttpRequest, template: str, shown: dict[str, Any]) -> HttpResponse:
-        request.current_app = self.admin_site.name  # {% url %} reads it
-        context = {**self.admin_site.each_context(request), "opts": self.opts, **shown}
-        return TemplateResponse(request, template, context)
+        return self.page(request, "task/one", shown)
 
 
 # What the pages of tasks show of each, as text for a template.

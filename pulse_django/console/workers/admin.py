@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
 
 from pulse_django import conf
 from pulse_django.console.board.facts import quantiles_in_words
 from pulse_django.console.live import live, version_of
-from pulse_django.console.readonly import ReadOnly, ShardList
+from pulse_django.console.pages import ReadOnly, ShardList
 from pulse_django.console.shards import alias_to_write, shard_of
 from pulse_django.console.statuses import column_of, here, instant_shown
 from pulse_django.models import Attempt, Job, Worker
@@ -36,159 +36,13 @@ from pulse_django.words.vital_signs import Histogram
 
 from .processes import processes_of, stuck_of
 
-# Lost workers in the admin: what is said of one, and how it is acknowledged.
-
-
-class LostWorkers:
-    """A mixin for the admin of workers: acknowledge a lost one on its page, or several in the list."""
-
-    admin_site: Any
-    get_object: Any
-    has_view_permission: Any
-    log_change: Any
-    message_user: Any
-    actions: Any = ("acknowledge",)
-
-    def get_urls(self) -> list[URLPattern]:
-        act = self.admin_site.admin_view(self.act_view)
-        urls: list[URLPattern] = super().get_urls()  # type: ignore[misc]  # of the ModelAdmin beside it
-        return [path("<path:object_id>/act/acknowledge/", act, name="pulse_django_worker_act"), *urls]
-
-    def has_acknowledge_permission(self, request: HttpRequest) -> bool:
-        return bool(self.has_view_permission(request) and request.user.has_perm("pulse_django.change_worker"))
-
-    def loss(self, request: HttpRequest, worker: Any) -> dict[str, Any] | None:
-        """Return what the page says of a loss. None: the worker was not lost."""
-        if worker.lost_at is None:
-            return None
-        may_act = worker.is_lost and self.has_acknowledge_permission(request)
-        url = reverse(f"{self.admin_site.name}:pulse_django_worker_act", args=[quote(worker.pk)])
-        return {"worker": worker, "url": url if may_act else ""}
-
-    def act_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Acknowledge one lost worker."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        if not self.has_acknowledge_permission(request):
-            raise PermissionDenied
-        worker = self.get_object(request, object_id)
-        if worker is None:
-            raise Http404
-        if self._acknowledge(request, worker):
-            self.message_user(request, gettext("Acknowledged."), messages.SUCCESS)
-        else:
-            said = gettext("It is not lost, or another user has acknowledged it. Nothing was changed.")
-            self.message_user(request, said, messages.WARNING)
-        return HttpResponseRedirect(
-            reverse(f"{self.admin_site.name}:pulse_django_worker_change", args=[quote(worker.pk)])
-        )
-
-    @admin.action(description=_("Acknowledge selected lost workers"), permissions=["acknowledge"])
-    def acknowledge(self, request: HttpRequest, chosen: Any) -> None:
-        workers = (self.get_object(request, one) for one in request.POST.getlist(ACTION_CHECKBOX_NAME))
-        rows = chosen if request.POST.get("select_across") == "1" else [one for one in workers if one is not None]
-        count = sum(self._acknowledge(request, worker) for worker in rows)
-        said = ngettext("%(count)d worker was acknowledged.", "%(count)d workers were acknowledged.", count)
-        self.message_user(request, said % {"count": count}, messages.SUCCESS if count else messages.WARNING)
-
-    def _acknowledge(self, request: HttpRequest, worker: Worker) -> bool:
-        workers, by = Worker.objects.db_manager(alias_to_write(worker)), request.user.get_username()
-        if is_done := workers.acknowledge(worker.name, worker.boot_id, by=by):
-            self.log_change(request, worker, gettext("Acknowledged that it is lost"))
-        return is_done
-
-
-# Where a running handler is: asked on the page of its worker, and shown there once the worker has answered.
-
-
+MOST_RUNNING = 200
+MOST_LOST = 50
 LARGEST_ID = 2**63 - 1
 
 
 class AskForm(forms.Form):
     job = forms.IntegerField(min_value=1, max_value=LARGEST_ID)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What a worker said, or is to say."""
-
-    job_id: int
-    at: datetime | None  # None: it has not answered yet
-    text: str = field(default="", repr=False)
-
-
-class HandlerStacks:
-    """A mixin for the admin of workers. Who may acknowledge lost ones may ask: the answer has code and no values."""
-
-    admin_site: Any
-    get_object: Any
-    has_acknowledge_permission: Any
-    log_change: Any
-    message_user: Any
-
-    def get_urls(self) -> list[URLPattern]:
-        ask = self.admin_site.admin_view(self.ask_stack_view)
-        urls: list[URLPattern] = super().get_urls()  # type: ignore[misc]  # of the ModelAdmin beside it
-        return [path("<path:object_id>/act/stack/", ask, name="pulse_django_worker_act_stack"), *urls]
-
-    def stacks(self, request: HttpRequest, worker: Worker, alias: str) -> dict[str, Any]:
-        """Return what was told lately, and where to ask."""
-        if not self.has_acknowledge_permission(request):
-            return {}
-        url = reverse(f"{self.admin_site.name}:pulse_django_worker_act_stack", args=[quote(worker.pk)])
-        return {
-            "ask_url": url if worker.stopped_at is None else "",
-            "told": _told(alias, worker),
-        }
-
-    def ask_stack_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask where the handler of a job is."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        if not self.has_acknowledge_permission(request):
-            raise PermissionDenied
-        worker, form = self.get_object(request, object_id), AskForm(request.POST)
-        if worker is None:
-            raise Http404
-        if form.is_valid():
-            self._ask(request, worker, form.cleaned_data["job"])
-        else:
-            self.message_user(request, errors_in_words(form), messages.ERROR)
-        page = reverse(f"{self.admin_site.name}:pulse_django_worker_change", args=[quote(worker.pk)])
-        return HttpResponseRedirect(page)
-
-    def _ask(self, request: HttpRequest, worker: Worker, job_id: int) -> None:
-        workers = Worker.objects.db_manager(alias_to_write(worker))
-        if workers.ask_stack(worker.name, worker.boot_id, job_id):
-            self.log_change(request, worker, gettext("Asked where the handler of job %(job)d is") % {"job": job_id})
-            said = gettext("The worker answers with its next heartbeats. The stack appears here in some seconds.")
-            self.message_user(request, said, messages.SUCCESS)
-        else:
-            self.message_user(request, gettext("The worker has stopped. Nothing was asked."), messages.WARNING)
-
-
-def _told(alias: str, worker: Worker) -> list[Told]:
-    rows: Any = Worker.objects.using(alias).filter(name=worker.name, boot_id=worker.boot_id)
-    row = rows.annotate(is_asked=is_asked(), is_shown=is_shown()).first()
-    if row is None:
-        return []
-    told = [Told(job_id=row.stack_of, at=row.stack_at, text=row.stack)] if row.is_shown and row.stack_of else []
-    asked = [Told(job_id=row.stack_wanted, at=None)] if row.is_asked and row.stack_wanted else []
-    return [*asked, *told]
-
-
-MOST_RUNNING = 200
-MOST_LOST = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningJob:
-    """A run that goes on."""
-
-    job: Job
-    since: str
-    lease_left: str
-    share_done: str | None
 
 
 class Workers(ShardList):
@@ -201,7 +55,8 @@ class Workers(ShardList):
 INSTANTS = (column_of("started_at", _("Started")), column_of("last_beat_at", _("last heartbeat")))
 
 
-class WorkerAdmin(HandlerStacks, LostWorkers, ReadOnly, admin.ModelAdmin):
+class WorkerAdmin(ReadOnly):
+    actions = ("acknowledge",)
     list_display = ("name", "state", "host", "pid", "running", "slots", "stuck", "last_beat", "queues_served")
     list_filter = ("host",)
     ordering = ("-last_beat_at",)
@@ -215,6 +70,13 @@ class WorkerAdmin(HandlerStacks, LostWorkers, ReadOnly, admin.ModelAdmin):
         ),
         (_("Heartbeats"), {"fields": ("beats", "delays")}),
     )
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            self.path("<path:object_id>/act/stack/", self.ask_stack_view, "act_stack"),
+            self.path("<path:object_id>/act/acknowledge/", self.act_view, "act"),
+            *super().get_urls(),
+        ]
 
     @admin.display(description=_("In flight"), ordering="in_flight")
     def running(self, worker: Worker) -> int:
@@ -237,8 +99,6 @@ class WorkerAdmin(HandlerStacks, LostWorkers, ReadOnly, admin.ModelAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
         alias = shard_of(request, reads=True)
 
         def page() -> HttpResponse:
@@ -254,11 +114,88 @@ class WorkerAdmin(HandlerStacks, LostWorkers, ReadOnly, admin.ModelAdmin):
             "held": held_by(worker, alias),
             "lost": lost_with(worker, alias),
             "sees_jobs": request.user.has_perm("pulse_django.view_job"),
-            "loss": self.loss(request, worker),
-            "stacks": self.stacks(request, worker, alias),
+            "loss": self._loss(request, worker),
+            "stacks": self._stacks(request, worker, alias),
             "processes": processes_of(worker.vitals),
             "stuck": stuck_of(worker.vitals),
         }
+
+    # Lost workers: acknowledge one on its page, or several in the list.
+
+    def has_acknowledge_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, "change_worker")
+
+    def _loss(self, request: HttpRequest, worker: Worker) -> dict[str, Any] | None:
+        """Return what the page says of a loss. None: the worker was not lost."""
+        if worker.lost_at is None:
+            return None
+        may_act = worker.is_lost and self.has_acknowledge_permission(request)
+        return {"worker": worker, "url": self.url("worker_act", worker.pk) if may_act else ""}
+
+    @method_decorator(require_POST)
+    def act_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Acknowledge one lost worker."""
+        worker = self._worker(request, object_id)
+        if self._acknowledge(request, worker):
+            self.message_user(request, gettext("Acknowledged."), messages.SUCCESS)
+        else:
+            said = gettext("It is not lost, or another user has acknowledged it. Nothing was changed.")
+            self.message_user(request, said, messages.WARNING)
+        return self.redirect("worker_change", worker.pk)
+
+    @admin.action(description=_("Acknowledge selected lost workers"), permissions=["acknowledge"])
+    def acknowledge(self, request: HttpRequest, chosen: Any) -> None:
+        workers = (self.get_object(request, one) for one in request.POST.getlist(ACTION_CHECKBOX_NAME))
+        rows = chosen if request.POST.get("select_across") == "1" else [one for one in workers if one is not None]
+        count = sum(self._acknowledge(request, worker) for worker in rows)
+        said = ngettext("%(count)d worker was acknowledged.", "%(count)d workers were acknowledged.", count)
+        self.message_user(request, said % {"count": count}, messages.SUCCESS if count else messages.WARNING)
+
+    def _acknowledge(self, request: HttpRequest, worker: Worker) -> bool:
+        workers, by = Worker.objects.db_manager(alias_to_write(worker)), request.user.get_username()
+        if is_done := workers.acknowledge(worker.name, worker.boot_id, by=by):
+            self.log_change(request, worker, gettext("Acknowledged that it is lost"))
+        return is_done
+
+    # Where a running handler is: asked on the page of its worker, and shown there once the worker has answered. Who may
+    # acknowledge lost ones may ask: the answer has code and no values.
+
+    def _stacks(self, request: HttpRequest, worker: Worker, alias: str) -> dict[str, Any]:
+        """Return what was told lately, and where to ask."""
+        if not self.has_acknowledge_permission(request):
+            return {}
+        rows: Any = Worker.objects.using(alias).filter(pk=worker.pk)
+        row, told = rows.annotate(is_asked=is_asked(), is_shown=is_shown()).first(), []
+        if row is not None and row.is_asked and row.stack_wanted:
+            told.append({"job_id": row.stack_wanted, "at": None})  # it has not answered yet
+        if row is not None and row.is_shown and row.stack_of:
+            told.append({"job_id": row.stack_of, "at": row.stack_at, "text": row.stack})
+        return {"ask_url": self.url("worker_act_stack", worker.pk) if worker.stopped_at is None else "", "told": told}
+
+    @method_decorator(require_POST)
+    def ask_stack_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask where the handler of a job is."""
+        worker, form = self._worker(request, object_id), AskForm(request.POST)
+        if not form.is_valid():
+            self.message_user(request, errors_in_words(form), messages.ERROR)
+        elif Worker.objects.db_manager(alias_to_write(worker)).ask_stack(
+            worker.name, worker.boot_id, job_id := form.cleaned_data["job"]
+        ):
+            self.log_change(request, worker, gettext("Asked where the handler of job %(job)d is") % {"job": job_id})
+            said = gettext("The worker answers with its next heartbeats. The stack appears here in some seconds.")
+            self.message_user(request, said, messages.SUCCESS)
+        else:
+            self.message_user(request, gettext("The worker has stopped. Nothing was asked."), messages.WARNING)
+        return self.redirect("worker_change", worker.pk)
+
+    def _worker(self, request: HttpRequest, object_id: str) -> Worker:
+        """Return one that this user may ask or acknowledge."""
+        if not self.has_acknowledge_permission(request):
+            raise PermissionDenied
+        worker: Worker | None = self.get_object(request, object_id)
+        if worker is None:
+            raise Http404
+        return worker
 
     @admin.display(description=_("state"))
     def state(self, worker: Any) -> str:
@@ -312,17 +249,17 @@ def _vital(worker: Worker, name: str, default: Any) -> Any:
     return worker.vitals.get(name, default) if isinstance(worker.vitals, dict) else default
 
 
-def held_by(worker: Any, alias: str) -> list[RunningJob]:
+def held_by(worker: Any, alias: str) -> list[dict[str, Any]]:
     """Return what it is running, from the index of running jobs."""
     jobs: Any = Job.objects.using(alias).running().filter(_begins("locked_by", worker)).order_by("started_at", "pk")
     shown = jobs.only("id", "task", "queue", "attempts", "started_at", "lease_until", "progress")
     return [
-        RunningJob(
-            job=job,
-            since=in_words((worker.now - job.started_at).total_seconds()),
-            lease_left=in_words((job.lease_until - worker.now).total_seconds()),
-            share_done=None if (share := share_of(job.progress)) is None else f"{share:.4f}",
-        )
+        {
+            "job": job,
+            "since": in_words((worker.now - job.started_at).total_seconds()),
+            "lease_left": in_words((job.lease_until - worker.now).total_seconds()),
+            "share_done": None if (share := share_of(job.progress)) is None else f"{share:.4f}",
+        }
         for job in shown[:MOST_RUNNING]
     ]
 

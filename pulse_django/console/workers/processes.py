@@ -3,8 +3,7 @@ shape: then it is left out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pulse_django.console.board.sparkline import Sparkline, draw
 from pulse_django.console.search_terms import number_in
@@ -13,8 +12,7 @@ from pulse_django.words.display import in_words, inert
 MOST_SHOWN = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessRow:
+class ProcessRow(NamedTuple):
     name: str
     pid: int
     memory: int | None  # MiB
@@ -23,8 +21,7 @@ class ProcessRow:
     cpu_line: Sparkline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StuckJob:
+class StuckJob(NamedTuple):
     job_id: int
     task: str
     since: str
@@ -43,7 +40,7 @@ def stuck_of(vitals: Any) -> list[StuckJob]:
     for key, seconds in _told(vitals, "stuck").items():
         job_id, _, task = key.partition(" ")
         if (number := number_in(job_id)) is not None and type(seconds) is int:
-            found.append(StuckJob(job_id=number, task=inert(task), since=in_words(seconds)))
+            found.append(StuckJob(number, inert(task), in_words(seconds)))
     return found
 
 
@@ -56,14 +53,9 @@ def _process(name: str, one: dict[str, Any], highest: int) -> ProcessRow | None:
     memory, cpu = (_numbers(one.get(sign)) for sign in ("rss", "cpu"))
     if type(one.get("pid")) is not int or memory is None or cpu is None:
         return None
-    return ProcessRow(
-        name=inert(name),
-        pid=one["pid"],
-        memory=memory[-1] if memory else None,
-        memory_line=draw(memory, highest=highest),
-        cpu=cpu[-1] if cpu else None,
-        cpu_line=draw(cpu, highest=100.0),
-    )
+    lines = draw(memory, highest=highest), draw(cpu, highest=100.0)
+    latest = [numbers[-1] if numbers else None for numbers in (memory, cpu)]
+    return ProcessRow(inert(name), one["pid"], latest[0], lines[0], latest[1], lines[1])
 
 
 def _numbers(said: Any) -> list[int] | None:

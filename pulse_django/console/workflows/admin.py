@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import NoReverseMatch, URLPattern, path, reverse
-from django.utils.translation import gettext as gettext
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.jobs.story import spelt
 from pulse_django.console.mass.page import KIND, permission_of
 from pulse_django.console.mass.totals import totals_of
-from pulse_django.console.readonly import ReadOnly
+from pulse_django.console.pages import ActsOnRows, ReadOnly, RowAct, RowForm, url_for
 from pulse_django.console.search_terms import number_in
 from pulse_django.console.shards import shard_of
 from pulse_django.fleet import workflows
@@ -27,7 +23,7 @@ from pulse_django.fleet.workflows import BatchFacts, GraphNode
 from pulse_django.fleet.workflows.facts import HELD, OPEN, PAUSED
 from pulse_django.models import StoredBatch
 from pulse_django.operations import acts
-from pulse_django.operations.acts import MAX_REASON, MOST_RUNS, errors_in_words
+from pulse_django.operations.acts import MAX_REASON, MOST_RUNS
 from pulse_django.operations.workflows import retry_dead_letters
 from pulse_django.words.display import inert
 from pulse_django.workflows.batches import Batch, send_event
@@ -37,129 +33,6 @@ from .shown import shown, shown_graph
 MOST_CONTEXT = 20_000  # characters
 
 
-class WorkflowAdmin(ReadOnly, admin.ModelAdmin):
-    def get_urls(self) -> list[URLPattern]:
-        act = self.admin_site.admin_view(self.act_view)
-        return [
-            path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_storedbatch_act"),
-            *super().get_urls(),
-        ]
-
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Show the newest workflows. In the address: ``before`` an id, ``inside``, ``open``."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        before = number_in(request.GET.get("before", ""))
-        inside, open_only = "inside" in request.GET, "open" in request.GET
-        alias, most = shard_of(request), workflows.PAGE
-        found = workflows.batches(alias, before=before, inside=inside, open_only=open_only, most=most + 1)
-        batches, has_more = found[:most], len(found) > most
-        flags = [name for name, is_set in (("inside", inside), ("open", open_only)) if is_set]
-        context = {
-            "title": gettext("Workflows"),
-            "workflows": [shown(one) for one in batches],
-            "older": f"?{'&'.join([*flags, f'before={batches[-1].id}'])}" if has_more else "",
-            "is_later": before is not None,
-            "inside": inside,
-            "open_only": open_only,
-            "jobs_url": self._jobs_url(request),
-        }
-        return self._page(request, "change_list", context | (extra_context or {}))
-
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Show one workflow: how far it is, what holds it, its graph, and its buttons for those who may."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        alias, batch = shard_of(request), self._batch(request, object_id)
-        jobs_url = self._jobs_url(request)
-        context = {
-            "title": inert(batch.name),
-            "workflow": shown(batch),
-            "jobs_url": jobs_url,
-            "acts": self._offered(request, batch),
-            "operation": totals_of(Batch(batch.id, alias)) if batch.kind == KIND else None,
-            "context": self._context(batch, alias) if request.user.has_perm("pulse_django.view_arguments") else "",
-            **shown_graph(workflows.graph_of(alias, batch), lambda node: self._url_of(node, jobs_url)),
-        }
-        return self._page(request, "one", context | (extra_context or {}))
-
-    def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
-        """Do one thing to one workflow."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        act = named(name)
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        if act is None:
-            raise Http404
-        alias, batch = shard_of(request), self._batch(request, object_id)
-        if not self._may(request, act, batch):
-            raise PermissionDenied
-        form = act.form_for(batch, request.POST)
-        if not act.fits(batch):
-            self._leave_alone(request)
-        elif not form.is_valid():
-            self.message_user(request, f"{act.label}: {errors_in_words(form)}", messages.ERROR)
-        elif done := act.do(alias, batch, form.cleaned_data, request.user.get_username()):
-            self.log_change(request, StoredBatch.objects.using(alias).get(pk=batch.id), done)
-            self.message_user(request, done, messages.SUCCESS)
-        else:
-            self._leave_alone(request)
-        return HttpResponseRedirect(self._url("change", batch.id))
-
-    def _leave_alone(self, request: HttpRequest) -> None:
-        said = gettext("The workflow has changed in the meantime. Nothing was changed.")
-        self.message_user(request, said, messages.WARNING)
-
-    def _may(self, request: HttpRequest, act: Act, batch: BatchFacts) -> bool:
-        permissions = [act.permission]
-        if act.name == CANCEL and batch.kind == KIND:
-            permissions.append(permission_of(Batch(batch.id, shard_of(request))))
-        return any(request.user.has_perm(f"pulse_django.{one}") for one in permissions)
-
-    def _offered(self, request: HttpRequest, batch: BatchFacts) -> list[dict[str, Any]]:
-        """Return the buttons that fit the workflow and the user."""
-        return [
-            {"act": act, "form": act.form_for(batch), "url": self._url("act", batch.id, act.name)}
-            for act in ACTS
-            if act.fits(batch) and self._may(request, act, batch)
-        ]
-
-    def _batch(self, request: HttpRequest, object_id: str) -> BatchFacts:
-        number = number_in(unquote(object_id))
-        batch = None if number is None else workflows.one_batch(shard_of(request), number)
-        if batch is None:
-            raise Http404
-        return batch
-
-    def _context(self, batch: BatchFacts, alias: str) -> str:
-        row = StoredBatch.objects.using(alias).only("context").filter(pk=batch.id).first()
-        return "" if row is None or row.context is None else spelt(row.context)[:MOST_CONTEXT]
-
-    def _jobs_url(self, request: HttpRequest) -> str:
-        if not request.user.has_perm("pulse_django.view_job"):
-            return ""
-        try:
-            return reverse(f"{self.admin_site.name}:pulse_django_job_changelist")
-        except NoReverseMatch:
-            return ""  # this site does not show jobs
-
-    def _url_of(self, node: GraphNode, jobs_url: str) -> str:
-        if node.kind == "batch":
-            return self._url("change", node.id)
-        return f"{jobs_url}{node.id}/change/" if node.kind == "job" and jobs_url else ""
-
-    def _url(self, view: str, *args: Any) -> str:
-        return reverse(f"{self.admin_site.name}:pulse_django_storedbatch_{view}", args=args)
-
-    def _page(self, request: HttpRequest, template: str, shown: dict[str, Any]) -> HttpResponse:
-        request.current_app = self.admin_site.name  # {% url %} reads it
-        context = {**self.admin_site.each_context(request), "opts": self.opts, **shown}
-        return TemplateResponse(request, f"admin/pulse_django/storedbatch/{template}.html", context)
-
-
 # The actions on the page of a workflow: each is a form, and leaves an entry in the log of the admin.
 
 
@@ -167,31 +40,24 @@ Data = Mapping[str, Any]
 CANCEL = "cancel"
 
 
-class ActForm(forms.Form):
-    def __init__(self, *args: Any, events: Sequence[str] = (), **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.offer(events)
-
-    def offer(self, events: Sequence[str]) -> None:
-        """Let one of these events be chosen, if the act is about events."""
-
-
-class CancelForm(ActForm):
+class CancelForm(RowForm):
     why = forms.CharField(label=_("why"), max_length=MAX_REASON)  # stands on each of its jobs
 
 
-class RetryForm(ActForm):
+class RetryForm(RowForm):
     runs = forms.IntegerField(label=_("minimum runs"), min_value=1, max_value=MOST_RUNS, initial=1)
     cancelled_too = forms.BooleanField(label=_("also if their workflow was cancelled"), required=False)
 
 
-class ApproveForm(ActForm):
+class ApproveForm(RowForm):
     """Only events that a job of the workflow waits for."""
 
     event = forms.ChoiceField(label=_("event"))
 
-    def offer(self, events: Sequence[str]) -> None:
-        self.fields["event"].choices = [(one, inert(one)) for one in events]  # type: ignore[attr-defined]
+    def __init__(self, row: BatchFacts, *args: Any, **options: Any) -> None:
+        super().__init__(row, *args, **options)
+        events = dict.fromkeys(one.event for one in row.events)
+        self.fields["event"].choices = [(one, inert(one or "")) for one in events]  # type: ignore[attr-defined]
 
 
 def _cancel(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
@@ -222,29 +88,8 @@ def _resume(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
     return gettext("Resumed") if Batch(batch.id, alias).resume() else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
-    """One button."""
-
-    name: str
-    label: Any
-    says: Any
-    permission: str
-    fits: Callable[[BatchFacts], bool]
-    do: Callable[[str, BatchFacts, Data, str], str]  # returns what was done, for the message and the log
-    form: type[ActForm] = ActForm
-
-    def form_for(self, batch: BatchFacts, data: Any = None) -> ActForm:
-        return self.form(data, prefix=self.name, events=events_of(batch))
-
-
-def events_of(batch: BatchFacts) -> list[str]:
-    """Return the events that jobs of the batch wait for, each once."""
-    return list(dict.fromkeys(one.event for one in batch.events if one.event is not None))
-
-
 ACTS = (
-    Act(
+    RowAct(
         name="approve",
         label=_("Send an event"),
         says=_("Say that this event happened, in your name. Jobs that wait for it go on"),
@@ -253,7 +98,7 @@ ACTS = (
         do=_approve,
         form=ApproveForm,
     ),
-    Act(
+    RowAct(
         name="retry",
         label=_("Retry its dead letters"),
         says=_("Retry all dead letters of this workflow and of those within it, with this many more runs each"),
@@ -262,7 +107,7 @@ ACTS = (
         do=_retry,
         form=RetryForm,
     ),
-    Act(
+    RowAct(
         name="pause",
         label=_("Pause"),
         says=_("Start no job of this workflow and of those within it. Those that run go on"),
@@ -270,7 +115,7 @@ ACTS = (
         fits=lambda batch: batch.state in (OPEN, HELD),
         do=_pause,
     ),
-    Act(
+    RowAct(
         name="resume",
         label=_("Resume"),
         says=_("Let jobs of this workflow and of those within it start again"),
@@ -278,7 +123,7 @@ ACTS = (
         fits=lambda batch: batch.state == PAUSED,
         do=_resume,
     ),
-    Act(
+    RowAct(
         name=CANCEL,
         label=_("Cancel all"),
         says=_("Cancel all jobs of this workflow and of those within it; ask the handlers of running ones to stop"),
@@ -290,5 +135,71 @@ ACTS = (
 )
 
 
-def named(name: str) -> Act | None:
-    return next((act for act in ACTS if act.name == name), None)
+class WorkflowAdmin(ActsOnRows, ReadOnly):
+    acts = ACTS
+    otherwise = _("The workflow has changed in the meantime. Nothing was changed.")
+
+    def get_urls(self) -> list[URLPattern]:
+        return [self.path("<path:object_id>/act/<slug:name>/", self.act_view, "act"), *super().get_urls()]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the newest workflows. In the address: ``before`` an id, ``inside``, ``open``."""
+        before = number_in(request.GET.get("before", ""))
+        inside, open_only = "inside" in request.GET, "open" in request.GET
+        alias, most = shard_of(request), workflows.PAGE
+        found = workflows.batches(alias, before=before, inside=inside, open_only=open_only, most=most + 1)
+        batches, has_more = found[:most], len(found) > most
+        flags = [name for name, is_set in (("inside", inside), ("open", open_only)) if is_set]
+        context = {
+            "title": gettext("Workflows"),
+            "workflows": [shown(one) for one in batches],
+            "older": f"?{'&'.join([*flags, f'before={batches[-1].id}'])}" if has_more else "",
+            "is_later": before is not None,
+            "inside": inside,
+            "open_only": open_only,
+            "jobs_url": url_for(request, self.admin_site.name, "job", "job_changelist"),
+        }
+        return self.page(request, "storedbatch/change_list", context | (extra_context or {}))
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show one workflow: how far it is, what holds it, its graph, and its buttons for those who may."""
+        alias, batch = shard_of(request), self.row_of(request, object_id)
+        jobs_url = url_for(request, self.admin_site.name, "job", "job_changelist")
+
+        def url_of(node: GraphNode) -> str:
+            if node.kind == "batch":
+                return self.url("storedbatch_change", node.id)
+            return f"{jobs_url}{node.id}/change/" if node.kind == "job" and jobs_url else ""
+
+        context = {
+            "title": inert(batch.name),
+            "workflow": shown(batch),
+            "jobs_url": jobs_url,
+            "acts": self.offered(request, batch),
+            "operation": totals_of(Batch(batch.id, alias)) if batch.kind == KIND else None,
+            "context": self._context(batch, alias) if request.user.has_perm("pulse_django.view_arguments") else "",
+            **shown_graph(workflows.graph_of(alias, batch), url_of),
+        }
+        return self.page(request, "storedbatch/one", context | (extra_context or {}))
+
+    def row_of(self, request: HttpRequest, object_id: str) -> BatchFacts:
+        number = number_in(unquote(object_id))
+        batch = None if number is None else workflows.one_batch(shard_of(request), number)
+        if batch is None:
+            raise Http404
+        return batch
+
+    def logged(self, row: BatchFacts) -> StoredBatch:
+        return StoredBatch(pk=row.id, name=row.name)
+
+    def may_act(self, request: HttpRequest, act: RowAct, row: BatchFacts) -> bool:
+        permissions = [act.permission]
+        if act.name == CANCEL and row.kind == KIND:
+            permissions.append(permission_of(Batch(row.id, shard_of(request))))
+        return any(self.may(request, one) for one in permissions)
+
+    def _context(self, batch: BatchFacts, alias: str) -> str:
+        row = StoredBatch.objects.using(alias).only("context").filter(pk=batch.id).first()
+        return "" if row is None or row.context is None else spelt(row.context)[:MOST_CONTEXT]

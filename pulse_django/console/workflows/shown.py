@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -124,15 +123,13 @@ NODE_KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class Text(NamedTuple):
     x: str
     y: str
     says: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class Box(NamedTuple):
     kind: str  # a class of the style sheet
     shape: str  # job, batch, event or layer
     x: str
@@ -140,21 +137,19 @@ class Box:
     height: str
     texts: Sequence[Text]
     says: str  # all of it, for hovering
-    url: str
-    corner: str  # the radius: an event is round
-    is_critical: bool
-    is_outside: bool
+    url: str = ""
+    corner: str = "4"  # the radius: an event is round
+    is_critical: bool = False
+    is_outside: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class Curve(NamedTuple):
     path: str
     is_met: bool
     is_critical: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
+class Drawing(NamedTuple):
     width: str
     height: str
     boxes: Sequence[Box]
@@ -162,8 +157,7 @@ class Drawing:
     box_width: str = str(WIDTH)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     x: float
     y: float
     height: float
@@ -188,8 +182,8 @@ def draw_layers(layers: Sequence[Sequence[str]]) -> Drawing:
     places = _places([[(str(number), len(lines))] for number, lines in enumerate(layers)])
     boxes = [
         Box(
-            kind=WAITS, shape="layer", texts=_texts(places[str(number)], lines), says=", ".join(lines), url="",
-            corner="4", is_critical=False, is_outside=False, **_corner(places[str(number)]),
+            kind=WAITS, shape="layer", texts=_texts(places[str(number)], lines), says=", ".join(lines),
+            **_corner(places[str(number)]),
         )
         for number, lines in enumerate(layers)
     ]  # fmt: skip
@@ -245,7 +239,7 @@ def _box(node: GraphNode, place: _Place, lines: Sequence[str], url: str, *, is_c
     )
 
 
-def _corner(place: _Place) -> dict[str, str]:
+def _corner(place: _Place) -> dict[str, Any]:
     return {"x": f"{place.x:.1f}", "y": f"{place.y:.1f}", "height": f"{place.height:.1f}"}
 
 

@@ -19,50 +19,28 @@ the metrics all read it, so they give the same answer. An app adds its own condi
 
 from __future__ import annotations
 
-from . import (  # noqa: F401 - they register what they hold
-    failures,
-    jobs,
-    limits,
-    queues,
-    schedules,
-    schema,
-    server,
-    workers,
-)
-from .asking import Finding, Step, Verdict, ask, ask_all, repair
-from .catalogue import (
-    OURS,
-    About,
-    Condition,
-    Limits,
-    Repair,
-    RepairRefused,
-    Severity,
-    Subject,
-    Threshold,
-    known,
-    named,
-    register,
-)
+from . import failures, jobs, limits, queues, schedules, schema, server, workers
+from .asking import Finding as Finding
+from .asking import Step as Step
+from .asking import Verdict as Verdict
+from .asking import ask as ask
+from .asking import ask_all as ask_all
+from .asking import repair as repair
+from .catalogue import OURS
+from .catalogue import About as About
+from .catalogue import Condition as Condition
+from .catalogue import Limits as Limits
+from .catalogue import Repair as Repair
+from .catalogue import RepairRefused as RepairRefused
+from .catalogue import Severity as Severity
+from .catalogue import Subject as Subject
+from .catalogue import Threshold as Threshold
+from .catalogue import known as known
+from .catalogue import named as named
+from .catalogue import register as register
 
-OURS |= {one.name for one in known()}
-
-__all__ = [
-    "About",
-    "Condition",
-    "Finding",
-    "Limits",
-    "Repair",
-    "RepairRefused",
-    "Severity",
-    "Step",
-    "Subject",
-    "Threshold",
-    "Verdict",
-    "ask",
-    "ask_all",
-    "known",
-    "named",
-    "register",
-    "repair",
-]
+for one in (
+    *failures.CONDITIONS, *jobs.CONDITIONS, *limits.CONDITIONS, *queues.CONDITIONS, *schedules.CONDITIONS,
+    *schema.CONDITIONS, *server.CONDITIONS, *workers.CONDITIONS,
+):  # fmt: skip
+    OURS.add(register(one).name)

@@ -85,14 +85,12 @@ class Finding:
             "to_do": one.to_do,
             "page": one.page,
             "repair": one.repair.says if one.repair else None,
-            "subjects": [{"key": _plain(subject.key), "words": subject.words} for subject in self.subjects],
+            "subjects": [
+                {"key": key if isinstance(key, int) else str(key), "words": words} for key, words in self.subjects
+            ],
             "is_more": self.is_more,
             "error": self.error,
         }
-
-
-def _plain(key: Any) -> int | str:
-    return key if isinstance(key, int) else str(key)
 
 
 @dataclass(frozen=True, slots=True)

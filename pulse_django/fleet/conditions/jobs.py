@@ -11,7 +11,7 @@ from pulse_django.store.shards import TOKENS, position_of, raise_sequence
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.outcomes import CANNOT_DECRYPT
 
-from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject, register
+from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject
 from .shared_queries import with_shared_queries
 
 
@@ -48,7 +48,52 @@ def _repeated_on_citus(alias: str, _: Limits) -> Iterator[Subject]:
         yield Subject(TOKENS, f"stands at {position}, and {seen} was granted")
 
 
-register(
+_SEEN = """
+    SELECT GREATEST(
+        (SELECT pg_catalog.max(token) FROM pulse_django_job_hot WHERE status::text = 'RUNNING'),
+        (SELECT pg_catalog.max(token) FROM latest_attempts),
+        (SELECT pg_catalog.max(completed_token) FROM latest_completed),
+        (SELECT pg_catalog.max(token) FROM pulse_django_fence)
+    )
+"""
+
+
+# The condition of history: a partition for each day on which jobs end.
+
+
+NO_LIMIT = 2_000_000_000
+
+_STRAY = """
+    SELECT era, 'jobs that ended on this day are in pulse_django_job_other'
+    FROM (SELECT era FROM pulse_django_job_other ORDER BY era LIMIT %(sample)s) AS stray
+    GROUP BY era
+"""
+_WITHOUT_PARTITION = """
+    SELECT era, 'the day has no partition'
+    FROM (
+        SELECT pg_catalog.to_char((statement_timestamp() AT TIME ZONE 'UTC')::date + ahead, 'YYYYMMDD')::int
+        FROM pg_catalog.generate_series(0, 1) AS ahead
+    ) AS next (era)
+    WHERE pg_catalog.pg_partition_root(pg_catalog.to_regclass('pulse_django_job_' || era::text))::oid
+        IS DISTINCT FROM 'pulse_django_job'::regclass::oid
+"""
+
+
+def _missing_days_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
+    """The jobs are on the node, and the names of the partitions here."""
+    found = [*run_joined(alias, _STRAY, limits.params()), *run_joined(alias, _WITHOUT_PARTITION, {})]
+    yield from (Subject(*row) for row in sorted(found))
+
+
+# The condition of jobs that are moved between shards.
+
+
+def _finish(alias: str, _: Sequence[str]) -> int:
+    done = finish(alias)
+    return done.moved + done.went_back
+
+
+CONDITIONS = (
     Condition(
         name="running-without-lease",
         severity=Severity.BROKEN,
@@ -70,10 +115,7 @@ LIMIT %(limit)s
             says="Give each job a lease that expires one TTL from now; a watchdog then ends the run.",
             act=_bring_leases_back,
         ),
-    )
-)
-
-register(
+    ),
     Condition(
         name="lease-too-long",
         severity=Severity.BROKEN,
@@ -94,10 +136,7 @@ LIMIT %(limit)s
         repair=Repair(
             says="Shorten each lease to one TTL from now. Live workers continue to extend them.", act=_bring_leases_back
         ),
-    )
-)
-
-register(
+    ),
     Condition(
         name="lease-not-reaped",
         severity=Severity.STUCK,
@@ -116,10 +155,7 @@ ORDER BY id
 LIMIT %(limit)s
 """,
         repair=Repair(says="Reap: retry or dead-letter the jobs of these leases.", act=_reap, at_a_time=1_000),
-    )
-)
-
-register(
+    ),
     Condition(
         name="attempt-missing",
         severity=Severity.BROKEN,
@@ -162,19 +198,7 @@ WHERE job.attempts > 0 AND job.completed_by IS NULL AND NOT EXISTS (
 ORDER BY job.id
 LIMIT %(limit)s
 """,
-    )
-)
-
-_SEEN = """
-    SELECT GREATEST(
-        (SELECT pg_catalog.max(token) FROM pulse_django_job_hot WHERE status::text = 'RUNNING'),
-        (SELECT pg_catalog.max(token) FROM latest_attempts),
-        (SELECT pg_catalog.max(completed_token) FROM latest_completed),
-        (SELECT pg_catalog.max(token) FROM pulse_django_fence)
-    )
-"""
-
-register(
+    ),
     Condition(
         name="token-repeated",
         severity=Severity.BROKEN,
@@ -189,10 +213,7 @@ LIMIT %(limit)s
 """,
         look_on_citus=_repeated_on_citus,
         repair=Repair(says="Set the sequence to the largest granted token.", act=_raise_the_token),
-    )
-)
-
-register(
+    ),
     Condition(
         name="child-of-cancelled",
         severity=Severity.RISK,
@@ -214,42 +235,7 @@ ORDER BY child.id
 LIMIT %(limit)s
 """,
         repair=Repair(says="Cancel waiting jobs, and ask running jobs to stop.", act=_cancel),
-    )
-)
-
-
-# The condition of history: a partition for each day on which jobs end.
-
-
-NO_LIMIT = 2_000_000_000
-
-_STRAY = """
-    SELECT era, 'jobs that ended on this day are in pulse_django_job_other'
-    FROM (SELECT era FROM pulse_django_job_other ORDER BY era LIMIT %(sample)s) AS stray
-    GROUP BY era
-"""
-_WITHOUT_PARTITION = """
-    SELECT era, 'the day has no partition'
-    FROM (
-        SELECT pg_catalog.to_char((statement_timestamp() AT TIME ZONE 'UTC')::date + ahead, 'YYYYMMDD')::int
-        FROM pg_catalog.generate_series(0, 1) AS ahead
-    ) AS next (era)
-    WHERE pg_catalog.pg_partition_root(pg_catalog.to_regclass('pulse_django_job_' || era::text))::oid
-        IS DISTINCT FROM 'pulse_django_job'::regclass::oid
-"""
-
-
-def _missing_days_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
-    """The jobs are on the node, and the names of the partitions here."""
-    found = [*run_joined(alias, _STRAY, limits.params()), *run_joined(alias, _WITHOUT_PARTITION, {})]
-    yield from (Subject(*row) for row in sorted(found))
-
-
-def _make_days(alias: str, _: Sequence[str]) -> int:
-    return len(Job.objects.db_manager(alias).make_days(most_moved=NO_LIMIT))
-
-
-register(
+    ),
     Condition(
         name="day-missing",
         severity=Severity.RISK,
@@ -265,20 +251,11 @@ ORDER BY era
 LIMIT %(limit)s
 """,
         look_on_citus=_missing_days_on_citus,
-        repair=Repair(says="Make the partitions, and move the jobs of their days to them.", act=_make_days),
-    )
-)
-
-
-# The condition of jobs that are moved between shards.
-
-
-def _finish(alias: str, _: Sequence[str]) -> int:
-    done = finish(alias)
-    return done.moved + done.went_back
-
-
-register(
+        repair=Repair(
+            says="Make the partitions, and move the jobs of their days to them.",
+            act=lambda alias, _: len(Job.objects.db_manager(alias).make_days(most_moved=NO_LIMIT)),
+        ),
+    ),
     Condition(
         name="move-unfinished",
         severity=Severity.STUCK,
@@ -297,14 +274,7 @@ ORDER BY id
 LIMIT %(limit)s
 """,
         repair=Repair(says="Deliver them to their shards.", act=_finish),
-    )
-)
-
-
-# Conditions of encrypted jobs: workers that cannot decrypt what they claim.
-
-
-register(
+    ),
     Condition(
         name="key-missing",
         severity=Severity.STUCK,
@@ -326,14 +296,7 @@ GROUP BY job.task
 ORDER BY job.task
 LIMIT %(limit)s
 """,
-    )
-)
-
-
-# Conditions of jobs that need others.
-
-
-register(
+    ),
     Condition(
         name="need-overlooked",
         severity=Severity.STUCK,
@@ -364,5 +327,5 @@ WHERE need.finished_at < statement_timestamp() - %(silence)s
 ORDER BY need.finished_at
 LIMIT %(limit)s
 """,
-    )
+    ),
 )

@@ -8,11 +8,12 @@ from pulse_django.store.lane_queries import IN_LANE, limits_of
 from pulse_django.store.pauses import IS_SET_ASIDE, TASKS_SET_ASIDE, first_that_can_start, is_not_paused
 from pulse_django.words.limiting import OF_QUEUE
 
-from .catalogue import About, Condition, Severity, Threshold, register
+from .catalogue import About, Condition, Severity, Threshold
 
 LIMITS = "how-to/limits.md"
 
-register(
+
+CONDITIONS = (
     Condition(
         name="limiter-starved",
         about=About.LIMIT,
@@ -61,10 +62,7 @@ CROSS JOIN LATERAL (
 ORDER BY due.since
 LIMIT %(limit)s
 """,
-    )
-)
-
-register(
+    ),
     Condition(
         name="ready-overdue",
         about=About.QUEUE,
@@ -109,5 +107,5 @@ GROUP BY queue
 ORDER BY pg_catalog.min(next_run_at)
 LIMIT %(limit)s
 """,
-    )
+    ),
 )

@@ -9,7 +9,7 @@ from pulse_django.models import Pause
 from pulse_django.store.lane_queries import IN_LANE
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
-from .catalogue import About, Condition, Repair, Severity, Threshold, register
+from .catalogue import About, Condition, Repair, Severity, Threshold
 
 JOBS_WAIT = "how-to/symptoms/jobs-wait.md"
 
@@ -26,11 +26,7 @@ def _resume(alias: str, names: Sequence[str]) -> int:
     return sum(pauses.resume(queue=name) for name in names)
 
 
-def _give_up(alias: str, _: Sequence[str]) -> int:
-    return len(unknown_tasks.give_up(alias))
-
-
-register(
+CONDITIONS = (
     Condition(
         name="queue-without-worker",
         about=About.QUEUE,
@@ -50,11 +46,8 @@ WHERE due.since < statement_timestamp() - %(silence)s
 ORDER BY due.since
 LIMIT %(limit)s
 """,
-    )
-)
-
-# A queue that is merely busy is left out: where runs begin, what waits is waiting its turn.
-register(
+    ),
+    # A queue that is merely busy is left out: where runs begin, what waits is waiting its turn.
     Condition(
         name="overdue-while-idle",
         about=About.QUEUE,
@@ -95,10 +88,7 @@ WHERE due.unlimited_since < statement_timestamp() - %(overdue)s
 ORDER BY due.unlimited_since
 LIMIT %(limit)s
 """,
-    )
-)
-
-register(
+    ),
     Condition(
         name="queue-overdue",
         about=About.QUEUE,
@@ -119,10 +109,7 @@ WHERE due.unlimited_since < statement_timestamp() - %(queue_overdue)s::float8 * 
 ORDER BY due.unlimited_since
 LIMIT %(limit)s
 """,
-    )
-)
-
-register(
+    ),
     Condition(
         name="paused-backlog",
         about=About.QUEUE,
@@ -144,10 +131,7 @@ ORDER BY paused.name
 LIMIT %(limit)s
 """,
         repair=Repair(says="Resume the queue.", act=_resume),
-    )
-)
-
-register(
+    ),
     Condition(
         name="task-unknown",
         about=About.TASK,
@@ -205,7 +189,7 @@ LIMIT %(limit)s
 """,
         repair=Repair(
             says="Dead-letter the jobs that were put back for longer than UNKNOWN_TASK_AGE, as every watchdog does.",
-            act=_give_up,
+            act=lambda alias, _: len(unknown_tasks.give_up(alias)),
         ),
-    )
+    ),
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from .catalogue import About, Condition, Severity, Threshold, register
+from .catalogue import About, Condition, Severity, Threshold
 
 SCHEDULES = "how-to/schedules.md"
 
-register(
+
+CONDITIONS = (
     Condition(
         name="schedule-overdue",
         about=About.SCHEDULE,
@@ -47,10 +48,7 @@ WHERE schedule.next_at < statement_timestamp() - %(schedule_overdue)s::float8 * 
 ORDER BY schedule.next_at
 LIMIT %(limit)s
 """,
-    )
-)
-
-register(
+    ),
     Condition(
         name="schedule-refused",
         about=About.SCHEDULE,
@@ -71,5 +69,5 @@ WHERE latest.outcome::text = 'REFUSED' AND schedule.gone_at IS NULL
 ORDER BY latest.at DESC
 LIMIT %(limit)s
 """,
-    )
+    ),
 )

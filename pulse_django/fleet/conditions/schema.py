@@ -11,7 +11,7 @@ from django.db.models import CheckConstraint, Index, Model, UniqueConstraint
 from pulse_django.store.tables import COLUMNS, indexed_table, models_with_tables
 from pulse_django.store.transactions import read_message
 
-from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject, register
+from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject
 
 # A rebuilt CHECK takes the table's strongest lock for a moment. Waiting longer for it would hold up every claim behind.
 LOCK_TIMEOUT = "2s"
@@ -145,7 +145,7 @@ def _sql_of(model: type[Model], statement: object) -> str:
     return str(statement).replace(f'"{model._meta.db_table}"', f'"{indexed_table(model)}"')
 
 
-register(
+CONDITIONS = (
     Condition(
         name="schema-incomplete",
         severity=Severity.BROKEN,
@@ -158,5 +158,5 @@ register(
             says="Build missing indexes concurrently; add and validate missing constraints. One at a time.",
             act=_rebuild,
         ),
-    )
+    ),
 )

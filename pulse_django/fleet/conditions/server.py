@@ -12,7 +12,7 @@ from pulse_django.store import citus_nodes
 from pulse_django.store.pauses import IS_OF_QUEUE
 from pulse_django.store.transactions import run_joined
 
-from .catalogue import Condition, Limits, Repair, Severity, Subject, register
+from .catalogue import Condition, Limits, Repair, Severity, Subject
 
 TABLE_GROWS = "how-to/symptoms/table-grows.md"
 
@@ -78,7 +78,17 @@ def _bloat_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
     yield from (Subject(_NUMBER_OF_SHARD.sub("", key), words) for key, words in found)
 
 
-register(
+def _vacuum(alias: str, tables: Sequence[str]) -> int:
+    ours = {model._meta.db_table for model in apps.get_app_config("pulse_django").get_models()}
+    connection = connections[alias]
+    with connection.cursor() as cursor:
+        for table in tables:
+            if table in ours:
+                cursor.execute(f"VACUUM (ANALYZE) {connection.ops.quote_name(table)}")
+    return 0  # one time around: what vacuum leaves, an old transaction still needs
+
+
+CONDITIONS = (
     Condition(
         name="clock-stepped",
         severity=Severity.BROKEN,
@@ -124,10 +134,7 @@ WHERE ahead > %(slack)s
 ORDER BY ahead DESC
 LIMIT %(limit)s
 """,
-    )
-)
-
-register(
+    ),
     Condition(
         name="long-transaction",
         severity=Severity.RISK,
@@ -138,21 +145,7 @@ register(
         page=TABLE_GROWS,
         sql=_LONG_TRANSACTIONS,
         look_on_citus=_long_transactions_on_citus,
-    )
-)
-
-
-def _vacuum(alias: str, tables: Sequence[str]) -> int:
-    ours = {model._meta.db_table for model in apps.get_app_config("pulse_django").get_models()}
-    connection = connections[alias]
-    with connection.cursor() as cursor:
-        for table in tables:
-            if table in ours:
-                cursor.execute(f"VACUUM (ANALYZE) {connection.ops.quote_name(table)}")
-    return 0  # one time around: what vacuum leaves, an old transaction still needs
-
-
-register(
+    ),
     Condition(
         name="table-bloat",
         severity=Severity.RISK,
@@ -163,5 +156,5 @@ register(
         sql=_BLOAT.format(whose=_VISIBLE),
         look_on_citus=_bloat_on_citus,
         repair=Repair(says="VACUUM (ANALYZE) the table; the queue keeps running.", act=_vacuum),
-    )
+    ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 from pulse_django.models import Worker
 from pulse_django.store.workers import IS_LOST
 
-from .catalogue import Condition, Repair, Severity, Threshold, register
+from .catalogue import Condition, Repair, Severity, Threshold
 
 WORKERS_VANISH = "how-to/symptoms/workers-vanish.md"
 _KEY = "pg_catalog.concat('worker ', name, ':', boot_id)"
@@ -20,7 +20,7 @@ def _acknowledge(alias: str, keys: Sequence[Any]) -> int:
     return sum(workers.acknowledge(name, boot_id, by="pulse_watchdog --repair") for name, _, boot_id in starts)
 
 
-register(
+CONDITIONS = (
     Condition(
         name="worker-lost",
         severity=Severity.FAILING,
@@ -47,10 +47,7 @@ WHERE {IS_LOST} AND (
 ORDER BY last_beat_at DESC, id
 LIMIT %(limit)s
 """,
-    )
-)
-
-register(
+    ),
     Condition(
         name="worker-silent",
         severity=Severity.RISK,  # its jobs are recovered, and within a minute a watchdog marks it as lost
@@ -69,10 +66,7 @@ WHERE stopped_at IS NULL AND last_beat_at < statement_timestamp() - %(silence)s
 ORDER BY last_beat_at
 LIMIT %(limit)s
 """,
-    )
-)
-
-register(
+    ),
     Condition(
         name="slots-stuck",
         severity=Severity.RISK,
@@ -88,10 +82,7 @@ WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s 
 ORDER BY stuck_slots DESC, id
 LIMIT %(limit)s
 """,
-    )
-)
-
-register(
+    ),
     Condition(
         name="thread-restarted",
         severity=Severity.RISK,
@@ -109,10 +100,7 @@ GROUP BY worker.id, worker.name, worker.boot_id
 ORDER BY worker.id
 LIMIT %(limit)s
 """,
-    )
-)
-
-register(
+    ),
     Condition(
         name="minutes-missing",
         severity=Severity.RISK,
@@ -129,5 +117,5 @@ FROM (SELECT pg_catalog.max(minute) FROM pulse_django_minute WHERE minute <= sta
 WHERE latest < statement_timestamp() - %(unrecorded)s
 LIMIT %(limit)s
 """,
-    )
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from django.db import connections, transaction
@@ -19,16 +20,19 @@ class Level(StrEnum):
     UNKNOWN = "unknown"  # too little is known to say
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Advice:
-    topic: str
     level: Level
+    topic: str
     what: str
     why: str
     to_do: str = ""  # nothing, if all is well
 
     def to_json(self) -> dict[str, Any]:
         return {name: str(value) for name, value in asdict(self).items()}
+
+
+good, hint, warning, unknown = (partial(Advice, level) for level in Level)
 
 
 def rows(alias: str, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.db import connections, transaction
 from psycopg.sql import Identifier
 
 from pulse_django import conf
 
-from .advice import STATEMENT_TIMEOUT, Advice, Level, rows
+from .advice import STATEMENT_TIMEOUT, Advice, good, hint, rows, warning
 
 MOST_APART = 1  # schemas that one node may have more than another
 DURABLE = ("on", "remote_apply")
 
 _IS_HERE = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus'::name)"
 _NODES = """
-SELECT node.nodeid, node.groupid, node.nodename, node.nodeport, node.shouldhaveshards, node.groupid = here.groupid
+SELECT
+    node.nodeid, node.groupid, pg_catalog.concat(node.nodename, ':', node.nodeport), node.shouldhaveshards,
+    node.groupid = here.groupid
 FROM pg_dist_node AS node
 CROSS JOIN pg_dist_local_group AS here
 WHERE node.isactive AND node.noderole::text = 'primary'
@@ -37,8 +39,7 @@ ORDER BY dist.schemaid
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
+class NodeFacts(NamedTuple):
     id: int
     group: int  # 0 is the coordinator's
     address: str
@@ -46,8 +47,7 @@ class NodeFacts:
     is_here: bool  # this connection leads to it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class Shard(NamedTuple):
     schema: str
     group: int
     is_ours: bool
@@ -57,11 +57,8 @@ def on_citus(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
     [(is_here,)] = rows(alias, _IS_HERE)
     if not is_here:
         return
-    nodes = [
-        NodeFacts(id=number, group=group, address=f"{name}:{port}", holds_shards=holds, is_here=is_it)
-        for number, group, name, port, holds, is_it in rows(alias, _NODES)
-    ]
-    shards = [Shard(schema=schema, group=group, is_ours=ours) for schema, group, ours in rows(alias, _SHARDS)]
+    nodes = [NodeFacts._make(row) for row in rows(alias, _NODES)]
+    shards = [Shard._make(row) for row in rows(alias, _SHARDS)]
     yield of_the_node(nodes)
     yield of_the_shard(nodes, shards)
     yield of_the_balance(nodes, shards)
@@ -86,32 +83,29 @@ def of_the_node(nodes: Sequence[NodeFacts]) -> Advice:
         what = f"this connection leads to {here.address}, {'a worker node' if here.group else 'the coordinator'}"
     what = f"{what}; the cluster has {len(nodes)} nodes"
     if here is not None and here.group:
-        return Advice(
-            topic="citus",
-            level=Level.WARNING,
-            what=what,
-            why="It draws ids in a range of its own, which do not say their shard: workers refuse it (E017).",
-            to_do="Connect to the coordinator.",
+        return warning(
+            "citus",
+            what,
+            "It draws ids in a range of its own, which do not say their shard: workers refuse it (E017).",
+            "Connect to the coordinator.",
         )
     why = "The coordinator knows where every schema is, and sends statements there."
-    return Advice(topic="citus", level=Level.GOOD, what=what, why=why)
+    return good("citus", what, why)
 
 
 def of_the_shard(nodes: Sequence[NodeFacts], shards: Sequence[Shard]) -> Advice:
     ours = next((shard for shard in shards if shard.is_ours), None)
     if ours is None:
-        return Advice(
-            topic="shard",
-            level=Level.HINT,
-            what="the tables of this database are not distributed",
-            why="They are all on one node, so the other nodes do none of the work.",
-            to_do="Give the tables a schema of their own, and let pulse_shards add distribute it while no worker runs.",
+        return hint(
+            "shard",
+            "the tables of this database are not distributed",
+            "They are all on one node, so the other nodes do none of the work.",
+            "Give the tables a schema of their own, and let pulse_shards add distribute it while no worker runs.",
         )
-    return Advice(
-        topic="shard",
-        level=Level.GOOD,
-        what=f"schema {ours.schema} is on {_address(nodes, ours.group)}",
-        why="All statements on these tables run on that node alone.",
+    return good(
+        "shard",
+        f"schema {ours.schema} is on {_address(nodes, ours.group)}",
+        "All statements on these tables run on that node alone.",
     )
 
 
@@ -121,15 +115,14 @@ def of_the_balance(nodes: Sequence[NodeFacts], shards: Sequence[Shard]) -> Advic
     what = ", ".join(f"{count} on {_address(nodes, group)}" for group, count in sorted(held.items()))
     what = f"schemas with jobs: {what or 'none'}"
     if held and max(held.values()) - min(held.values()) > MOST_APART:
-        return Advice(
-            topic="balance",
-            level=Level.HINT,
-            what=what,
-            why="The node with most schemas reaches its limit while others have time to spare.",
-            to_do="Move one: pulse_shards move --shard ... --node ... It lets fencing tokens go on rising, which "
+        return hint(
+            "balance",
+            what,
+            "The node with most schemas reaches its limit while others have time to spare.",
+            "Move one: pulse_shards move --shard ... --node ... It lets fencing tokens go on rising, which "
             "citus_schema_move alone does not. Workers may go on meanwhile.",
         )
-    return Advice(topic="balance", level=Level.GOOD, what=what, why="No node has much more to do than another.")
+    return good("balance", what, "No node has much more to do than another.")
 
 
 def of_commits(nodes: Sequence[NodeFacts], said: dict[int, tuple[bool, str]]) -> Iterator[Advice]:
@@ -138,26 +131,24 @@ def of_commits(nodes: Sequence[NodeFacts], said: dict[int, tuple[bool, str]]) ->
     weak = {number: value for number, (succeeded, value) in said.items() if succeeded and value not in DURABLE}
     silent = [addresses.get(number, f"node {number}") for number, (succeeded, _) in said.items() if not succeeded]
     if silent:
-        yield Advice(
-            topic=topic,
-            level=Level.WARNING,
-            what=f"no answer from {', '.join(silent)}",
-            why="Statements on the schemas of a node that is away fail until it is back.",
-            to_do="Start the node, or let its standby take its place.",
+        yield warning(
+            topic,
+            f"no answer from {', '.join(silent)}",
+            "Statements on the schemas of a node that is away fail until it is back.",
+            "Start the node, or let its standby take its place.",
         )
     if weak:
         listed = ", ".join(f"{value} on {addresses.get(number, f'node {number}')}" for number, value in weak.items())
-        yield Advice(
-            topic=topic,
-            level=Level.WARNING,
-            what=listed,
-            why="Citus does not pass a session's synchronous_commit on, so the setting of the node decides whether a "
+        yield warning(
+            topic,
+            listed,
+            "Citus does not pass a session's synchronous_commit on, so the setting of the node decides whether a "
             "commit that was answered survives a crash.",
-            to_do="ALTER SYSTEM SET synchronous_commit = 'on' on those nodes, and reload.",
+            "ALTER SYSTEM SET synchronous_commit = 'on' on those nodes, and reload.",
         )
     if not weak and not silent:
         why = "A commit that was answered survives a crash of the node."
-        yield Advice(topic=topic, level=Level.GOOD, what="on for every node", why=why)
+        yield good(topic, "on for every node", why)
 
 
 def _address(nodes: Sequence[NodeFacts], group: int) -> str:

@@ -16,7 +16,7 @@ from pulse_django.database_checks import check_database
 from pulse_django.execution.placement import shards
 from pulse_django.store.tables import problem_with_tables
 
-from .advice import Advice, Level, rows
+from .advice import Advice, good, hint, rows, warning
 
 PATIENCE = 1.0  # seconds for a notification to come back
 NEARLY_ALL = 0.8
@@ -41,36 +41,27 @@ def on_connections(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]
     yield _of_a_pooler(alias, settings)
     yield _of_their_number(alias, settings)
     for message in check_database(databases=[alias]):
-        yield Advice(
-            topic="server", level=Level.WARNING, what=message.msg, why=f"({message.id})", to_do=message.hint or ""
-        )
+        yield warning("server", message.msg, f"({message.id})", message.hint or "")
 
 
 def _of_a_pooler(alias: str, settings: conf.PulseSettings) -> Advice:
     if not _is_pooled(alias):
-        return Advice(
-            topic="pooler", level=Level.GOOD, what="none: connections go directly to the server", why="LISTEN works."
-        )
+        return good("pooler", "none: connections go directly to the server", "LISTEN works.")
     if _hears_itself(alias):
-        return Advice(
-            topic="pooler",
-            level=Level.GOOD,
-            what="session pooling: a test notification arrived",
-            why="LISTEN works, and nothing else needs a session.",
+        return good(
+            "pooler", "session pooling: a test notification arrived", "LISTEN works, and nothing else needs a session."
         )
     if settings.listen_dsn:
-        return Advice(
-            topic="pooler",
-            level=Level.GOOD,
-            what="transaction pooling, and LISTEN_DSN bypasses it",
-            why="A transaction pooler silently drops LISTEN. Everything else works through it.",
+        return good(
+            "pooler",
+            "transaction pooling, and LISTEN_DSN bypasses it",
+            "A transaction pooler silently drops LISTEN. Everything else works through it.",
         )
-    return Advice(
-        topic="pooler",
-        level=Level.HINT,
-        what="transaction pooling: a test notification did not arrive",
-        why=f"Workers poll for jobs every {settings.poll_interval.total_seconds():g} s. Everything else works.",
-        to_do='Set PULSE["LISTEN_DSN"] to a connection that bypasses the pooler, '
+    return hint(
+        "pooler",
+        "transaction pooling: a test notification did not arrive",
+        f"Workers poll for jobs every {settings.poll_interval.total_seconds():g} s. Everything else works.",
+        'Set PULSE["LISTEN_DSN"] to a connection that bypasses the pooler, '
         "or accept the delay and set NOTIFY to False.",
     )
 
@@ -111,14 +102,13 @@ def _of_their_number(alias: str, settings: conf.PulseSettings) -> Advice:
         most += workers * (OF_A_KEEPER + OF_A_PROCESS * settings.processes) + slots
     what = f"{used} of {allowed} are in use, {ours} by workers, which need up to {most} when every handler is busy"
     if used - ours + most > NEARLY_ALL * allowed:
-        return Advice(
-            topic="connections",
-            level=Level.WARNING,
-            what=what,
-            why="A worker without a connection cannot extend its leases.",
-            to_do="Raise max_connections, add a transaction pooler, or lower CONCURRENCY.",
+        return warning(
+            "connections",
+            what,
+            "A worker without a connection cannot extend its leases.",
+            "Raise max_connections, add a transaction pooler, or lower CONCURRENCY.",
         )
-    return Advice(topic="connections", level=Level.GOOD, what=what, why="There are enough connections.")
+    return good("connections", what, "There are enough connections.")
 
 
 def _on_the_server_of(alias: str) -> list[str]:

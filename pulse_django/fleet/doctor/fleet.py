@@ -11,7 +11,7 @@ from pulse_django.fleet.conditions import Limits, ask_all
 from pulse_django.words.display import in_words
 from pulse_django.words.vital_signs import Histogram
 
-from .advice import Advice, Level, rows
+from .advice import Advice, Level, good, hint, rows, unknown, warning
 
 _LIVE = """
 SELECT host, COALESCE(versions ->> 'pulse_django'::text, 'unknown')
@@ -24,55 +24,39 @@ def on_the_fleet(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
     live = rows(alias, _LIVE, [settings.worker_silence])
     yield _of_workers(live)
     if len(versions := {version for _, version in live}) > 1:
-        yield Advice(
-            topic="workers",
-            level=Level.HINT,
-            what=f"workers of {len(versions)} versions are running: {', '.join(sorted(versions))}",
-            why="Mixed versions are supported during a deploy, but not tested for longer.",
-            to_do="Finish the deploy.",
+        yield hint(
+            "workers",
+            f"workers of {len(versions)} versions are running: {', '.join(sorted(versions))}",
+            "Mixed versions are supported during a deploy, but not tested for longer.",
+            "Finish the deploy.",
         )
     verdict = ask_all(alias, Limits.of(settings))
     for finding in verdict.found:
         yield Advice(
-            topic=finding.condition.name,
-            level=Level.WARNING if finding.is_problem else Level.HINT,
-            what=finding.says,
-            why=finding.condition.means,
-            to_do=finding.condition.to_do,
+            Level.WARNING if finding.is_problem else Level.HINT,
+            finding.condition.name,
+            finding.says,
+            finding.condition.means,
+            finding.condition.to_do,
         )
     if not verdict.found:
-        yield Advice(
-            topic="conditions",
-            level=Level.GOOD,
-            what="none was found",
-            why="No job is stuck, too few fail to matter, and no state is invalid.",
-        )
+        yield good("conditions", "none was found", "No job is stuck, too few fail to matter, and no state is invalid.")
 
 
 def _of_workers(live: list[tuple[object, ...]]) -> Advice:
     if not live:
-        return Advice(
-            topic="workers",
-            level=Level.WARNING,
-            what="no worker is alive",
-            why="Jobs are stored, but none will run.",
-            to_do="Start one: manage.py pulse_worker.",
+        return warning(
+            "workers", "no worker is alive", "Jobs are stored, but none will run.", "Start one: manage.py pulse_worker."
         )
     hosts = {row[0] for row in live}
     if len(hosts) == 1:
-        return Advice(
-            topic="workers",
-            level=Level.HINT,
-            what=f"{len(live)} live, all on one host",
-            why="If that host fails, its jobs are not recovered until another worker starts.",
-            to_do="Run a worker or pulse_watchdog on a second host.",
+        return hint(
+            "workers",
+            f"{len(live)} live, all on one host",
+            "If that host fails, its jobs are not recovered until another worker starts.",
+            "Run a worker or pulse_watchdog on a second host.",
         )
-    return Advice(
-        topic="workers",
-        level=Level.GOOD,
-        what=f"{len(live)} live on {len(hosts)} hosts",
-        why="The fleet survives the loss of one host.",
-    )
+    return good("workers", f"{len(live)} live on {len(hosts)} hosts", "The fleet survives the loss of one host.")
 
 
 # Whether leases fit the delay of heartbeats, as workers have measured it.
@@ -95,13 +79,11 @@ def on_timing(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
     yield _of_the_lease(delays, settings)
     beats, failed = (sum(said.get(name, 0) for said in vitals) for name in ("beats", "beat_failures"))
     if failed > MANY_FAILED * (beats + failed):
-        yield Advice(
-            topic="heartbeats",
-            level=Level.WARNING,
-            what=f"{failed} of {beats + failed} heartbeats of the last week failed",
-            why="A lease that is not extended expires, and its job runs a second time.",
-            to_do="Look for 'heartbeat:' in the workers' logs: the database was unavailable, or the network is "
-            "unreliable.",
+        yield warning(
+            "heartbeats",
+            f"{failed} of {beats + failed} heartbeats of the last week failed",
+            "A lease that is not extended expires, and its job runs a second time.",
+            "Look for 'heartbeat:' in the workers' logs: the database was unavailable, or the network is unreliable.",
         )
     yield _of_recovery(settings)
 
@@ -110,46 +92,41 @@ def _of_the_lease(delays: Histogram, settings: conf.PulseSettings) -> Advice:
     beat, ttl = settings.heartbeat_interval.total_seconds(), settings.lease_ttl.total_seconds()
     p99, longest = delays.quantile(0.99), delays.quantile(1.0)
     if p99 is None or longest is None or len(delays) < FEW:
-        return Advice(
-            topic="lease",
-            level=Level.UNKNOWN,
-            what=f"{len(delays)} heartbeats were recorded, too few to judge a lease of {in_words(ttl)} by",
-            why="The delay of heartbeats decides how short a lease can be.",
-            to_do="Run this again after workers have been under load for an hour.",
+        return unknown(
+            "lease",
+            f"{len(delays)} heartbeats were recorded, too few to judge a lease of {in_words(ttl)} by",
+            "The delay of heartbeats decides how short a lease can be.",
+            "Run this again after workers have been under load for an hour.",
         )
     measured = f"delay of {len(delays)} heartbeats: p99 {p99:.3g} s, maximum {longest:.3g} s"
     needed = math.ceil(BEATS_PER_LEASE * (beat + p99) / STEP) * STEP if ttl >= STEP else BEATS_PER_LEASE * (beat + p99)
     if ttl < BEATS_PER_LEASE * (beat + p99) and p99 > beat / 10:
-        return Advice(
-            topic="lease",
-            level=Level.WARNING,
-            what=f"{measured}; the lease is {in_words(ttl)}, with a heartbeat every {in_words(beat)}",
-            why="A healthy job can lose its lease after two late heartbeats in a row.",
-            to_do=f"Set LEASE_TTL to {needed:g}, or shorten HEARTBEAT_INTERVAL, or find out why heartbeats are late.",
+        return warning(
+            "lease",
+            f"{measured}; the lease is {in_words(ttl)}, with a heartbeat every {in_words(beat)}",
+            "A healthy job can lose its lease after two late heartbeats in a row.",
+            f"Set LEASE_TTL to {needed:g}, or shorten HEARTBEAT_INTERVAL, or find out why heartbeats are late.",
         )
     if ttl > MUCH_LONGER * needed:
-        return Advice(
-            topic="lease",
-            level=Level.HINT,
-            what=f"{measured}; the lease is {in_words(ttl)}",
-            why="The jobs of a dead host wait longer than necessary for their leases to expire.",
-            to_do=f"LEASE_TTL = {needed:g} would be enough.",
+        return hint(
+            "lease",
+            f"{measured}; the lease is {in_words(ttl)}",
+            "The jobs of a dead host wait longer than necessary for their leases to expire.",
+            f"LEASE_TTL = {needed:g} would be enough.",
         )
-    return Advice(
-        topic="lease",
-        level=Level.GOOD,
-        what=f"{measured}; a lease of {in_words(ttl)} with a beat every {in_words(beat)} is long enough",
-        why="Heartbeats arrive in time.",
+    return good(
+        "lease",
+        f"{measured}; a lease of {in_words(ttl)} with a beat every {in_words(beat)} is long enough",
+        "Heartbeats arrive in time.",
     )
 
 
 def _of_recovery(settings: conf.PulseSettings) -> Advice:
     ttl, tick = settings.lease_ttl.total_seconds(), settings.watchdog_interval.total_seconds()
     return Advice(
-        topic="recovery",
-        level=Level.GOOD if tick <= ttl / 2 else Level.HINT,
-        what=f"the jobs of a dead host are recovered after at most {in_words(ttl + tick)}: LEASE_TTL and "
-        f"WATCHDOG_INTERVAL",
-        why="The jobs of a dead process are recovered within about a second.",
-        to_do="" if tick <= ttl / 2 else "A WATCHDOG_INTERVAL of a third of LEASE_TTL is cheap.",
+        Level.GOOD if tick <= ttl / 2 else Level.HINT,
+        "recovery",
+        f"the jobs of a dead host are recovered after at most {in_words(ttl + tick)}: LEASE_TTL and WATCHDOG_INTERVAL",
+        "The jobs of a dead process are recovered within about a second.",
+        "" if tick <= ttl / 2 else "A WATCHDOG_INTERVAL of a third of LEASE_TTL is cheap.",
     )

@@ -14,7 +14,7 @@ from pulse_django.store.citus_nodes import node_of
 from pulse_django.words.display import in_words
 from pulse_django.words.states import HOT_PARTITION
 
-from .advice import Advice, Level, rows
+from .advice import Advice, Level, good, hint, rows, unknown, warning
 
 # Updates that touch indexes, for each run: its claim and its settle, and now and then a beat whose page was full.
 MOST_COLD_UPDATES = 3.0
@@ -59,12 +59,11 @@ LIMIT 1
 
 def on_the_tables(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
     if node := node_of(alias):
-        yield Advice(
-            topic="tables",
-            level=Level.UNKNOWN,
-            what=f"the tables are on {node}, which is not asked about vacuum, indexes and sizes",
-            why="What this server says of them is said of empty ones.",
-            to_do="Read pg_stat_user_tables there. The conditions table-bloat and long-transaction do ask the node.",
+        yield unknown(
+            "tables",
+            f"the tables are on {node}, which is not asked about vacuum, indexes and sizes",
+            "What this server says of them is said of empty ones.",
+            "Read pg_stat_user_tables there. The conditions table-bloat and long-transaction do ask the node.",
         )
         return
     [row] = rows(alias, _STORAGE)
@@ -81,26 +80,21 @@ def _of_autovacuum(enabled: bool, options: list[str], live: int, dead: int, last
     what = f"{dead} dead rows beside {live} live ones in pulse_django_job_hot, last vacuum {last}"
     disabled = not enabled or "autovacuum_enabled=off" in options or "autovacuum_enabled=false" in options
     if disabled or not any(option.startswith("autovacuum_vacuum_threshold") for option in options):
-        return Advice(
-            topic="autovacuum",
-            level=Level.WARNING,
-            what=f"{'it is off' if disabled else 'the settings of the table are missing'}; {what}",
-            why="A queue table produces dead rows quickly, and every claim has to skip them.",
-            to_do="Turn it on, and restore the migration's settings: fillfactor 50, a threshold of 5000, no scale "
-            "factor.",
+        return warning(
+            "autovacuum",
+            f"{'it is off' if disabled else 'the settings of the table are missing'}; {what}",
+            "A queue table produces dead rows quickly, and every claim has to skip them.",
+            "Turn it on, and restore the migration's settings: fillfactor 50, a threshold of 5000, no scale factor.",
         )
-    return Advice(
-        topic="autovacuum", level=Level.GOOD, what=f"set for a queue; {what}", why="It starts at 5,000 dead rows."
-    )
+    return good("autovacuum", f"set for a queue; {what}", "It starts at 5,000 dead rows.")
 
 
 def _of_naptime(naptime: float) -> Advice:
-    return Advice(
-        topic="autovacuum_naptime",
-        level=Level.HINT,
-        what=f"autovacuum looks at each database every {in_words(naptime)}",
-        why="Rows that died since stay, whatever the settings of the tables say: 2,000 a second at 1,000 jobs/s.",
-        to_do="ALTER SYSTEM SET autovacuum_naptime = '10s', and reload. Providers have it among their parameters.",
+    return hint(
+        "autovacuum_naptime",
+        f"autovacuum looks at each database every {in_words(naptime)}",
+        "Rows that died since stay, whatever the settings of the tables say: 2,000 a second at 1,000 jobs/s.",
+        "ALTER SYSTEM SET autovacuum_naptime = '10s', and reload. Providers have it among their parameters.",
     )
 
 
@@ -109,18 +103,17 @@ def _of_updates(updates: int, hot: int, runs: int) -> Advice:
     what = f"{share} updates of pulse_django_job_hot were in place (HOT)"
     if runs < FEW_RUNS:
         why = "Claims and settles update indexes, heartbeats should not. There are too few runs to judge."
-        return Advice(topic="updates", level=Level.UNKNOWN, what=what, why=why)
+        return unknown("updates", what, why)
     cold = (updates - hot) / runs
     what = f"{what}; {cold:.1f} for each of {runs} runs were not"
     if cold > MOST_COLD_UPDATES:
-        return Advice(
-            topic="updates",
-            level=Level.WARNING,
-            what=what,
-            why="A claim and a settle account for two. The rest are heartbeats that rewrite every index.",
-            to_do="Drop indexes on lease_until, progress or locked_by; set fillfactor to 50 and rewrite the table.",
+        return warning(
+            "updates",
+            what,
+            "A claim and a settle account for two. The rest are heartbeats that rewrite every index.",
+            "Drop indexes on lease_until, progress or locked_by; set fillfactor to 50 and rewrite the table.",
         )
-    return Advice(topic="updates", level=Level.GOOD, what=what, why="Heartbeats do not update indexes.")
+    return good("updates", what, "Heartbeats do not update indexes.")
 
 
 def _of_indexes(indexes: list[tuple[Any, ...]], scans: int, scanned: int, live: int) -> Iterator[Advice]:
@@ -130,27 +123,25 @@ def _of_indexes(indexes: list[tuple[Any, ...]], scans: int, scanned: int, live: 
             continue
         beaten = any(column in definition for column in ("lease_until", "progress", "locked_by"))
         yield Advice(
-            topic="indexes",
-            level=Level.WARNING if beaten else Level.HINT,
-            what=f"{name} does not belong to Pulse and was used {used} times",
-            why="Every heartbeat updates it." if beaten else "Every claim and every settle updates it.",
-            to_do="Drop it, unless one of your queries needs it.",
+            Level.WARNING if beaten else Level.HINT,
+            "indexes",
+            f"{name} does not belong to Pulse and was used {used} times",
+            "Every heartbeat updates it." if beaten else "Every claim and every settle updates it.",
+            "Drop it, unless one of your queries needs it.",
         )
     unused = [name for name, used, _, unique in indexes if name in ours and not used and not unique]
     if unused and live > MANY_ROWS:
-        yield Advice(
-            topic="indexes",
-            level=Level.HINT,
-            what=f"not used since statistics began: {', '.join(unused)}",
-            why="Each serves one query, which may not have run yet. Without its index, the query scans the table.",
+        yield hint(
+            "indexes",
+            f"not used since statistics began: {', '.join(unused)}",
+            "Each serves one query, which may not have run yet. Without its index, the query scans the table.",
         )
     if scans and scanned / scans > LONG_SCAN:
-        yield Advice(
-            topic="indexes",
-            level=Level.HINT,
-            what=f"pulse_django_job_hot was scanned sequentially {scans} times, {scanned // scans} rows on average",
-            why="Pulse does not scan large tables. The cause is probably a report or a count of yours.",
-            to_do="Find it in pg_stat_statements, and filter by status and finished_at, which are indexed.",
+        yield hint(
+            "indexes",
+            f"pulse_django_job_hot was scanned sequentially {scans} times, {scanned // scans} rows on average",
+            "Pulse does not scan large tables. The cause is probably a report or a count of yours.",
+            "Find it in pg_stat_statements, and filter by status and finished_at, which are indexed.",
         )
 
 
@@ -163,24 +154,20 @@ def _of_retention(alias: str, settings: conf.PulseSettings, size: int) -> Iterat
         oldest: timedelta = next((age for (age,) in rows(alias, _OLDEST, [status])), timedelta())
         if keep and oldest > keep + timedelta(days=2):
             late = True
-            yield Advice(
-                topic="retention",
-                level=Level.WARNING,
-                what=f"the oldest {status} job ended {in_words(oldest.total_seconds())} ago, but is kept for "
+            yield warning(
+                "retention",
+                f"the oldest {status} job ended {in_words(oldest.total_seconds())} ago, but is kept for "
                 f"{in_words(keep.total_seconds())}",
-                why="Watchdogs delete older jobs. No watchdog is running, or it cannot keep up.",
-                to_do=f"Start a watchdog, or run manage.py pulse_prune --status {status} --yes once.",
+                "Watchdogs delete older jobs. No watchdog is running, or it cannot keep up.",
+                f"Start a watchdog, or run manage.py pulse_prune --status {status} --yes once.",
             )
     for_ever = [status for status, keep in kept.items() if not keep]
     if size > LARGE and for_ever:
-        yield Advice(
-            topic="retention",
-            level=Level.HINT,
-            what=f"the tables of {label} take {human}; kept forever: {', '.join(for_ever)}",
-            why="Backups and vacuums take longer as the tables grow.",
-            to_do="Set KEEP_COMPLETED, KEEP_CANCELLED or KEEP_DEAD_LETTERS.",
+        yield hint(
+            "retention",
+            f"the tables of {label} take {human}; kept forever: {', '.join(for_ever)}",
+            "Backups and vacuums take longer as the tables grow.",
+            "Set KEEP_COMPLETED, KEEP_CANCELLED or KEEP_DEAD_LETTERS.",
         )
     elif not late:
-        yield Advice(
-            topic="retention", level=Level.GOOD, what=f"jobs and ledger take {human}", why="Old jobs are deleted."
-        )
+        yield good("retention", f"jobs and ledger take {human}", "Old jobs are deleted.")

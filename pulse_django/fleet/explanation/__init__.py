@@ -43,17 +43,8 @@ class Explanation:
         return "" if self.position is None else reasons.counted(self.position + self.is_more)
 
     def to_json(self) -> dict[str, Any]:
-        said = {
-            "job": self.job_id,
-            "status": self.status.value,
-            "now": self.now,
-            "reasons": [reason.to_json() for reason in self.reasons],
-            "position": self.position,
-            "is_more": self.is_more,
-            "starts_in": self.starts_in,
-        }
-        found: dict[str, Any] = to_json(said)
-        return found
+        said: dict[str, Any] = to_json({name: getattr(self, name) for name in self.__slots__})
+        return said | {"job": said.pop("job_id"), "reasons": [to_json(reason.to_json()) for reason in self.reasons]}
 
 
 def explain(job_id: int | str, *, using: str | None = None) -> Explanation:

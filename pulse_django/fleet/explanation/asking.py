@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
-
-from django.db import connections
+from typing import NamedTuple
 
 from pulse_django import conf
 from pulse_django.execution.lane_keys import limiters_of_claim
 from pulse_django.fleet import history
+from pulse_django.fleet.read_only import rows
 from pulse_django.models import Job
 from pulse_django.protocol import claim_limited
 from pulse_django.store.constraints import IS_CLAIMABLE
@@ -18,7 +17,6 @@ from pulse_django.store.job_queries import is_expired
 from pulse_django.store.lane_queries import IN_LANE, lanes_cte
 from pulse_django.store.pauses import IS_IN_FORCE, IS_OF_KEY, IS_OF_QUEUE, IS_OF_TASK
 from pulse_django.store.sql_functions import loose_scan
-from pulse_django.store.transactions import Row
 from pulse_django.words import counters
 from pulse_django.words.limiting import limiter_of_queue
 from pulse_django.words.vital_signs import LEASE_ACQUISITION, RUN_DURATION, Histogram
@@ -187,15 +185,14 @@ def job(alias: str, job_id: int) -> JobFacts:
     params = {
         "id": job_id, "silence": conf.current().worker_silence, "workers": MOST_WORKERS, "most_said": MOST_SAID
     }  # fmt: skip
-    if not (rows := _rows(alias, _JOB, params)):
+    if not (found := rows(alias, _JOB, params)):
         raise Job.DoesNotExist(f"There is no job {job_id}.")
-    return JobFacts._make(rows[0])
+    return JobFacts._make(found[0])
 
 
 def paused_batch(alias: str, found: JobFacts) -> PausedBatch | None:
     """Return the batch of a job, if it is paused."""
-    rows = _rows(alias, _PAUSED_BATCH, {"id": found.id})
-    return PausedBatch._make(rows[0]) if rows else None
+    return next((PausedBatch._make(row) for row in rows(alias, _PAUSED_BATCH, {"id": found.id})), None)
 
 
 def limits(alias: str, found: JobFacts) -> list[LimitFacts]:
@@ -209,7 +206,7 @@ def _limit(alias: str, found: JobFacts, limiter: str) -> LimitFacts:
     }  # fmt: skip
     is_of_queue = limiter == limiter_of_queue(found.queue)
     of_whom = _OF_QUEUE if is_of_queue else _OF_LIMITER
-    [row] = _rows(alias, _LIMIT.replace("{of_whom}", of_whom), params)
+    [row] = rows(alias, _LIMIT.replace("{of_whom}", of_whom), params)
     return LimitFacts(limiter, None if is_of_queue else found.key, *row)
 
 
@@ -218,7 +215,7 @@ def line(alias: str, found: JobFacts) -> LineFacts:
         "id": found.id, "queue": found.queue, "priority": found.priority, "lane_key": found.lane_key,
         "due": found.next_run_at, "most": COUNTED + 1,
     }  # fmt: skip
-    return LineFacts._make(_rows(alias, _LINE, params)[0])
+    return LineFacts._make(rows(alias, _LINE, params)[0])
 
 
 def pace(alias: str, found: JobFacts) -> PaceFacts:
@@ -235,12 +232,6 @@ def pace(alias: str, found: JobFacts) -> PaceFacts:
         for _, value in counters.leaves(signs, RUN_DURATION, task=found.task)
     ]
     return PaceFacts(starts=starts, run_seconds=Histogram.merged(ran).quantile(NEARLY_ALL))
-
-
-def _rows(alias: str, sql: str, params: dict[str, Any]) -> list[Row]:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(sql, params)
-        return list(cursor.fetchall())
 
 
 # When a waiting job may start: from its place in line and from what was measured. Pure.

@@ -8,25 +8,18 @@ critical   which of them took the time
 needs      what one job needs, and what needs it
 """
 
-from .facts import BatchFacts, Edge, Graph, GraphNode, Holder
-from .graph import MOST_DRAWN, graph_of
-from .listing import PAGE, batches, dead_letters_in, one_batch
-from .needs import NeededBy, NeedFacts, needed_by, needs_of
-
-__all__ = [
-    "MOST_DRAWN",
-    "PAGE",
-    "BatchFacts",
-    "Edge",
-    "Graph",
-    "GraphNode",
-    "Holder",
-    "NeedFacts",
-    "NeededBy",
-    "batches",
-    "dead_letters_in",
-    "graph_of",
-    "needed_by",
-    "needs_of",
-    "one_batch",
-]
+from .facts import BatchFacts as BatchFacts
+from .facts import Edge as Edge
+from .facts import Graph as Graph
+from .facts import GraphNode as GraphNode
+from .facts import Holder as Holder
+from .graph import MOST_DRAWN as MOST_DRAWN
+from .graph import graph_of as graph_of
+from .listing import PAGE as PAGE
+from .listing import batches as batches
+from .listing import dead_letters_in as dead_letters_in
+from .listing import one_batch as one_batch
+from .needs import NeededBy as NeededBy
+from .needs import NeedFacts as NeedFacts
+from .needs import needed_by as needed_by
+from .needs import needs_of as needs_of

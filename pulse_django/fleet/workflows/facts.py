@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from pulse_django.fleet.snapshot import to_json
 from pulse_django.store.batches import BatchProgress
 
 OPEN, HELD, PAUSED, CANCELLED, DONE = "open", "held", "paused", "cancelled", "done"
@@ -38,9 +39,9 @@ class Holder:
         return {"job": self.job_id, "name": self.name, "event": self.event}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """A batch, as it is now."""
+    """A batch, as it is now: a row of the list, and what belongs to it."""
 
     id: int
     name: str
@@ -80,26 +81,12 @@ class BatchFacts:
         return [one for one in self.holders if one.event is not None]
 
     def as_json(self) -> dict[str, Any]:
-        progress = self.progress
+        own = ("id", "name", "kind", "state", "created_at", "sealed_at", "closed_at", "cancelled_at", "paused_at")
+        counts = ("total", "completed", "cancelled", "dead", "open", "percent")
         return {
-            "id": self.id,
-            "name": self.name,
-            "kind": self.kind,
-            "state": self.state,
+            **{name: to_json(getattr(self, name)) for name in (*own, "age", "took")},
+            **{name: getattr(self.progress, name) for name in counts},
             "parent": self.parent_id,
-            "created_at": _iso(self.created_at),
-            "sealed_at": _iso(self.sealed_at),
-            "closed_at": _iso(self.closed_at),
-            "cancelled_at": _iso(self.cancelled_at),
-            "paused_at": _iso(self.paused_at),
-            "age": self.age,
-            "took": self.took,
-            "total": progress.total,
-            "completed": progress.completed,
-            "cancelled": progress.cancelled,
-            "dead": progress.dead,
-            "open": progress.open,
-            "percent": progress.percent,
             "held_by": [one.as_json() for one in self.holders],
         }
 
@@ -124,10 +111,8 @@ class GraphNode:
         return (self.waited or 0.0) + (self.ran or 0.0)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind, "id": self.id, "name": self.name, "state": self.state, "waited": self.waited,
-            "ran": self.ran, "is_outside": self.is_outside,
-        }  # fmt: skip
+        names = ("kind", "id", "name", "state", "waited", "ran", "is_outside")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +139,6 @@ class Graph:
     @property
     def is_drawn(self) -> bool:
         return bool(self.nodes)
-
-
-def _iso(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()
 
 
 # In which layer each node of a graph stands: one to the right of the last thing that it needs. Pure.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from pulse_django.fleet.read_only import read_only
 from pulse_django.store.batches import NOTHING, TREE, progress_of_each
@@ -105,15 +104,8 @@ def facts_of(alias: str, rows: Sequence[Row], *, most_holders: int = MOST_HOLDER
     progress = progress_of_each(alias, [row[0] for row in rows])
     is_over = {row[0]: row[6] is not None for row in rows}
     holders = _holders(alias, [one for one in is_over if not is_over[one]], most_holders) if most_holders else {}
-    return [_facts(*row, progress=progress.get(row[0], NOTHING), holders=holders.get(row[0], ())) for row in rows]
-
-
-def _facts(*row: Any, **more: Any) -> BatchFacts:
-    names = (
-        "id", "name", "kind", "parent_id", "created_at", "sealed_at", "closed_at", "cancelled_at", "cancel_reason",
-        "paused_at", "age",
-    )  # fmt: skip
-    return BatchFacts(**dict(zip(names, row, strict=True)), **more)
+    found = [(*row, progress.get(row[0], NOTHING), holders.get(row[0], ())) for row in rows]
+    return [BatchFacts(*values) for values in found]
 
 
 def _holders(alias: str, open_batches: Sequence[int], most: int) -> dict[int, list[Holder]]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from django.core.management.base import CommandParser
 
-from pulse_django.operations.acts import LIVE
-from pulse_django.operations.mass_command import MassCommand
-from pulse_django.operations.preview import Selection
-from pulse_django.operations.verbs import CancelMany
+from pulse_django.operations.acts import LIVE, Given
+from pulse_django.operations.mass_command import Counts, MassCommand
+from pulse_django.operations.preview import has_status, with_families
+from pulse_django.store.querysets import JobQuerySet
 
 
 class Command(MassCommand):
@@ -18,6 +18,9 @@ class Command(MassCommand):
         "failed midway, 130 Ctrl-C."
     )
     statuses = LIVE
+    noun = "live jobs"
+    verb = "cancel"
+    answers = ("cancelled", "asked", "refused")
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -26,5 +29,21 @@ class Command(MassCommand):
             "--children", action="store_true", help="also cancel the jobs that they enqueued, recursively"
         )
 
-    def verb(self, selection: Selection, options: dict[str, Any]) -> CancelMany:
-        return CancelMany(selection=selection, reason=options["reason"], children=options["children"])
+    def jobs(self, alias: str) -> JobQuerySet:
+        """Return those that live. A job that was asked to stop before is not asked again."""
+        meant, children = self.selection, self.options["children"]
+        # A parent that has ended may have children that go on: named by its id, it is meant for their sake.
+        if not (children and meant.ids):
+            meant = replace(meant, statuses=meant.statuses or LIVE)
+        found = with_families(meant.jobs(alias)) if children else meant.jobs(alias)
+        return found.filter(has_status(LIVE), cancel_requested_at__isnull=True)
+
+    def given(self) -> Given:
+        return {"why": self.options["reason"]}
+
+    def would(self, matches: int, running: int) -> str:
+        return f"Would cancel {matches - running} waiting jobs and ask {running} running jobs to stop"
+
+    def summary(self, counts: Counts) -> str:
+        cancelled, asked, refused = counts["cancelled"], counts["asked"], counts["refused"]
+        return f"{cancelled} cancelled, {asked} asked to stop, {refused} had already ended."

@@ -16,7 +16,7 @@ from django.db import Error
 
 from pulse_django import conf
 from pulse_django.fleet.conditions import Limits, known, named
-from pulse_django.fleet.shards import FleetVerdict, ask_shards
+from pulse_django.fleet.shards import ask_shards
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.store.tables import explained, require_tables
@@ -54,7 +54,9 @@ class Command(PulseCommand):
         try:
             if len(aliases) == 1:
                 require_tables(aliases[0])
-            verdict = _verdict(aliases, dict(options["allow"]))
+            limits = Limits.of(conf.current())
+            allowed = {**limits.thresholds, **dict(options["allow"])}
+            verdict = ask_shards(aliases, replace(limits, thresholds=allowed))
         except (Error, ImproperlyConfigured) as error:
             return UNKNOWN, explained(error, aliases[0]), {}
         code = WELL if verdict.is_well else UNKNOWN if verdict.is_unknown else UNWELL
@@ -76,11 +78,6 @@ class Command(PulseCommand):
             return UNWELL, str(body.get("why") or hanging or refused), body
         except OSError as error:
             return UNWELL, f"no response from {url}: {error}", {}
-
-
-def _verdict(aliases: list[str], allowed: dict[str, float]) -> FleetVerdict:
-    limits = Limits.of(conf.current())
-    return ask_shards(aliases, replace(limits, thresholds={**limits.thresholds, **allowed}))
 
 
 def _measured() -> list[str]:

@@ -53,54 +53,29 @@ class Command(PulseCommand):
         self.stdout.write(self._summary(said, options["source"], is_real=options["yes"]))
 
     def _taken(self, found: Found, alias: str, *, is_real: bool, source: str) -> dict[str, Any]:
-        state, why = self._create(found, alias, source) if is_real else self._checked(found, alias)
+        state, why = self._create(found, alias, source, is_real=is_real)
         notes = [*([why] if why else []), *found.notes, *(["it is disabled there"] if found.is_disabled else [])]
         when = found.timing.in_words() if found.timing is not None else ""
         return {"name": found.name, "task": found.task, "when": when, "state": state, "why": "; ".join(notes)}
 
-    def _checked(self, found: Found, alias: str) -> tuple[str, str]:
+    def _create(self, found: Found, alias: str, source: str, *, is_real: bool) -> tuple[str, str]:
         if found.why_not or found.timing is None:
             return SKIPPED, found.why_not
-        if Schedule.objects.using(alias).filter(name=found.name[:MAX_NAME]).exists():
+        schedules, name = Schedule.objects.db_manager(alias), found.name[:MAX_NAME]
+        if schedules.filter(name=name).exists():
             return EXISTS, ""
+        same = {column: getattr(found, column) for column in ("args", "kwargs", "queue", "priority", "starts_at")}
+        columns: Any = {"name": name, "task": _task_called(found.task), **schedules.columns_of(found.timing), **same}
         try:
-            row = Schedule()
-            for name, value in self._columns(found).items():
-                setattr(row, name, value)
-            check(row)
-        except PulseError as error:
-            return SKIPPED, str(error)
-        return WOULD, ""
-
-    def _create(self, found: Found, alias: str, source: str) -> tuple[str, str]:
-        state, why = self._checked(found, alias)
-        if state != WOULD:
-            return state, why
-        schedules = Schedule.objects.db_manager(alias)
-        try:
-            fields: Any = self._columns(found)
-            row = schedules.create(**fields)
+            if not is_real:
+                check(Schedule(**columns))
+                return WOULD, ""
+            row = schedules.create(**columns)
         except PulseError as error:
             return SKIPPED, str(error)
         if found.is_disabled:
             schedules.pause(row.pk, reason=f"disabled in {source}")
         return CREATED, ""
-
-    @staticmethod
-    def _columns(found: Found) -> dict[str, Any]:
-        timing = found.timing
-        if timing is None:
-            raise ValueError(found.why_not)
-        return {
-            "name": found.name[:MAX_NAME],
-            "task": _task_called(found.task),
-            **Schedule.objects.columns_of(timing),
-            "args": found.args,
-            "kwargs": found.kwargs,
-            "queue": found.queue,
-            "priority": found.priority,
-            "starts_at": found.starts_at,
-        }
 
     @staticmethod
     def _summary(said: list[dict[str, Any]], source: str, *, is_real: bool) -> str:

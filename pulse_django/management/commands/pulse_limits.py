@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -14,27 +13,27 @@ from pulse_django.fleet.limits import LimitFacts, limits
 from pulse_django.fleet.pauses import paused_keys, paused_tasks
 from pulse_django.models import Limiter, Pause
 from pulse_django.operations import arguments
-from pulse_django.operations.arguments import PulseCommand, user_of
-from pulse_django.operations.over_shards import Said, tell_each
+from pulse_django.operations.arguments import user_of
+from pulse_django.operations.over_shards import ActCommand, Said
 from pulse_django.operations.terminal import table
-from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words, inert
 from pulse_django.words.limiting import Rate, key_of, lane_key, lane_of_share, limiter_of, override_of, text_of_key
 from pulse_django.words.limiting import in_words as numbers_in_words
 
-ACTS = ("list", "show", "set", "reset", "close", "open", "pause", "resume")
 NO_LIMIT = "none"
 WHAT_TO_GIVE = "give a limit and --key, or --share."
 
 
-class Command(PulseCommand):
+class Command(ActCommand):
     help = (
         "List limits, what uses them, and paused tasks; change, close and open limits, pause and resume their keys and "
         "shares."
     )
+    acts = ("list", "show", "set", "reset", "close", "open", "pause", "resume")
+    subject, wanted = "name", "name the limit."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("act", nargs="?", choices=ACTS, default="list", help=f"{', '.join(ACTS)}; default: list")
+        self.add_act(parser)
         parser.add_argument("name", type=arguments.text, nargs="?", help="of the limit; needed by every act but list")
         parser.add_argument("--key", help="pause, resume: the key of the limit, as the list of keys shows it")
         parser.add_argument("--share", metavar="KEY", help="pause, resume: the share, instead of a limit and a key")
@@ -43,30 +42,15 @@ class Command(PulseCommand):
         parser.add_argument("--per-key", type=number, metavar="N", help="set: so many of each key, or none")
         parser.add_argument("--rate", type=rate, metavar="N/DURATION", help="set: starts in a time: 100/1m, or none")
         parser.add_argument("--rate-per-key", type=rate, metavar="N/DURATION", help="set: the same of each key")
-        parser.add_argument(
-            "--for", dest="lasting", type=arguments.duration, metavar="DURATION", help="set, close, pause: for so long"
-        )
+        arguments.add_lasting(parser, "set, close, pause: for so long")
         parser.add_argument("--reason", default="", help="set, close, pause: shown beside it")
         arguments.add_output(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        aliases, act = arguments.aliases_of(options), options["act"]
-        instead = options["share"] if act in ("pause", "resume") else None
-        if act != "list" and options["name"] is None and instead is None:
-            raise CommandError(f"{act}: name the limit.")
-        head = {"command": "pulse_limits", "act": act}
-        ask = partial(self._act, options=options)
-        tell_each(self, aliases, ask, head=head, as_json=options["json"], one_is_enough=options["name"] is not None)
+    def is_unnamed(self, options: dict[str, Any]) -> bool:
+        names_share = options["share"] is not None and options["act"] in ("pause", "resume")
+        return super().is_unnamed(options) and not names_share
 
-    def _act(self, alias: str, options: dict[str, Any]) -> Said:
-        require_tables(alias)
-        try:
-            said: Said = getattr(self, f"_{options['act']}")(alias, options)
-        except InvalidJob as error:
-            raise CommandError(f"{options['act']}: {error}") from error
-        return said
-
-    def _list(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _list(self, alias: str, options: dict[str, Any]) -> Said:
         found = limits(alias)
         rows = [(one.name, one.state, one.in_words, one.running, _waiting(one), _note(one)) for one in found]
         headers = ("limit", "state", "allows", "running", "due", "")
@@ -81,7 +65,7 @@ class Command(PulseCommand):
         }
         return said, lines
 
-    def _show(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _show(self, alias: str, options: dict[str, Any]) -> Said:
         one = self._named(alias, options["name"])
         paused = paused_keys(alias, one.name)
         lines = [
@@ -95,7 +79,7 @@ class Command(PulseCommand):
         ]
         return {"limit": one.as_json(), "paused_keys": [one.as_json() for one in paused]}, lines
 
-    def _set(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _set(self, alias: str, options: dict[str, Any]) -> Said:
         one = self._named(alias, options["name"])
         given = {name: options[name] for name in ("running", "per_key", "rate", "rate_per_key") if options[name]}
         if not given:
@@ -106,12 +90,12 @@ class Command(PulseCommand):
         )
         return self._changed(alias, one.name)
 
-    def _reset(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _reset(self, alias: str, options: dict[str, Any]) -> Said:
         one = self._named(alias, options["name"])
         Limiter.objects.db_manager(alias).override(one.name, None, by=user_of("pulse_limits"))
         return self._changed(alias, one.name)
 
-    def _close(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _close(self, alias: str, options: dict[str, Any]) -> Said:
         one = self._named(alias, options["name"])
         if options["lasting"] is None:
             raise CommandError("close: say for how long with --for.")
@@ -120,12 +104,12 @@ class Command(PulseCommand):
             raise CommandError(f"{one.name!r} is closed for longer already. Open it first.")
         return self._changed(alias, one.name)
 
-    def _open(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _open(self, alias: str, options: dict[str, Any]) -> Said:
         one = self._named(alias, options["name"])
         Limiter.objects.db_manager(alias).reopen(one.name)
         return self._changed(alias, one.name)
 
-    def _pause(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _pause(self, alias: str, options: dict[str, Any]) -> Said:
         if options["share"] is None and options["name"] is not None:
             self._named(alias, options["name"])  # a typo would stop nothing
         reason, by = options["reason"], user_of("pulse_limits")
@@ -135,12 +119,12 @@ class Command(PulseCommand):
         [one] = [one for one in paused_keys(alias, limiter_of(key)) if one.lane_key == key]
         return {"paused_key": one.as_json()}, [inert(one.in_words())]
 
-    def _resume(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _resume(self, alias: str, options: dict[str, Any]) -> Said:
         if not Pause.objects.db_manager(alias).resume(lane_key=(key := _lane_key(options))):
             raise CommandError("It is not paused.")
         return {"resumed": key}, [inert(f"{key_of(key)}: resumed")]
 
-    def _changed(self, alias: str, name: str) -> tuple[dict[str, Any], list[str]]:
+    def _changed(self, alias: str, name: str) -> Said:
         one = self._named(alias, name)
         note = f". {_note(one)}" if _note(one) else ""
         return {"limit": one.as_json()}, [inert(f"{one.name}: {one.state}, allows {one.in_words}{note}")]

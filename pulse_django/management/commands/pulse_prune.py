@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from datetime import timedelta
 
-from pulse_django.operations.mass_command import MassCommand
-from pulse_django.operations.preview import Selection
-from pulse_django.operations.verbs import PruneMany, retention
+from django.db.models import Q
+
+from pulse_django import conf
+from pulse_django.operations.mass_command import Counts, MassCommand
+from pulse_django.store.querysets import JobQuerySet
+from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
-from pulse_django.words.states import TERMINAL
+from pulse_django.words.states import TERMINAL, Status
 
 
 class Command(MassCommand):
@@ -18,15 +22,37 @@ class Command(MassCommand):
         "them. Exit codes: 0 done, 1 failed midway, 130 Ctrl-C."
     )
     statuses = TERMINAL
+    noun = "ended jobs"
+    verb = "delete"
+    answers = ("deleted", "left", "needed")
 
-    def verb(self, selection: Selection, options: dict[str, Any]) -> PruneMany:
-        return PruneMany(selection=selection)
+    @property
+    def meant(self) -> tuple[Status, ...]:
+        """Dead letters are deleted only when they are named: an operator should have read them."""
+        return self.selection.statuses or (Status.COMPLETED, Status.CANCELLED)
 
-    def notes(self, verb: PruneMany, alias: str) -> list[str]:
-        if verb.selection.older_than is not None:
+    def jobs(self, alias: str) -> JobQuerySet:
+        """Return those of this age, or without one those that outlived their retention."""
+        jobs = replace(self.selection, statuses=self.meant).jobs(alias).terminal()
+        if self.selection.older_than is not None:
+            return jobs
+        outlived, kept = Q(pk__in=()), {status: conf.current().retention[status] for status in self.meant}
+        for age in {*kept.values()} - {timedelta()}:
+            same = [status for status in kept if kept[status] == age]
+            outlived |= Q(status__in=same, finished_at__lt=StatementTimestamp() - age)
+        return jobs.filter(outlived)
+
+    def notes(self, alias: str) -> list[str]:
+        if self.selection.older_than is not None:
             return []
-        kept = [
-            f"{status} for {in_words(age.total_seconds())}" if (age := retention(status)) else f"{status} for ever"
-            for status in verb.statuses
-        ]
+        ages = {status: conf.current().retention[status] for status in self.meant}
+        kept = [f"{one} for {in_words(age.total_seconds()) if age else 'ever'}" for one, age in ages.items()]
         return [f"Your settings keep {', '.join(kept)}. --older-than overrides them."]
+
+    def would(self, matches: int, running: int) -> str:
+        return f"Would permanently delete {matches} and their attempts"
+
+    def summary(self, counts: Counts) -> str:
+        left, needed = counts["left"], counts["needed"]
+        said = f"{counts['deleted']} deleted, {left} {'was' if left == 1 else 'were'} locked or no longer matched."
+        return f"{said} {needed} left: other jobs wait for {'it' if needed == 1 else 'them'}." if needed else said

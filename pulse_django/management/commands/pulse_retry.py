@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from django.core.management.base import CommandParser
 from django.db.models.functions import Coalesce
 
 from pulse_django import conf
+from pulse_django.models import StoredBatch
 from pulse_django.operations import arguments
-from pulse_django.operations.mass_command import MassCommand
-from pulse_django.operations.preview import Selection
-from pulse_django.operations.verbs import RetryMany
+from pulse_django.operations.acts import Given
+from pulse_django.operations.mass_command import Counts, MassCommand, left_of_cancelled
+from pulse_django.store.querysets import JobQuerySet
+from pulse_django.words.display import in_words
+from pulse_django.words.states import Status
 
 MOST_RUNS = 32_767
 
 
 class Command(MassCommand):
     help = "Retry dead letters. Without --yes, only list them. Exit codes: 0 done, 1 failed midway, 130 Ctrl-C."
+    noun = "dead letters"
+    verb = "retry"
+    answers = ("revived", "moved_on", "key_taken", "of_cancelled")
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -31,18 +37,31 @@ class Command(MassCommand):
         )
         arguments.add_cancelled_too(parser)
 
-    def notes(self, verb: RetryMany, alias: str) -> list[str]:
+    def notes(self, alias: str) -> list[str]:
         """A job that lost as many workers as it may is not given more of them by more runs."""
-        limit, notes = Coalesce("max_losses", conf.current().max_losses), []
-        if count := verb.jobs(alias).filter(losses__gte=limit).count():
+        limit, notes, jobs = Coalesce("max_losses", conf.current().max_losses), [], self.jobs(alias)
+        if count := jobs.filter(losses__gte=limit).count():
             notes.append(
                 f"{count} of them reached the limit of lost workers: one more ends the job, regardless of --runs."
             )
-        if not verb.cancelled_too and (count := verb.of_cancelled(alias).count()):
+        cancelled = StoredBatch.objects.using(alias).filter(cancelled_at__isnull=False).values("pk")
+        if not self.options["cancelled_too"] and (count := jobs.filter(batch_id__in=cancelled).count()):
             belongs = "belongs to a cancelled workflow" if count == 1 else "belong to cancelled workflows"
             notes.append(f"{count} of them {belongs} and will be left. --cancelled-too retries them as well.")
         return notes
 
-    def verb(self, selection: Selection, options: dict[str, Any]) -> RetryMany:
-        too = options["cancelled_too"]
-        return RetryMany(selection=selection, runs=options["runs"], delay=options["delay"], cancelled_too=too)
+    def jobs(self, alias: str) -> JobQuerySet:
+        return replace(self.selection, statuses=(Status.DEAD_LETTERED,)).jobs(alias)
+
+    def given(self) -> Given:
+        return {name: self.options[name] for name in ("runs", "delay", "cancelled_too")}
+
+    def would(self, matches: int, running: int) -> str:
+        runs, delay = self.options["runs"], self.options["delay"]
+        when = f", after {in_words(delay.total_seconds())}" if delay else ""
+        return f"Would retry {matches}, each with at least {runs} more run{'s' if runs > 1 else ''}{when}"
+
+    def summary(self, counts: Counts) -> str:
+        taken = f" {counts['key_taken']} left: another job has their unique key." if counts["key_taken"] else ""
+        left = f" {left_of_cancelled(counts['of_cancelled'])}" if counts["of_cancelled"] else ""
+        return f"{counts['revived']} retried, {counts['moved_on']} no longer matched.{taken}{left}"

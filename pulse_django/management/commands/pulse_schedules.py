@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from pulse_django.exceptions import PulseError
 from pulse_django.models import Schedule
 from pulse_django.operations import arguments
-from pulse_django.operations.arguments import PulseCommand, user_of
-from pulse_django.operations.over_shards import Said, tell_each
+from pulse_django.operations.arguments import user_of
+from pulse_django.operations.over_shards import ActCommand, Said
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import facts
 from pulse_django.schedules.ticking import run_now
-from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words, inert
 
-ACTS = ("list", "next", "run", "pause", "resume")
 MOST_LISTED = 1_000
 MOST_NEXT = 1_000
 
 
-class Command(PulseCommand):
+class Command(ActCommand):
     help = "List schedules, show their next instants, run, pause and resume them."
+    acts = ("list", "next", "run", "pause", "resume")
+    subject, wanted = "name", "name the schedule."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("act", nargs="?", choices=ACTS, default="list", help=f"{', '.join(ACTS)}; default: list")
+        self.add_act(parser)
         parser.add_argument(
             "name", type=arguments.text, nargs="?", help="of the schedule; needed by every act but list"
         )
@@ -36,25 +34,10 @@ class Command(PulseCommand):
         count = arguments.whole_number(1, MOST_NEXT)
         parser.add_argument("--count", type=count, default=10, metavar="N", help="next: so many; default: 10")
         parser.add_argument("--reason", default="", help="pause: shown beside it, and on ticks that do not fire")
-        parser.add_argument(
-            "--for", dest="lasting", type=arguments.duration, metavar="DURATION", help="pause: resume after so long"
-        )
+        arguments.add_lasting(parser, "pause: resume after so long")
         arguments.add_output(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        act = options["act"]
-        if act != "list" and options["name"] is None:
-            raise CommandError(f"{act}: name the schedule.")
-        head, aliases = {"command": "pulse_schedules", "act": act}, arguments.aliases_of(options)
-        ask = partial(self._act, options=options)
-        tell_each(self, aliases, ask, head=head, as_json=options["json"], one_is_enough=options["name"] is not None)
-
-    def _act(self, alias: str, options: dict[str, Any]) -> Said:
-        require_tables(alias)
-        said: Said = getattr(self, f"_{options['act']}")(alias, options)
-        return said
-
-    def _list(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _list(self, alias: str, options: dict[str, Any]) -> Said:
         found = Schedule.objects.using(alias).order_by("name")
         if options["task"]:
             found = found.filter(task=options["task"])
@@ -78,7 +61,7 @@ class Command(PulseCommand):
         )
         return inert(f"{row.name}  {row.task}  {facts.in_words(row)}  {state}{was}")
 
-    def _next(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _next(self, alias: str, options: dict[str, Any]) -> Said:
         row, now = self._named(alias, options["name"]), clock(alias)
         found = facts.next_instants(row, now, options["count"])
         lines = [f"{one.local:%Y-%m-%d %H:%M:%S %Z}{'  (clocks were changed)' if one.changes else ''}" for one in found]
@@ -88,25 +71,19 @@ class Command(PulseCommand):
         said = [{"at": one.at.isoformat(), "local": one.local.isoformat(), "changes": one.changes} for one in found]
         return {"name": row.name, "state": state, "next": said}, lines
 
-    def _run(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _run(self, alias: str, options: dict[str, Any]) -> Said:
         row = self._named(alias, options["name"])
-        try:
-            job_id = run_now(alias, row.pk, by=user_of("pulse_schedules"))
-        except PulseError as error:
-            raise CommandError(str(error)) from error
+        job_id = run_now(alias, row.pk, by=user_of("pulse_schedules"))
         return {"name": row.name, "job": job_id}, [f"Job {job_id} was enqueued."]
 
-    def _pause(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _pause(self, alias: str, options: dict[str, Any]) -> Said:
         row = self._named(alias, options["name"])
-        schedules = Schedule.objects.db_manager(alias)
-        done = schedules.pause(
-            row.pk, reason=options["reason"], lasting=options["lasting"], by=user_of("pulse_schedules")
-        )
-        if not done:
+        given = {"reason": options["reason"], "lasting": options["lasting"], "by": user_of("pulse_schedules")}
+        if not Schedule.objects.db_manager(alias).pause(row.pk, **given):
             raise CommandError(f"{row.name!r} is not declared by the code any more: it does not run.")
         return {"name": row.name, "paused": True}, [f"{inert(row.name)} is paused."]
 
-    def _resume(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _resume(self, alias: str, options: dict[str, Any]) -> Said:
         row = self._named(alias, options["name"])
         done = bool(Schedule.objects.db_manager(alias).resume(row.pk, by=user_of("pulse_schedules")))
         return {"name": row.name, "resumed": done}, [f"{inert(row.name)} {'is resumed' if done else 'was not paused'}."]

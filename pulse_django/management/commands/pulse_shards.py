@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Collection
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -14,16 +15,16 @@ from django.db import Error
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.moving import finish
+from pulse_django.execution.moving import finish, movable, move
 from pulse_django.execution.placement import checked_shard, routers_alias, shards
 from pulse_django.fleet.shards import MOST_COUNTED, ShardFacts, shard_facts
 from pulse_django.fleet.snapshot import to_json
+from pulse_django.models import Job
 from pulse_django.operations.arguments import PulseCommand
-from pulse_django.operations.mass_command import MassCommand
-from pulse_django.operations.preview import Selection
+from pulse_django.operations.mass_command import Counts, MassCommand
 from pulse_django.operations.terminal import showable, table
-from pulse_django.operations.verbs import KeyRange, MoveMany
 from pulse_django.store.citus_nodes import LEADS_TO_A_NODE, CitusNode, distribute, leads_to_a_node, move_schema, node_of
+from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.shards import TOKENS, number_ids, position_of, raise_sequence, require_numbers
 from pulse_django.store.tables import problem_with_tables, require_tables
 from pulse_django.words.payloads import error_in_one_line
@@ -68,20 +69,14 @@ class Command(PulseCommand):
         if as_json:
             self.stdout.write(json.dumps({"command": "pulse_shards", "shards": [to_json(one) for one in found]}))
         else:
-            headers: tuple[str, ...] = (
-                "shard",
-                "number",
-                "waiting",
-                "running",
-                "for others",
-                "on its way",
-                "last token",
-                "",
-            )
-            rows = [_row(one) for one in found]
-            if any(one.node for one in found):
-                headers = (*headers[:-1], "node", "")
-                rows = [(*row[:-1], one.node, row[-1]) for row, one in zip(rows, found, strict=True)]
+            nodes = ("node",) if any(one.node for one in found) else ()
+            headers = ("shard", "number", "waiting", "running", "for others", "on its way", "last token", *nodes, "")
+            rows: list[tuple[object, ...]] = []
+            for one in found:
+                counted = (one.waiting, one.running, one.for_others)
+                counts = [f"{count}+" if count >= MOST_COUNTED else count for count in counted]
+                node = [one.node] if nodes else []
+                rows.append((one.alias, one.number, *counts, one.departed, one.token, *node, one.problem))
             for line in table(headers, rows, indent=""):
                 self.stdout.write(showable(line, self.stdout))
         if wrong := [one.alias for one in found if one.problem]:
@@ -166,10 +161,31 @@ class Command(PulseCommand):
 
 
 class _Move(MassCommand):
-    def verb(self, selection: Selection, options: dict[str, Any]) -> MoveMany:
-        return MoveMany(selection=selection, to=options["to"], keys=options["keys"])
+    """Move what waits and is counted by nothing here."""
 
-    def notes(self, verb: MoveMany, alias: str) -> list[str]:
+    noun = "waiting jobs that can be moved"
+    answers = ("moved", "went_back", "left")
+
+    def jobs(self, alias: str) -> JobQuerySet:
+        found = self.selection.jobs(alias)
+        if self.options["keys"] is not None:
+            first, below = self.options["keys"]
+            found = found.filter(lane_key__gte=f":{first}", lane_key__lt=f":{below}")
+        return movable(found)
+
+    def act(self, alias: str, ids: Collection[int]) -> Counts:
+        done = move(Job.objects.using(alias).filter(pk__in=list(ids)), self.options["to"])
+        left = len(ids) - done.moved - done.went_back
+        return {"moved": done.moved, "went_back": done.went_back, "left": left}
+
+    def would(self, matches: int, running: int) -> str:
+        return f"Would move {matches} to shard {self.options['to']!r}"
+
+    def summary(self, counts: Counts) -> str:
+        back = f" {counts['went_back']} stayed: another job there has their key." if counts["went_back"] else ""
+        return f"{counts['moved']} moved, {counts['left']} were locked or no longer matched.{back}"
+
+    def notes(self, alias: str) -> list[str]:
         return ["Jobs of limits, batches, steps and of parents that go on stay where they are until they have run."]
 
 
@@ -189,11 +205,6 @@ def _why_jobs_still_come(alias: str) -> str:
     return "the router sends there what names no shard" if alias == routers_alias() else ""
 
 
-def _row(one: ShardFacts) -> tuple[object, ...]:
-    counts = [f"{count}+" if count >= MOST_COUNTED else count for count in (one.waiting, one.running, one.for_others)]
-    return (one.alias, one.number, *counts, one.departed, one.token, one.problem)
-
-
 def _node(text: str) -> CitusNode:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
@@ -201,7 +212,8 @@ def _node(text: str) -> CitusNode:
     return CitusNode(host, int(port))
 
 
-def _keys(text: str) -> KeyRange:
+def _keys(text: str) -> tuple[str, str]:
+    """Return the first four digits of the hashes of keys: from, and below."""
     digits = f"[0-9a-f]{{{_DIGITS}}}"
     if not (found := re.fullmatch(f"({digits})-({digits})", text)) or found[1] > found[2]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a range such as 0000-7fff")

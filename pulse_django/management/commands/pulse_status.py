@@ -20,7 +20,7 @@ from pulse_django.fleet.read_only import read_only
 from pulse_django.fleet.snapshot import to_json
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
-from pulse_django.operations.over_shards import tell_each
+from pulse_django.operations.over_shards import Said, tell_each
 from pulse_django.operations.preview import Selection, match
 from pulse_django.operations.status_lines import eight_in_lines, health_in_lines, matching_in_lines
 from pulse_django.operations.terminal import cut_to, is_terminal, painted, screen_of, showable
@@ -78,34 +78,19 @@ class Command(PulseCommand):
             connections[alias].close()
         return [f"Shard {alias!r}:", *lines, ""] if is_one_of_several else lines
 
-    def _asked(
-        self, alias: str, selection: Selection, stopped_workers: bool, *, is_glance: bool = False
-    ) -> tuple[dict[str, Any], list[str]]:
+    def _asked(self, alias: str, selection: Selection, stopped_workers: bool, *, is_glance: bool = False) -> Said:
         try:
-            verdict = conditions.Verdict([])
             if selection.is_everything:
                 require_tables(alias)
                 verdict = conditions.ask_all(alias)  # before the snapshot: ages would grow while it stands still
                 self._is_well &= verdict.is_well
             with read_only(alias):
-                if is_glance:
-                    return self._glance(alias, verdict)
-                return self._look(alias, selection, stopped_workers, verdict)
+                if not selection.is_everything:
+                    matching = match(selection, alias)
+                    return {"filters": to_json(selection), **to_json(matching)}, matching_in_lines(matching)
+                health = snapshot.glance(alias) if is_glance else snapshot.take(alias, stopped_workers=stopped_workers)
+                past = history.read(alias)
         except (Error, ImproperlyConfigured) as error:
             raise CommandError(inert(explained(error, alias))) from error
-
-    def _glance(self, alias: str, verdict: conditions.Verdict) -> tuple[dict[str, Any], list[str]]:
-        health, past = snapshot.glance(alias), history.read(alias)
-        lines = health_in_lines(health, verdict, width=screen_of(self.stdout).width)
-        return {}, lines + eight_in_lines(health, past)
-
-    def _look(
-        self, alias: str, selection: Selection, stopped_workers: bool, verdict: conditions.Verdict
-    ) -> tuple[dict[str, Any], list[str]]:
-        if not selection.is_everything:
-            matching = match(selection, alias)
-            return {"filters": to_json(selection), **to_json(matching)}, matching_in_lines(matching)
-        health = snapshot.take(alias, stopped_workers=stopped_workers)
-        width = screen_of(self.stdout).width
-        lines = health_in_lines(health, verdict, width=width) + eight_in_lines(health, history.read(alias))
+        lines = health_in_lines(health, verdict, width=screen_of(self.stdout).width) + eight_in_lines(health, past)
         return {**verdict.to_json(), **to_json(health)}, lines

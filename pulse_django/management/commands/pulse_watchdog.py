@@ -14,24 +14,17 @@ from typing import Any
 from django.core.checks import Tags
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
-from django.db import OperationalError
 
 from pulse_django.fleet import alerts
+from pulse_django.fleet.conditions import ask
 from pulse_django.fleet.shards import FleetVerdict, ask_shards
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
-from pulse_django.operations.condition_report import (
-    Unrepairable,
-    findings_in_words,
-    perform,
-    rehearse,
-    repairable,
-)
+from pulse_django.operations.condition_report import findings_in_words, perform, rehearse, repairable
 from pulse_django.protocol.tick import look
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.schedules.ticking import Ticker
 from pulse_django.store.tables import require_tables
-from pulse_django.words.payloads import error_in_one_line
 from pulse_django.worker import logs
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.logs import LogWriter
@@ -72,7 +65,7 @@ class Command(PulseCommand):
         if options["yes"] and not options["repair"]:
             raise CommandError("--yes requires --repair.")
         try:
-            reachable = self._reachable(aliases)
+            reachable = self.reachable(aliases, require_tables)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
         self.check(tags=[Tags.database], databases=reachable)  # the others ran before this
@@ -83,19 +76,6 @@ class Command(PulseCommand):
                 self._repair(alias, options)
         else:
             self._watch(aliases, options)
-
-    def _reachable(self, aliases: Sequence[str]) -> list[str]:
-        """Return the shards whose tables are as this code needs them. One that is away is watched once it is back."""
-        found = []
-        for alias in aliases:
-            try:
-                require_tables(alias)
-                found.append(alias)
-            except OperationalError as error:
-                if len(aliases) == 1:
-                    raise
-                self.stderr.write(self.style.WARNING(f"Shard {alias!r} cannot be queried: {error_in_one_line(error)}"))
-        return found
 
     def _check(self, aliases: Sequence[str], *, as_json: bool) -> None:
         fleet = ask_shards(aliases)
@@ -110,18 +90,12 @@ class Command(PulseCommand):
             raise CommandError(_problems_in_words(fleet))
 
     def _repair(self, alias: str, options: dict[str, Any]) -> None:
-        try:
-            condition = repairable(options["repair"])
-            if not options["yes"]:
-                finding, lines = rehearse(condition, alias)
-                if options["json"]:
-                    self.stdout.write(json.dumps(finding.to_json()))
-                else:
-                    self._write_lines(*lines)
-                return
-            done = perform(condition, alias, (lambda _: None) if options["json"] else self._write_lines)
-        except Unrepairable as refused:
-            raise CommandError(str(refused)) from refused
+        condition = repairable(options["repair"])
+        if not options["yes"]:
+            finding = ask(condition, alias)
+            self._write_lines(*([json.dumps(finding.to_json())] if options["json"] else rehearse(condition, finding)))
+            return
+        done = perform(condition, alias, (lambda _: None) if options["json"] else self._write_lines)
         if options["json"]:
             self.stdout.write(json.dumps(done))
         if not done["is_clear"]:
@@ -137,7 +111,7 @@ class Command(PulseCommand):
                 self._sweep_once(alias, options)
             alerts.finish()
             return
-        loops = Loops(_log_death)
+        loops = Loops(lambda name, why: logger.error("The thread %r ended (%s); restarting it", name, why))
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: loops.over.set())
         self._run(aliases, loops, options)
@@ -179,10 +153,6 @@ class Command(PulseCommand):
         if options["json"]:
             self.stdout.write(swept.to_json())
             self.stdout.flush()
-
-
-def _log_death(name: str, why: str) -> None:
-    logger.error("The thread %r ended (%s); restarting it", name, why)
 
 
 def _in_json(fleet: FleetVerdict) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import os
 import socket
 import sys
 from argparse import SUPPRESS
-from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -23,7 +22,6 @@ from pulse_django.exporters.worker import exposed
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.store.shards import require_numbers
 from pulse_django.store.tables import require_tables
-from pulse_django.words.payloads import error_in_one_line
 from pulse_django.worker import logs
 from pulse_django.worker.http_port import PortRefused
 from pulse_django.worker.keeper import Exit, Keeper
@@ -63,7 +61,9 @@ class Command(PulseCommand):
             raise CommandError("--reload is for development and requires DEBUG = True.")
         try:
             worker_options = self._worker_options(options)
-            reachable = self._reachable(worker_options.aliases)
+            reachable = self.reachable(worker_options.aliases, _require)
+            if not reachable:  # of several, none
+                _require(worker_options.aliases[0])
             self.check(tags=[Tags.database], databases=reachable)  # the others ran before this
             registry.discover()
             configured()
@@ -85,24 +85,6 @@ class Command(PulseCommand):
         if code is not Exit.STOPPED:
             sys.exit(code)
 
-    def _reachable(self, aliases: Sequence[str]) -> list[str]:
-        """Return the shards whose tables are as this code needs them. One that is away is served once it is back."""
-        found: list[str] = []
-        away: OperationalError | None = None
-        for alias in aliases:
-            try:
-                require_tables(alias)
-                require_numbers(alias, shards()[alias])
-                found.append(alias)
-            except OperationalError as error:
-                if len(aliases) == 1:
-                    raise
-                away = error
-                self.stderr.write(self.style.WARNING(f"Shard {alias!r} cannot be queried: {error_in_one_line(error)}"))
-        if away is not None and not found:
-            raise away
-        return found
-
     def _worker_options(self, options: dict[str, Any]) -> WorkerOptions:
         queues = options["queues"]
         flags = options | {
@@ -113,3 +95,8 @@ class Command(PulseCommand):
         }
         name = options["name"] or f"{socket.gethostname()}-{os.getpid()}"
         return WorkerOptions.of(conf.current(), name, {**flags, "name": None})
+
+
+def _require(alias: str) -> None:
+    require_tables(alias)
+    require_numbers(alias, shards()[alias])

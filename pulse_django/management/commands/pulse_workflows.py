@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -11,94 +10,58 @@ from pulse_django.execution.placement import alias_of_id
 from pulse_django.fleet import workflows
 from pulse_django.fleet.workflows import BatchFacts, Graph, GraphNode
 from pulse_django.operations import arguments
-from pulse_django.operations.arguments import PulseCommand, user_of
-from pulse_django.operations.over_shards import Said, tell_each
+from pulse_django.operations.arguments import user_of
+from pulse_django.operations.mass_command import left_of_cancelled
+from pulse_django.operations.over_shards import ActCommand, Said
 from pulse_django.operations.terminal import bar, table
-from pulse_django.operations.verbs import left_of_cancelled
 from pulse_django.operations.workflows import retry_dead_letters
-from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words, inert
 from pulse_django.words.job_ids import MAX_ID
 from pulse_django.workflows.batches import Batch
 
-ACTS = ("list", "show", "pause", "resume", "cancel", "retry")
 MOST_LISTED = 1_000
 
 
-class Command(PulseCommand):
+class Command(ActCommand):
     help = (
         "List workflows and batches and what holds them, show the jobs of one, pause, resume or cancel it, or retry "
         "its dead letters."
     )
+    acts = ("list", "show", "pause", "resume", "cancel", "retry")
+    subject, wanted = "id", "give the id of a workflow."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("act", nargs="?", choices=ACTS, default="list", help=f"{', '.join(ACTS)}; default: list")
+        self.add_act(parser)
         parser.add_argument(
             "id", nargs="?", type=arguments.whole_number(1, MAX_ID), metavar="ID", help="needed by every act but list"
         )
         parser.add_argument("--open", action="store_true", help="list: only those that are not over")
         parser.add_argument("--inside", action="store_true", help="list: also those within others")
-        parser.add_argument(
-            "--before",
-            type=arguments.whole_number(1, MAX_ID),
-            metavar="ID",
-            help="list: go on with those before this one",
-        )
+        before = "list: go on with those before this one"
+        parser.add_argument("--before", type=arguments.whole_number(1, MAX_ID), metavar="ID", help=before)
         most = arguments.whole_number(1, MOST_LISTED)
         parser.add_argument("--most", type=most, default=20, metavar="N", help="list: so many; default 20")
         parser.add_argument("--reason", default="", help="cancel: reason to store with each job")
-        parser.add_argument(
-            "--runs",
-            type=arguments.whole_number(1, 1_000),
-            default=1,
-            metavar="N",
-            help="retry: at least so many more runs",
-        )
+        runs = arguments.whole_number(1, 1_000)
+        parser.add_argument("--runs", type=runs, default=1, metavar="N", help="retry: at least so many more runs")
         arguments.add_cancelled_too(parser, "retry: ")
         arguments.add_output(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        act = options["act"]
-        if act != "list" and options["id"] is None:
-            raise CommandError(f"{act}: give the id of a workflow.")
-        aliases = arguments.aliases_of(options)
-        if act != "list":
-            aliases = [alias_of_id(options["id"], options["shard"])]
-        head = {"command": "pulse_workflows", "act": act}
-        tell_each(self, aliases, partial(self._act, options=options), head=head, as_json=options["json"])
-
-    def _act(self, alias: str, options: dict[str, Any]) -> Said:
-        require_tables(alias)
-        if options["act"] == "list":
-            return self._list(alias, options)
-        said: Said = getattr(self, f"_{options['act']}")(alias, _named(alias, options["id"]), options)
-        return said
+    def aliases(self, options: dict[str, Any]) -> list[str]:
+        found = super().aliases(options)
+        return found if options["act"] == "list" else [alias_of_id(options["id"], options["shard"])]
 
     def _list(self, alias: str, options: dict[str, Any]) -> Said:
-        found = workflows.batches(
-            alias,
-            before=options["before"],
-            inside=options["inside"],
-            open_only=options["open"],
-            most=options["most"],
-        )
-        rows = [
-            (
-                one.id,
-                one.name,
-                one.kind,
-                one.state,
-                f"{one.progress.done} / {one.progress.total}",
-                _time(one),
-                _held(one),
-            )
-            for one in found
-        ]
+        of_list = {name: options[name] for name in ("before", "inside", "most")}
+        found = workflows.batches(alias, open_only=options["open"], **of_list)
+        over = "{0.progress.done} / {0.progress.total}".format
+        rows = [(one.id, one.name, one.kind, one.state, over(one), _time(one), _held(one)) for one in found]
         headers = ("id", "name", "kind", "state", "over", "time", "held by")
         lines = table(headers, rows, indent="") if rows else ["There are no workflows."]
         return {"workflows": [one.as_json() for one in found]}, lines
 
-    def _show(self, alias: str, batch: BatchFacts, options: dict[str, Any]) -> Said:
+    def _show(self, alias: str, options: dict[str, Any]) -> Said:
+        batch = _named(alias, options["id"])
         graph = workflows.graph_of(alias, batch)
         progress = batch.progress
         lines = [
@@ -123,17 +86,20 @@ class Command(PulseCommand):
         }
         return {"workflow": batch.as_json(), "graph": shown}, lines
 
-    def _pause(self, alias: str, batch: BatchFacts, options: dict[str, Any]) -> Said:
+    def _pause(self, alias: str, options: dict[str, Any]) -> Said:
+        batch = _named(alias, options["id"])
         if not Batch(batch.id, alias).pause():
             raise CommandError(f"Workflow {batch.id} is over or was paused before. Nothing was changed.")
         return {"workflow": _named(alias, batch.id).as_json()}, [f"Workflow {batch.id} paused. Jobs that run go on."]
 
-    def _resume(self, alias: str, batch: BatchFacts, options: dict[str, Any]) -> Said:
+    def _resume(self, alias: str, options: dict[str, Any]) -> Said:
+        batch = _named(alias, options["id"])
         if not Batch(batch.id, alias).resume():
             raise CommandError(f"Workflow {batch.id} is not paused. Nothing was changed.")
         return {"workflow": _named(alias, batch.id).as_json()}, [f"Workflow {batch.id} resumed."]
 
-    def _cancel(self, alias: str, batch: BatchFacts, options: dict[str, Any]) -> Said:
+    def _cancel(self, alias: str, options: dict[str, Any]) -> Said:
+        batch = _named(alias, options["id"])
         reason = options["reason"] or f"cancelled by {user_of('pulse_workflows')}"
         if not Batch(batch.id, alias).cancel(reason=reason):
             raise CommandError(f"Workflow {batch.id} is over or was cancelled before. Nothing was changed.")
@@ -143,7 +109,8 @@ class Command(PulseCommand):
         )
         return {"workflow": after.as_json()}, [said]
 
-    def _retry(self, alias: str, batch: BatchFacts, options: dict[str, Any]) -> Said:
+    def _retry(self, alias: str, options: dict[str, Any]) -> Said:
+        batch = _named(alias, options["id"])
         too = options["cancelled_too"]
         answer = retry_dead_letters(alias, batch.id, runs=options["runs"], cancelled_too=too)
         lines = [f"{answer.revived} retried."]
