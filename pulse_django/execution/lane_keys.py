@@ -21,8 +21,9 @@ from pulse_django.words.limiting import (
     text_of_key,
 )
 
+from .encryption import hides_arguments
 from .registry import InvalidTask, Task, chunk_of, key_of, registry
-from .unique_keys import by_name, hides
+from .unique_keys import by_name
 
 _SALT = "pulse_django.lane"
 
@@ -89,12 +90,13 @@ def limiter_name(task: Task, limit: Limit) -> str:
 
 
 def _key(task: Task, source: KeySource, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    is_hidden = hides_arguments(task)
     try:
         text = text_of_key(_value(task, source, args, kwargs))
     except PayloadError as error:
         # Its words may repeat what is masked.
-        raise (InvalidJob("key: JSON cannot hold what the key is made of") if hides(task) else error) from None
-    return salted_hmac(_SALT, text, algorithm="sha256").hexdigest() if hides(task) else text
+        raise (InvalidJob("key: JSON cannot hold what the key is made of") if is_hidden else error) from None
+    return salted_hmac(_SALT, text, algorithm="sha256").hexdigest() if is_hidden else text
 
 
 def _value(task: Task, source: KeySource, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -67,7 +67,7 @@ class Option:
     help: str  # for the reference, and with a label also for the page of a job
     label: str = ""  # on the page of a job
     column: str = ""  # of the jobs table
-    default: Any = None
+    default: Any = None  # that of the attribute, where ``Options`` has one
     setting_at_enqueue: str = ""  # that None becomes when the job is enqueued; without one, the column is NULL
     name: str = ""
     annotation: Any = None
@@ -308,7 +308,6 @@ class OptionsAnywhere(TypedDict, total=False):
         int,
         Option(
             kind=Whole(1, MOST_WEIGHT),
-            default=1,
             column="weight",
             label=_("Weight"),
             help=_("How many slots of a worker a run takes, and how much of its limit."),
@@ -320,7 +319,6 @@ class OptionsAnywhere(TypedDict, total=False):
             kind=CheckedElsewhere(
                 f"at most {MOST_TAGS}: texts of at most {MAX_TAG} characters without spaces, or saved model instances"
             ),
-            default=(),
             column="tags",
             label=_("Tags"),
             help=_("Jobs can be searched by tag. The tags of a call are added to those of the task."),
@@ -385,7 +383,6 @@ class TaskOptions(OptionsAnywhere, total=False):
         tuple[str, ...],
         Option(
             kind=CheckedElsewhere(f"names of at most {MAX_TASK_NAME} characters"),
-            default=(),
             help="Earlier names of the task. Waiting jobs that carry them still find it.",
         ),
     ]
@@ -413,7 +410,6 @@ class TaskOptions(OptionsAnywhere, total=False):
         bool,
         Option(
             kind=Flag(),
-            default=False,
             column="free_losses",
             label=_("Lost workers do not count"),
             help=_("A lost worker costs no attempt. The maximum of lost workers still holds."),
@@ -423,19 +419,17 @@ class TaskOptions(OptionsAnywhere, total=False):
         str,
         Option(
             kind=OneOfTwo(Isolation.THREAD.value, Isolation.PROCESS.value),
-            default=Isolation.THREAD,
             help='With `"process"` each run has a process, which is really killed on timeout and cancel.',
         ),
     ]
     atomic: Annotated[
         bool,
-        Option(kind=Flag(), default=False, help="The handler and its completion are one transaction."),
+        Option(kind=Flag(), help="The handler and its completion are one transaction."),
     ]
     masked: Annotated[
         tuple[str, ...],
         Option(
             kind=CheckedElsewhere("names of parameters"),
-            default=(),
             help='Parameters that the admin and logs do not show. `"return"` is the result.',
         ),
     ]
@@ -443,7 +437,6 @@ class TaskOptions(OptionsAnywhere, total=False):
         tuple[str, ...],
         Option(
             kind=CheckedElsewhere(f"names of at most {MOST_SEARCHED} parameters that are not masked"),
-            default=(),
             help="Arguments by which the admin finds jobs, as `order_id:4711`. They are stored twice.",
         ),
     ]
@@ -451,7 +444,6 @@ class TaskOptions(OptionsAnywhere, total=False):
         bool,
         Option(
             kind=Flag(),
-            default=False,
             help="Arguments, progress and results are encrypted in the table, and nothing shows them.",
         ),
     ]
@@ -596,11 +588,13 @@ class ChunkTaskOptions(TaskOptions, total=False):
 def _declared() -> Iterator[Option]:
     """Those of ``@task`` first, then those of ``.using()`` alone."""
     task, call = (get_type_hints(one, include_extras=True) for one in (ChunkTaskOptions, CallOptions))
+    defaults = {one.name: one.default for one in fields(Options)}
     for name, annotation in {**task, **call}.items():
         if get_origin(annotation) is not Annotated:
             raise TypeError(f"{name}: annotate it with an Option(...), as the other options are")
         kind, option = get_args(annotation)
-        yield replace(option, name=name, annotation=kind, for_task=name in task, for_call=name in call)
+        default = defaults.get(name, option.default)
+        yield replace(option, name=name, annotation=kind, default=default, for_task=name in task, for_call=name in call)
 
 
 OPTIONS: Mapping[str, Option] = MappingProxyType({option.name: option for option in _declared()})
