@@ -42,7 +42,7 @@ from .in_flight import HORIZON, InFlight, InFlightOfShards
 from .logs import LogWriter
 from .needed_threads import NeededThreads
 from .process_samples import resident_mib
-from .reporter import Reporter, ReportRelay
+from .reporter import Reporter
 from .run_events import RunEvents, log_lost, log_out_of_touch
 from .shared_leases import SharedLeases
 from .worker_options import WorkerOptions
@@ -197,7 +197,7 @@ class Child:
                 continue
             shard = self._shards[message["shard"]]
             if "relay" in message:
-                shard.reporter.relay = shard.relay
+                shard.reporter.goes_through_keeper = True
                 self._drain(message["relay"])
             else:
                 shard.hear(message)
@@ -348,6 +348,7 @@ class ChildShard:
             partial(owner.slot_freed, shard),
             run_events,
             lambda: self.claimer.look_soon(),
+            self._tell,
         )
         self.claimer = Claimer(
             options,
@@ -359,7 +360,6 @@ class ChildShard:
             owner.nudge,
             partial(owner.share_changed, shard),
         )
-        self.relay = ReportRelay(self._tell)
         self._claiming: threading.Thread
         self._reporting: threading.Thread
 
@@ -392,7 +392,7 @@ class ChildShard:
         elif "hears" in message:
             self.claimer.hears = message["hears"]
         elif "settled" in message:
-            self.relay.answered(message)
+            self.reporter.answers.put(message)
 
     def look_after(self, now: float) -> None:
         """Note since when the database has failed, and close connections that do not answer."""

@@ -19,9 +19,8 @@ from pulse_django.words import counters
 from pulse_django.words.leases import Identity, Lease
 from pulse_django.words.verb_results import Settled
 
-from .channel import Channel, Hung, Message
+from .channel import Channel, Hung, Message, from_wire, to_wire
 from .child import DRAINED
-from .executors.processes import report_from_wire, settled_to_wire
 from .fork_server import status_in_words
 from .handler_stacks import dump_of
 from .heartbeat import ChildLeases, Heartbeat
@@ -161,7 +160,7 @@ class Children:
             elif "stack_file" in message:
                 child.stack_file = channel.take_fd()
             elif "reports" in message:
-                self._relay(child.channel, message)
+                self._relay(channel, message)
 
     def _note(self, child: ChildSlot, said: Message) -> None:
         """Add what a child counted since it last said so: its own counts end with it."""
@@ -174,17 +173,13 @@ class Children:
             vitals.limit_refusals = counters.added(vitals.limit_refusals, fresh)
         child.stuck, child.said = said["stuck"], said
 
-    def _relay(self, channel: Channel | None, message: Message) -> None:
+    def _relay(self, channel: Channel, message: Message) -> None:
         """Settle for a child what it cannot settle itself."""
 
         def answer(settled: Settled) -> None:
-            if channel is not None:
-                answered = {"settled": settled_to_wire(settled), "number": message["number"]}
-                channel.send({**answered, "shard": message["shard"]})
+            channel.send({"settled": to_wire(settled), "number": message["number"], "shard": message["shard"]})
 
-        self._lines[message["shard"]].recovery.relay(
-            RelayedReports([report_from_wire(said) for said in message["reports"]], answer)
-        )
+        self._lines[message["shard"]].recovery.relay(RelayedReports(from_wire(message["reports"]), answer))
 
     def _died(self, child: ChildSlot, status: int) -> None:
         """See to what a dead child left."""

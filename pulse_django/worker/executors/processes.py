@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import timedelta
 from inspect import iscoroutinefunction
 from typing import Any
@@ -27,26 +27,9 @@ from pulse_django.execution.judging import OUT_OF_TOUCH, Performed, judged
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait
-from pulse_django.words.leases import Claim, Lease
-from pulse_django.words.options import ClaimedOptions
-from pulse_django.words.outcomes import (
-    Cancelled,
-    Discarded,
-    Failed,
-    Outcome,
-    Released,
-    Snoozed,
-    Stalled,
-    Succeeded,
-    TimedOut,
-    Waited,
-    WorkerLost,
-)
+from pulse_django.words.outcomes import Outcome, Released, Stalled, TimedOut, WorkerLost
 from pulse_django.words.payloads import MAX_TRACEBACK, ErrorReport
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Report, Settled
-from pulse_django.worker.channel import Channel, Hung, Message
+from pulse_django.worker.channel import Channel, Hung, Message, from_wire, to_wire
 from pulse_django.worker.fork_server import ignore_stops, status_in_words
 from pulse_django.worker.handler_stacks import (
     TITLE,
@@ -186,7 +169,7 @@ class Processes:
         theirs.close()
         ward = self._wards[self._number] = Ward(run, channel)
         self._selector.register(channel, selectors.EVENT_READ, ward)
-        channel.send({"claim": claim_to_wire(run.claim), "granted_at": run.granted_at, "alias": run.alias})
+        channel.send({"claim": to_wire(run.claim), "granted_at": run.granted_at, "alias": run.alias})
 
     def _read_fork_server(self) -> None:
         try:
@@ -228,9 +211,7 @@ class Processes:
         else:
             ward.said_done = True
             ward.run.completed = message["completed"]
-            ward.outcome = outcome_from_wire(message["done"]) if message["done"] else None
-            if message["afterwards"]:
-                ward.afterwards = getattr(outcome_from_wire(message["afterwards"]), "error", None)
+            ward.outcome, ward.afterwards = from_wire(message["done"]), from_wire(message["afterwards"])
 
     def _look_after(self) -> None:
         now = time.monotonic()
@@ -400,15 +381,14 @@ def runner_main(_order: Message, channel: Channel) -> int:
     faulthandler.enable()
     first = _wait_for(channel)
     tether = Relayed()
-    run = Run(claim_from_wire(first["claim"]), granted_at=first["granted_at"], alias=first["alias"], tether=tether)
+    run = Run(from_wire(first["claim"]), granted_at=first["granted_at"], alias=first["alias"], tether=tether)
     if (file := open_dump_file()) is not None:
         channel.send({"stack_file": True}, [file])
     NeededThreads(_died).start("to-child", lambda: _listen(channel, run, tether))
     performed = _perform(run)
     outcome = performed.report.outcome if performed.report is not None else None
     _pass_progress(channel, run, run.last_progress())
-    afterwards = outcome_to_wire(Failed(performed.afterwards)) if performed.afterwards is not None else None
-    done = outcome_to_wire(outcome) if outcome else None
+    done, afterwards = to_wire(outcome), to_wire(performed.afterwards)
     channel.send({"done": done, "completed": run.completed, "afterwards": afterwards})
     _deliver(channel)
     return 0
@@ -496,97 +476,3 @@ def _deliver(channel: Channel) -> None:
         while channel.has_more:
             selector.select()
             channel.flush()
-
-
-# How claims, outcomes and reports cross from one process to another: JSON, never pickles.
-
-
-_OUTCOMES: dict[str, type[Any]] = {
-    str(kind.name): kind
-    for kind in (Succeeded, Failed, TimedOut, Stalled, WorkerLost, Snoozed, Waited, Released, Cancelled, Discarded)
-}
-_DECISIONS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Complete, Retry, Postpone, Wait, DeadLetter, Cancel)
-}
-
-
-def claim_to_wire(claim: Claim) -> dict[str, Any]:
-    return claim._asdict() | {"options": [_to_wire(value) for value in claim.options]}
-
-
-def claim_from_wire(said: dict[str, Any]) -> Claim:
-    lease, options = Lease(*said["lease"]), ClaimedOptions(*map(_from_wire, said["options"]))
-    return Claim(**{**said, "lease": lease, "options": options})
-
-
-def _to_wire(value: Any) -> Any:
-    return {"seconds": value.total_seconds()} if isinstance(value, timedelta) else value
-
-
-def _from_wire(said: Any) -> Any:
-    return timedelta(**said) if isinstance(said, dict) else said
-
-
-def outcome_to_wire(outcome: Outcome) -> dict[str, Any]:
-    return {"name": str(outcome.name), "values": _values_of(outcome)}
-
-
-def outcome_from_wire(said: dict[str, Any]) -> Outcome:
-    kind, values = _OUTCOMES[said["name"]], _values_from(said["values"])
-    if "error" in values:
-        values["error"] = ErrorReport(**{**values["error"], "lineage": tuple(values["error"]["lineage"])})
-    outcome: Outcome = kind(**values)
-    return outcome
-
-
-def report_to_wire(report: Report) -> dict[str, Any]:
-    return {
-        "lease": list(report.lease),
-        "outcome": outcome_to_wire(report.outcome),
-        "decision": {"name": type(report.decision).__name__, "values": _values_of(report.decision)},
-        "progress": report.progress,
-    }
-
-
-def report_from_wire(said: dict[str, Any]) -> Report:
-    decision = said["decision"]
-    return Report(
-        Lease(*said["lease"]),
-        outcome_from_wire(said["outcome"]),
-        _DECISIONS[decision["name"]](**_values_from(decision["values"])),
-        said["progress"],
-    )
-
-
-def settled_to_wire(settled: Settled) -> dict[str, Any]:
-    return {
-        "accepted": [[list(lease), str(status)] for lease, status in settled.accepted.items()],
-        "repeated": [list(lease) for lease in settled.repeated],
-        "lost": [list(lease) for lease in settled.lost],
-        "skipped": [list(lease) for lease in settled.skipped],
-        "has_unresolved": settled.has_unresolved,
-    }
-
-
-def settled_from_wire(said: dict[str, Any]) -> Settled:
-    return Settled(
-        accepted={Lease(*lease): Status(status) for lease, status in said["accepted"]},
-        repeated=frozenset(Lease(*lease) for lease in said["repeated"]),
-        lost=frozenset(Lease(*lease) for lease in said["lost"]),
-        skipped=frozenset(Lease(*lease) for lease in said["skipped"]),
-        has_unresolved=said["has_unresolved"],
-    )
-
-
-def _values_of(value: Outcome | Decision) -> dict[str, Any]:
-    said = asdict(value)
-    if "delay" in said:
-        said["delay"] = said["delay"].total_seconds()
-    return said
-
-
-def _values_from(said: dict[str, Any]) -> dict[str, Any]:
-    values = dict(said)
-    if "delay" in values:
-        values["delay"] = timedelta(seconds=values["delay"])
-    return values
