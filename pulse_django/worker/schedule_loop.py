@@ -27,7 +27,7 @@ from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.schedule_definitions import Definition
 
 from .guarded_connection import GuardedConnection
-from .watchdog import Watchdog
+from .watchdog import NOTHING_FOUND, Watchdog
 
 T = TypeVar("T")
 logger = SafeLogger("pulse_django.schedules")
@@ -70,10 +70,9 @@ class ScheduleLoop:
             registry.discover()
             self._limits = _limits_of_code() if self._declarer else {}
             self._definitions = declared_in(self.database.alias) if self._declarer else []
-        has_schedules = self._definitions or (self._watchdog is not None and self._watchdog.has_schedules)
-        has_limits = self._limits or (
-            self._limits is not None and self._watchdog is not None and self._watchdog.has_limits
-        )
+        found = NOTHING_FOUND if self._watchdog is None else self._watchdog.found
+        has_schedules = self._definitions or found.has_schedules
+        has_limits = self._limits or (self._limits is not None and found.has_limits)
         if self._declarer and (has_schedules or has_limits) and time.monotonic() >= self._declare_at:
             self._declare(self._definitions if has_schedules else None, self._limits if has_limits else None)
         if self._watchdog is None or not has_schedules:
