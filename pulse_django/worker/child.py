@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from pulse_django import conf
 from pulse_django.execution.judging import Performed, judged
@@ -38,7 +38,7 @@ from .executors.choice import Executors
 from .fork_server import ignore_stops
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
 from .handler_stacks import open_dump_file
-from .in_flight import HORIZON, InFlight, InFlightOfShards
+from .in_flight import HORIZON, InFlight, share_slots
 from .logs import LogWriter
 from .needed_threads import NeededThreads
 from .process_samples import resident_mib
@@ -74,18 +74,12 @@ class Child:
     ):
         """``held`` has the leases of each shard."""
         self._options, self._keeper, self._held = options, keeper, held
-        identity = Identity(options.name, boot_id)
         self._run_events = RunEvents()
-        self._shards = []
-        for shard, leases in enumerate(held):
-            of_shard = Identity(options.name, boot_id)
-            leases.holder_prefix = f"{identity.name}:{identity.boot_id}:"
-            self._shards.append(
-                ChildShard(shard, options, number, of_shard, leases, self._run_events, self, keeper.send)
-            )
+        self._shards = [ChildShard(self, shard, number, boot_id, leases) for shard, leases in enumerate(held)]
         self._reporters = {one.in_flight.alias: one.reporter for one in self._shards}
-        flights = {one.in_flight.alias: one.in_flight for one in self._shards}
-        self._in_flight = in_flight = next(iter(flights.values())) if len(flights) == 1 else InFlightOfShards(flights)
+        self._flights = [one.in_flight for one in self._shards]
+        share_slots(self._flights)
+        in_flight = self._flights[0]
         self._loops = loops = NeededThreads(self._end_loudly)
         self._dispatcher = Dispatcher(
             in_flight,
@@ -143,7 +137,7 @@ class Child:
         self._is_hurried = self._executors.works_in_a_row
         if self._is_hurried:
             return HURRIED_TICK
-        if self._in_flight.is_idle and not self._why:
+        if not self._why and all(one.is_idle for one in self._flights):
             return IDLE_TICK
         return TICK if self._why else max(0.0, min(TICK, self._dispatcher.due_in()))
 
@@ -204,7 +198,7 @@ class Child:
 
     def _tell_where(self, job_id: int) -> None:
         """Say where the handler of a job is."""
-        run = next((one for one in self._in_flight.active if one.claim.job_id == job_id), None)
+        run = next((one for one in self._active if one.claim.job_id == job_id), None)
         if run is not None:
             text = self._executors.of(run).current_stack(run.chunk or run)
             self._keeper.send({"stack": text, "job": job_id})
@@ -212,7 +206,8 @@ class Child:
     def _orphaned(self) -> None:
         """The keeper is gone, and the leases are not extended any more. Runs may go on for as long as they last."""
         logger.error("The parent process died: finishing running jobs and claiming no more")
-        self._in_flight.is_orphaned = True
+        for one in self._flights:
+            one.is_orphaned = True
         self._drain(ORPHANED)
         self._why = ORPHANED
 
@@ -231,10 +226,12 @@ class Child:
         for shard in self._shards:
             shard.look_after(now)
         self._keeper.flush()
-        runs = self._in_flight.active
-        if self._judge.look_after(runs, now) and not self._why:
+        if self._judge.look_after(self._active, now) and not self._why:
             self._dispatcher.give_back(now - LONGEST_WAIT_FOR_SLOT)
-        self._pass_progress(now)
+        if now - self._progress_at >= BETWEEN_PROGRESS:
+            self._progress_at = now
+            for shard in self._shards:
+                shard.pass_progress()
         if self._why and not self._is_claiming:
             self._dispatcher.give_back()
         elif not self._why:
@@ -242,13 +239,13 @@ class Child:
         self._report_vitals()
 
     def _end_if_due(self) -> None:
+        in_flight = self._flights[0]
         if self._options.burst and all(one.is_drained for one in self._shards):
             self._drain(DRAINED)
-        elif self._in_flight.is_used_up:
-            in_flight = self._in_flight
+        elif in_flight.is_used_up:
             is_stuck = in_flight.stuck_slots > 0
             self._drain("all its slots are stuck" if is_stuck else f"it has run {in_flight.all_taken} jobs")
-        elif self._in_flight.blocks_a_retry(time.monotonic()):
+        elif any(one.blocks_a_retry(time.monotonic()) for one in self._flights):
             self._drain("a retry is waiting for a handler that does not end")
         elif self._options.max_rss and resident_mib() > self._options.max_rss:
             self._drain(f"it uses {resident_mib()} MiB")
@@ -257,25 +254,19 @@ class Child:
     def _is_claiming(self) -> bool:
         return any(one.is_claiming for one in self._shards)
 
-    def _pass_progress(self, now: float) -> None:
-        if now - self._progress_at < BETWEEN_PROGRESS:
-            return
-        self._progress_at = now
-        for shard in self._shards:
-            shard.pass_progress()
-
-    def _stuck_jobs(self) -> list[Message]:
-        """Name the jobs whose abandoned handlers hold slots."""
-        stuck = [run for one in self._shards for run in list(one.in_flight.stuck.values())]
-        return [
-            {"job": run.claim.job_id, "task": run.claim.task, "begun_at": run.begun_at} for run in stuck[:MOST_NAMED]
-        ]
+    @property
+    def _active(self) -> list[Run]:
+        return [run for one in self._flights for run in one.active]
 
     def _report_vitals(self) -> None:
+        stuck = [run for one in self._flights for run in list(one.stuck.values())]  # their handlers were abandoned
         how_it_is = {
-            "stuck": self._in_flight.stuck_slots,
-            "stuck_jobs": self._stuck_jobs(),
-            "slots_beyond_leases": self._in_flight.slots_beyond_leases,
+            "stuck": self._flights[0].stuck_slots,
+            "stuck_jobs": [
+                {"job": run.claim.job_id, "task": run.claim.task, "begun_at": run.begun_at}
+                for run in stuck[:MOST_NAMED]
+            ],
+            "slots_beyond_leases": sum(one.slots_beyond_leases for one in self._flights),
             "counts": [one.counts() for one in self._shards],
         }
         if how_it_is != self._said:
@@ -316,49 +307,33 @@ def child_main(
 # others.
 
 
-class Owner(Protocol):
-    """What the parts of a shard tell their child."""
-
-    def start(self, runs: Sequence[Run]) -> None: ...
-    def nudge(self) -> None: ...
-    def slot_freed(self, shard: int | None) -> None: ...
-    def share_changed(self, shard: int) -> None: ...
-
-
 class ChildShard:
-    def __init__(
-        self,
-        shard: int,
-        options: WorkerOptions,
-        number: int,
-        identity: Identity,
-        held: SharedLeases,
-        run_events: RunEvents,
-        owner: Owner,
-        send: Callable[[Message], object],
-    ) -> None:
+    def __init__(self, child: Child, shard: int, number: int, boot_id: str, held: SharedLeases) -> None:
         """``shard`` is its place among those of the worker, and ``number`` that of the child."""
-        self.shard, self._held, self._send = shard, held, send
-        alias = options.aliases[shard]
+        options = child._options
+        self.shard, self._held, self._send = shard, held, child._keeper.send
+        self._alias = alias = options.aliases[shard]
         self.of = options.of_shard(alias)
+        identity = Identity(options.name, boot_id)
+        held.holder_prefix = f"{identity.name}:{identity.boot_id}:"
         self.in_flight = InFlight(held, alias, options.concurrency, options.max_jobs)
         self.reporter = Reporter(
-            GuardedConnection(alias, f"reports {number}{self.of}", keeps_plans=True),
+            self._connection("reports", number),
             self.in_flight,
-            partial(owner.slot_freed, shard),
-            run_events,
+            partial(child.slot_freed, shard),
+            child._run_events,
             lambda: self.claimer.look_soon(),
             self._tell,
         )
         self.claimer = Claimer(
             options,
-            GuardedConnection(alias, f"claims {number}{self.of}", keeps_plans=True),
+            self._connection("claims", number),
             identity,
             self.in_flight,
-            owner.start,
-            self._found_work,
-            owner.nudge,
-            partial(owner.share_changed, shard),
+            child.start,
+            lambda queue, more: self._tell({"found": queue, "more": more}),
+            child.nudge,
+            partial(child.share_changed, shard),
         )
         self._claiming: threading.Thread
         self._reporting: threading.Thread
@@ -418,9 +393,8 @@ class ChildShard:
     def _tell(self, message: Message) -> None:
         self._send(message | {"shard": self.shard})
 
-    def _found_work(self, queue: str, more: bool) -> None:
-        """Tell that a wake-up was not in vain, and whether there may be more than this child has room for."""
-        self._tell({"found": queue, "more": more})
+    def _connection(self, purpose: str, number: int) -> GuardedConnection:
+        return GuardedConnection(self._alias, f"{purpose} {number}{self.of}", keeps_plans=True)
 
     def _claim(self, stopping: threading.Event) -> None:
         keep_calling(self.claimer.database, stopping, self.claimer.run_once)
@@ -441,7 +415,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        in_flight: InFlight | InFlightOfShards,
+        in_flight: InFlight,
         make_executors: Callable[[Begin, Done], Executors],
         report: Callable[[Performed], object],
         slot_freed: Callable[[], object],
@@ -549,7 +523,7 @@ class RunSupervisor:
 
     def __init__(
         self,
-        in_flight: InFlight | InFlightOfShards,
+        in_flight: InFlight,
         executor_of: Callable[[Run], Executor],
         report: Callable[[Performed], object],
     ) -> None:
@@ -568,7 +542,7 @@ class RunSupervisor:
                 self._in_flight.of(run).overstays(run)
             self._judge(run, now)
         if slow:
-            self._in_flight.slow_down()
+            self._in_flight.prefetch.jobs = 0
         return waits_too_long
 
     def _judge(self, run: Run, now: float) -> None:

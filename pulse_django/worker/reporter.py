@@ -188,7 +188,7 @@ class Reporter:
             if performed.run.begun_at is not None
         ]
         if took:
-            self._in_flight.learn(took)
+            self._in_flight.prefetch.learn(took)
         self._slot_freed()
         self._announce_retries(over, settled)
         self._run_events.add(over, settled)

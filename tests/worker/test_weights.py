@@ -95,7 +95,7 @@ def test_a_run_that_is_heavier_than_its_worker_takes_all_slots(stepped: Stepped)
 
 def test_nothing_is_claimed_ahead_beside_a_heavy_run(stepped: Stepped) -> None:
     for _ in range(9):
-        stepped.in_flight.learn([0.0001] * 10)
+        stepped.in_flight.prefetch.learn([0.0001] * 10)
     enqueue(4)
     enqueue(*[1] * 50)
     assert stepped.claim() == [4, 1, 1, 1, 1]
@@ -146,7 +146,7 @@ def test_a_slot_that_is_freed_during_a_look_is_noticed(stepped: Stepped, monkeyp
 
 def test_jobs_with_limits_are_claimed_for_half_of_the_slots_while_jobs_prove_short(stepped: Stepped) -> None:
     for _ in range(9):
-        stepped.in_flight.learn([0.0001] * 10)
+        stepped.in_flight.prefetch.learn([0.0001] * 10)
     enqueue(*[1] * 30, lane_key=lane_key("short", None))
     assert stepped.claim() == [1] * SLOTS
     for free in range(1, SLOTS // 2):
@@ -161,7 +161,7 @@ def test_jobs_with_limits_are_claimed_for_half_of_the_slots_while_jobs_prove_sho
     stepped.claimer._keyed.wanted_slots = stepped.in_flight.worthwhile_slots
     assert stepped.claimer._has_wanted_slots
     assert stepped.claim() == [1] * SLOTS
-    stepped.in_flight.slow_down()
+    stepped.in_flight.prefetch.jobs = 0
     stepped.end()
     assert stepped.claim() == [1] * SLOTS, "a slot is not left idle beside long jobs"
 
@@ -170,7 +170,7 @@ def test_a_process_that_may_run_a_few_more_jobs_claims_them(pulse_db: None) -> N
     """Fewer than are worth a claim otherwise."""
     stepped = Stepped(max_jobs=2)
     for _ in range(9):
-        stepped.in_flight.learn([0.0001] * 10)
+        stepped.in_flight.prefetch.learn([0.0001] * 10)
     enqueue(*[1] * 9, lane_key=lane_key("short", None))
     assert stepped.claim() == [1, 1]
 
@@ -179,7 +179,7 @@ def test_short_jobs_beside_a_heavy_run_are_claimed_for_the_slots_that_are_free(s
     enqueue(6)
     assert stepped.claim() == [6]
     for _ in range(9):
-        stepped.in_flight.learn([0.0001] * 10)
+        stepped.in_flight.prefetch.learn([0.0001] * 10)
     assert stepped.in_flight.room() == 2
 
 
