@@ -15,7 +15,7 @@ from pulse_django.words.verb_results import Settled
 from . import django_log
 from .django_log import Receivers, receivers_of
 from .judging import Performed
-from .registry import Task, TaskResult, sender_of, task_finished
+from .registry import Task, TaskResult, TaskResultStatus, sender_of, task_finished
 from .results import finished, result_of_run
 from .run import Run
 
@@ -65,9 +65,9 @@ def _announce_to_django(performed: Performed, task: Task, status: Status, outcom
     heard_by, signal = receivers_of(task_finished), task_finished
     if status is Status.COMPLETED:
         if heard_by is Receivers.DJANGOS_LOG:
-            django_log.log_succeeded(performed.run, task)
+            django_log.log_task(performed.run, task, TaskResultStatus.SUCCESSFUL)
     elif django_log.has_djangos_log(task_finished):
-        django_log.log_failed(performed.run, task, performed.error)
+        django_log.log_task(performed.run, task, TaskResultStatus.FAILED, performed.error)
         signal = django_log.without_djangos_log(task_finished)
     if heard_by is Receivers.PROJECT:
         _send_task_finished(signal, performed, task, status, outcome)

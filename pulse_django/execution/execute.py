@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django.db import Error
@@ -42,13 +42,9 @@ from .django_log import Receivers, receivers_of
 from .judging import Performed, judged, judged_error, judged_value, outcome_of_stopped, report_of
 from .limit_events import anote_error, anote_success, concerns_limit, note_error, note_success
 from .middleware import surrounded
-from .registry import Registry, Task, chunk_of, is_plain, registry, sender_of, task_started
+from .registry import Registry, Task, TaskResultStatus, chunk_of, is_plain, registry, sender_of, task_started
 from .results import result_of_run
 from .run import ChunkRun, Run, end_if_forked, running
-
-if TYPE_CHECKING:
-    pass
-
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 
@@ -162,7 +158,7 @@ def prepared(run: Run, task: Task) -> Call:
     if announced and context is not None:
         send(task_started, sender_of(task), is_encrypted=claim.is_encrypted, task_result=context.task_result)
     elif heard_by is Receivers.DJANGOS_LOG:
-        django_log.log_started(run, task)
+        django_log.log_task(run, task, TaskResultStatus.RUNNING)
     send(job_started, Job, claim=claim, task=task, using=run.alias)
     return Call(args, kwargs, context)
 

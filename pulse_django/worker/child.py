@@ -103,8 +103,7 @@ class Child:
     def run(self) -> int:
         """Work until stopped or used up, and until every run has been reported."""
         log = LogWriter()
-        self._loops.start("log", log.run, log.over)
-        log.install()
+        log.start(self._loops)
         for shard in self._shards:
             shard.start(self._loops, self._stopping, self._finished)
         telling = self._loops.start("run-events", lambda: self._run_events.run(self._finished), self._finished)

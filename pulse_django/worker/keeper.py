@@ -30,13 +30,14 @@ from .children import Children
 from .executors.processes import runner_main
 from .fork_server import Births, start_fork_server
 from .guarded_connection import longest_wait
-from .heartbeat import ChildLeases, Heartbeat
+from .heartbeat import Heartbeat
 from .http_port import Exposed, HttpPort, Standing
 from .listener import Listener
 from .logs import LogWriter
 from .loops import MAIN, Loops, WatchdogLoops
 from .process_samples import ProcessSamples
 from .recovery import Recovery
+from .shared_leases import SharedLeases
 from .systemd import Systemd
 from .worker_options import WorkerOptions
 from .worker_registration import presence_of
@@ -68,7 +69,6 @@ class Keeper:
         self._child_slots = self._children.child_slots
         self._changed, self._exposed = changed, exposed
         self._loops = loops = Loops(self._thread_died)
-        self._liveness = loops.liveness
         self._systemd = Systemd()
         self._signals = 0
         self._signalled_at = float("-inf")
@@ -95,14 +95,20 @@ class Keeper:
             return child_main(self._options, leases[order["index"]], order, keeper, fork_server)
 
         _pid, fork_server = start_fork_server(Births(child, runner_main))
-        self._open_outlet()  # only now: a forked process would inherit the port
+        if self._options.metrics_port:  # only now: a forked process would inherit the port
+            address = self._options.metrics_host, self._options.metrics_port
+            outlet = HttpPort(
+                address, self._standing, lambda: self._exposed(self._presence(*self._lines), self._ready_children)
+            )
+            self._loops.threads.start("outlet", outlet.serve)
         woken = self._install_signals()
         self._selector.register(fork_server, selectors.EVENT_READ)
         self._selector.register(woken, selectors.EVENT_READ)
-        self._loops.threads.start("log", self._log.run, self._log.over)
-        self._log.install()
+        self._log.start(self._loops.threads)
         logger.info("%s: %s", self.name, self._described())
-        self._start_loops()
+        for line in self._lines:
+            line.add()
+        self._loops.start()
         code: Exit | None = None
         while code is None:
             code = self._turn(fork_server, woken)
@@ -118,15 +124,17 @@ class Keeper:
                     woken.recv(4_096)
             elif key.fileobj is fork_server:
                 if not self._children.read_fork_server(fork_server):
-                    return self._abandoned()
+                    logger.error("%s lost its fork server and cannot continue", self.name)
+                    return self._kill_all(Exit.ABANDONED)
             else:
                 self._children.hear(key.data)
         now = time.monotonic()
-        self._liveness.turned(MAIN)
+        self._loops.turned(MAIN)
         fork_server.flush()
         self._loops.enforce(now)
         if self._signals > 1:
-            return self._leave_now()
+            logger.warning("%s received a second signal; exiting now", self.name)
+            return self._kill_all(Exit.NOW)
         if self._why == "" and (self._signals or self._changed()):
             self._stop("signal received" if self._signals else "the code has changed", now)
         for name in self._loops.restart_dead():
@@ -157,31 +165,25 @@ class Keeper:
     def _end(self, now: float) -> Exit | None:
         if not all(child.is_empty for child in self._child_slots):
             return None
-        if self._children.stop_by is not None:
-            return Exit.STOPPED if self._is_recovered or now > self._children.stop_by + PATIENCE_AT_END else None
-        if self._options.burst and all(child.ended == DRAINED for child in self._child_slots) and self._is_recovered:
-            return Exit.STOPPED
-        return None
+        stop_by, is_recovered = self._children.stop_by, all(line.recovery.is_idle for line in self._lines)
+        if stop_by is None:
+            is_over = self._options.burst and is_recovered and all(one.ended == DRAINED for one in self._child_slots)
+        else:
+            is_over = is_recovered or now > stop_by + PATIENCE_AT_END
+        return Exit.STOPPED if is_over else None
 
-    def _leave_now(self) -> Exit:
-        logger.warning("%s received a second signal; exiting now", self.name)
+    def _kill_all(self, code: Exit) -> Exit:
         for child in self._child_slots:
             child.kill("the worker exited")
-        return Exit.NOW
-
-    def _abandoned(self) -> Exit:
-        logger.error("%s lost its fork server and cannot continue", self.name)
-        for child in self._child_slots:
-            child.kill("the worker exited")
-        return Exit.ABANDONED
+        return code
 
     def _finish(self, code: Exit) -> None:
         self._loops.over.set()
         for line in self._lines:
             line.recovery.interrupt()
         if code is not Exit.NOW:
-            until = max(time.monotonic() + 0.1, (self._children.stop_by or 0.0) + PATIENCE_AT_END)
-            until = min(until, time.monotonic() + PATIENCE_AT_END)
+            now, stop_by = time.monotonic(), self._children.stop_by or 0.0
+            until = min(max(now + 0.1, stop_by + PATIENCE_AT_END), now + PATIENCE_AT_END)
             while self._loops.is_running and time.monotonic() < until:
                 self._loops.enforce(time.monotonic())
                 time.sleep(0.01)
@@ -190,17 +192,8 @@ class Keeper:
 
     # Threads, and what they ask
 
-    def _start_loops(self) -> None:
-        for line in self._lines:
-            line.add()
-        self._loops.start()
-
     def _thread_died(self, name: str, why: str) -> None:
         logger.error("The thread %r of %s ended (%s)", name, self.name, why)
-
-    @property
-    def _is_recovered(self) -> bool:
-        return all(line.recovery.is_idle for line in self._lines)
 
     def _presence(self, *lines: ShardLoops) -> Presence:
         """Return what its row in a shard says, or what its port says of all. It has one set of slots for all shards."""
@@ -219,22 +212,13 @@ class Keeper:
 
     # The outside
 
-    def _open_outlet(self) -> None:
-        if self._options.metrics_port:
-            address = self._options.metrics_host, self._options.metrics_port
-            outlet = HttpPort(address, self._standing, self._numbers)
-            self._loops.threads.start("outlet", outlet.serve)
-
-    def _numbers(self) -> str:
-        return self._exposed(self._presence(*self._lines), self._ready_children)
-
     @property
     def _ready_children(self) -> int:
         return sum(child.ready for child in self._child_slots)
 
     def _standing(self) -> Standing:
         return Standing(
-            hanging=self._liveness.hanging(),
+            hanging=self._loops.hanging(),
             ready_children=self._ready_children,
             is_stopping=self._signals > 0 or self._children.stop_by is not None,
             unanswered=min(line.unanswered for line in self._lines),
@@ -273,10 +257,9 @@ class Keeper:
             self._systemd.ready(self._described())
 
     def _ping(self, now: float) -> None:
-        if now >= self._ping_at:
+        if now >= self._ping_at and self._systemd.ping_every != float("inf"):
             self._ping_at = now + self._systemd.ping_every
-            if self._systemd.ping_every != float("inf"):
-                self._systemd.ping()
+            self._systemd.ping()
 
     def _described(self) -> str:
         queues = ", ".join(self._options.queues) or "all queues"
@@ -352,7 +335,7 @@ class ShardLoops:
     @property
     def unanswered(self) -> float:
         """For how many seconds the database has not answered heartbeats; infinite before it ever did."""
-        return self._loops.liveness.unanswered(self.heartbeat.database.purpose)
+        return self._loops.unanswered(self.heartbeat.database.purpose)
 
-    def _leases_of_children(self) -> Sequence[ChildLeases]:
-        return [child.held_leases[self.shard] for child in self._children.child_slots if not child.is_empty]
+    def _leases_of_children(self) -> Sequence[SharedLeases]:
+        return [child.leases[self.shard] for child in self._children.child_slots if not child.is_empty]

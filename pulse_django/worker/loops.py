@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,70 +19,10 @@ from .needed_threads import NeededThreads
 from .schedule_loop import LONGEST_PAUSE, ScheduleLoop
 from .watchdog import Beats, Swept, Watchdog
 
+T = TypeVar("T")
 Step = Callable[[], float]
 """Does one step, and returns for how many seconds to wait until the next."""
 
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    connection: GuardedConnection
-    run: Callable[[], object]
-
-    @property
-    def name(self) -> str:
-        return self.connection.purpose
-
-
-class Loops:
-    def __init__(self, died: Callable[[str, str], object]) -> None:
-        """``died`` is called with the name of a thread that ended too early, and with what ended it."""
-        self.over = threading.Event()
-        self.liveness = LoopLiveness()
-        self.threads = NeededThreads(died)
-        self._loops: list[Loop] = []
-
-    def connection(self, alias: str, name: str, pause: float) -> GuardedConnection:
-        """Return a connection for a loop of that name that pauses for at most so many seconds."""
-        return self.liveness.connection(alias, name, pause)
-
-    def add(self, connection: GuardedConnection, step: Step, last: Callable[[], None] | None = None) -> None:
-        """Call ``step`` again and again on this connection, and ``last`` at the end."""
-        followed = self.liveness.following(connection.purpose, step)
-        self._loops.append(Loop(connection, partial(keep_calling, connection, self.over, followed, last)))
-
-    def add_run(self, connection: GuardedConnection, run: Callable[[threading.Event], object]) -> None:
-        """Add a loop that has a way of its own to run until it is over."""
-        self._loops.append(Loop(connection, partial(run, self.over)))
-
-    def start(self) -> None:
-        for loop in self._loops:
-            self.threads.start(loop.name, loop.run, self.over)
-
-    def __iter__(self) -> Iterator[Loop]:
-        return iter(self._loops)
-
-    def enforce(self, now: float) -> None:
-        """Close connections that have not answered in time. Called by a thread that never asks the database."""
-        for loop in self._loops:
-            loop.connection.enforce(now)
-
-    def restart_dead(self) -> list[str]:
-        """Start threads again that ended too early. Return their names."""
-        self.threads.check()
-        return self.threads.restart_dead()
-
-    @property
-    def is_running(self) -> bool:
-        return any(self.threads.is_alive(loop.name) for loop in self._loops)
-
-
-# Whether the loops of a keeper make progress: each notes every step and every statement.
-#
-# A database that is away makes steps fail, and loops that fail turn all the same. So an outage is never taken for a
-# worker that hangs, and its supervisor would restart it together with all the others.
-
-
-T = TypeVar("T")
 
 MAIN = "main"
 PAUSES = 3  # that a loop may leave out
@@ -94,50 +33,69 @@ SHORTEST_PATIENCE = 10.0
 PATIENCE_WITH_DATABASE = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """When a loop last turned, and for how long it may take until the next time."""
+class Loops:
+    """They note each step and each statement, for the HTTP port.
 
-    at: float
-    patience: float
+    A database that is away makes steps fail, and loops that fail turn all the same. So an outage is never taken for a
+    worker that hangs, and its supervisor would restart it together with all the others.
+    """
 
-
-def hanging(turns: Mapping[str, Turn], now: float) -> dict[str, float]:
-    """Return the loops that should have turned long ago, and for how many seconds they have not."""
-    return {name: now - turn.at for name, turn in turns.items() if now - turn.at > turn.patience}
-
-
-class LoopLiveness:
-    """Written by the loops of a keeper, each its own, and read by the HTTP port."""
-
-    def __init__(self) -> None:
-        self._patience: dict[str, float] = {}
-        self._turns: dict[str, Turn] = {}
+    def __init__(self, died: Callable[[str, str], object]) -> None:
+        """``died`` is called with the name of a thread that ended too early, and with what ended it."""
+        self.over = threading.Event()
+        self.threads = NeededThreads(died)
+        self._loops: list[tuple[GuardedConnection, Callable[[], object]]] = []
+        self._patience: dict[str, float] = {}  # for how long a loop may not turn
+        self._turned_at: dict[str, float] = {}
         self._answered_at: dict[str, float] = {}
 
-    def turned(self, name: str) -> None:
-        self._turns[name] = Turn(time.monotonic(), self._patience.get(name, SHORTEST_PATIENCE))
-
     def connection(self, alias: str, name: str, pause: float) -> GuardedConnection:
-        """Return the connection of a loop that pauses for at most so long, and expect that loop to turn from now on."""
+        """Return a connection for a loop of that name that pauses for at most so many seconds."""
         self._patience[name] = max(PATIENCE_WITH_DATABASE, PAUSES * max(pause, longest_wait()))
         self.turned(name)
         return _FollowedConnection(alias, name, self)
 
-    def following(self, name: str, step: Callable[[], float]) -> Callable[[], float]:
-        """Return that step of a loop, which is noted each time that it begins."""
+    def add(self, connection: GuardedConnection, step: Step, last: Callable[[], None] | None = None) -> None:
+        """Call ``step`` again and again on this connection, and ``last`` at the end."""
 
         def followed() -> float:
-            self.turned(name)
+            self.turned(connection.purpose)
             return step()
 
-        return followed
+        self._loops.append((connection, partial(keep_calling, connection, self.over, followed, last)))
+
+    def add_run(self, connection: GuardedConnection, run: Callable[[threading.Event], object]) -> None:
+        """Add a loop that has a way of its own to run until it is over."""
+        self._loops.append((connection, partial(run, self.over)))
+
+    def start(self) -> None:
+        for connection, run in self._loops:
+            self.threads.start(connection.purpose, run, self.over)
+
+    def enforce(self, now: float) -> None:
+        """Close connections that have not answered in time. Called by a thread that never asks the database."""
+        for connection, _ in self._loops:
+            connection.enforce(now)
+
+    def restart_dead(self) -> list[str]:
+        """Start threads again that ended too early. Return their names."""
+        self.threads.check()
+        return self.threads.restart_dead()
+
+    @property
+    def is_running(self) -> bool:
+        return any(self.threads.is_alive(connection.purpose) for connection, _ in self._loops)
+
+    def turned(self, name: str) -> None:
+        self._turned_at[name] = time.monotonic()
 
     def answered(self, name: str) -> None:
         self._answered_at[name] = time.monotonic()
 
     def hanging(self) -> dict[str, float]:
-        return hanging(dict(self._turns), time.monotonic())
+        """Return the loops that should have turned long ago, and for how many seconds they have not."""
+        silent = {name: time.monotonic() - at for name, at in dict(self._turned_at).items()}
+        return {name: for_ for name, for_ in silent.items() if for_ > self._patience.get(name, SHORTEST_PATIENCE)}
 
     def unanswered(self, name: str) -> float:
         """Return for how many seconds the database has not answered that loop; infinite before it ever did."""
@@ -145,16 +103,16 @@ class LoopLiveness:
 
 
 class _FollowedConnection(GuardedConnection):
-    def __init__(self, alias: str, name: str, liveness: LoopLiveness) -> None:
+    def __init__(self, alias: str, name: str, loops: Loops) -> None:
         super().__init__(alias, name)
-        self._liveness = liveness
+        self._loops = loops
 
     def call(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         # A sweep may be a dozen statements, each as long as a statement is allowed to take.
-        self._liveness.turned(self.purpose)
+        self._loops.turned(self.purpose)
         answer = super().call(verb, *args, **kwargs)
-        self._liveness.turned(self.purpose)
-        self._liveness.answered(self.purpose)
+        self._loops.turned(self.purpose)
+        self._loops.answered(self.purpose)
         return answer
 
 

@@ -17,7 +17,7 @@ from pulse_django.execution.encryption import shown
 from pulse_django.execution.events import announce
 from pulse_django.execution.judging import Performed
 from pulse_django.execution.run import Run
-from pulse_django.safe_logging import SafeLogger
+from pulse_django.safe_logging import SafeLogger, process_log
 from pulse_django.store.sql_functions import UNREADABLE
 from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK, Failed, OutcomeName
 from pulse_django.words.payloads import one_line
@@ -127,7 +127,7 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
         text, values = f"{text} (%s)", (*values, one_line(_arguments_of(run)[:MOST_SHOWN]))
     error = error if level == logging.ERROR else None
     facts = partial(facts_of, run, outcome, took)
-    SafeLogger.write(job_logger.logger, make_line(_PLACE_OF_RUNS, level, text, values, facts, error))
+    process_log.writer.put(job_logger.logger, make_line(_PLACE_OF_RUNS, level, text, values, facts, error))
 
 
 def _due_in(report: Report | None) -> str:

@@ -27,15 +27,12 @@ from pulse_django.models import Job
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
 from pulse_django.worker import http_port, loops
-from pulse_django.worker.guarded_connection import keep_calling
 from pulse_django.worker.http_port import AT_A_TIME, HttpPort, PortRefused, Standing, why_unready
 from pulse_django.worker.loops import (
     MAIN,
     PATIENCE_WITH_DATABASE,
     SHORTEST_PATIENCE,
-    LoopLiveness,
-    Turn,
-    hanging,
+    Loops,
 )
 from tests.crash.processes import database_url
 from tests.crash.workers import LONG_LEASE, Workers, wait_for, wait_until
@@ -251,27 +248,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class TestWhatHangs:
-    @pytest.mark.parametrize(
-        ("silent", "patience", "hangs"),
-        [
-            (0.0, 10.0, False),
-            (10.0, 10.0, False),
-            (10.1, 10.0, True),
-            (59.0, 60.0, False),
-        ],
-    )
-    def test_a_loop_hangs_that_did_not_turn_for_too_long(self, silent: float, patience: float, hangs: bool) -> None:
-        turns = {"heartbeat": Turn(100.0, patience), "recovery": Turn(100.0 + silent, patience)}
-        assert hanging(turns, 100.0 + silent) == ({"heartbeat": pytest.approx(silent)} if hangs else {})
-
     def test_a_frozen_heartbeat_is_named(self, clock: Clock) -> None:
-        liveness = LoopLiveness()
+        liveness = Loops(lambda name, why: None)
         liveness.connection("default", "heartbeat", 0.2)
-        beat = liveness.following("heartbeat", lambda: 0.1)
         liveness.turned(MAIN)
-        clock.now += PATIENCE_WITH_DATABASE - 1
+        clock.now += PATIENCE_WITH_DATABASE
         liveness.turned(MAIN)
-        assert beat() == 0.1
+        assert liveness.hanging() == {}
+        liveness.turned("heartbeat")
         clock.now += PATIENCE_WITH_DATABASE + 1
         liveness.turned(MAIN)
         assert liveness.hanging() == {"heartbeat": PATIENCE_WITH_DATABASE + 1}
@@ -279,24 +263,26 @@ class TestWhatHangs:
         assert set(liveness.hanging()) == {"heartbeat", MAIN}
 
     def test_a_loop_that_fails_turns_all_the_same(self) -> None:
-        liveness, over, failures = LoopLiveness(), Event(), 0
+        liveness, failures = Loops(lambda name, why: None), 0
         database = liveness.connection("default", "recovery", 0.2)
-        first = liveness._turns["recovery"].at
+        first = liveness._turned_at["recovery"]
 
         def step() -> float:
             nonlocal failures
             failures += 1
             if failures == 3:
-                over.set()
+                liveness.over.set()
             raise OperationalError("the database is away")
 
-        keep_calling(database, over, liveness.following("recovery", step))
+        liveness.add(database, step)
+        liveness.start()
+        wait_until(lambda: not liveness.is_running)
         assert failures == 3
-        assert liveness._turns["recovery"].at > first
+        assert liveness._turned_at["recovery"] > first
         assert liveness.unanswered("recovery") == float("inf")
 
     def test_a_long_sweep_turns_with_every_statement(self, clock: Clock) -> None:
-        liveness = LoopLiveness()
+        liveness = Loops(lambda name, why: None)
         database = liveness.connection("default", "watchdog", 10.0)
         for _ in range(20):
             clock.now += 10
@@ -306,7 +292,7 @@ class TestWhatHangs:
         assert liveness.unanswered("watchdog") == 5
 
     def test_a_loop_with_long_pauses_has_time_for_them(self, clock: Clock) -> None:
-        liveness = LoopLiveness()
+        liveness = Loops(lambda name, why: None)
         liveness.connection("default", "watchdog", 300.0)
         clock.now += 900
         assert liveness.hanging() == {}

@@ -163,8 +163,7 @@ class Command(PulseCommand):
             for alias in aliases
         ]
         log = LogWriter()
-        loops.threads.start("log", log.run, log.over)
-        log.install()
+        log.start(loops.threads)
         for one in watching:
             one.add()
         loops.start()
