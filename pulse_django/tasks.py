@@ -37,14 +37,12 @@ if TYPE_CHECKING:
 
 # What people who come from Celery write, and what to write instead.
 _LATER = "with options .using(run_after=..., queue_name=..., priority=...).enqueue(...)"
+_PART = "call .prepare(...) to make it a part of a chain, a group or a workflow"
 _CELERYS = {
     "delay": _LATER,
     "apply_async": _LATER,
     "apply": "call .func(...) to run it immediately",
-    "s": "call .prepare(...) to make it a part of a chain, a group or a workflow",
-    "si": "call .prepare(...) to make it a part of a chain, a group or a workflow",
-    "signature": "call .prepare(...) to make it a part of a chain, a group or a workflow",
-    "subtask": "call .prepare(...) to make it a part of a chain, a group or a workflow",
+    **dict.fromkeys(("s", "si", "signature", "subtask"), _PART),
 }
 
 _OF_CALLS = OF_CALL - OF_TASK
@@ -239,7 +237,7 @@ def _key_source(option: str, given: Any) -> Any:
     """Return a function as it is, and names as a tuple."""
     if given is None or callable(given):
         return given
-    return (given,) if isinstance(given, str) else _names(option, given)
+    return _names(option, [given] if isinstance(given, str) else given)
 
 
 def _names(option: str, given: object) -> tuple[str, ...]:

@@ -131,7 +131,9 @@ def result_of_run(
     claim: Claim, task: Task, args: list[Any], kwargs: dict[str, Any], alias: str | None = None
 ) -> TaskResult:
     """Build the result of a job that is running, from what its claim brought. Only a repeated run asks for more."""
-    ledger = _ledger_of(claim, alias) if claim.attempt > 1 else []
+    ledger: list[Attempt] = []
+    if claim.attempt > 1:
+        ledger += Attempt.objects.using(alias or routers_alias()).filter(job=claim.job_id).order_by("number")
     return PulseTaskResult(
         task=_as_claimed(task, claim),
         id=str(claim.job_id),
@@ -161,12 +163,8 @@ def finished(result: TaskResult, status: Status, outcome: Outcome, begun_at: flo
     elif stand_in := _STAND_INS.get(outcome.name):
         errors.append(TaskError(exception_class_path=dotted_path(stand_in), traceback=getattr(outcome, "reason", "")))
     value = json.loads(outcome.result) if isinstance(outcome, Succeeded) and outcome.result is not None else None
-    news = {
-        "status": _STATUS[status],
-        "finished_at": result.last_attempted_at + took,
-        "errors": errors,
-        "_return_value": value,
-    }
+    finished_at = result.last_attempted_at + took
+    news = {"status": _STATUS[status], "finished_at": finished_at, "errors": errors, "_return_value": value}
     for name, new in news.items():
         object.__setattr__(result, name, new)  # as Django's own backends do: the class is frozen
     return result
@@ -175,10 +173,6 @@ def finished(result: TaskResult, status: Status, outcome: Outcome, begun_at: flo
 def _as_django_reads(instant: datetime) -> datetime:
     """Without USE_TZ the instants that Django reads from a database are naive."""
     return instant if settings.USE_TZ else timezone.make_naive(instant, timezone.get_default_timezone())
-
-
-def _ledger_of(claim: Claim, alias: str | None) -> list[Attempt]:
-    return list(Attempt.objects.using(alias or routers_alias()).filter(job=claim.job_id).order_by("number"))
 
 
 def _errors(ledger: Iterable[Attempt]) -> Iterable[TaskError]:

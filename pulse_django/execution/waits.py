@@ -66,11 +66,12 @@ class Waits:
         wanted = [self._need(one, OnDead(on_dead)) for one in _flat(needs)]
         if not wanted:
             return []
-        jobs = {job.pk: job for job in self._jobs(wanted)}
-        batches = {batch.pk: batch for batch in self._batches(wanted)}
-        missing_jobs = {need.job_id for need in wanted if need.job_id is not None} - jobs.keys()
-        missing_batches = {need.batch_id for need in wanted if need.batch_id is not None} - batches.keys()
-        if problem := never_given(alias_of_run(self.run), jobs=missing_jobs, batches=missing_batches):
+        alias = alias_of_run(self.run)
+        job_ids = {need.job_id for need in wanted if need.job_id is not None}
+        batch_ids = {need.batch_id for need in wanted if need.batch_id is not None}
+        jobs = Job.objects.using(alias).defer("args", "kwargs", "progress", "last_error").in_bulk(job_ids)
+        batches = StoredBatch.objects.using(alias).in_bulk(batch_ids)
+        if problem := never_given(alias, jobs=job_ids - jobs.keys(), batches=batch_ids - batches.keys()):
             raise InvalidJob(f"wait_for: {problem}")
         if any(not _is_over(need, jobs, batches) for need in wanted):
             self._wait("wait_for()", wanted)
@@ -129,15 +130,6 @@ class Waits:
         if where.id == self.run.claim.job_id:
             raise InvalidJob("wait_for: a job cannot wait for itself")
         return Need(job_id=where.id, name=str(where.id), on_dead=on_dead)
-
-    def _jobs(self, needs: list[Need]) -> Iterable[Job]:
-        ids = [need.job_id for need in needs if need.job_id is not None]
-        found = Job.objects.using(alias_of_run(self.run)).filter(pk__in=ids)
-        return found.defer("args", "kwargs", "progress", "last_error") if ids else []
-
-    def _batches(self, needs: list[Need]) -> Iterable[StoredBatch]:
-        ids = [need.batch_id for need in needs if need.batch_id is not None]
-        return StoredBatch.objects.using(alias_of_run(self.run)).filter(pk__in=ids) if ids else []
 
     def _value_of(self, need: Need, jobs: dict[int, Job]) -> Any:
         if need.batch_id is not None:

@@ -116,7 +116,9 @@ class Child:
                 self._executors.hurry()
                 if not self._why:
                     self._dispatcher.start_due()
-                nudged = self._take_nudges()
+                nudged = False
+                with suppress(BlockingIOError):
+                    nudged = bool(self._nudged.recv(4_096))
                 if self._why != ORPHANED:
                     self._hear(selector)
                 # A wake-up is in a hurry, and the thread that it woke needs the interpreter that a tick would hold.
@@ -162,11 +164,6 @@ class Child:
     def _report(self, performed: Performed) -> None:
         self._reporters[str(performed.run.alias)].report(performed)
 
-    def _take_nudges(self) -> bool:
-        with suppress(BlockingIOError):
-            return bool(self._nudged.recv(4_096))
-        return False
-
     def nudge(self) -> None:
         """Let the main thread look now instead of at its next tick."""
         with suppress(BlockingIOError):
@@ -179,36 +176,23 @@ class Child:
             messages = self._keeper.receive()
         except Hung:
             selector.unregister(self._keeper)
-            self._orphaned()
+            # The leases are not extended any more. Runs may go on for as long as they last.
+            logger.error("The parent process died: finishing running jobs and claiming no more")
+            for one in self._flights:
+                one.is_orphaned = True
+            self._drain(ORPHANED)
+            self._why = ORPHANED
             return
         for message in messages:
+            if "where" in message:
+                run = next((one for one in self._active if one.claim.job_id == message["where"]), None)
+                if run is not None:
+                    text = self._executors.of(run).current_stack(run.chunk or run)
+                    self._keeper.send({"stack": text, "job": message["where"]})
+            elif "shard" in message:
+                self._shards[message["shard"]].hear(message)
             if "drain" in message:
                 self._drain(message["drain"])
-                continue
-            if "where" in message:
-                self._tell_where(message["where"])
-                continue
-            shard = self._shards[message["shard"]]
-            if "relay" in message:
-                shard.reporter.goes_through_keeper = True
-                self._drain(message["relay"])
-            else:
-                shard.hear(message)
-
-    def _tell_where(self, job_id: int) -> None:
-        """Say where the handler of a job is."""
-        run = next((one for one in self._active if one.claim.job_id == job_id), None)
-        if run is not None:
-            text = self._executors.of(run).current_stack(run.chunk or run)
-            self._keeper.send({"stack": text, "job": job_id})
-
-    def _orphaned(self) -> None:
-        """The keeper is gone, and the leases are not extended any more. Runs may go on for as long as they last."""
-        logger.error("The parent process died: finishing running jobs and claiming no more")
-        for one in self._flights:
-            one.is_orphaned = True
-        self._drain(ORPHANED)
-        self._why = ORPHANED
 
     def _drain(self, why: str) -> None:
         if not self._why:
@@ -251,7 +235,7 @@ class Child:
 
     @property
     def _is_claiming(self) -> bool:
-        return any(one.is_claiming for one in self._shards)
+        return any(one.claiming.is_alive() for one in self._shards)
 
     @property
     def _active(self) -> list[Run]:
@@ -334,17 +318,15 @@ class ChildShard:
             child.nudge,
             partial(child.share_changed, shard),
         )
-        self._claiming: threading.Thread
+        self.claiming: threading.Thread
         self._reporting: threading.Thread
 
     def start(self, threads: NeededThreads, stopping: threading.Event, finished: threading.Event) -> None:
-        self._claiming = threads.start(f"claims{self.of}", partial(self._claim, stopping), stopping)
-        report = partial(keep_calling, self.reporter.database, finished, self.reporter.run_once)
+        claimer, reporter = self.claimer, self.reporter
+        claim = partial(keep_calling, claimer.database, stopping, claimer.run_once, claimer.farewell)
+        report = partial(keep_calling, reporter.database, finished, reporter.run_once)
+        self.claiming = threads.start(f"claims{self.of}", claim, stopping)
         self._reporting = threads.start(f"reports{self.of}", report, finished)
-
-    @property
-    def is_claiming(self) -> bool:
-        return self._claiming.is_alive()
 
     @property
     def is_drained(self) -> bool:
@@ -367,6 +349,8 @@ class ChildShard:
             self.claimer.hears = message["hears"]
         elif "settled" in message:
             self.reporter.answers.put(message)
+        elif "relay" in message:
+            self.reporter.goes_through_keeper = True
 
     def look_after(self, now: float) -> None:
         """Note since when the database has failed, and close connections that do not answer."""
@@ -379,7 +363,7 @@ class ChildShard:
     def counts(self) -> dict[str, Any]:
         return {
             "refused_settles": self.reporter.refused,
-            "limit_refusals": self.claimer.limit_refusals,
+            "limit_refusals": self.claimer.keyed.refusals,
             "database_errors": self.claimer.database.errors + self.reporter.database.errors,
         }
 
@@ -394,11 +378,6 @@ class ChildShard:
 
     def _connection(self, purpose: str, number: int) -> GuardedConnection:
         return GuardedConnection(self._alias, f"{purpose} {number}{self.of}", keeps_plans=True)
-
-    def _claim(self, stopping: threading.Event) -> None:
-        keep_calling(self.claimer.database, stopping, self.claimer.run_once)
-        with suppress(Exception):
-            self.claimer.farewell()
 
 
 # Takes what was claimed to the executors, and what is over to the reporter.
@@ -469,12 +448,10 @@ class Dispatcher:
             self._not_started(run, NOT_STARTED)
 
     def _not_started(self, run: Run, delay: timedelta = timedelta()) -> None:
-        if not isinstance(run, ChunkRun):
-            self._release(run, delay)
-            return
-        for one in run.members:
+        for one in run.members if isinstance(run, ChunkRun) else [run]:
             self._release(one, delay)
-        self._in_flight.of(run).vacate(run)
+        if isinstance(run, ChunkRun):
+            self._in_flight.of(run).vacate(run)
 
     def _run_done(self, run: Run, performed: Performed | None) -> None:
         self._in_flight.of(run).ended(run)

@@ -240,7 +240,7 @@ class Children:
             if now - unreported_since > ttl and beats.extended_at > unreported_since:
                 logger.error("Process %d (pid %s) cannot deliver its reports; replacing it", child.number, child.pid)
                 child.relaying_at, child.is_leaving = now, True
-                channel.send({"relay": "it could not deliver its reports", "shard": shard})
+                channel.send({"relay": True, "drain": "it could not deliver its reports", "shard": shard})
             elif now - cut_off_since > ttl and beats.answered_at > cut_off_since:
                 logger.error("Process %d (pid %s) cannot reach the database; replacing it", child.number, child.pid)
                 child.is_leaving = True

@@ -18,7 +18,6 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NoReturn
 
 from .channel import Channel, Hung, Message
@@ -29,16 +28,11 @@ RunnerMain = Callable[[Message, Channel], int]
 PATIENCE_AT_EXIT = 2.0  # seconds for what a project registered with atexit
 
 
-@dataclass(frozen=True, slots=True)
-class Births:
-    """What the processes do that a fork server makes."""
+def start_fork_server(child: ChildMain, runner: RunnerMain) -> Channel:
+    """Fork the fork server. To be called while this process has one thread and no connection.
 
-    child: ChildMain
-    runner: RunnerMain
-
-
-def start_fork_server(births: Births) -> tuple[int, Channel]:
-    """Fork the fork server. To be called while this process has one thread and no connection."""
+    ``child`` and ``runner`` are what the processes do that it makes.
+    """
     ours, theirs = Channel.pair()
     # What exists now is kept for good: no collection need look at it again and so copy its pages.
     gc.collect()
@@ -48,14 +42,14 @@ def start_fork_server(births: Births) -> tuple[int, Channel]:
     pid = os.fork()
     if pid:
         theirs.close()
-        return pid, ours
+        return ours
     ours.close()
-    return _leave(_Nursery(Channel(theirs), births).run)
+    return _leave(_Nursery(Channel(theirs), child, runner).run)
 
 
 class _Nursery:
-    def __init__(self, keeper: Channel, births: Births) -> None:
-        self._births = births
+    def __init__(self, keeper: Channel, child: ChildMain, runner: RunnerMain) -> None:
+        self._child, self._runner = child, runner
         self._asking: dict[Channel, str] = {keeper: "child"}
         self._born: dict[int, tuple[Channel, int]] = {}  # pid: who asked, and by what number
         self._nursing: dict[int, Channel] = {}  # pid of a child: where it asks for runners
@@ -115,9 +109,9 @@ class _Nursery:
             if nursing is not None and nursed is not None:
                 nursing.close()
                 links = Channel(theirs), Channel(nursed)
-                _leave(lambda: self._births.child(request, *links))
+                _leave(lambda: self._child(request, *links))
             os.setsid()  # so that whatever a handler starts can be killed with it
-            _leave(lambda: self._births.runner(request, Channel(theirs)))
+            _leave(lambda: self._runner(request, Channel(theirs)))
         theirs.close()
         self._born[pid] = (channel, request["number"])
         channel.send({"born": request["number"], "pid": pid})

@@ -28,7 +28,7 @@ from .channel import Channel, Message
 from .child import DRAINED, child_main
 from .children import Children
 from .executors.processes import runner_main
-from .fork_server import Births, start_fork_server
+from .fork_server import start_fork_server
 from .guarded_connection import longest_wait
 from .heartbeat import Heartbeat
 from .http_port import Exposed, HttpPort, Standing
@@ -94,7 +94,7 @@ class Keeper:
         def child(order: Message, keeper: Channel, fork_server: Channel) -> int:
             return child_main(self._options, leases[order["index"]], order, keeper, fork_server)
 
-        _pid, fork_server = start_fork_server(Births(child, runner_main))
+        fork_server = start_fork_server(child, runner_main)
         if self._options.metrics_port:  # only now: a forked process would inherit the port
             address = self._options.metrics_host, self._options.metrics_port
             outlet = HttpPort(

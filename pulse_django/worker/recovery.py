@@ -149,15 +149,10 @@ class Recovery:
         return Report(lease, outcome, decision, child.progress.get(lease))
 
     def _tell(self, job: Job, report: Report, status: Status) -> None:
-        reason = getattr(report.decision, "reason", "")
-        logger.warning(
-            "job %d attempt %d: %s after a lost worker%s",
-            report.lease.job_id,
-            report.lease.attempt,
-            status,
-            f": {reason}" if reason else "",
-            extra={"job_id": report.lease.job_id, "attempt": report.lease.attempt, "holder": report.lease.holder},
-        )
+        lease, reason = report.lease, getattr(report.decision, "reason", "")
+        text, why = "job %d attempt %d: %s after a lost worker%s", f": {reason}" if reason else ""
+        facts = {"job_id": lease.job_id, "attempt": lease.attempt, "holder": lease.holder}
+        logger.warning(text, lease.job_id, lease.attempt, status, why, extra=facts)
         outcome = report.outcome.name
-        ending = run_ended(job, report.lease, status=status, by=EndedBy.KEEPER, outcome=outcome, reason=reason)
+        ending = run_ended(job, lease, status=status, by=EndedBy.KEEPER, outcome=outcome, reason=reason)
         send_finished(Job, ending, using=self.database.alias)

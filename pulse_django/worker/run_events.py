@@ -32,11 +32,6 @@ TICK = 0.5
 class RunEvents:
     def __init__(self) -> None:
         self._inbox: SimpleQueue[tuple[list[Performed], Settled] | None] = SimpleQueue()
-        self._busy = False
-
-    @property
-    def is_idle(self) -> bool:
-        return self._inbox.empty() and not self._busy
 
     def add(self, performed: list[Performed], settled: Settled) -> None:
         """Add a batch to publish. The reporter calls it."""
@@ -60,13 +55,9 @@ class RunEvents:
             return
         if batch is None:
             return
-        self._busy = True
         ended, settled = batch
-        try:
-            for performed in ended:
-                _publish(performed, settled)
-        finally:
-            self._busy = False
+        for performed in ended:
+            _publish(performed, settled)
 
 
 def _publish(performed: Performed, settled: Settled) -> None:
@@ -170,15 +161,8 @@ def facts_of(run: Run, outcome: str, took: float) -> dict[str, Any]:
 
 def log_lost(run: Run, what: str, outcome: str = "") -> None:
     """Log that a lease was lost, and what that meant for its run."""
-    claim = run.claim
-    job_logger.warning(
-        "job %d %r attempt %d: lease lost; %s",
-        claim.job_id,
-        claim.task,
-        claim.attempt,
-        what,
-        extra=facts_of(run, outcome, 0),
-    )
+    claim, text = run.claim, "job %d %r attempt %d: lease lost; %s"
+    job_logger.warning(text, claim.job_id, claim.task, claim.attempt, what, extra=facts_of(run, outcome, 0))
 
 
 def log_out_of_touch(run: Run, what: str) -> None:

@@ -78,7 +78,10 @@ class ScheduleLoop:
         if self._watchdog is None or not has_schedules:
             return IDLE_PAUSE
         if time.monotonic() >= self._forget_at:
-            self._forget()
+            self._forget_at = time.monotonic() + BETWEEN_CLEANUPS
+            forgotten = self._beside("Old ticks cannot be deleted", forget_ticks, self.database.alias, KEEP_TICKS)
+            if forgotten == FORGET_LIMIT:
+                self._forget_at = 0.0
         return self._fire()
 
     def _declare(
@@ -95,11 +98,6 @@ class ScheduleLoop:
         if limits is not None:
             limiters = Limiter.objects.db_manager(alias)
             self._beside("Limits cannot be declared", limiters.declare, declarer, limits, silence=silence)
-
-    def _forget(self) -> None:
-        self._forget_at = time.monotonic() + BETWEEN_CLEANUPS
-        if self._beside("Old ticks cannot be deleted", forget_ticks, self.database.alias, KEEP_TICKS) == FORGET_LIMIT:
-            self._forget_at = 0.0
 
     def _beside(self, failure: str, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
         """Call a verb whose failure must not keep schedules from firing."""

@@ -128,7 +128,7 @@ def test_a_claimer_waits_for_slots_and_does_not_ask_meanwhile(stepped: Stepped, 
     assert stepped.claim() == [1] * 6
     stepped.claimer._look(2, None)
     assert stepped.claimer._look(2, None) > 0
-    assert stepped.claimer._keyed.wanted_slots == (3 if lane else None), "without keys any slot is worth a look"
+    assert stepped.claimer.keyed.wanted_slots == (3 if lane else None), "without keys any slot is worth a look"
     stepped.end()
     assert stepped.claimer._has_wanted_slots
 
@@ -151,14 +151,14 @@ def test_jobs_with_limits_are_claimed_for_half_of_the_slots_while_jobs_prove_sho
     assert stepped.claim() == [1] * SLOTS
     for free in range(1, SLOTS // 2):
         stepped.end()
-        stepped.claimer._keyed._gather_until = float("inf")
+        stepped.claimer.keyed._gather_until = float("inf")
         assert stepped.claimer._look(stepped.in_flight.room(), None) == GATHER_FOR
         assert len(stepped.begun) == SLOTS - free
-    stepped.claimer._keyed._gather_until = float("-inf")
+    stepped.claimer.keyed._gather_until = float("-inf")
     assert stepped.claim() == [1] * SLOTS, "it does not wait for long"
     for _ in range(SLOTS // 2):
         stepped.end()
-    stepped.claimer._keyed.wanted_slots = stepped.in_flight.worthwhile_slots
+    stepped.claimer.keyed.wanted_slots = stepped.in_flight.worthwhile_slots
     assert stepped.claimer._has_wanted_slots
     assert stepped.claim() == [1] * SLOTS
     stepped.in_flight.prefetch.jobs = 0
@@ -197,7 +197,7 @@ def test_a_heavy_job_takes_the_slots_that_are_not_stuck(stepped: Stepped) -> Non
 
 def test_a_process_knows_which_leases_it_has_settled(stepped: Stepped) -> None:
     """Those of others are counted several times a second; its own need no statement."""
-    keyed, share, plain = stepped.claimer._keyed, Lane("default", 0, lane_key("", "acme")), Lane("default", 0)
+    keyed, share, plain = stepped.claimer.keyed, Lane("default", 0, lane_key("", "acme")), Lane("default", 0)
     enqueue(3, 2, lane_key=share.key)
     enqueue(1)
     stepped.claim()
@@ -212,7 +212,7 @@ def test_a_limit_is_asked_again_when_a_run_of_it_was_settled(stepped: Stepped) -
     limited_handlers.heavy.using(weight=3).enqueue(0.0)
     limited_handlers.heavy.using(weight=3).enqueue(0.0)
     assert stepped.claim() == [3]
-    assert stepped.claimer._keyed._closed
+    assert stepped.claimer.keyed._closed
     stepped.end(weight=3)
     assert stepped.claim() == [3]
 

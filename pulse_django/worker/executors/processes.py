@@ -153,14 +153,11 @@ class Processes:
             elif self._orphaned:
                 self._over(run, Released(NOT_NOW, "the fork server is not available"))
             else:
-                self._try_to_ask_for(run)
-
-    def _try_to_ask_for(self, run: Run) -> None:
-        try:
-            self._ask_for(run)
-        except OSError as error:  # a handler leaked all descriptors that this process may have
-            self._wards.pop(self._number, None)
-            self._over(run, Released(NOT_NOW, f"requesting a process failed: {error}"))
+                try:
+                    self._ask_for(run)
+                except OSError as error:  # a handler leaked all descriptors that this process may have
+                    self._wards.pop(self._number, None)
+                    self._over(run, Released(NOT_NOW, f"requesting a process failed: {error}"))
 
     def _ask_for(self, run: Run) -> None:
         self._number += 1
@@ -253,7 +250,10 @@ class Processes:
         elif ward.pid is None:  # it never was
             self._over(ward.run, Released(NOT_NOW, f"its process was {how}"))
         else:
-            self._over(ward.run, _verdict_on(ward) or WorkerLost(f"its process was {how}"))
+            verdict = ward.run.verdict
+            if isinstance(verdict, TimedOut | Stalled):
+                verdict = replace(verdict, stack=ward.last_stack.text)
+            self._over(ward.run, verdict or WorkerLost(f"its process was {how}"))
 
     def _over(self, run: Run, outcome: Outcome | None, afterwards: ErrorReport | None = None) -> None:
         task = registry.get(run.claim.task)
@@ -268,12 +268,6 @@ class Processes:
 
 def _is_over_time(run: Run) -> bool:
     return isinstance(run.verdict, TimedOut | Stalled)
-
-
-def _verdict_on(ward: Ward) -> Outcome | None:
-    """Return the verdict that ended it, with where its handler was."""
-    verdict = ward.run.verdict
-    return replace(verdict, stack=ward.last_stack.text) if isinstance(verdict, TimedOut | Stalled) else verdict
 
 
 def _when_to_kill(run: Run, now: float) -> float:
@@ -323,20 +317,18 @@ class LastStack:
             return False
         if waited <= PATIENCE_WITH_ANSWER:
             return True
-        return self._file is not None and self._is_dumping(pid, self._file)
+        if self._file is None:
+            return False
+        self._dump = self._dump or AskedDump(pid, self._file)
+        if self._dump.is_complete():
+            self.text = stack_in_dump(self._dump.read())
+        return not self.text
 
     def dumped_now(self, pid: int) -> str:
         """Say where the handler is, and let it go on. It waits for some hundredths of a second."""
         with suppress(OSError):
             return dump_of(pid, self._file).removeprefix(TITLE) if self._file is not None else ""
         return ""
-
-    def _is_dumping(self, pid: int, file: int) -> bool:
-        self._dump = self._dump or AskedDump(pid, file)
-        if not self._dump.is_complete():
-            return True
-        self.text = stack_in_dump(self._dump.read())
-        return False
 
     @property
     def is_asked(self) -> bool:
@@ -385,7 +377,12 @@ def runner_main(_order: Message, channel: Channel) -> int:
     if (file := open_dump_file()) is not None:
         channel.send({"stack_file": True}, [file])
     NeededThreads(_died).start("to-child", lambda: _listen(channel, run, tether))
-    performed = _perform(run)
+    task = registry.get(run.claim.task)
+    if task is not None and iscoroutinefunction(task.func):
+        _AWAITED.append(performing := perform_async(run, task))
+        performed = _complete(performing)
+    else:
+        performed = perform(run)
     outcome = performed.report.outcome if performed.report is not None else None
     _pass_progress(channel, run, run.last_progress())
     done, afterwards = to_wire(outcome), to_wire(performed.afterwards)
@@ -403,14 +400,6 @@ def _die_with_parent() -> None:
 def _died(name: str, why: str) -> None:
     os.write(2, f"pulse: thread {name!r} of a single-run process ended ({why}); the process exits\n".encode())
     os._exit(70)  # EX_SOFTWARE
-
-
-def _perform(run: Run) -> Performed:
-    task = registry.get(run.claim.task)
-    if task is not None and iscoroutinefunction(task.func):
-        _AWAITED.append(performing := perform_async(run, task))
-        return _complete(performing)
-    return perform(run)
 
 
 def _complete(performing: Coroutine[Any, Any, Performed]) -> Performed:
