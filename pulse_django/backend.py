@@ -66,8 +66,9 @@ class PulseBackend(BaseTaskBackend):
             new = new_job(task, args, kwargs, alias)
             new = new if place is None else replace(new, place=place)
             job, is_new = Job.objects.db_manager(alias).get_or_enqueue(new)
-        # A job that is kept until its start is locked until the commit, and workers pass it by meanwhile.
-        if (is_new or _holds_back(new)) and is_due_soon(new.run_after):
+        # A job that such a key keeps from being started is locked until the commit, and workers pass it by meanwhile.
+        holds_back = new.unique is not None and new.unique.rule.until_start
+        if (is_new or holds_back) and is_due_soon(new.run_after):
             wake_workers(alias, [job.queue])
         if not is_new:  # it was announced when it was enqueued
             return _result_of_other(job, task)
@@ -139,11 +140,6 @@ def _result_of_other(job: Job, task: Task) -> TaskResult:
         return result_of(job, as_enqueued(task, job))
     except (CannotDecrypt, DecryptionFailed):
         return result_of(job, as_enqueued(task, job), decrypt=False)
-
-
-def _holds_back(new: NewJob) -> bool:
-    """Say whether a call with such a key keeps the job that is there from being started before the commit."""
-    return new.unique is not None and new.unique.rule.until_start
 
 
 def aware(instant: T) -> T:

@@ -75,7 +75,7 @@ def is_used(task: Task) -> bool:
 def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return what hides the arguments of a new job, and by which of them it is found."""
     return {
-        "masked": for_job(task),
+        "masked": declared(task).text if getattr(task, "masked", ()) or encrypts(task) else None,
         "search": searched(task),
         "encrypt": PayloadEncryption(key_of(task)) if encrypts(task) else None,
     }
@@ -225,11 +225,6 @@ def _masked_by(task: Task) -> Masks:
     masked = getattr(task, "masked", ())
     func = None if chunk_of(task) else task.func
     return _masks_of(func, bool(task.takes_context), masked) if masked else NOTHING
-
-
-def for_job(task: Task) -> str | None:
-    """Return what is to stand on a new job. None: its task hides nothing."""
-    return declared(task).text if getattr(task, "masked", ()) or encrypts(task) else None
 
 
 def hides_result(task: Task, masked: str | None) -> bool:

@@ -38,19 +38,13 @@ def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[
 
 def lane_key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return the lane key of a job with these arguments, which fit the task."""
-    _check_weight(task)
+    whole, weight = conf.current().queue_limits.get(task.queue_name), getattr(task, "weight", 1)
+    if whole is not None and whole.heaviest is not None and weight > whole.heaviest:  # it would never start
+        raise InvalidJob(f"weight: {weight} is more than the queue {task.queue_name!r} allows at once")
     limiter, source = _limiter_of_jobs(task), key_source_of(task)
     if not limiter and source is None:
         return lane_of_chunks(key_of(task)) if chunk_of(task) else ""
     return lane_key(limiter, None if source is None else _key(task, source, args, kwargs))
-
-
-def _check_weight(task: Task) -> None:
-    """Refuse a job that the limit of its queue would never let start."""
-    limit = conf.current().queue_limits.get(task.queue_name)
-    weight = getattr(task, "weight", 1)
-    if limit is not None and limit.heaviest is not None and weight > limit.heaviest:
-        raise InvalidJob(f"weight: {weight} is more than the queue {task.queue_name!r} allows at once")
 
 
 def chunk_of_lane(key: str) -> int | None:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections, router
-from django.db.models import Model
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob, JobOnItsWay
@@ -121,9 +120,13 @@ def _refuse_several(task: Task, place: Anchor, anchors: Sequence[Anchor]) -> Non
     """Refuse a job that would be in two shards, or would be if the hashes of its keys were others."""
     for other in anchors:
         if other.alias != place.alias:
+            advice = "see docs/how-to/shards.md"
+            if place.what == "its parent":
+                how = f".using(database={other.alias!r})"
+                advice = f"{how} enqueues it there, outside of the handler's transaction and without parent"
             raise InvalidJob(
                 f"{key_of(task)}: {place.what} needs shard {place.alias!r}, and {other.what} needs shard "
-                f"{other.alias!r}. A job is in one shard; {_advice(place.what, other.alias)}"
+                f"{other.alias!r}. A job is in one shard; {advice}"
             )
         is_spread = conf.current().placement == by_key.__name__ and len(_shards_of(task.queue_name)) > 1
         if other.key != anchors[0].key and is_spread:
@@ -152,12 +155,6 @@ def alias_of_batch(using: str | None = None) -> str:
     if using is not None or current_run() is not None or not (is_by_data and has_several_shards()):
         return alias_of_jobs(using)
     return where_the_data_is(DEFAULT_QUEUE, "", None)
-
-
-def _advice(first: str, other: str) -> str:
-    if first == "its parent":
-        return f".using(database={other!r}) enqueues it there, outside of the handler's transaction and without parent"
-    return "see docs/how-to/shards.md"
 
 
 def _anchors(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Anchor]:
@@ -347,7 +344,9 @@ def checked_shard(alias: object, said_by: str = "database") -> str:
 def why_not_one_transaction(alias: str) -> str:
     """Say why jobs of this database share no transaction with the project's data, or return an empty str."""
     others = set()
-    for model in _models_with_data():
+    models = [one for one in apps.get_models() if one._meta.app_label != OUR_APP]
+    # The project's; where it has none of its own, those of Django's apps, such as users.
+    for model in [one for one in models if not one.__module__.startswith("django.")] or models:
         if (data := router.db_for_write(model)) == alias:
             return ""
         others.add(data)
@@ -357,12 +356,6 @@ def why_not_one_transaction(alias: str) -> str:
         f"the jobs are stored in {alias!r}, but the project's models are written to "
         f"{', '.join(map(repr, sorted(others)))}"
     )
-
-
-def _models_with_data() -> list[type[Model]]:
-    """Return the project's models; where it has none of its own, those of Django's apps, such as users."""
-    found = [one for one in apps.get_models() if one._meta.app_label != OUR_APP]
-    return [one for one in found if not one.__module__.startswith("django.")] or found
 
 
 def alias_of_completion(run: Run, using: str | None) -> str:

@@ -59,11 +59,14 @@ class PulseTaskResult(TaskResult):
 def as_enqueued(task: Task, job: Job) -> Task:
     """Return a task with the options that this job has: what ``using()`` said, and what operators changed since."""
     fleet = conf.current()
+    # A retry has an instant of its own.
+    is_first = job.attempts <= 1 and not job.refunds and job.status != Status.RETRYING
+    waits = is_first and job.next_run_at - job.created_at > A_MOMENT
     return _with_options(
         task,
         queue_name=job.queue,
         priority=job.priority,
-        run_after=_waits_until(job),
+        run_after=job.next_run_at if waits else None,
         database=job._state.db if has_several_shards() else None,
         **{
             one.name: _own(task, one.name, getattr(job, one.column), getattr(fleet, one.setting_at_enqueue, None))
@@ -82,12 +85,6 @@ def _as_claimed(task: Task, claim: Claim) -> Task:
         lease=_own(task, "lease", claim.ttl, fleet.lease_ttl),
         **claim.options._asdict(),
     )
-
-
-def _waits_until(job: Job) -> datetime | None:
-    """Return the instant that its first run waits for, or waited for. A retry has its own."""
-    is_first = job.attempts <= 1 and not job.refunds and job.status != Status.RETRYING
-    return job.next_run_at if is_first and job.next_run_at - job.created_at > A_MOMENT else None
 
 
 def _own(task: Task, option: str, value: T, fleets: T) -> T | None:

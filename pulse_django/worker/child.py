@@ -37,7 +37,7 @@ from .executors import Begin, Done, Executor
 from .executors.choice import Executors
 from .fork_server import ignore_stops
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
-from .handler_stacks import open_dump_file
+from .handler_stacks import send_dump_file
 from .in_flight import HORIZON, InFlight, share_slots
 from .logs import LogWriter
 from .needed_threads import NeededThreads
@@ -277,8 +277,7 @@ def child_main(
     ignore_stops()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     faulthandler.enable()
-    if (file := open_dump_file()) is not None:
-        keeper.send({"stack_file": True}, [file])
+    send_dump_file(keeper)
     sys.setswitchinterval(SWITCH_INTERVAL)
     conf.current()
     return Child(options, order["number"], order["boot_id"], keeper, fork_server, held).run()
@@ -498,10 +497,7 @@ class RunSupervisor:
     """Looks at what a child has in hand, a few times a second."""
 
     def __init__(
-        self,
-        in_flight: InFlight,
-        executor_of: Callable[[Run], Executor],
-        report: Callable[[Performed], object],
+        self, in_flight: InFlight, executor_of: Callable[[Run], Executor], report: Callable[[Performed], object]
     ) -> None:
         self._in_flight, self._executor_of, self._report = in_flight, executor_of, report
 
@@ -542,7 +538,7 @@ class RunSupervisor:
             run.verdict = TimedOut(stack=self._stack_of(run))
         elif run.stalled(now):
             run.verdict = Stalled(stack=self._stack_of(run))
-        elif not (run.cancelled and self._can_be_cancelled(run)):
+        elif not (run.cancelled and self._executor_of(run).can_stop and self._is_of_no_use(run)):
             return
         else:
             run.verdict = Cancelled()
@@ -558,16 +554,15 @@ class RunSupervisor:
             logger.exception("Reading the stack of a handler failed")
             return ""
 
-    def _can_be_cancelled(self, run: Run) -> bool:
+    @staticmethod
+    def _is_of_no_use(run: Run) -> bool:
         """A handler is stopped for a job of its chunk only if it is of no use to the others."""
-        return self._executor_of(run).can_stop and (run.chunk is None or run.chunk.is_of_no_use())
+        return run.chunk is None or run.chunk.is_of_no_use()
 
     def _stop(self, run: Run) -> bool:
         """Have a handler stop: that of a chunk at the first time limit, or if it is of no use to any job."""
-        if run.chunk is None:
-            return self._executor_of(run).stop(run)
-        must_stop = isinstance(run.verdict, TimedOut | Stalled) or run.chunk.is_of_no_use()
-        return must_stop and self._executor_of(run).stop(run.chunk)
+        must_stop = isinstance(run.verdict, TimedOut | Stalled) or self._is_of_no_use(run)
+        return must_stop and self._executor_of(run).stop(run.chunk or run)
 
     def _await_word(self, run: Run, now: float, remaining: float) -> None:
         """A handler that did not stop goes on if a heartbeat succeeds after all: no other run has had its job."""
@@ -580,10 +575,8 @@ class RunSupervisor:
         """Settle a run without its handler, which keeps its slot until it comes back, if it ever does."""
         verdict: Outcome | None = None if run.lost else run.verdict
         stuck_before = self._in_flight.stuck_slots
-        if (
-            not self._in_flight.of(run).given_up(run) or not run.is_first_report()
-        ):  # it ended in this moment, and says so itself
-            return
+        if not (self._in_flight.of(run).given_up(run) and run.is_first_report()):
+            return  # it ended in this moment, and says so itself
         if (stuck := self._in_flight.stuck_slots) > stuck_before:  # and not only a job of a chunk that goes on
             text = "job %d %r: the handler does not stop and keeps its slot (%d of %d are stuck)"
             logger.warning(text, run.claim.job_id, run.claim.task, stuck, self._in_flight.slots)

@@ -41,11 +41,7 @@ class Children:
     """Used by the main thread of the keeper. ``ready`` is called when a child says that it is."""
 
     def __init__(
-        self,
-        options: WorkerOptions,
-        identity: Identity,
-        selector: selectors.BaseSelector,
-        ready: Callable[[], None],
+        self, options: WorkerOptions, identity: Identity, selector: selectors.BaseSelector, ready: Callable[[], None]
     ) -> None:
         overdue_handlers = OverdueHandlers(options.processes)
         self.child_slots = [

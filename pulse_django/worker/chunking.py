@@ -29,10 +29,7 @@ class Chunking:
     """Threads that claim add to it, and the main thread looks what is due."""
 
     def __init__(
-        self,
-        in_flight: InFlight,
-        report: Callable[[Run, Performed], None],
-        clock: Clock = time.monotonic,
+        self, in_flight: InFlight, report: Callable[[Run, Performed], None], clock: Clock = time.monotonic
     ) -> None:
         """``report`` takes what is known of a job before the handler of its chunk is over."""
         self._in_flight, self._report, self._clock = in_flight, report, clock

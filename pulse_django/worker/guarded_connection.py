@@ -118,7 +118,11 @@ class GuardedConnection:
                 if not self._is_waiting(wrapper, raw, call):
                     return
                 logger.warning("%s: no response for %.1f s; closing the connection", self.purpose, longest_wait())
-                _cancel(raw)
+                with suppress(Exception):
+                    if hasattr(raw, "cancel_safe"):  # since psycopg 3.2
+                        raw.cancel_safe(timeout=min(LONGEST_CANCEL, CANCEL_SHARE * longest_wait()))
+                    else:
+                        raw.cancel()
                 if self._is_waiting(wrapper, raw, call):
                     copy.shutdown(socket.SHUT_RDWR)
             finally:
@@ -143,7 +147,9 @@ class GuardedConnection:
         """Note a failure, log it once in each outage, and return how long to wait."""
         fault = fault_of(error)
         pause = min(self.patience.pause(fault), LONGEST_PAUSE_SHARE * longest_wait())
-        self.cut_off_since = (self.cut_off_since or time.monotonic()) if self._is_cut_off(error) else 0.0
+        # A process without descriptors or settings is cut off as well.
+        is_cut_off = fault is DatabaseFault.CUT_OFF or not sqlstate_of(error)
+        self.cut_off_since = (self.cut_off_since or time.monotonic()) if is_cut_off else 0.0
         said = error_in_one_line(error)
         if fault is DatabaseFault.MISTAKE:
             logger.error("%s: %s", self.purpose, said, exc_info=error)
@@ -153,11 +159,6 @@ class GuardedConnection:
             state = sqlstate_of(error)
             logger.warning("%s: %s%s: %s", self.purpose, fault, f" ({state})" if state else "", said)
         return pause
-
-    @staticmethod
-    def _is_cut_off(error: BaseException) -> bool:
-        """Whether the database did not answer. A process without descriptors or settings is cut off as well."""
-        return fault_of(error) is DatabaseFault.CUT_OFF or not sqlstate_of(error)
 
     def _prepared(self) -> BaseDatabaseWrapper:
         wrapper = connections[self.alias]
@@ -205,15 +206,6 @@ def _for_us(settings: dict[str, Any], purpose: str, prepared: PreparedStatements
     wait = longest_wait()
     lock, statement = LOCK_SHARE * wait, STATEMENT_SHARE * wait
     return with_timeouts(settings | ours, lock=lock, statement=statement, prepared=prepared)
-
-
-def _cancel(raw: Any) -> None:
-    """Ask the server to end what it does on that connection, for at most a moment."""
-    with suppress(Exception):
-        if hasattr(raw, "cancel_safe"):  # since psycopg 3.2
-            raw.cancel_safe(timeout=min(LONGEST_CANCEL, CANCEL_SHARE * longest_wait()))
-        else:
-            raw.cancel()
 
 
 # How often an idle worker asks the database: less often the more workers of its fleet could ask instead.

@@ -52,10 +52,6 @@ class InFlight:
         self.peers: Sequence[InFlight] = [self]
         self.wants_jobs, self.reserved = True, 0  # jobs of its shard may be due; slots of a claim that runs
 
-    def __len__(self) -> int:
-        """How many leases this child has."""
-        return len(self._active) + len(self._unreported)
-
     def __contains__(self, run: Run) -> bool:
         return id(run) in self._active or id(run) in self._unreported
 

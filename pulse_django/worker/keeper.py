@@ -34,7 +34,7 @@ from .heartbeat import Heartbeat
 from .http_port import Exposed, HttpPort, Standing
 from .listener import Listener
 from .logs import LogWriter
-from .loops import MAIN, Loops, WatchdogLoops
+from .loops import MAIN, Loops, add_watchdog
 from .process_samples import ProcessSamples
 from .recovery import Recovery
 from .shared_leases import SharedLeases
@@ -68,7 +68,8 @@ class Keeper:
         self._children = Children(options, self._identity, self._selector, self._tell_ready)
         self._child_slots = self._children.child_slots
         self._changed, self._exposed = changed, exposed
-        self._loops = loops = Loops(self._thread_died)
+        died = "The thread %r of %s ended (%s)"
+        self._loops = loops = Loops(lambda name, why: logger.error(died, name, self.name, why))
         self._systemd = Systemd()
         self._signals = 0
         self._signalled_at = float("-inf")
@@ -106,8 +107,6 @@ class Keeper:
         self._selector.register(woken, selectors.EVENT_READ)
         self._log.start(self._loops.threads)
         logger.info("%s: %s", self.name, self._described())
-        for line in self._lines:
-            line.add()
         self._loops.start()
         code: Exit | None = None
         while code is None:
@@ -142,7 +141,9 @@ class Keeper:
         self._children.look_after(now)
         if self._children.stop_by is None:
             self._children.populate(fork_server, now)
-        self._ping(now)
+        if now >= self._ping_at and self._systemd.ping_every != float("inf"):
+            self._ping_at = now + self._systemd.ping_every
+            self._systemd.ping()
         return self._end(now)
 
     def _until_next_look(self) -> float:
@@ -191,9 +192,6 @@ class Keeper:
         self._log.close(PATIENCE_WITH_LOG)
 
     # Threads, and what they ask
-
-    def _thread_died(self, name: str, why: str) -> None:
-        logger.error("The thread %r of %s ended (%s)", name, self.name, why)
 
     def _presence(self, *lines: ShardLoops) -> Presence:
         """Return what its row in a shard says, or what its port says of all. It has one set of slots for all shards."""
@@ -256,11 +254,6 @@ class Keeper:
             logger.info("%s is ready", self.name)
             self._systemd.ready(self._described())
 
-    def _ping(self, now: float) -> None:
-        if now >= self._ping_at and self._systemd.ping_every != float("inf"):
-            self._ping_at = now + self._systemd.ping_every
-            self._systemd.ping()
-
     def _described(self) -> str:
         queues = ", ".join(self._options.queues) or "all queues"
         many = self._options.processes
@@ -294,18 +287,16 @@ class ShardLoops:
         self.heartbeat = Heartbeat(beats, self._leases_of_children, partial(presence, self))
         wake_all = partial(children.wake, ANY_QUEUE, shard=shard)
         self.recovery = Recovery(loops.connection(alias, f"recovery{of}", LONGEST_TICK), wake_all)
-        self._watching = WatchdogLoops(
-            loops,
-            alias,
-            watches=options.watchdog,
-            declarer=f"{identity.name}:{identity.boot_id}",
-            beats=self.heartbeat,
-            ended=wake_all,
-            fleet_size=lambda: self.heartbeat.fleet_size,
-            of_shard=of,
+        loops.add(self.heartbeat.database, self.heartbeat.run_once, self.heartbeat.farewell)
+        loops.add(self.recovery.database, self.recovery.run_once)
+        declarer = f"{identity.name}:{identity.boot_id}"
+        watching = add_watchdog(
+            loops, alias, watches=options.watchdog, declarer=declarer, beats=self.heartbeat, ended=wake_all, of_shard=of
         )
-        self.listener = (
-            Listener(
+        self._databases = [self.heartbeat.database, self.recovery.database, *watching]
+        self.listener: Listener | None = None
+        if conf.current().notify:
+            self.listener = Listener(
                 alias,
                 options.queues,
                 partial(children.wake, shard=shard),
@@ -313,24 +304,13 @@ class ShardLoops:
                 standing=lambda: self.heartbeat.standing,
                 of_shard=of,
             )
-            if conf.current().notify
-            else None
-        )
-
-    def add(self) -> None:
-        """Add the loops to those that are about to start."""
-        self._loops.add(self.heartbeat.database, self.heartbeat.run_once, self.heartbeat.farewell)
-        self._loops.add(self.recovery.database, self.recovery.run_once)
-        self._watching.add()
-        if self.listener is not None:
-            self._loops.add_run(self.listener.database, self.listener.run)
+            loops.add_run(self.listener.database, self.listener.run)
 
     @property
     def vitals(self) -> dict[str, Any]:
         """How this shard has been served since the worker began."""
         vitals = self.heartbeat.vitals.to_json()
-        databases = [self.heartbeat.database, self.recovery.database, *self._watching.databases]
-        return vitals | {"database_errors": vitals["database_errors"] + sum(one.errors for one in databases)}
+        return vitals | {"database_errors": vitals["database_errors"] + sum(one.errors for one in self._databases)}
 
     @property
     def unanswered(self) -> float:

@@ -258,17 +258,16 @@ class LogWriter:
         """Wait until everything is written, or that many seconds have passed. Loggers write for themselves again."""
         process_log.writer = AT_ONCE
         until = time.monotonic() + patience
-        while not (is_written := not self._writing and self._waiting.empty()) or self._is_any_handler_at_work:
+        threads = self._handler_threads
+        while not (is_written := not self._writing and self._waiting.empty()) or any(
+            one.waiting for one in list(threads.values())
+        ):
             if time.monotonic() >= until:
                 break
             time.sleep(0.002)
         self.over.set()
         if is_written:  # handlers with a thread of their own get no more lines
             write_all(self._notices(at_end=True), lambda handler, record: None)
-
-    @property
-    def _is_any_handler_at_work(self) -> bool:
-        return any(one.waiting for one in list(self._handler_threads.values()))
 
     def _handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
         if handler not in self._handler_threads:

@@ -61,7 +61,10 @@ class MinuteRecorder:
         """Note what the conditions say, and send the alerts. No question may keep the others from being asked."""
         minutes = Minute.objects.db_manager(self.database.alias)
         verdict = conditions.ask_all(self.database.alias, call=self.database.call)
-        self.database.call(minutes.note, minute, _noted(verdict) | self._use_of_limits())
+        found = {finding.condition.name: len(finding.subjects) for finding in verdict.found if finding.subjects}
+        unasked = [finding.condition.name for finding in verdict.found if finding.error]
+        noted = {"conditions": found, "unasked": unasked} | self._use_of_limits()
+        self.database.call(minutes.note, minute, noted)
         self.database.call(alerts.update, self.database.alias, minute, verdict)
 
     def _use_of_limits(self) -> dict[str, Any]:
@@ -75,9 +78,3 @@ class MinuteRecorder:
             return {}
         most_used = sorted(found, key=lambda one: one.running + one.waiting, reverse=True)[:MOST_VALUES]
         return {"limits": {one.name: [one.running, one.waiting] for one in most_used}}
-
-
-def _noted(verdict: conditions.Verdict) -> dict[str, Any]:
-    found = {finding.condition.name: len(finding.subjects) for finding in verdict.found if finding.subjects}
-    unasked = [finding.condition.name for finding in verdict.found if finding.error]
-    return {"conditions": found, "unasked": unasked}

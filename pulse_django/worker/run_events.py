@@ -57,15 +57,10 @@ class RunEvents:
             return
         ended, settled = batch
         for performed in ended:
-            _publish(performed, settled)
-
-
-def _publish(performed: Performed, settled: Settled) -> None:
-    """Log one run and send its signals. What the project's code raises changes nothing: the run is settled."""
-    try:
-        _log_and_announce(performed, settled)
-    except BaseException:
-        logger.exception("Logging the end of job %d failed", performed.run.claim.job_id)
+            try:
+                _log_and_announce(performed, settled)
+            except BaseException:  # of the project's code. It changes nothing: the run is settled
+                logger.exception("Logging the end of job %d failed", performed.run.claim.job_id)
 
 
 def _log_and_announce(performed: Performed, settled: Settled) -> None:
@@ -109,7 +104,9 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
     values: tuple[Any, ...] = (claim.job_id, claim.task, claim.attempt, status, took * 1000)
     if status not in TERMINAL:  # what comes next, and when, is not how long this took
         text = "job %d %r attempt %d: ended after %.0f ms; %s"
-        values = (*values[:3], took * 1000, f"{status}{_due_in(report)}")
+        delay = getattr(report.decision, "delay", None) if report is not None else None
+        due_in = "" if delay is None else f", due in {delay.total_seconds():.3g} s"
+        values = (*values[:3], took * 1000, f"{status}{due_in}")
     if reason:
         text, values = f"{text}: %s", (*values, one_line(reason))
     if place := _place_of_failure(report):
@@ -119,11 +116,6 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
     error = error if level == logging.ERROR else None
     facts = partial(facts_of, run, outcome, took)
     process_log.writer.put(job_logger.logger, make_line(_PLACE_OF_RUNS, level, text, values, facts, error))
-
-
-def _due_in(report: Report | None) -> str:
-    delay = getattr(report.decision, "delay", None) if report is not None else None
-    return f", due in {delay.total_seconds():.3g} s" if delay is not None else ""
 
 
 def _place_of_failure(report: Report | None) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from django.db import DatabaseError
 
@@ -36,6 +36,7 @@ from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Reaped
 
 from .guarded_connection import LONGEST_SWEEP, SWEEPS_SLOWED_BY, GuardedConnection, slowed
+from .heartbeat import Heartbeat
 
 T = TypeVar("T")
 logger = SafeLogger("pulse_django.watchdog")
@@ -64,7 +65,7 @@ class Watchdog:
         self,
         database: GuardedConnection,
         interval: float | None = None,
-        beats: Beats | None = None,
+        beats: Heartbeat | None = None,
         ended: Callable[[], object] = lambda: None,
     ) -> None:
         """``ended`` is called when runs were ended, and their jobs may wait again."""
@@ -388,18 +389,11 @@ READ_ONLY = "25006"
 WAITED_IN_VAIN = frozenset({"55P03", "57014"})  # lock_timeout, statement_timeout
 
 
-class Beats(Protocol):
-    """How the heartbeats of this host fare."""
-
-    failing_since: float  # by the monotonic clock; 0: they do not fail
-    recovered_at: float  # when they last succeeded again after failing for a third of a lease
-
-
 @dataclass(slots=True)
 class Outages:
     """What one watchdog knows of them. Instants are the monotonic clock's."""
 
-    beats: Beats | None = None
+    beats: Heartbeat | None = None
     trusts_leases_at: float = float("-inf")
     is_on: bool = False
     _is_long: bool = False  # no write was possible, for an unknown time

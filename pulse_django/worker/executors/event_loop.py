@@ -34,15 +34,8 @@ logger = SafeLogger("pulse_django.worker")
 class EventLoop:
     can_stop, kills = True, False
 
-    def __init__(
-        self,
-        slots: int,
-        begin: Begin,
-        done: Done,
-        start: Start = start_thread,
-    ) -> None:
-        self._slots, self._begin, self._done = slots, begin, done
-        self._start_thread = start
+    def __init__(self, slots: int, begin: Begin, done: Done, start: Start = start_thread) -> None:
+        self._slots, self._begin, self._done, self._start_thread = slots, begin, done, start
         self._waiting = RunQueue()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._orm_threads = OrmThreads()
@@ -87,21 +80,18 @@ class EventLoop:
     def _fill(self) -> None:
         if self._filling:
             return  # an eager task has come to its end inside of the loop below
+        assert self._loop is not None  # noqa: S101 - for the type checker
         self._filling = True
         try:
-            self._begin_some()
+            while len(self._tasks) < self._slots and (run := self._waiting.next()) is not None:
+                if not self._begin(run):
+                    self._done(run, None)
+                    continue
+                task = self._loop.create_task(self._perform(run))
+                if not task.done():
+                    self._tasks[id(run)] = task
         finally:
             self._filling = False
-
-    def _begin_some(self) -> None:
-        assert self._loop is not None  # noqa: S101 - for the type checker
-        while len(self._tasks) < self._slots and (run := self._waiting.next()) is not None:
-            if not self._begin(run):
-                self._done(run, None)
-                continue
-            task = self._loop.create_task(self._perform(run))
-            if not task.done():
-                self._tasks[id(run)] = task
 
     def _cancel(self, run: Run) -> None:
         task = self._tasks.get(id(run))

@@ -35,7 +35,7 @@ from pulse_django.worker.handler_stacks import (
     TITLE,
     AskedDump,
     dump_of,
-    open_dump_file,
+    send_dump_file,
     stack_in_dump,
     stack_of_coroutine,
     stack_of_thread,
@@ -76,14 +76,7 @@ class Processes:
 
     can_stop = kills = True
 
-    def __init__(
-        self,
-        slots: int,
-        begin: Begin,
-        done: Done,
-        fork_server: Channel,
-        start: Start = start_thread,
-    ) -> None:
+    def __init__(self, slots: int, begin: Begin, done: Done, fork_server: Channel, start: Start = start_thread) -> None:
         self._slots, self._begin, self._done, self._fork_server = slots, begin, done, fork_server
         self._start_thread = start
         self._waiting = RunQueue()
@@ -369,13 +362,13 @@ class Relayed:
 def runner_main(_order: Message, channel: Channel) -> int:
     """Take the one run that comes, and run it."""
     ignore_stops()
-    _die_with_parent()
+    with suppress(Exception):  # Linux kills it when the fork server is gone, even if a handler holds the interpreter
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     faulthandler.enable()
     first = _wait_for(channel)
     tether = Relayed()
     run = Run(from_wire(first["claim"]), granted_at=first["granted_at"], alias=first["alias"], tether=tether)
-    if (file := open_dump_file()) is not None:
-        channel.send({"stack_file": True}, [file])
+    send_dump_file(channel)
     NeededThreads(_died).start("to-child", lambda: _listen(channel, run, tether))
     task = registry.get(run.claim.task)
     if task is not None and iscoroutinefunction(task.func):
@@ -389,12 +382,6 @@ def runner_main(_order: Message, channel: Channel) -> int:
     channel.send({"done": done, "completed": run.completed, "afterwards": afterwards})
     _deliver(channel)
     return 0
-
-
-def _die_with_parent() -> None:
-    """Have the kernel kill this process when the fork server is gone, even if a handler holds the interpreter."""
-    with suppress(Exception):  # Linux has it
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _died(name: str, why: str) -> None:
