@@ -42,9 +42,8 @@ from pulse_django.worker.handler_stacks import (
 )
 from pulse_django.worker.needed_threads import NeededThreads, Start, start_thread
 
-from . import Begin, Done
+from . import Begin, Done, Executor
 from .event_loop import end_copies_of
-from .threads import RunQueue
 
 logger = SafeLogger("pulse_django.worker")
 
@@ -71,15 +70,14 @@ class Ward:
         self.hung_at = float("inf")
 
 
-class Processes:
+class Processes(Executor):
     """``fork_server`` is the channel on which new processes are asked for. All of it happens in one thread."""
 
     can_stop = kills = True
 
     def __init__(self, slots: int, begin: Begin, done: Done, fork_server: Channel, start: Start = start_thread) -> None:
-        self._slots, self._begin, self._done, self._fork_server = slots, begin, done, fork_server
-        self._start_thread = start
-        self._waiting = RunQueue()
+        super().__init__(slots, begin, done, start)
+        self._fork_server = fork_server
         self._wards: dict[int, Ward] = {}
         self._number = 0
         self._selector = selectors.DefaultSelector()
@@ -94,20 +92,14 @@ class Processes:
             self._thread = self._start_thread("processes", self._serve)
         self._wake()
 
-    def take_back(self) -> list[Run]:
-        return self._waiting.take_back()
-
     def stop(self, run: Run) -> bool:
         """Kill it, on the next look; one that was cancelled may clean up first. Its run says which."""
         self._wake()
         return True
 
-    def current_stack(self, run: Run) -> str:
+    def current_stack(self, run: Run) -> str:  # that of a run that is given up is asked for before it is killed
         ward = next((one for one in list(self._wards.values()) if one.run is run), None)
         return "" if ward is None or ward.pid is None else ward.last_stack.dumped_now(ward.pid)
-
-    def stack_of(self, run: Run) -> str:
-        return ""  # its process is asked before it is killed
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):
