@@ -191,7 +191,9 @@ def parse(raw: object) -> tuple[PulseSettings, list[Problem]]:
         try:
             values[field] = _within(field, _PARSERS[field](value))
         except TypeError as error:
-            problems.append(_wrong_type(key, value, error))
+            shown = f"of type {type(value).__name__}" if key in _SECRET else repr(value)
+            message = f"{SETTING}[{key!r}] is {shown}, which is not {error}."
+            problems.append(Problem("pulse_django.E003", message, f"Use {error}."))
         except ValueError as error:
             problems.append(_out_of_range(key, value, error))
     parsed = PulseSettings(**values)
@@ -248,11 +250,6 @@ def _unknown(key: object) -> Problem:
     close = difflib.get_close_matches(str(key).upper(), _FIELDS, n=1)
     hint = f"Did you mean {close[0]}?" if close else f"Known settings: {', '.join(sorted(_FIELDS))}."
     return Problem("pulse_django.E002", f"{SETTING} has no setting {key!r}.", hint)
-
-
-def _wrong_type(key: str, value: object, error: TypeError) -> Problem:
-    shown = f"of type {type(value).__name__}" if key in _SECRET else repr(value)
-    return Problem("pulse_django.E003", f"{SETTING}[{key!r}] is {shown}, which is not {error}.", f"Use {error}.")
 
 
 def _out_of_range(key: str, value: object, error: ValueError) -> Problem:

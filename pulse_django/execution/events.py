@@ -34,7 +34,10 @@ def announce(performed: Performed, settled: Settled) -> None:
         return
     if performed.run.completed:
         status = Status.COMPLETED
-        _tell_error_after_completion(performed)
+        if (error := performed.afterwards) is not None:  # the job stays completed, but this is told
+            text = "job %d %r attempt %d: completed, then the handler raised %s"
+            logger.error(text, claim.job_id, claim.task, claim.attempt, error.summary, exc_info=performed.error)
+            send(error_after_completion, Job, claim=claim, error=error, using=using)
     if status is None:
         return
     outcome = report.outcome if report is not None else performed.run.verdict or Succeeded()
@@ -48,16 +51,6 @@ def announce(performed: Performed, settled: Settled) -> None:
         send_finished(Job, ending, using=using)
     if performed.task is not None:
         _announce_to_django(performed, performed.task, status, outcome)
-
-
-def _tell_error_after_completion(performed: Performed) -> None:
-    """The job stays completed. The log and the signal say what its handler raised afterwards."""
-    error, claim = performed.afterwards, performed.run.claim
-    if error is None:
-        return
-    text = "job %d %r attempt %d: completed, then the handler raised %s"
-    logger.error(text, claim.job_id, claim.task, claim.attempt, error.summary, exc_info=performed.error)
-    send(error_after_completion, Job, claim=claim, error=error, using=performed.run.alias)
 
 
 def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:

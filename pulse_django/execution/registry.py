@@ -48,8 +48,10 @@ class Registry:
             for key in keys_of(task):
                 if key not in known or known[key].func is not task.func:
                     self._tasks[key] = task  # new, or its module was loaded again
-            # A new one, for others may be reading the old one.
-            self.chunked = {key: one for key, one in self._tasks.items() if chunk_of(one)}
+                    others = {name: other for name, other in self.chunked.items() if name != key}
+                    self.chunked = (
+                        others | {key: task} if chunk_of(task) else others
+                    )  # others may be reading the old one
 
     def get(self, key: str) -> Task | None:
         """Look a task up by the key that stands on its jobs."""

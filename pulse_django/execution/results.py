@@ -30,13 +30,10 @@ T = TypeVar("T")
 A_MOMENT = timedelta(seconds=1)
 
 _STATUS = {
-    Status.WAITING: TaskResultStatus.READY,
-    Status.PENDING: TaskResultStatus.READY,
-    Status.RETRYING: TaskResultStatus.READY,
+    **dict.fromkeys((Status.WAITING, Status.PENDING, Status.RETRYING), TaskResultStatus.READY),
     Status.RUNNING: TaskResultStatus.RUNNING,
     Status.COMPLETED: TaskResultStatus.SUCCESSFUL,
-    Status.DEAD_LETTERED: TaskResultStatus.FAILED,
-    Status.CANCELLED: TaskResultStatus.FAILED,
+    **dict.fromkeys((Status.DEAD_LETTERED, Status.CANCELLED), TaskResultStatus.FAILED),
 }
 # Runs that ended without an exception of their handler's, and what stands for it in a result.
 _STAND_INS = {

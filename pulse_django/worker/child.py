@@ -33,7 +33,7 @@ from pulse_django.words.verb_results import Report
 from .channel import Channel, Hung, Message
 from .chunking import NEVER, Chunking
 from .claimer import Claimer
-from .executors import Begin, Done, Executor
+from .executors import Executor
 from .executors.choice import Executors
 from .fork_server import ignore_stops
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
@@ -80,14 +80,13 @@ class Child:
         self._flights = [one.in_flight for one in self._shards]
         share_slots(self._flights)
         in_flight = self._flights[0]
-        self._loops = loops = NeededThreads(self._end_loudly)
-        self._dispatcher = Dispatcher(
-            in_flight,
-            lambda begin, done: Executors(options.concurrency, begin, done, fork_server, loops.start, self.nudge),
-            report := self._report if len(held) > 1 else self._shards[0].reporter.report,
-            partial(self.slot_freed, None) if len(held) > 1 else self._shards[0].claimer.slot_freed,
+        self._loops = NeededThreads(self._end_loudly)
+        report = self._report if len(held) > 1 else self._shards[0].reporter.report
+        slot_freed = partial(self.slot_freed, None) if len(held) > 1 else self._shards[0].claimer.slot_freed
+        self._dispatcher = dispatcher = Dispatcher(in_flight, report, slot_freed)
+        self._executors = dispatcher.executors = Executors(
+            options.concurrency, dispatcher.begin, dispatcher.done, fork_server, self._loops.start, self.nudge
         )
-        self._executors = self._dispatcher.executors
         self._judge = RunSupervisor(in_flight, self._executors.of, report)
         self._stopping = threading.Event()  # no more claims
         self._finished = threading.Event()  # no more reports
@@ -393,14 +392,13 @@ class Dispatcher:
     def __init__(
         self,
         in_flight: InFlight,
-        make_executors: Callable[[Begin, Done], Executors],
         report: Callable[[Performed], object],
         slot_freed: Callable[[], object],
         clock: Clock = time.monotonic,
     ) -> None:
         self._in_flight, self._report, self._slot_freed, self._clock = in_flight, report, slot_freed, clock
         self._chunking = Chunking(in_flight, self.done, clock)
-        self.executors = make_executors(self.begin, self.done)
+        self.executors: Executors
 
     def start(self, runs: Sequence[Run]) -> None:
         """Run these as slots become free; those of tasks with chunks when they are gathered."""

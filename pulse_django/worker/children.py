@@ -230,14 +230,14 @@ class Children:
         for shard, (leases, line) in enumerate(zip(child.leases, self._lines, strict=True)):
             if (channel := child.channel) is None or child.is_leaving:
                 return
-            beats = line.heartbeat
-            unreported_since = max(leases.unreported_since(), beats.failed_at)
-            cut_off_since = max(leases.cut_off_since(), beats.failed_at)
+            beats, database = line.heartbeat, line.heartbeat.database
+            unreported_since = max(leases.unreported_since(), database.failed_at)
+            cut_off_since = max(leases.cut_off_since(), database.failed_at)
             if now - unreported_since > ttl and beats.extended_at > unreported_since:
                 logger.error("Process %d (pid %s) cannot deliver its reports; replacing it", child.number, child.pid)
                 child.relaying_at, child.is_leaving = now, True
                 channel.send({"relay": True, "drain": "it could not deliver its reports", "shard": shard})
-            elif now - cut_off_since > ttl and beats.answered_at > cut_off_since:
+            elif now - cut_off_since > ttl and database.answered_at > cut_off_since:
                 logger.error("Process %d (pid %s) cannot reach the database; replacing it", child.number, child.pid)
                 child.is_leaving = True
                 channel.send({"drain": "it cannot reach the database"})

@@ -68,6 +68,8 @@ class GuardedConnection:
         self.purpose = purpose
         self.patience = Patience()
         self.errors = 0  # failures of the database so far
+        # By the monotonic clock: when its loop last did something or failed, and when the database last answered.
+        self.turned_at, self.failed_at, self.answered_at = time.monotonic(), float("-inf"), float("-inf")
         self.cut_off_since = 0.0  # when the connection could not be opened any more, by the monotonic clock; 0: it can
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
@@ -82,7 +84,8 @@ class GuardedConnection:
         """Run a verb on this thread's connection. If it is cut off, the next call opens another."""
         wrapper = self._prepared()
         self._calls += 1
-        self._until = time.monotonic() + longest_wait()
+        self.turned_at = time.monotonic()
+        self._until = self.turned_at + longest_wait()
         try:
             answer = verb(*args, **kwargs)
         except Error as error:
@@ -92,6 +95,7 @@ class GuardedConnection:
         finally:
             self._until = float("inf")
             self._calls += 1
+        self.turned_at = self.answered_at = time.monotonic()
         self.cut_off_since = 0.0
         if self.patience.failures and self.patience.succeeded():
             logger.info("%s: the database is responding again", self.purpose)
@@ -145,7 +149,7 @@ class GuardedConnection:
 
     def failed(self, error: BaseException) -> float:
         """Note a failure, log it once in each outage, and return how long to wait."""
-        fault = fault_of(error)
+        fault, self.failed_at = fault_of(error), time.monotonic()
         pause = min(self.patience.pause(fault), LONGEST_PAUSE_SHARE * longest_wait())
         # A process without descriptors or settings is cut off as well.
         is_cut_off = fault is DatabaseFault.CUT_OFF or not sqlstate_of(error)

@@ -52,14 +52,9 @@ class Vitals:
     limit_refusals: Counters = field(default_factory=dict)  # claims that brought nothing, by limit and reason
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "beats": self.beats,
-            "beat_failures": self.failures,
-            "beat_delays": self.delays.to_json(),
-            "refused": dict(self.refused),
-            "limit_refusals": self.limit_refusals,
-            "database_errors": self.database_errors,
-        }
+        beats = {"beats": self.beats, "beat_failures": self.failures, "beat_delays": self.delays.to_json()}
+        refused = {"refused": dict(self.refused), "limit_refusals": self.limit_refusals}
+        return beats | refused | {"database_errors": self.database_errors}
 
 
 class Heartbeat:
@@ -79,8 +74,7 @@ class Heartbeat:
         self._present_at = float("-inf")
         self.standing: Standing | None = None  # among the workers of the fleet, as it was lately
         self._skipped: Beaten = []
-        # By the monotonic clock: the last time that a beat extended a lease, that anything was written, that it failed.
-        self.extended_at = self.answered_at = self.failed_at = float("-inf")
+        self.extended_at = float("-inf")  # by the monotonic clock: when a beat last extended a lease
         self.failing_since = 0.0  # 0: beats do not fail
         self.recovered_at = float("-inf")  # when they were written again, after a third of a lease
 
@@ -91,13 +85,6 @@ class Heartbeat:
 
     def run_once(self) -> float:
         """Beat if it is time. Return for how long to wait until the next look."""
-        try:
-            return self._run_once()
-        except BaseException:
-            self.failed_at = time.monotonic()
-            raise
-
-    def _run_once(self) -> float:
         now = time.monotonic()
         children = self._leases_of_children()
         shortest = min((child.shortest_ttl() for child in children), default=float("inf"))
@@ -151,7 +138,7 @@ class Heartbeat:
         if since and now - since >= conf.current().lease_ttl.total_seconds() / BEATS_PER_LEASE:
             self.recovered_at = now  # leases may have run out, if the beat before is long ago
         if beat.alive:
-            self.extended_at = self.answered_at = now
+            self.extended_at = now
         self._skipped = [one for one in beaten if one[1].lease in beat.skipped]
         self._give_back(self._skipped, progress)
         for child in {id(child): child for child, _ in beaten}.values():
@@ -181,7 +168,6 @@ class Heartbeat:
                 self.stacks.ask(self.standing.stack_wanted)
             for child in self._leases_of_children():
                 child.note_fleet_size(self.fleet_size)
-            self.answered_at = time.monotonic()
         for job_id, text in self.stacks.answers():
             said = presence()
             self.database.call(workers.answer_stack, said.name, said.boot_id, job_id, text)

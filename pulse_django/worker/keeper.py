@@ -29,12 +29,12 @@ from .child import DRAINED, child_main
 from .children import Children
 from .executors.processes import runner_main
 from .fork_server import start_fork_server
-from .guarded_connection import longest_wait
+from .guarded_connection import GuardedConnection, longest_wait
 from .heartbeat import Heartbeat
 from .http_port import Exposed, HttpPort, Standing
 from .listener import Listener
 from .logs import LogWriter
-from .loops import MAIN, Loops, add_watchdog
+from .loops import Loops, add_watchdog
 from .process_samples import ProcessSamples
 from .recovery import Recovery
 from .shared_leases import SharedLeases
@@ -128,7 +128,7 @@ class Keeper:
             else:
                 self._children.hear(key.data)
         now = time.monotonic()
-        self._loops.turned(MAIN)
+        self._loops.main_turned_at = now
         fork_server.flush()
         self._loops.enforce(now)
         if self._signals > 1:
@@ -283,12 +283,12 @@ class ShardLoops:
         self.shard, self._loops, self._children = shard, loops, children
         self.alias = alias = options.aliases[shard]
         of = options.of_shard(alias)
-        beats = loops.connection(alias, f"heartbeat{of}", LONGEST_TICK)
+        beats = GuardedConnection(alias, f"heartbeat{of}")
         self.heartbeat = Heartbeat(beats, self._leases_of_children, partial(presence, self))
         wake_all = partial(children.wake, ANY_QUEUE, shard=shard)
-        self.recovery = Recovery(loops.connection(alias, f"recovery{of}", LONGEST_TICK), wake_all)
-        loops.add(self.heartbeat.database, self.heartbeat.run_once, self.heartbeat.farewell)
-        loops.add(self.recovery.database, self.recovery.run_once)
+        self.recovery = Recovery(GuardedConnection(alias, f"recovery{of}"), wake_all)
+        loops.add(beats, self.heartbeat.run_once, LONGEST_TICK, self.heartbeat.farewell)
+        loops.add(self.recovery.database, self.recovery.run_once, LONGEST_TICK)
         declarer = f"{identity.name}:{identity.boot_id}"
         watching = add_watchdog(
             loops, alias, watches=options.watchdog, declarer=declarer, beats=self.heartbeat, ended=wake_all, of_shard=of
@@ -315,7 +315,7 @@ class ShardLoops:
     @property
     def unanswered(self) -> float:
         """For how many seconds the database has not answered heartbeats; infinite before it ever did."""
-        return self._loops.unanswered(self.heartbeat.database.purpose)
+        return time.monotonic() - self.heartbeat.database.answered_at
 
     def _leases_of_children(self) -> Sequence[SharedLeases]:
         return [child.leases[self.shard] for child in self._children.child_slots if not child.is_empty]

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
 
 from pulse_django import conf
 
@@ -20,7 +19,6 @@ from .needed_threads import NeededThreads
 from .schedule_loop import LONGEST_PAUSE, ScheduleLoop
 from .watchdog import Swept, Watchdog
 
-T = TypeVar("T")
 Step = Callable[[], float]
 """Does one step, and returns for how many seconds to wait until the next."""
 
@@ -35,7 +33,7 @@ PATIENCE_WITH_DATABASE = 60.0
 
 
 class Loops:
-    """They note each step and each statement, for the HTTP port.
+    """The HTTP port asks which of them turn. A step turns when it begins, and with each statement.
 
     A database that is away makes steps fail, and loops that fail turn all the same. So an outage is never taken for a
     worker that hangs, and its supervisor would restart it together with all the others.
@@ -45,24 +43,20 @@ class Loops:
         """``died`` is called with the name of a thread that ended too early, and with what ended it."""
         self.over = threading.Event()
         self.threads = NeededThreads(died)
+        self.main_turned_at = time.monotonic()
         self._loops: list[tuple[GuardedConnection, Callable[[], object]]] = []
-        self._patience: dict[str, float] = {}  # for how long a loop may not turn
-        self._turned_at: dict[str, float] = {}
-        self._answered_at: dict[str, float] = {}
+        self._patience: dict[GuardedConnection, float] = {}  # for how long a loop may not turn
 
-    def connection(self, alias: str, name: str, pause: float) -> GuardedConnection:
-        """Return a connection for a loop of that name that pauses for at most so many seconds."""
-        self._patience[name] = max(PATIENCE_WITH_DATABASE, PAUSES * max(pause, longest_wait()))
-        self.turned(name)
-        return _FollowedConnection(alias, name, self)
-
-    def add(self, connection: GuardedConnection, step: Step, last: Callable[[], None] | None = None) -> None:
-        """Call ``step`` again and again on this connection, and ``last`` at the end."""
+    def add(
+        self, connection: GuardedConnection, step: Step, pause: float, last: Callable[[], None] | None = None
+    ) -> None:
+        """Call ``step`` again and again, with pauses of at most so many seconds, and ``last`` at the end."""
 
         def followed() -> float:
-            self.turned(connection.purpose)
+            connection.turned_at = time.monotonic()
             return step()
 
+        self._patience[connection] = max(PATIENCE_WITH_DATABASE, PAUSES * max(pause, longest_wait()))
         self._loops.append((connection, partial(keep_calling, connection, self.over, followed, last)))
 
     def add_run(self, connection: GuardedConnection, run: Callable[[threading.Event], object]) -> None:
@@ -87,34 +81,12 @@ class Loops:
     def is_running(self) -> bool:
         return any(self.threads.is_alive(connection.purpose) for connection, _ in self._loops)
 
-    def turned(self, name: str) -> None:
-        self._turned_at[name] = time.monotonic()
-
-    def answered(self, name: str) -> None:
-        self._answered_at[name] = time.monotonic()
-
     def hanging(self) -> dict[str, float]:
         """Return the loops that should have turned long ago, and for how many seconds they have not."""
-        silent = {name: time.monotonic() - at for name, at in dict(self._turned_at).items()}
-        return {name: for_ for name, for_ in silent.items() if for_ > self._patience.get(name, SHORTEST_PATIENCE)}
-
-    def unanswered(self, name: str) -> float:
-        """Return for how many seconds the database has not answered that loop; infinite before it ever did."""
-        return time.monotonic() - self._answered_at.get(name, float("-inf"))
-
-
-class _FollowedConnection(GuardedConnection):
-    def __init__(self, alias: str, name: str, loops: Loops) -> None:
-        super().__init__(alias, name)
-        self._loops = loops
-
-    def call(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        # A sweep may be a dozen statements, each as long as a statement is allowed to take.
-        self._loops.turned(self.purpose)
-        answer = super().call(verb, *args, **kwargs)
-        self._loops.turned(self.purpose)
-        self._loops.answered(self.purpose)
-        return answer
+        now = time.monotonic()
+        silent = [(MAIN, now - self.main_turned_at, SHORTEST_PATIENCE)]
+        silent += [(one.purpose, now - one.turned_at, patience) for one, patience in self._patience.items()]
+        return {name: for_ for name, for_, patience in silent if for_ > patience}
 
 
 # The loops of a watchdog, in a worker and in ``pulse_watchdog``: sweeps, statistics of minutes, and schedules.
@@ -149,12 +121,12 @@ def add_watchdog(
         return watchdog.pause_after(done, fleet_size())
 
     if watches:
-        watchdog = Watchdog(loops.connection(alias, f"watchdog{of_shard}", interval), interval, beats, ended)
-        minutes = MinuteRecorder(loops.connection(alias, f"minutes{of_shard}", PAUSE))
-        loops.add(watchdog.database, partial(sweep, watchdog))
-        loops.add(minutes.database, minutes.run_once)
+        watchdog = Watchdog(GuardedConnection(alias, f"watchdog{of_shard}"), interval, beats, ended)
+        minutes = MinuteRecorder(GuardedConnection(alias, f"minutes{of_shard}"))
+        loops.add(watchdog.database, partial(sweep, watchdog), interval)
+        loops.add(minutes.database, minutes.run_once, PAUSE)
         databases += [watchdog.database, minutes.database]
-    connection = loops.connection(alias, f"schedules{of_shard}", LONGEST_PAUSE)
+    connection = GuardedConnection(alias, f"schedules{of_shard}")
     schedules = ScheduleLoop(connection, declarer, watchdog=watchdog, fleet_size=fleet_size)
-    loops.add(connection, schedules.run_once)
+    loops.add(connection, schedules.run_once, LONGEST_PAUSE)
     return [*databases, connection]

@@ -139,15 +139,8 @@ def _arguments_of(run: Run) -> str:
 
 def facts_of(run: Run, outcome: str, took: float) -> dict[str, Any]:
     claim = run.claim
-    facts = {
-        "job_id": claim.job_id,
-        "task": claim.task,
-        "attempt": claim.attempt,
-        "queue": claim.queue,
-        "holder": claim.lease.holder,
-        "outcome": str(outcome),
-        "duration": took,
-    }
+    facts = {"job_id": claim.job_id, "task": claim.task, "attempt": claim.attempt, "queue": claim.queue}
+    facts |= {"holder": claim.lease.holder, "outcome": str(outcome), "duration": took}
     return facts if claim.meta_json is None else facts | {"meta": claim.meta}
 
 

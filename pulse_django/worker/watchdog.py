@@ -76,7 +76,6 @@ class Watchdog:
         self.found = NOTHING_FOUND  # when it asked last
         self._clock: ServerClock | None = None  # when the last sweep ended
         self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
-        self._kept_house_at = float("-inf")
         self._duties = {SWEEP, HOUSEKEEPING}  # to be done now: all, by one that has just started
         self._taken: frozenset[str] = frozenset()  # of these, what is to be noted as done
 
@@ -100,7 +99,7 @@ class Watchdog:
             if fault_of(error) not in (DatabaseFault.CHANGING, DatabaseFault.BUSY):
                 raise
             logger.warning("Sweeping without knowing when another watchdog did: %s", error_in_one_line(error))
-            return self.sweep()
+            return self.sweep(housekeeping=False)
         self._look_at_server(found.clock)
         overdue, self.found = found.overdue & self.found.overdue, found
         if SWEEP in found.taken & found.unfinished - self._duties:
@@ -113,7 +112,7 @@ class Watchdog:
                 self._outages.answered(time.monotonic())  # another one swept lately, so writes succeed
             return None
         self._taken = frozenset(self._duties - overdue)
-        swept = self._timed(begin, HOUSEKEEPING in self._duties)
+        swept = self._swept(begin, HOUSEKEEPING in self._duties)
         self._note_done(HOUSEKEEPING)
         self._duties = {SWEEP, HOUSEKEEPING} if swept.has_more else set()
         return swept
@@ -123,45 +122,38 @@ class Watchdog:
             self.database.call(Duty.objects.db_manager(self.database.alias).done, [duty])
             self._taken -= {duty}
 
-    def sweep(self, *, housekeeping: bool | None = None) -> Swept:
-        """End every run that is over; now and then, or if asked to, see to what is less urgent."""
+    def sweep(self, *, housekeeping: bool = True) -> Swept:
+        """End every run that is over, and see to what is less urgent."""
         begin = time.monotonic()
         self.found = self.found._replace(  # it has not asked
             has_expired=True, has_paused_tasks=True, has_unresolved=True, has_paused_batches=True, has_workflows=True
         )
         self._look_at_server(self._asked(lambda: self.database.call(self.database.jobs.server_clock)))
-        return self._timed(begin, housekeeping)
+        return self._swept(begin, housekeeping)
 
-    def _timed(self, begin: float, housekeeping: bool | None) -> Swept:
+    def _swept(self, begin: float, housekeeping: bool) -> Swept:
+        database, found = self.database, self.found
         try:
-            return self._swept(begin, housekeeping)
+            swept = Swept(reaped=self._reap_if_leases_can_be_trusted())
+            if found.has_expired:
+                swept.expired = end_expired(database)
+            has_more = swept.expired >= MOST_EXPIRED
+            if found.has_paused_tasks:
+                has_more |= see_to_paused_tasks(database)
+            if found.has_paused_batches:
+                has_more |= hold_paused(database.alias, call=database.call)
+            if found.has_unresolved:  # after those that were ended above
+                left = resolve(database.alias, call=database.call, with_timeouts=True)
+                has_more |= left is Remaining.MORE  # what is locked is for the next sweep
+            self._note_done(SWEEP)  # before housekeeping, which may fail
+            if housekeeping:
+                self._keep_house(swept)
+            swept.has_more |= has_more
+            swept.took = time.monotonic() - begin
+            return swept
         finally:  # however long a sweep was at work, it did not sleep
             if self._clock is not None:
                 self._clock = self._clock._replace(up_for=self._clock.up_for + time.monotonic() - begin)
-
-    def _swept(self, begin: float, housekeeping: bool | None) -> Swept:
-        database, found = self.database, self.found
-        swept = Swept(reaped=self._reap_if_leases_can_be_trusted())
-        if found.has_expired:
-            swept.expired = end_expired(database)
-        has_more = swept.expired >= MOST_EXPIRED
-        if found.has_paused_tasks:
-            has_more |= see_to_paused_tasks(database)
-        if found.has_paused_batches:
-            has_more |= hold_paused(database.alias, call=database.call)
-        if found.has_unresolved:  # after those that were ended above
-            left = resolve(database.alias, call=database.call, with_timeouts=True)
-            has_more |= left is Remaining.MORE  # what is locked is for the next sweep
-        self._note_done(SWEEP)  # before housekeeping, which may fail
-        if housekeeping is None:
-            housekeeping = begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS
-        if housekeeping:
-            self._keep_house(swept)
-        swept.has_more |= has_more
-        if housekeeping:
-            self._kept_house_at = float("-inf") if swept.has_more else begin
-        swept.took = time.monotonic() - begin
-        return swept
 
     def _reap_if_leases_can_be_trusted(self) -> list[Reaped]:
         outages, ttl = self._outages, conf.current().lease_ttl.total_seconds()
@@ -308,15 +300,17 @@ class Watchdog:
 
     def _asked(self, question: Callable[[], T]) -> T:
         """Ask the server, twice if need be: that it is away is an outage, that a connection was closed is none."""
-        for is_last in (False, True):
-            try:
-                return question()
-            except Exception as error:
-                if fault_of(error) not in OUTAGES or is_last:
-                    if is_last and self._clock is not None:
-                        self._outages.away()
-                    raise
-        raise AssertionError  # the second try returns or raises
+        try:
+            return question()
+        except Exception as error:
+            if fault_of(error) not in OUTAGES:
+                raise
+        try:
+            return question()
+        except Exception:
+            if self._clock is not None:
+                self._outages.away()
+            raise
 
 
 # What one sweep of a watchdog did.

@@ -26,7 +26,8 @@ from pulse_django.exporters.worker import exposed
 from pulse_django.models import Job
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
-from pulse_django.worker import http_port, loops
+from pulse_django.worker import guarded_connection, http_port, loops
+from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.http_port import AT_A_TIME, HttpPort, PortRefused, Standing, why_unready
 from pulse_django.worker.loops import (
     MAIN,
@@ -243,61 +244,62 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(loops, "time", clock)
+    for module in (loops, guarded_connection):
+        monkeypatch.setattr(module, "time", clock)
     return clock
 
 
 class TestWhatHangs:
-    def test_a_frozen_heartbeat_is_named(self, clock: Clock) -> None:
-        liveness = Loops(lambda name, why: None)
-        liveness.connection("default", "heartbeat", 0.2)
-        liveness.turned(MAIN)
+    @pytest.fixture
+    def loops(self, clock: Clock) -> Loops:
+        return Loops(lambda name, why: None)
+
+    def test_a_frozen_heartbeat_is_named(self, clock: Clock, loops: Loops) -> None:
+        heartbeat = GuardedConnection("default", "heartbeat")
+        loops.add(heartbeat, lambda: 0.1, 0.2)
         clock.now += PATIENCE_WITH_DATABASE
-        liveness.turned(MAIN)
-        assert liveness.hanging() == {}
-        liveness.turned("heartbeat")
-        clock.now += PATIENCE_WITH_DATABASE + 1
-        liveness.turned(MAIN)
-        assert liveness.hanging() == {"heartbeat": PATIENCE_WITH_DATABASE + 1}
-        clock.now += SHORTEST_PATIENCE + 1
-        assert set(liveness.hanging()) == {"heartbeat", MAIN}
+        loops.main_turned_at = clock.now
+        assert loops.hanging() == {}
+        clock.now += 1
+        assert loops.hanging() == {"heartbeat": PATIENCE_WITH_DATABASE + 1}
+        clock.now += SHORTEST_PATIENCE
+        assert set(loops.hanging()) == {"heartbeat", MAIN}
 
     def test_a_loop_that_fails_turns_all_the_same(self) -> None:
-        liveness, failures = Loops(lambda name, why: None), 0
-        database = liveness.connection("default", "recovery", 0.2)
-        first = liveness._turned_at["recovery"]
+        loops, failures, database = Loops(lambda name, why: None), 0, GuardedConnection("default", "recovery")
+        first = database.turned_at
 
         def step() -> float:
             nonlocal failures
             failures += 1
             if failures == 3:
-                liveness.over.set()
+                loops.over.set()
             raise OperationalError("the database is away")
 
-        liveness.add(database, step)
-        liveness.start()
-        wait_until(lambda: not liveness.is_running)
+        loops.add(database, step, 0.2)
+        loops.start()
+        wait_until(lambda: not loops.is_running)
         assert failures == 3
-        assert liveness._turned_at["recovery"] > first
-        assert liveness.unanswered("recovery") == float("inf")
+        assert database.turned_at > first
+        assert database.answered_at == float("-inf")
 
-    def test_a_long_sweep_turns_with_every_statement(self, clock: Clock) -> None:
-        liveness = Loops(lambda name, why: None)
-        database = liveness.connection("default", "watchdog", 10.0)
+    def test_a_long_sweep_turns_with_every_statement(self, clock: Clock, loops: Loops) -> None:
+        database = GuardedConnection("default", "watchdog")
+        loops.add(database, lambda: 0.0, 10.0)
         for _ in range(20):
             clock.now += 10
             assert database.call(lambda: "answer") == "answer"
-        assert liveness.hanging() == {}
-        clock.now += 5
-        assert liveness.unanswered("watchdog") == 5
+        loops.main_turned_at = clock.now
+        assert loops.hanging() == {}
+        assert database.answered_at == clock.now
 
-    def test_a_loop_with_long_pauses_has_time_for_them(self, clock: Clock) -> None:
-        liveness = Loops(lambda name, why: None)
-        liveness.connection("default", "watchdog", 300.0)
+    def test_a_loop_with_long_pauses_has_time_for_them(self, clock: Clock, loops: Loops) -> None:
+        loops.add(GuardedConnection("default", "watchdog"), lambda: 0.0, 300.0)
         clock.now += 900
-        assert liveness.hanging() == {}
+        loops.main_turned_at = clock.now
+        assert loops.hanging() == {}
         clock.now += 1
-        assert liveness.hanging() == {"watchdog": 901}
+        assert loops.hanging() == {"watchdog": 901}
 
 
 @pytest.mark.usefixtures("pulse_db")

@@ -288,13 +288,6 @@ def test_more_than_one_statement_prunes_is_left_to_a_sweep_that_does_not_wait(
     assert dog.pause_after(dog.sweep()) > 0
 
 
-def test_housekeeping_is_not_done_with_every_sweep(dog: Watchdog) -> None:
-    dog.sweep()
-    make_job(completed=True, era=HOT, finished_at=now(OLD))
-    assert dog.sweep().pruned == {}
-    assert dog.sweep(housekeeping=True).pruned[Status.COMPLETED] == 1
-
-
 def test_one_sweep_tells_what_it_did_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 1e6))
     job, out = make_job(running=True, expired=True), StringIO()

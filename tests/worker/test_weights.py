@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pulse_django.conf import PulseSettings
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.lane_keys import lane_key_of_call
 from pulse_django.execution.registry import InvalidTask
@@ -17,21 +16,16 @@ from pulse_django.tasks import task
 from pulse_django.words.decisions import Complete
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import Limit, lane_key
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
-from pulse_django.worker.claimer import Claimer
-from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.keyed_lanes import GATHER_FOR
-from pulse_django.worker.shared_leases import SharedLeases
-from pulse_django.worker.worker_options import WorkerOptions
 from tests.crash.workers import Workers, wait_for
 from tests.faults import all_faults
 from tests.worker import limited_handlers
 from tests.worker.limited_handlers import MODULES
+from tests.worker.steps import claimer_for
 
 SLOTS = 8
 
@@ -41,12 +35,8 @@ class Stepped:
 
     def __init__(self, slots: int = SLOTS, max_jobs: int = 0) -> None:
         self.begun: list[Run] = []
-        identity = Identity("w")
-        self.in_flight = InFlight(SharedLeases(f"{identity.name}:{identity.boot_id}:"), "default", slots, max_jobs)
-        self.claimer = Claimer(
-            WorkerOptions.of(PulseSettings(), "w", {}), GuardedConnection("default", "claims"), identity,
-            self.in_flight, self.begun.extend, lambda queue, more: None, lambda: None,
-        )  # fmt: skip
+        self.claimer = claimer_for(slots, self.begun.extend, max_jobs=max_jobs)
+        self.in_flight = self.claimer._in_flight
         self.claimer._turn = 0
         self.claimer.interrupt()  # its waits end at once
 
