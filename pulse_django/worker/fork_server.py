@@ -144,9 +144,7 @@ class _Nursery:
         for pid, (asked_by, _) in list(self._born.items()):
             if asked_by is channel or (channel is None and asked_by is not self._keeper):
                 del self._born[pid]
-                for kill in (os.killpg, os.kill):
-                    with suppress(ProcessLookupError, PermissionError):
-                        kill(pid, signal.SIGKILL)
+                kill_family(pid)
                 with suppress(ChildProcessError):
                     os.waitpid(pid, 0)
         if channel is not None and channel in self._asking:
@@ -181,6 +179,13 @@ def _leave(main: Callable[[], int]) -> NoReturn:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def kill_family(pid: int) -> None:
+    """Kill a process and all that it started."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
 
 
 def ignore(*_: object) -> None:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from inspect import iscoroutinefunction
 from typing import Any
@@ -30,7 +30,7 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.outcomes import Outcome, Released, Stalled, TimedOut, WorkerLost
 from pulse_django.words.payloads import MAX_TRACEBACK, ErrorReport
 from pulse_django.worker.channel import Channel, Hung, Message, from_wire, to_wire
-from pulse_django.worker.fork_server import ignore_stops, status_in_words
+from pulse_django.worker.fork_server import ignore_stops, kill_family, status_in_words
 from pulse_django.worker.handler_stacks import (
     TITLE,
     AskedDump,
@@ -53,21 +53,57 @@ GRACE_FOR_CANCELLED = 2.0
 NOT_NOW = timedelta(seconds=1)  # until a job that could not be begun is tried again
 
 
+# Seconds for a process to say where its handler is, before it is killed. It needs the interpreter, which the handler
+# may hold: then faulthandler is asked. It writes as soon as the process gets a processor, which on a busy machine took
+# more than 0.3 s. No other run waits for it.
+PATIENCE_WITH_ANSWER = 0.15
+PATIENCE_WITH_DUMP = 1.0
+TICK_OF_STACKS = 0.02
+
+
+@dataclass(slots=True, eq=False)
 class Ward:
     """One process, as the child that asked for it sees it."""
 
-    def __init__(self, run: Run, channel: Channel) -> None:
-        self.run, self.channel = run, channel
-        self.pid: int | None = None
-        self.outcome: Outcome | None = None
-        self.afterwards: ErrorReport | None = None  # what its handler raised after it had completed the job
-        self.said_done = False
-        self.out_of_touch = False  # killed because it was not known whether it still held its lease
-        self.told_extended = 0.0
-        self.told_cancelled = False
-        self.last_stack = LastStack(channel)
-        self.kill_at = float("inf")
-        self.hung_at = float("inf")
+    run: Run
+    channel: Channel
+    pid: int | None = None
+    outcome: Outcome | None = None
+    afterwards: ErrorReport | None = None  # what its handler raised after it had completed the job
+    said_done: bool = False
+    out_of_touch: bool = False  # killed because it was not known whether it still held its lease
+    told: Message = field(default_factory=lambda: {"extended_at": 0.0, "cancelled": False})
+    kill_at: float = float("inf")
+    hung_at: float = float("inf")
+    stack: str = field(default="", repr=False)  # where its handler was
+    stack_file: int | None = None  # to which it dumps
+    stack_asked_at: float | None = None
+    _dump: AskedDump | None = None
+
+    def awaits_stack(self, pid: int, now: float) -> bool:
+        """Ask where its handler is, or look whether there is an answer. Say whether to wait: for a second or so."""
+        if self.stack_asked_at is None:
+            self.stack_asked_at = now
+            self.channel.send({"where": True})
+        waited = now - self.stack_asked_at
+        if self.stack or waited > PATIENCE_WITH_ANSWER + PATIENCE_WITH_DUMP:
+            return False
+        if waited <= PATIENCE_WITH_ANSWER:
+            return True
+        if self.stack_file is None:
+            return False
+        self._dump = self._dump or AskedDump(pid, self.stack_file)
+        if not self._dump.is_complete():
+            return True
+        self.stack = stack_in_dump(self._dump.read())
+        return False
+
+    def close(self) -> None:
+        self.channel.close()
+        if self.stack_file is not None:
+            with suppress(OSError):
+                os.close(self.stack_file)
+            self.stack_file = None
 
 
 class Processes(Executor):
@@ -99,7 +135,11 @@ class Processes(Executor):
 
     def current_stack(self, run: Run) -> str:  # that of a run that is given up is asked for before it is killed
         ward = next((one for one in list(self._wards.values()) if one.run is run), None)
-        return "" if ward is None or ward.pid is None else ward.last_stack.dumped_now(ward.pid)
+        if ward is None or ward.pid is None or ward.stack_file is None:
+            return ""
+        with suppress(OSError):
+            return dump_of(ward.pid, ward.stack_file).removeprefix(TITLE)  # it waits for some hundredths of a second
+        return ""
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):
@@ -127,7 +167,7 @@ class Processes(Executor):
         self._fill()
 
     def _until_next_look(self) -> float | None:
-        if any(ward.last_stack.is_asked for ward in list(self._wards.values())):
+        if any(ward.stack_asked_at is not None for ward in list(self._wards.values())):
             return TICK_OF_STACKS
         return TICK if self._wards else None
 
@@ -185,9 +225,9 @@ class Processes(Executor):
         if "progress" in message:
             ward.run.take_over_progress(message["progress"])
         elif "stack" in message:
-            ward.last_stack.text = message["stack"]
+            ward.stack = message["stack"]
         elif "stack_file" in message:
-            ward.last_stack.file_came()
+            ward.stack_file = ward.channel.take_fd()
         elif "done" not in message:
             ward.run.completed = ward.run.completed or message.get("completed", False)
         else:
@@ -199,19 +239,16 @@ class Processes(Executor):
         now = time.monotonic()
         for ward in list(self._wards.values()):
             run = ward.run
-            extended_at = run.tether.extended_at() if run.tether else 0.0
-            if extended_at > ward.told_extended:
-                ward.told_extended = extended_at
-                ward.channel.send({"extended_at": extended_at})
-            if run.cancelled and not ward.told_cancelled:
-                ward.told_cancelled = True
-                ward.channel.send({"cancelled": True})
+            extended_at = max(ward.told["extended_at"], run.tether.extended_at() if run.tether else 0.0)
+            if (news := {"extended_at": extended_at, "cancelled": run.cancelled}) != ward.told:
+                ward.told = news
+                ward.channel.send(news)
             ward.out_of_touch = ward.out_of_touch or run.is_out_of_touch
             ward.kill_at = min(ward.kill_at, _when_to_kill(run, now))
             if ward.pid is None or (now <= ward.kill_at and now <= ward.hung_at + GRACE_FOR_CANCELLED):
                 continue
-            if not (_is_over_time(run) and ward.last_stack.is_awaited(ward.pid, now)):
-                _kill(ward.pid)
+            if not (_is_over_time(run) and ward.awaits_stack(ward.pid, now)):
+                kill_family(ward.pid)
 
     def _ended(self, number: int, how: str) -> None:
         ward = self._wards.pop(number, None)
@@ -222,10 +259,9 @@ class Processes(Executor):
         with suppress(Hung):
             for message in ward.channel.receive():  # what it said last
                 self._note(ward, message)
-        ward.channel.close()
-        ward.last_stack.close()
+        ward.close()
         if ward.pid is not None:
-            _kill(ward.pid)  # what it started and left behind
+            kill_family(ward.pid)  # what it started and left behind
         if ward.said_done:
             self._over(ward.run, ward.outcome, ward.afterwards)
         elif ward.run.lost:
@@ -237,7 +273,7 @@ class Processes(Executor):
         else:
             verdict = ward.run.verdict
             if isinstance(verdict, TimedOut | Stalled):
-                verdict = replace(verdict, stack=ward.last_stack.text)
+                verdict = replace(verdict, stack=ward.stack)
             self._over(ward.run, verdict or WorkerLost(f"its process was {how}"))
 
     def _over(self, run: Run, outcome: Outcome | None, afterwards: ErrorReport | None = None) -> None:
@@ -261,69 +297,6 @@ def _when_to_kill(run: Run, now: float) -> float:
     if run.lost or run.is_out_of_touch or _is_over_time(run):
         return now
     return now + GRACE_FOR_CANCELLED if run.cancelled else float("inf")
-
-
-def _kill(pid: int) -> None:
-    """Kill a process and all that it started."""
-    for kill, target in ((os.killpg, pid), (os.kill, pid)):
-        with suppress(ProcessLookupError, PermissionError):
-            kill(target, signal.SIGKILL)
-
-
-# Asks a disposable process where its handler is, before the process is killed.
-
-
-# Seconds for its answer. It needs the interpreter, which the handler may hold: then faulthandler is asked. It writes as
-# soon as the process gets a processor, which on a busy machine took more than 0.3 s. No other run waits for it.
-PATIENCE_WITH_ANSWER = 0.15
-PATIENCE_WITH_DUMP = 1.0
-TICK_OF_STACKS = 0.02
-
-
-class LastStack:
-    def __init__(self, channel: Channel) -> None:
-        self.text = ""
-        self._channel = channel
-        self._file: int | None = None
-        self._dump: AskedDump | None = None
-        self._asked_at: float | None = None
-
-    def file_came(self) -> None:
-        """Keep the file to which the process dumps."""
-        self._file = self._channel.take_fd()
-
-    def is_awaited(self, pid: int, now: float) -> bool:
-        """Ask, or look whether there is an answer. Return whether to wait for it: for about a second at most."""
-        if self._asked_at is None:
-            self._asked_at = now
-            self._channel.send({"where": True})
-        waited = now - self._asked_at
-        if self.text or waited > PATIENCE_WITH_ANSWER + PATIENCE_WITH_DUMP:
-            return False
-        if waited <= PATIENCE_WITH_ANSWER:
-            return True
-        if self._file is None:
-            return False
-        self._dump = self._dump or AskedDump(pid, self._file)
-        if self._dump.is_complete():
-            self.text = stack_in_dump(self._dump.read())
-        return not self.text
-
-    def dumped_now(self, pid: int) -> str:
-        """Say where the handler is, and let it go on. It waits for some hundredths of a second."""
-        with suppress(OSError):
-            return dump_of(pid, self._file).removeprefix(TITLE) if self._file is not None else ""
-        return ""
-
-    @property
-    def is_asked(self) -> bool:
-        return self._asked_at is not None
-
-    def close(self) -> None:
-        if self._file is not None:
-            with suppress(OSError):
-                os.close(self._file)
-            self._file = None
 
 
 # Inside a disposable process: run one handler, report how it ended, and exit.
