@@ -194,12 +194,12 @@ class NeededResults(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         """Return the result of a job that was needed. Raise ``NeedNotDone`` if it is a dead letter or was cancelled."""
-        found = [need for need in self._needs() if need.name == name]
-        for need in found:
-            return self._result_of(need)
-        for need in self._batches():  # a large group is needed as a batch, and its jobs have the names
-            member = self._members(need).filter(node=name).first()
-            if member is not None:
+        needs = self._needs()
+        for need in needs:
+            if need.name == name:
+                return self._result_of(need)
+        for need in needs:  # a large group is needed as a batch, and its jobs have the names
+            if need.needs_batch is not None and (member := self._members(need).filter(node=name).first()) is not None:
                 return _value(member, name)
         raise KeyError(name)
 
@@ -227,9 +227,6 @@ class NeededResults(Mapping[str, Any]):
 
     def _needs(self) -> list[Dependency]:
         return list(Dependency.objects.using(self.alias).filter(job_id=self.job_id, met__isnull=False).order_by("id"))
-
-    def _batches(self) -> list[Dependency]:
-        return [need for need in self._needs() if need.needs_batch is not None]
 
     def _members(self, need: Dependency) -> Any:
         batch = need.needs_batch or 0

@@ -1,4 +1,4 @@
-"""Messages between the processes of one worker: a line of JSON each, over a socket, never waiting. Never a pickle."""
+"""Messages between the processes of one worker: a line of JSON each, over a socket, never waiting. Never pickles."""
 
 from __future__ import annotations
 
@@ -119,6 +119,32 @@ class Channel:
 
     def close(self) -> None:
         self.socket.close()
+
+
+class Nudges:
+    """Wake the selector of a thread: other threads with ``nudge``, signals through ``wakes``."""
+
+    def __init__(self) -> None:
+        self._woken, self.wakes = socket.socketpair()
+        for end in (self._woken, self.wakes):
+            end.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._woken.fileno()
+
+    def nudge(self) -> None:
+        with suppress(BlockingIOError):
+            self.wakes.send(b"!")
+
+    def taken(self) -> bool:
+        """Say whether there was a nudge since the last look."""
+        with suppress(BlockingIOError):
+            return bool(self._woken.recv(4_096))
+        return False
+
+    def close(self) -> None:
+        self._woken.close()
+        self.wakes.close()
 
 
 # Claims, outcomes and reports as JSON: each object is the name of its class, with what it is made of.

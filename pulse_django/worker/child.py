@@ -10,12 +10,10 @@ import faulthandler
 import os
 import selectors
 import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -30,7 +28,7 @@ from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Cancelled, Outcome, Released, Stalled, TimedOut
 from pulse_django.words.verb_results import Report
 
-from .channel import Channel, Hung, Message
+from .channel import Channel, Hung, Message, Nudges
 from .chunking import NEVER, Chunking
 from .claimer import Claimer
 from .executors import Executor
@@ -74,6 +72,8 @@ class Child:
     ):
         """``held`` has the leases of each shard."""
         self._options, self._keeper, self._held = options, keeper, held
+        self._nudges = Nudges()
+        self.nudge = self._nudges.nudge  # let the main thread look now instead of at its next tick
         self._run_events = RunEvents()
         self._shards = [ChildShard(self, shard, number, boot_id, leases) for shard, leases in enumerate(held)]
         self._reporters = {one.in_flight.alias: one.reporter for one in self._shards}
@@ -95,9 +95,6 @@ class Child:
         self._is_hurried = False  # the main thread looks again soon
         self._said: Message = {}
         self._ticked_at = 0.0
-        self._nudged, self._nudges = socket.socketpair()
-        for end in (self._nudged, self._nudges):
-            end.setblocking(False)
 
     def run(self) -> int:
         """Work until stopped or used up, and until every run has been reported."""
@@ -109,15 +106,13 @@ class Child:
         self._keeper.send({"ready": True})
         with selectors.DefaultSelector() as selector:
             selector.register(self._keeper, selectors.EVENT_READ)
-            selector.register(self._nudged, selectors.EVENT_READ)
+            selector.register(self._nudges, selectors.EVENT_READ)
             while not (self._why and not self._is_claiming and all(one.is_done for one in self._shards)):
                 selector.select(timeout=self._until_next_look())
                 self._executors.hurry()
                 if not self._why:
                     self._dispatcher.start_due()
-                nudged = False
-                with suppress(BlockingIOError):
-                    nudged = bool(self._nudged.recv(4_096))
+                nudged = self._nudges.taken()
                 if self._why != ORPHANED:
                     self._hear(selector)
                 # A wake-up is in a hurry, and the thread that it woke needs the interpreter that a tick would hold.
@@ -162,11 +157,6 @@ class Child:
 
     def _report(self, performed: Performed) -> None:
         self._reporters[str(performed.run.alias)].report(performed)
-
-    def nudge(self) -> None:
-        """Let the main thread look now instead of at its next tick."""
-        with suppress(BlockingIOError):
-            self._nudges.send(b"!")
 
     # The main thread's own
 

@@ -23,7 +23,7 @@ from .channel import Channel, Hung, Message, from_wire, to_wire
 from .child import DRAINED
 from .fork_server import status_in_words
 from .handler_stacks import dump_of
-from .recovery import LostChild, RelayedReports
+from .recovery import LostChild
 from .shared_leases import HeldLease, OverdueHandlers, SharedLeases
 from .stack_requests import PATIENCE_WITH_CHILD, StackRequests
 from .worker_options import WorkerOptions
@@ -168,7 +168,7 @@ class Children:
         def answer(settled: Settled) -> None:
             channel.send({"settled": to_wire(settled), "number": message["number"], "shard": message["shard"]})
 
-        self._lines[message["shard"]].recovery.relay(RelayedReports(from_wire(message["reports"]), answer))
+        self._lines[message["shard"]].recovery.relay(from_wire(message["reports"]), answer)
 
     def _died(self, child: ChildSlot, status: int) -> None:
         """See to what a dead child left."""

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from .channel import Channel, Hung, Message
+from .channel import Channel, Hung, Message, Nudges
 
 ChildMain = Callable[[Message, Channel, Channel], int]
 RunnerMain = Callable[[Message, Channel], int]
@@ -55,24 +55,19 @@ class _Nursery:
         self._nursing: dict[int, Channel] = {}  # pid of a child: where it asks for runners
         self._selector = selectors.DefaultSelector()
         self._keeper = keeper
-        self._wakes: socket.socket
 
     def run(self) -> int:
         """Serve until the keeper is gone."""
-        woken, wakes = socket.socketpair()
-        for end in (woken, wakes):
-            end.setblocking(False)
-        self._wakes = wakes
-        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        nudges = Nudges()
+        signal.set_wakeup_fd(nudges.wakes.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, ignore)
         ignore_stops()
         self._selector.register(self._keeper, selectors.EVENT_READ)
-        self._selector.register(woken, selectors.EVENT_READ)
+        self._selector.register(nudges, selectors.EVENT_READ)
         while True:
             for key, _ in self._selector.select(timeout=1.0):
-                if key.fileobj is woken:
-                    with suppress(BlockingIOError):
-                        woken.recv(4_096)
+                if key.fileobj is nudges:
+                    nudges.taken()
                 elif key.fileobj not in self._asking:
                     continue  # closed in this very turn
                 elif isinstance(key.fileobj, Channel) and not self._serve(key.fileobj):
@@ -157,9 +152,8 @@ class _Nursery:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for key in list(self._selector.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr]  # all of them are sockets
+            key.fileobj.close()  # type: ignore[union-attr]  # all of them can be closed
         self._selector.close()
-        self._wakes.close()
 
 
 def _leave(main: Callable[[], int]) -> NoReturn:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,7 +23,7 @@ from pulse_django.store.workers import Presence
 from pulse_django.words.counters import added
 from pulse_django.words.leases import Identity
 
-from .channel import Channel, Message
+from .channel import Channel, Message, Nudges
 from .child import DRAINED, child_main
 from .children import Children
 from .executors.processes import runner_main
@@ -65,6 +64,7 @@ class Keeper:
         self._options = options
         self._identity = Identity(options.name)
         self._selector = selectors.DefaultSelector()
+        self._nudges: Nudges  # of signals
         self._children = Children(options, self._identity, self._selector, self._tell_ready)
         self._child_slots = self._children.child_slots
         self._changed, self._exposed = changed, exposed
@@ -102,25 +102,25 @@ class Keeper:
                 address, self._standing, lambda: self._exposed(self._presence(*self._lines), self._ready_children)
             )
             self._loops.threads.start("outlet", outlet.serve)
-        woken = self._install_signals()
+        self._nudges = Nudges()  # not before, for the same reason
+        self._install_signals()
         self._selector.register(fork_server, selectors.EVENT_READ)
-        self._selector.register(woken, selectors.EVENT_READ)
+        self._selector.register(self._nudges, selectors.EVENT_READ)
         self._log.start(self._loops.threads)
         logger.info("%s: %s", self.name, self._described())
         self._loops.start()
         code: Exit | None = None
         while code is None:
-            code = self._turn(fork_server, woken)
+            code = self._turn(fork_server)
         self._finish(code)
         return code
 
     # One turn of the loop
 
-    def _turn(self, fork_server: Channel, woken: socket.socket) -> Exit | None:
+    def _turn(self, fork_server: Channel) -> Exit | None:
         for key, _ in self._selector.select(timeout=self._until_next_look()):
-            if key.fileobj is woken:
-                with suppress(BlockingIOError):
-                    woken.recv(4_096)
+            if key.fileobj is self._nudges:
+                self._nudges.taken()
             elif key.fileobj is fork_server:
                 if not self._children.read_fork_server(fork_server):
                     logger.error("%s lost its fork server and cannot continue", self.name)
@@ -223,17 +223,12 @@ class Keeper:
             restarts=dict(self._loops.threads.restarts),
         )
 
-    def _install_signals(self) -> socket.socket:
-        woken, wakes = socket.socketpair()
-        woken.setblocking(False)
-        wakes.setblocking(False)
-        self._wakes = wakes  # kept open
-        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+    def _install_signals(self) -> None:
+        signal.set_wakeup_fd(self._nudges.wakes.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
                 signal.signal(number, self._signalled)
         signal.signal(signal.SIGCHLD, self._reap_orphans)
-        return woken
 
     def _signalled(self, number: int, _frame: object) -> None:
         """Count the signals to stop. A terminal and its wrapper may both pass on the same Ctrl-C."""

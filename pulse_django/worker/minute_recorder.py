@@ -61,10 +61,7 @@ class MinuteRecorder:
         """Note what the conditions say, and send the alerts. No question may keep the others from being asked."""
         minutes = Minute.objects.db_manager(self.database.alias)
         verdict = conditions.ask_all(self.database.alias, call=self.database.call)
-        found = {finding.condition.name: len(finding.subjects) for finding in verdict.found if finding.subjects}
-        unasked = [finding.condition.name for finding in verdict.found if finding.error]
-        noted = {"conditions": found, "unasked": unasked} | self._use_of_limits()
-        self.database.call(minutes.note, minute, noted)
+        self.database.call(minutes.note, minute, noted(verdict) | self._use_of_limits())
         self.database.call(alerts.update, self.database.alias, minute, verdict)
 
     def _use_of_limits(self) -> dict[str, Any]:
@@ -78,3 +75,10 @@ class MinuteRecorder:
             return {}
         most_used = sorted(found, key=lambda one: one.running + one.waiting, reverse=True)[:MOST_VALUES]
         return {"limits": {one.name: [one.running, one.waiting] for one in most_used}}
+
+
+def noted(verdict: conditions.Verdict) -> dict[str, Any]:
+    """Return what a minute keeps of a verdict."""
+    found = {finding.condition.name: len(finding.subjects) for finding in verdict.found if finding.subjects}
+    unasked = [finding.condition.name for finding in verdict.found if finding.error]
+    return {"conditions": found, "unasked": unasked}

@@ -12,7 +12,6 @@ import faulthandler
 import os
 import selectors
 import signal
-import socket
 import threading
 import time
 from collections.abc import Coroutine, Sequence
@@ -29,7 +28,7 @@ from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.outcomes import Outcome, Released, Stalled, TimedOut, WorkerLost
 from pulse_django.words.payloads import MAX_TRACEBACK, ErrorReport
-from pulse_django.worker.channel import Channel, Hung, Message, from_wire, to_wire
+from pulse_django.worker.channel import Channel, Hung, Message, Nudges, from_wire, to_wire
 from pulse_django.worker.fork_server import ignore_stops, kill_family, status_in_words
 from pulse_django.worker.handler_stacks import (
     TITLE,
@@ -117,8 +116,7 @@ class Processes(Executor):
         self._wards: dict[int, Ward] = {}
         self._number = 0
         self._selector = selectors.DefaultSelector()
-        self._woken, self._wakes = socket.socketpair()
-        self._wakes.setblocking(False)
+        self._nudges = Nudges()
         self._thread: threading.Thread | None = None
         self._orphaned = False
 
@@ -126,11 +124,11 @@ class Processes(Executor):
         self._waiting.extend(runs)
         if self._thread is None:
             self._thread = self._start_thread("processes", self._serve)
-        self._wake()
+        self._nudges.nudge()
 
     def stop(self, run: Run) -> bool:
         """Kill it, on the next look; one that was cancelled may clean up first. Its run says which."""
-        self._wake()
+        self._nudges.nudge()
         return True
 
     def current_stack(self, run: Run) -> str:  # that of a run that is given up is asked for before it is killed
@@ -141,12 +139,8 @@ class Processes(Executor):
             return dump_of(ward.pid, ward.stack_file).removeprefix(TITLE)  # it waits for some hundredths of a second
         return ""
 
-    def _wake(self) -> None:
-        with suppress(BlockingIOError):
-            self._wakes.send(b"!")
-
     def _serve(self) -> None:
-        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._nudges, selectors.EVENT_READ)
         self._selector.register(self._fork_server, selectors.EVENT_READ)
         while True:
             try:
@@ -157,8 +151,8 @@ class Processes(Executor):
 
     def _turn(self) -> None:
         for key, _ in self._selector.select(timeout=self._until_next_look()):
-            if key.fileobj is self._woken:
-                self._woken.recv(4_096)
+            if key.fileobj is self._nudges:
+                self._nudges.taken()
             elif key.fileobj is self._fork_server:
                 self._read_fork_server()
             elif key.data in self._wards.values():
