@@ -4,131 +4,90 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import amend, cancel, enqueue_many, get, jobs, progress, release, retry, shard_of
-    from .exceptions import (
-        AlreadyEnqueued,
-        BatchClosed,
-        Discard,
-        EventTimedOut,
-        JobCancelled,
-        JobOnItsWay,
-        LeaseLost,
-        NeedNotDone,
-        RateLimited,
-        Snooze,
-        StaleToken,
-    )
-    from .execution.chunks import Chunk, ChunkItem
-    from .execution.context import Context
-    from .execution.fencing import FencedModel, fence, fenced_update
-    from .execution.job_progress import progress_token
-    from .execution.pauses import pause_queue, pause_task, resume_queue, resume_task
-    from .fleet.explanation import Explanation, explain
-    from .schedules.declarations import Schedule
-    from .tasks import task
-    from .words.limiting import Breaker, Limit, Rate
-    from .words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, never, only, retry_after
-    from .words.timings import Cron, Every
-    from .words.uniqueness import Unique
-    from .workflows.batches import Batch, event_link, send_event
-    from .workflows.builder import Workflow
-    from .workflows.canvas import chain, chord, group
+    from .api import amend as amend
+    from .api import cancel as cancel
+    from .api import enqueue_many as enqueue_many
+    from .api import get as get
+    from .api import jobs as jobs
+    from .api import progress as progress
+    from .api import release as release
+    from .api import retry as retry
+    from .api import shard_of as shard_of
+    from .exceptions import AlreadyEnqueued as AlreadyEnqueued
+    from .exceptions import BatchClosed as BatchClosed
+    from .exceptions import Discard as Discard
+    from .exceptions import EventTimedOut as EventTimedOut
+    from .exceptions import JobCancelled as JobCancelled
+    from .exceptions import JobOnItsWay as JobOnItsWay
+    from .exceptions import LeaseLost as LeaseLost
+    from .exceptions import NeedNotDone as NeedNotDone
+    from .exceptions import RateLimited as RateLimited
+    from .exceptions import Snooze as Snooze
+    from .exceptions import StaleToken as StaleToken
+    from .execution.chunks import Chunk as Chunk
+    from .execution.chunks import ChunkItem as ChunkItem
+    from .execution.context import Context as Context
+    from .execution.fencing import FencedModel as FencedModel
+    from .execution.fencing import fence as fence
+    from .execution.fencing import fenced_update as fenced_update
+    from .execution.job_progress import progress_token as progress_token
+    from .execution.pauses import pause_queue as pause_queue
+    from .execution.pauses import pause_task as pause_task
+    from .execution.pauses import resume_queue as resume_queue
+    from .execution.pauses import resume_task as resume_task
+    from .fleet.explanation import Explanation as Explanation
+    from .fleet.explanation import explain as explain
+    from .schedules.declarations import Schedule as Schedule
+    from .tasks import task as task
+    from .words.limiting import Breaker as Breaker
+    from .words.limiting import Limit as Limit
+    from .words.limiting import Rate as Rate
+    from .words.retry_policies import NO_RETRIES as NO_RETRIES
+    from .words.retry_policies import Backoff as Backoff
+    from .words.retry_policies import RetryPolicy as RetryPolicy
+    from .words.retry_policies import never as never
+    from .words.retry_policies import only as only
+    from .words.retry_policies import retry_after as retry_after
+    from .words.timings import Cron as Cron
+    from .words.timings import Every as Every
+    from .words.uniqueness import Unique as Unique
+    from .workflows.batches import Batch as Batch
+    from .workflows.batches import event_link as event_link
+    from .workflows.batches import send_event as send_event
+    from .workflows.builder import Workflow as Workflow
+    from .workflows.canvas import chain as chain
+    from .workflows.canvas import chord as chord
+    from .workflows.canvas import group as group
 
 __version__ = "0.1.0"
 
 # Imported when first used: an app's package is loaded before its models can be.
 _HOMES = {
-    "api": ("amend", "cancel", "enqueue_many", "get", "jobs", "progress", "release", "retry", "shard_of"),
-    "exceptions": (
-        "AlreadyEnqueued",
-        "BatchClosed",
-        "Discard",
-        "EventTimedOut",
-        "JobCancelled",
-        "JobOnItsWay",
-        "LeaseLost",
-        "NeedNotDone",
-        "RateLimited",
-        "Snooze",
-        "StaleToken",
-    ),
-    "execution.context": ("Context",),
-    "execution.chunks": ("Chunk", "ChunkItem"),
-    "execution.fencing": ("FencedModel", "fence", "fenced_update"),
-    "execution.job_progress": ("progress_token",),
-    "execution.pauses": ("pause_queue", "pause_task", "resume_queue", "resume_task"),
-    "fleet.explanation": ("Explanation", "explain"),
-    "schedules.declarations": ("Schedule",),
-    "tasks": ("task",),
-    "words.limiting": ("Breaker", "Limit", "Rate"),
-    "words.retry_policies": ("Backoff", "NO_RETRIES", "RetryPolicy", "never", "only", "retry_after"),
-    "words.timings": ("Cron", "Every"),
-    "words.uniqueness": ("Unique",),
-    "workflows.batches": ("Batch", "event_link", "send_event"),
-    "workflows.builder": ("Workflow",),
-    "workflows.canvas": ("chain", "chord", "group"),
+    "api": "amend cancel enqueue_many get jobs progress release retry shard_of",
+    "exceptions": "AlreadyEnqueued BatchClosed Discard EventTimedOut JobCancelled JobOnItsWay LeaseLost NeedNotDone "
+    "RateLimited Snooze StaleToken",
+    "execution.chunks": "Chunk ChunkItem",
+    "execution.context": "Context",
+    "execution.fencing": "FencedModel fence fenced_update",
+    "execution.job_progress": "progress_token",
+    "execution.pauses": "pause_queue pause_task resume_queue resume_task",
+    "fleet.explanation": "Explanation explain",
+    "schedules.declarations": "Schedule",
+    "tasks": "task",
+    "words.limiting": "Breaker Limit Rate",
+    "words.retry_policies": "NO_RETRIES Backoff RetryPolicy never only retry_after",
+    "words.timings": "Cron Every",
+    "words.uniqueness": "Unique",
+    "workflows.batches": "Batch event_link send_event",
+    "workflows.builder": "Workflow",
+    "workflows.canvas": "chain chord group",
 }
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__all__ = [
-    "NO_RETRIES",
-    "AlreadyEnqueued",
-    "Backoff",
-    "Batch",
-    "BatchClosed",
-    "Breaker",
-    "Chunk",
-    "ChunkItem",
-    "Context",
-    "Cron",
-    "Discard",
-    "EventTimedOut",
-    "Every",
-    "Explanation",
-    "FencedModel",
-    "JobCancelled",
-    "JobOnItsWay",
-    "LeaseLost",
-    "Limit",
-    "NeedNotDone",
-    "Rate",
-    "RateLimited",
-    "RetryPolicy",
-    "Schedule",
-    "Snooze",
-    "StaleToken",
-    "Unique",
-    "Workflow",
-    "amend",
-    "cancel",
-    "chain",
-    "chord",
-    "enqueue_many",
-    "event_link",
-    "explain",
-    "fence",
-    "fenced_update",
-    "get",
-    "group",
-    "jobs",
-    "never",
-    "only",
-    "pause_queue",
-    "pause_task",
-    "progress",
-    "progress_token",
-    "release",
-    "resume_queue",
-    "resume_task",
-    "retry",
-    "retry_after",
-    "send_event",
-    "shard_of",
-    "task",
-]
+__all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)

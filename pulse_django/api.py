@@ -24,7 +24,7 @@ from .managers import JobManager
 from .models import Job
 from .signals import send_when_committed
 from .store.querysets import JobQuerySet
-from .words.decisions import Decision, Retry, decide
+from .words.decisions import Retry, decide
 from .words.display import shown
 from .words.job_ids import check_attempt
 from .words.job_options import TASK_NAME, check_queue_name
@@ -143,7 +143,9 @@ def _release_in(alias: str, ids: frozenset[int], *, reason: str, attempt: int | 
     for job in taken:
         budget = replace(job.budget, retries_for=None)  # not after a delay, but at once: the database knows if in time
         decision = decide(outcome := WorkerLost(reason), budget, max_losses=conf.current().max_losses)
-        reports.append(Report(Lease(job.pk, str(job.locked_by), job.attempts), outcome, _at_once(decision)))
+        if isinstance(decision, Retry):
+            decision = replace(decision, delay=timedelta())
+        reports.append(Report(Lease(job.pk, str(job.locked_by), job.attempts), outcome, decision))
     settled: Settled = Job.objects.db_manager(alias).settle(reports)
     if settled.accepted:
         wake_workers(alias, [ANY_QUEUE])
@@ -222,7 +224,3 @@ def _checked(task: Task, place: int, item: Arguments) -> tuple[Sequence[Any], Ma
         kind = type(item).__name__
         raise InvalidJob(f"arguments[{place}]: {kind} is a single value; write [value] for a single argument")
     return checked(task, list(item), {})
-
-
-def _at_once(decision: Decision) -> Decision:
-    return replace(decision, delay=timedelta()) if isinstance(decision, Retry) else decision

@@ -14,7 +14,7 @@ from django.utils import timezone
 from .exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
 from .execution.calls import checked, uses_of
 from .execution.notify import is_due_soon, wake_workers
-from .execution.placement import Located, alias_of_jobs, alias_of_run, locate, shard_of_call
+from .execution.placement import alias_of_jobs, alias_of_run, locate, shard_of_call
 from .execution.registry import (
     BaseTaskBackend,
     Task,
@@ -66,8 +66,9 @@ class PulseBackend(BaseTaskBackend):
             new = new_job(task, args, kwargs, alias)
             new = new if place is None else replace(new, place=place)
             job, is_new = Job.objects.db_manager(alias).get_or_enqueue(new)
-        # A job that is kept until its start is locked until the commit, and workers pass it by meanwhile.
-        if (is_new or _holds_back(new)) and is_due_soon(new.run_after):
+        # A job that such a key keeps from being started is locked until the commit, and workers pass it by meanwhile.
+        holds_back = new.unique is not None and new.unique.rule.until_start
+        if (is_new or holds_back) and is_due_soon(new.run_after):
             wake_workers(alias, [job.queue])
         if not is_new:  # it was announced when it was enqueued
             return _result_of_other(job, task)
@@ -77,7 +78,10 @@ class PulseBackend(BaseTaskBackend):
 
     def get_result(self, result_id: str) -> TaskResult:
         """Find a job by its id."""
-        where = _located(result_id)
+        try:
+            where = locate(result_id)
+        except InvalidJob as error:
+            raise TaskResultDoesNotExist(result_id) from error
         job = Job.objects.using(where.alias).filter(pk=where.id).first()
         if job is None:
             raise TaskResultDoesNotExist(result_id)
@@ -104,8 +108,8 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
     """
     if (name := key_of(task)) in OWN_TASKS:
         raise InvalidJob(f"{name}: {ONLY_PULSE}")
-    parent = _parent_in(alias or alias_of_jobs())
-    delay = getattr(task, "runs_in", None)
+    run, delay = current_run(), getattr(task, "runs_in", None)
+    is_beside = run is not None and alias_of_run(run) == (alias or alias_of_jobs())
     options = options_of(task)
     uses = uses_of(task)
     for of_call in uses.of_call:
@@ -117,7 +121,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
         queue=task.queue_name,
         priority=int(task.priority),
         run_after=aware(task.run_after) if delay is None else delay,
-        parent_id=parent,
+        parent_id=run.parent_id if run is not None and is_beside else None,
         trace=traces.current(),
         names=uses.names,
         expires=aware(getattr(task, "expires", None)),
@@ -138,26 +142,9 @@ def _result_of_other(job: Job, task: Task) -> TaskResult:
         return result_of(job, as_enqueued(task, job), decrypt=False)
 
 
-def _holds_back(new: NewJob) -> bool:
-    """Say whether a call with such a key keeps the job that is there from being started before the commit."""
-    return new.unique is not None and new.unique.rule.until_start
-
-
-def _parent_in(alias: str) -> int | None:
-    run = current_run()
-    return run.parent_id if run is not None and alias_of_run(run) == alias else None
-
-
 def aware(instant: T) -> T:
     """Return an instant with its time zone. Without USE_TZ a project's are naive, and local to TIME_ZONE."""
     if not isinstance(instant, datetime) or settings.USE_TZ or timezone.is_aware(instant):
         return instant
     made: Any = timezone.make_aware(instant, timezone.get_default_timezone())
     return made  # type: ignore[no-any-return]
-
-
-def _located(result_id: object) -> Located:
-    try:
-        return locate(result_id)
-    except InvalidJob as error:
-        raise TaskResultDoesNotExist(result_id) from error

@@ -65,10 +65,25 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     ]
 
 
+def _readable() -> conf.PulseSettings | None:
+    """Return the settings. None: they cannot be read, which check_settings says."""
+    parsed, problems = conf.parse(getattr(settings, conf.SETTING, {}))
+    return None if any(problem.is_error for problem in problems) else parsed
+
+
+def _knows_all_tasks() -> bool:
+    """Import what declares tasks. False: something cannot be imported, which the worker and Django's checks report."""
+    try:
+        registry.discover()
+    except Exception:
+        return False
+    return True
+
+
 def check_middleware(**_: Any) -> list[CheckMessage]:
     """Load the middleware as a worker would."""
-    if any(problem.is_error for problem in conf.parse(getattr(settings, conf.SETTING, {}))[1]):
-        return []  # those first
+    if _readable() is None:
+        return []
     try:
         configured()
     except ImproperlyConfigured as error:
@@ -112,16 +127,14 @@ def check_vendor(**_: Any) -> list[CheckMessage]:
 
 def check_shards(**_: Any) -> list[CheckMessage]:
     """Find what is wrong with the shards without a look at their databases."""
-    parsed, problems = conf.parse(getattr(settings, conf.SETTING, {}))
-    if any(problem.is_error for problem in problems) or not parsed.shards:
+    if (parsed := _readable()) is None or not parsed.shards:
         return []
     found: list[CheckMessage] = []
     for alias in parsed.shards:
         if alias not in connections:
             hint = "Add it to DATABASES, or remove it from SHARDS once it holds no jobs."
-            found.append(
-                Error(f"SHARDS names {alias!r}, which is not in DATABASES.", hint=hint, id="pulse_django.E016")
-            )
+            message = f"SHARDS names {alias!r}, which is not in DATABASES."
+            found.append(Error(message, hint=hint, id="pulse_django.E016"))
         elif not router.allow_migrate_model(alias, Job):
             hint = "Let allow_migrate() of the router return True or None for pulse_django there."
             found.append(Error(f"The router keeps jobs out of shard {alias!r}.", hint=hint, id="pulse_django.E016"))
@@ -137,8 +150,7 @@ def check_shards(**_: Any) -> list[CheckMessage]:
 
 def known_shards() -> dict[str, int | None]:
     """Return the databases that hold jobs, with their numbers, if the settings can be read. Otherwise the router's."""
-    parsed, problems = conf.parse(getattr(settings, conf.SETTING, {}))
-    if any(problem.is_error for problem in problems):
+    if (parsed := _readable()) is None:
         return {routers_alias(): None}
     return {alias: number for alias, number in (parsed.shards or {routers_alias(): 0}).items() if alias in connections}
 
@@ -181,11 +193,7 @@ def check_backend(**_: Any) -> list[CheckMessage]:
 
 def check_tasks(**_: Any) -> list[CheckMessage]:
     """Name the modules whose tasks a worker would not know, because nothing that it imports leads to them."""
-    try:
-        registry.discover()
-    except Exception:  # a module that cannot be imported: the worker and Django's own checks report it
-        return []
-    lost = [module for module in modules_that_declare_tasks() if module not in sys.modules]
+    lost = [one for one in modules_that_declare_tasks() if one not in sys.modules] if _knows_all_tasks() else []
     hint = "Declare them in the tasks.py of an installed app, or name the module in PULSE['TASK_MODULES']."
     return [
         Warning(
@@ -200,23 +208,17 @@ def check_tasks(**_: Any) -> list[CheckMessage]:
 def check_limits(**_: Any) -> list[CheckMessage]:
     """Name a limit that two tasks declare differently."""
     try:
-        declared_limits()
+        if _readable() is not None and _knows_all_tasks():
+            declared_limits()
     except InvalidTask as error:
         hint = "Declare it once, and give the same Limit to both tasks."
         return [Error(str(error), hint=hint, id="pulse_django.E015")]
-    except Exception:  # a module that cannot be imported: the worker and Django's own checks report it
-        return []
     return []
 
 
 def check_encryption(**_: Any) -> list[CheckMessage]:
     """Say so before an encrypted task is enqueued that cannot be encrypted."""
-    parsed, problems = conf.parse(getattr(settings, conf.SETTING, {}))
-    if any(problem.is_error for problem in problems):
-        return []  # those first
-    try:
-        registry.discover()
-    except Exception:  # a module that cannot be imported: the worker and Django's own checks report it
+    if (parsed := _readable()) is None or not _knows_all_tasks():
         return []
     keys = [key for key in registry if (task := registry.get(key)) is not None and encrypts(task)]
     if not keys and not parsed.encrypt_all:

@@ -191,7 +191,9 @@ def parse(raw: object) -> tuple[PulseSettings, list[Problem]]:
         try:
             values[field] = _within(field, _PARSERS[field](value))
         except TypeError as error:
-            problems.append(_wrong_type(key, value, error))
+            shown = f"of type {type(value).__name__}" if key in _SECRET else repr(value)
+            message = f"{SETTING}[{key!r}] is {shown}, which is not {error}."
+            problems.append(Problem("pulse_django.E003", message, f"Use {error}."))
         except ValueError as error:
             problems.append(_out_of_range(key, value, error))
     parsed = PulseSettings(**values)
@@ -216,31 +218,15 @@ def forget(*, setting: str, **_: object) -> None:
 def _cross_rules(parsed: PulseSettings) -> list[Problem]:
     problems = []
     beats = parsed.lease_ttl / parsed.heartbeat_interval
-    if beats < 2:
-        problems.append(
-            Problem(
-                "pulse_django.E005",
-                f"LEASE_TTL is only {beats:.1f} heartbeats long: one late beat loses healthy jobs.",
-                "Set LEASE_TTL to at least three times HEARTBEAT_INTERVAL, such as 30 and 10.",
-            )
-        )
-    elif beats < 3:
-        problems.append(
-            Problem(
-                "pulse_django.W001",
-                f"LEASE_TTL is only {beats:.1f} heartbeats long: two late beats in a row lose healthy jobs.",
-                "Set LEASE_TTL to at least three times HEARTBEAT_INTERVAL, such as 30 and 10.",
-                is_error=False,
-            )
-        )
+    if beats < 3:
+        late = "one late beat loses" if beats < 2 else "two late beats in a row lose"
+        message = f"LEASE_TTL is only {beats:.1f} heartbeats long: {late} healthy jobs."
+        hint = "Set LEASE_TTL to at least three times HEARTBEAT_INTERVAL, such as 30 and 10."
+        name = "pulse_django.E005" if beats < 2 else "pulse_django.W001"
+        problems.append(Problem(name, message, hint, is_error=beats < 2))
     if parsed.watchdog_interval > parsed.lease_ttl:
-        problems.append(
-            Problem(
-                "pulse_django.E006",
-                "WATCHDOG_INTERVAL is longer than LEASE_TTL: recovery would mostly wait for the watchdog.",
-                "Set WATCHDOG_INTERVAL to at most LEASE_TTL.",
-            )
-        )
+        message = "WATCHDOG_INTERVAL is longer than LEASE_TTL: recovery would mostly wait for the watchdog."
+        problems.append(Problem("pulse_django.E006", message, "Set WATCHDOG_INTERVAL to at most LEASE_TTL."))
     try:
         check_queue_name(parsed.console_queue)
     except InvalidJob as error:
@@ -264,11 +250,6 @@ def _unknown(key: object) -> Problem:
     close = difflib.get_close_matches(str(key).upper(), _FIELDS, n=1)
     hint = f"Did you mean {close[0]}?" if close else f"Known settings: {', '.join(sorted(_FIELDS))}."
     return Problem("pulse_django.E002", f"{SETTING} has no setting {key!r}.", hint)
-
-
-def _wrong_type(key: str, value: object, error: TypeError) -> Problem:
-    shown = f"of type {type(value).__name__}" if key in _SECRET else repr(value)
-    return Problem("pulse_django.E003", f"{SETTING}[{key!r}] is {shown}, which is not {error}.", f"Use {error}.")
 
 
 def _out_of_range(key: str, value: object, error: ValueError) -> Problem:

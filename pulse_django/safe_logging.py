@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -20,21 +20,37 @@ class RecordMaker(Protocol):
 
 
 Written = logging.LogRecord | RecordMaker
-Write = Callable[[logging.Logger, Written], None]
 
 _CALLER = 3  # frames: of the method that makes the record, of the method that was called, of its caller
 
 
-def write_now(logger: logging.Logger, line: Written) -> None:
-    """Pass a line to the log handlers in this thread; drop it if one of them raises."""
-    with suppress(BaseException):  # there is no place left to report it
-        logger.handle(line if isinstance(line, logging.LogRecord) else line.record())
+class LineWriter(Protocol):
+    """Takes the lines of a process."""
+
+    def put(self, logger: logging.Logger, line: Written) -> None: ...
+
+
+class _AtOnce:
+    def put(self, logger: logging.Logger, line: Written) -> None:
+        """Pass a line to the log handlers in this thread; drop it if one of them raises."""
+        with suppress(BaseException):  # there is no place left to report it
+            logger.handle(line if isinstance(line, logging.LogRecord) else line.record())
+
+
+AT_ONCE = _AtOnce()
+
+
+class ProcessLog:
+    """The log of this process. In a worker, a thread writes it (``worker.logs``)."""
+
+    writer: LineWriter = AT_ONCE
+
+
+process_log = ProcessLog()
 
 
 class SafeLogger:
     """What this package uses of a ``logging.Logger``, without its exceptions."""
-
-    write: Write = staticmethod(write_now)  # replaced in the processes of a worker
 
     def __init__(self, name: str) -> None:
         self.logger = logging.getLogger(name)
@@ -67,16 +83,15 @@ class SafeLogger:
             return
         try:
             file, line, function, _ = self.logger.findCaller(False, _CALLER)
-            error = _exc_info(exc_info)
+            raised = sys.exc_info() if exc_info is True else exc_info_of(exc_info or None)
             record = self.logger.makeRecord(
-                self.logger.name, level, file, line, text, args, error, function, extra, None
+                self.logger.name, level, file, line, text, args, raised, function, extra, None
             )
         except BaseException:  # a record factory of the project's
             return
-        SafeLogger.write(self.logger, record)
+        process_log.writer.put(self.logger, record)
 
 
-def _exc_info(given: bool | BaseException | None) -> Any:
-    if isinstance(given, BaseException):
-        return type(given), given, given.__traceback__
-    return sys.exc_info() if given else None
+def exc_info_of(error: BaseException | None) -> Any:
+    """Return an exception as records have it."""
+    return None if error is None else (type(error), error, error.__traceback__)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from datetime import datetime, timedelta
-from inspect import Parameter, iscoroutinefunction, signature
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from django.conf import settings
@@ -13,6 +13,7 @@ from django.conf import settings
 from .exceptions import InvalidJob
 from .execution.chunks import acall_alone, call_alone, check_chunk
 from .execution.registry import GenericTask, InvalidTask, Task, calls_plainly, changed, keys_of, registry
+from .execution.signatures import signature_of
 from .words.job_options import TASK_NAME, check_expires, check_run_after, encode_meta, tags_of
 from .words.limits import DEFAULT_QUEUE, MAX_TASK_NAME
 from .words.masks import why_not_searched
@@ -36,14 +37,12 @@ if TYPE_CHECKING:
 
 # What people who come from Celery write, and what to write instead.
 _LATER = "with options .using(run_after=..., queue_name=..., priority=...).enqueue(...)"
+_PART = "call .prepare(...) to make it a part of a chain, a group or a workflow"
 _CELERYS = {
     "delay": _LATER,
     "apply_async": _LATER,
     "apply": "call .func(...) to run it immediately",
-    "s": "call .prepare(...) to make it a part of a chain, a group or a workflow",
-    "si": "call .prepare(...) to make it a part of a chain, a group or a workflow",
-    "signature": "call .prepare(...) to make it a part of a chain, a group or a workflow",
-    "subtask": "call .prepare(...) to make it a part of a chain, a group or a workflow",
+    **dict.fromkeys(("s", "si", "signature", "subtask"), _PART),
 }
 
 _OF_CALLS = OF_CALL - OF_TASK
@@ -86,9 +85,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             object.__setattr__(self, "tags", _checked(self.registered_name, tags_of, self.tags))
         for option in ("key", "share"):
             object.__setattr__(self, option, _key_source(option, getattr(self, option)))
-        for option, names in self._names_in_options():
-            if unknown := self._unknown(names):
-                raise InvalidTask(f"{option}: {self.func.__name__}() has no parameter {unknown[0]!r}.")
+        self._check_names()
         self._check_options()
         try:
             GenericTask.__post_init__(self)
@@ -107,20 +104,16 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         }
         return _restored, (self.registered_name, changes)
 
-    def _unknown(self, names: Iterable[str]) -> list[str]:
-        """A name that was mistyped would mask nothing."""
-        if not names or self.chunk:
-            return []  # a chunk's jobs have arguments of any name
-        parameters = signature(self.func).parameters
-        takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
-        return [name for name in names if name != "return" and name not in parameters and not takes_any]
-
-    def _names_in_options(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        yield "masked", self.masked
-        yield "search", self.search
-        for option, names in (("unique", getattr(self.unique, "by", ())), ("key", self.key), ("share", self.share)):
-            if isinstance(names, tuple):
-                yield option, names
+    def _check_names(self) -> None:
+        """Refuse names of no parameter: one that was mistyped would mask nothing."""
+        if (known := signature_of(self)) is None or known.any_name:
+            return
+        by = getattr(self.unique, "by", ())
+        named = {"masked": self.masked, "search": self.search, "unique": by, "key": self.key, "share": self.share}
+        for option, names in named.items():
+            for name in names if isinstance(names, tuple) else ():
+                if name != "return" and name not in known.inner.parameters:
+                    raise InvalidTask(f"{option}: {self.func.__name__}() has no parameter {name!r}.")
 
     def using(self, **options: Unpack[CallOptions]) -> PulseTask[P, T]:
         """Return the same task with other defaults for the jobs that it enqueues."""
@@ -244,7 +237,7 @@ def _key_source(option: str, given: Any) -> Any:
     """Return a function as it is, and names as a tuple."""
     if given is None or callable(given):
         return given
-    return (given,) if isinstance(given, str) else _names(option, given)
+    return _names(option, [given] if isinstance(given, str) else given)
 
 
 def _names(option: str, given: object) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def end_thread(name: str) -> None:
     setattr(target, attribute, _dies_in(name, getattr(target, attribute)) if attribute == "is_set" else _dies)
     if name == "processes":
         child._executors.processes._turn = _dies  # type: ignore[method-assign]
-        child._executors.processes._wake()
+        child._executors.processes._nudges.nudge()
     if name == "event-loop":
         child._executors.loop._loop.call_soon_threadsafe(int)
 

@@ -163,7 +163,13 @@ class Context(DurableSteps, Waits, TaskContext):
         except LeaseLost:
             if report is not None:
                 jobs.settle([report])  # once more, for the ledger: the first was rolled back with the transaction
-                _report_refusal(self.run, report, alias)
+                # Log and signal the refusal, as the worker does for every other report.
+                claim, text = (
+                    self.run.claim,
+                    "job %d %r attempt %d: lease lost; its completion was refused and rolled back",
+                )
+                logger.warning(text, claim.job_id, claim.task, claim.attempt)
+                send(lease_lost, Job, claim=claim, outcome=report.outcome, using=alias)
             raise
         except BaseException:
             if report is not None and not self.run.completed:
@@ -218,11 +224,3 @@ class Context(DurableSteps, Waits, TaskContext):
                     "this run lost its lease to another run, or the job's row is locked; the progress was not saved"
                 )
             time.sleep(PAUSE_BEFORE_LOCKED_ROW)
-
-
-def _report_refusal(run: Run, report: Report, alias: str) -> None:
-    """Log and signal a completion that was refused, as the worker does for every other report."""
-    claim = run.claim
-    text = "job %d %r attempt %d: lease lost; its completion was refused and rolled back"
-    logger.warning(text, claim.job_id, claim.task, claim.attempt)
-    send(lease_lost, Job, claim=claim, outcome=report.outcome, using=alias)

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.dispatch import Signal
 from django.utils.log import RequireDebugFalse, RequireDebugTrue
 
-from pulse_django.safe_logging import SafeLogger, write_now
+from pulse_django.safe_logging import AT_ONCE, exc_info_of, process_log
 
 from .registry import LOGGER, SIGNALS_FILE, Task, TaskResultStatus
 from .run import Run
@@ -79,24 +79,30 @@ class Place(NamedTuple):
 class DeferredRecord:
     """What was logged, where and when. It knows the thread that logged it, and another may write it."""
 
-    __slots__ = ("_facts", "_known", "created", "error", "level", "text", "values")
+    __slots__ = ("_known", "created", "error", "facts", "level", "name", "text", "values")
+
+    exc_info = exc_text = stack_info = None  # as of a record without an error: of another, a record is made
 
     def __init__(
-        self, place: Place, level: int, text: str, values: tuple[Any, ...], facts: Callable[[], Facts] = dict
+        self,
+        place: Place,
+        level: int,
+        text: str,
+        values: tuple[Any, ...],
+        facts: Callable[[], Facts] = dict,
+        error: BaseException | None = None,
     ) -> None:
         """``facts`` returns the further attributes of a record."""
-        self.level, self.text, self.values, self._facts = level, text, values, facts
-        self.created = time.time()
-        self.error: BaseException | None = None
+        self.name, self.level, self.text, self.values, self.facts = place.logger, level, text, values, facts
+        self.created, self.error = time.time(), error
         self._known = _known(place)
 
     @property
-    def message(self) -> str:
-        return self.text % self.values
+    def levelname(self) -> str:
+        return logging.getLevelName(self.level)
 
-    @property
-    def facts(self) -> Facts:
-        return self._facts()
+    def getMessage(self) -> str:  # noqa: N802 - as of a record
+        return self.text % self.values
 
     def record(self) -> logging.LogRecord:
         """Make the record that logger.log() would have made. What is the same for every line is copied: the file, the
@@ -104,13 +110,12 @@ class DeferredRecord:
         known, created = self._known, self.created
         record = logging.LogRecord.__new__(logging.LogRecord)
         record.__dict__ |= known
-        record.__dict__ |= self._facts()
+        record.__dict__ |= self.facts()
         record.msg, record.args = self.text, self.values
-        record.levelno, record.levelname = self.level, logging.getLevelName(self.level)
+        record.levelno, record.levelname = self.level, self.levelname
         record.created, record.msecs = created, (created - int(created)) * 1000
         record.relativeCreated = known["relativeCreated"] + (created - known["created"]) * 1000
-        if (error := self.error) is not None:
-            record.exc_info = (type(error), error, error.__traceback__)
+        record.exc_info = exc_info_of(self.error)
         return record
 
 
@@ -125,11 +130,8 @@ def make_line(
     """Return a line; if the project has a record factory of its own, the record that this makes here and now."""
     factory = logging.getLogRecordFactory()
     if factory is logging.LogRecord:
-        line = DeferredRecord(place, level, text, values, facts)
-        line.error = error
-        return line
-    exc_info = None if error is None else (type(error), error, error.__traceback__)
-    record = factory(place.logger, level, place.file, 0, text, values, exc_info, place.function)
+        return DeferredRecord(place, level, text, values, facts, error)
+    record = factory(place.logger, level, place.file, 0, text, values, exc_info_of(error), place.function)
     record.__dict__ |= facts()
     return record
 
@@ -159,12 +161,9 @@ class Receivers(Enum):
 
 def receivers_of(signal: Signal) -> Receivers:
     """Say who receives one of Django's signals: a receiver of the project's gets what Django would send it."""
-    receivers = signal.receivers
-    if not receivers:
+    if not signal.receivers:
         return Receivers.NONE
-    if len(receivers) > 1:
-        return Receivers.PROJECT
-    return Receivers.DJANGOS_LOG if _is_djangos(receivers[0]) else Receivers.PROJECT
+    return Receivers.DJANGOS_LOG if all(map(_is_djangos, signal.receivers)) else Receivers.PROJECT
 
 
 def without_djangos_log(signal: Signal) -> Signal:
@@ -191,54 +190,32 @@ def is_on(level: int) -> bool:
     )
 
 
-class _Lately:
-    """Whether the log is on. In a worker, as it was at most ``AGE`` ago: to find out takes as long as to log a line."""
-
-    AGE = 0.02  # seconds
-
-    def __init__(self) -> None:
-        self._until, self._is_on = float("-inf"), False
-
-    def __call__(self, level: int) -> bool:
-        if SafeLogger.write is write_now:
-            return is_on(level)
-        now = time.monotonic()
-        if now > self._until:
-            self._is_on, self._until = is_on(level), now + self.AGE
-        return self._is_on
+AGE = 0.02  # seconds for which a worker believes that the log is on: to find out takes as long as to log a line
+_lately = float("-inf"), False  # until when it is believed, and what
 
 
-_is_info_on = _Lately()
+def _is_info_on() -> bool:
+    global _lately
+    now = time.monotonic()
+    if now > _lately[0] or process_log.writer is AT_ONCE:
+        _lately = now + AGE, is_on(logging.INFO)
+    return _lately[1]
 
 
-def log_started(run: Run, task: Task) -> None:
-    """Log what ``log_task_started`` logs."""
-    _log(_STARTED, run, task, TaskResultStatus.RUNNING)
-
-
-def log_succeeded(run: Run, task: Task) -> None:
-    """Log what ``log_task_finished`` logs of a task that succeeded."""
-    _log(_FINISHED, run, task, TaskResultStatus.SUCCESSFUL)
-
-
-def log_failed(run: Run, task: Task, error: BaseException | None) -> None:
-    """Log what ``log_task_finished`` logs of a task that failed, as a WARNING.
+def log_task(run: Run, task: Task, status: TaskResultStatus, error: BaseException | None = None) -> None:
+    """Log what Django's receivers log of a task that has started or ended, but a failure as a WARNING.
 
     Django's own is an ERROR, which its default settings mail to the admins: one mail for each dead letter. The ERROR
     of a dead letter is the line of ``pulse_django.jobs``, and the mail is that of the condition ``dead-letters``.
     """
+    has_failed = status is TaskResultStatus.FAILED
     try:
-        if is_on(logging.WARNING):
-            values = (str(run.claim.job_id), task.module_path, TaskResultStatus.FAILED)
-            SafeLogger.write(LOGGER, make_line(_FINISHED, logging.WARNING, _TEXT, values, error=error))
-    except BaseException:  # of a record factory of the project's: it costs the line and not the run
-        return
-
-
-def _log(place: Place, run: Run, task: Task, status: TaskResultStatus) -> None:
-    try:
-        if _is_info_on(logging.INFO):
-            values = (str(run.claim.job_id), task.module_path, status)
-            SafeLogger.write(LOGGER, make_line(place, logging.INFO, _TEXT, values))
+        if is_on(logging.WARNING) if has_failed else _is_info_on():
+            place = _STARTED if status is TaskResultStatus.RUNNING else _FINISHED
+            level, values = (
+                logging.WARNING if has_failed else logging.INFO,
+                (str(run.claim.job_id), task.module_path, status),
+            )
+            process_log.writer.put(LOGGER, make_line(place, level, _TEXT, values, error=error))
     except BaseException:  # of a record factory of the project's: it costs the line and not the run
         return

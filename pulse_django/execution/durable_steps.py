@@ -81,9 +81,7 @@ class DurableSteps:
                 raise TypeError(f"step {name!r}: {function.func!r} is async; use `await context.astep(...)`")
             encoded = self._encoded(name, value)
             self._store(alias, name, encoded, time.monotonic() - begun)
-        steps.done[name] = encoded
-        self._tell(name)
-        return cast(T, self._returned(name, encoded))
+        return cast(T, self._done(steps, name, encoded))
 
     async def astep(self, name: str, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         """``step()`` for async functions. There is no ``atomic``: Django's transactions are not async."""
@@ -93,9 +91,7 @@ class DurableSteps:
         begun = time.monotonic()
         encoded = self._encoded(name, await function(*args, **kwargs))
         await sync_to_async(self._store)(alias_of_run(self.run), name, encoded, time.monotonic() - begun)
-        steps.done[name] = encoded
-        self._tell(name)
-        return cast(T, self._returned(name, encoded))
+        return cast(T, self._done(steps, name, encoded))
 
     def sleep(self, delay: timedelta, *, name: str = "sleep") -> None:
         """Go on after ``delay``. The run ends, and another one starts then; the attempt does not count.
@@ -142,9 +138,11 @@ class DurableSteps:
         if not store_step(Job.objects.db_manager(alias), self.run.claim.lease, name, encoded, seconds):
             self._lose()
 
-    def _tell(self, name: str) -> None:
+    def _done(self, steps: StepNames, name: str, encoded: str | None) -> Any:
+        steps.done[name] = encoded
         if self.run.after_step is not None:
             self.run.after_step(name)
+        return self._returned(name, encoded)
 
     def _lose(self) -> None:
         self.run.lost = True

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from inspect import Parameter, signature
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -40,6 +40,7 @@ from pulse_django.words.masks import (
 from pulse_django.words.payloads import clean_text, one_line
 
 from .registry import Task, chunk_of, key_of, registry
+from .signatures import BY_NAME, POSITIONAL, read_signature
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -74,7 +75,7 @@ def is_used(task: Task) -> bool:
 def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return what hides the arguments of a new job, and by which of them it is found."""
     return {
-        "masked": for_job(task),
+        "masked": declared(task).text if getattr(task, "masked", ()) or encrypts(task) else None,
         "search": searched(task),
         "encrypt": PayloadEncryption(key_of(task)) if encrypts(task) else None,
     }
@@ -204,9 +205,6 @@ def _split(arguments: str) -> tuple[str, str]:
 MASK = "••••"
 RETURNED = "return"  # among the names: what the handler returns
 
-_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-_NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-
 
 def declared(task: Task) -> Masks:
     """Return what a task hides, as it is declared now."""
@@ -225,14 +223,8 @@ def hides_arguments(task: Task | None) -> bool:
 
 def _masked_by(task: Task) -> Masks:
     masked = getattr(task, "masked", ())
-    if not masked:
-        return NOTHING
-    return _masks_of_chunks(masked) if chunk_of(task) else _masks_of(task.func, bool(task.takes_context), masked)
-
-
-def for_job(task: Task) -> str | None:
-    """Return what is to stand on a new job. None: its task hides nothing."""
-    return declared(task).text if getattr(task, "masked", ()) or encrypts(task) else None
+    func = None if chunk_of(task) else task.func
+    return _masks_of(func, bool(task.takes_context), masked) if masked else NOTHING
 
 
 def hides_result(task: Task, masked: str | None) -> bool:
@@ -267,40 +259,29 @@ def shows_result(key: str, masked: str | None = None) -> bool | None:
     return None if task is None else not hides_result(task, masked)
 
 
-def _masks_of_chunks(masked: Sequence[str]) -> Masks:
-    """Arguments of a task with chunks have any names, and none has a position."""
-    names = tuple(name for name in masked if name != RETURNED)
-    return Masks(rest=0 if names else None, names=names, returned=RETURNED in masked)
-
-
 @lru_cache(maxsize=4_096)
-def _masks_of(func: Callable[..., Any], takes_context: bool, masked: tuple[str, ...]) -> Masks:
-    returned, hidden = RETURNED in masked, [name for name in masked if name != RETURNED]
+def _masks_of(func: Callable[..., Any] | None, takes_context: bool, masked: tuple[str, ...]) -> Masks:
+    """Without a function, as of tasks with chunks, arguments have any names, and none has a position."""
+    returned, hidden = RETURNED in masked, tuple(name for name in masked if name != RETURNED)
     if not hidden:
         return Masks(returned=returned)
-    parameters = list(signature(func).parameters.values())[takes_context:]
-    placed = [one.name for one in parameters if one.kind in _POSITIONAL]
+    known = None if func is None else read_signature(func)
+    if known is None:
+        return Masks(rest=0, names=hidden, returned=returned)
+    parameters = list(known.inner.parameters.values())[takes_context:]
+    placed = [one.name for one in parameters if one.kind in POSITIONAL]
     positions = tuple(at for at, name in enumerate(placed) if name in hidden)
     # What the function does not take was enqueued for another form of it, in which it may have had a masked name.
     # And a masked name that is no parameter may be what callers think of as one of *args.
     unplaced = set(hidden) - {one.name for one in parameters}
-    rest = None if _shows(parameters, Parameter.VAR_POSITIONAL, hidden) and not unplaced else len(placed)
-    if _has_decorator(func):  # which may put arguments of its own in front: the position does not say which it is
+    shown = {one.kind for one in parameters if one.name not in hidden}
+    rest = None if Parameter.VAR_POSITIONAL in shown and not unplaced else len(placed)
+    if known.has_decorator:  # which may put arguments of its own in front: the position does not say which it is
         positions, rest = (), 0
-    if _shows(parameters, Parameter.VAR_KEYWORD, hidden):
-        return Masks(positions, rest, tuple(hidden), None, returned)
-    only = tuple(one.name for one in parameters if one.kind in _NAMED and one.name not in hidden)
+    if Parameter.VAR_KEYWORD in shown:
+        return Masks(positions, rest, hidden, None, returned)
+    only = tuple(one.name for one in parameters if one.kind in BY_NAME and one.name not in hidden)
     return Masks(positions, rest, (), only, returned)
-
-
-def _shows(parameters: Sequence[Parameter], kind: Any, hidden: Sequence[str]) -> bool:
-    """Say whether there is a ``*args`` or ``**kwargs`` that is not masked as a whole."""
-    return any(one.kind is kind and one.name not in hidden for one in parameters)
-
-
-def _has_decorator(func: Callable[..., Any]) -> bool:
-    """Say whether the handler is called by a function that takes something else than it."""
-    return signature(func) != signature(func, follow_wrapped=False)
 
 
 # Which arguments jobs are found by, and what is looked for.

@@ -15,7 +15,7 @@ from pulse_django.words.verb_results import Settled
 from . import django_log
 from .django_log import Receivers, receivers_of
 from .judging import Performed
-from .registry import Task, TaskResult, sender_of, task_finished
+from .registry import Task, TaskResult, TaskResultStatus, sender_of, task_finished
 from .results import finished, result_of_run
 from .run import Run
 
@@ -34,7 +34,10 @@ def announce(performed: Performed, settled: Settled) -> None:
         return
     if performed.run.completed:
         status = Status.COMPLETED
-        _tell_error_after_completion(performed)
+        if (error := performed.afterwards) is not None:  # the job stays completed, but this is told
+            text = "job %d %r attempt %d: completed, then the handler raised %s"
+            logger.error(text, claim.job_id, claim.task, claim.attempt, error.summary, exc_info=performed.error)
+            send(error_after_completion, Job, claim=claim, error=error, using=using)
     if status is None:
         return
     outcome = report.outcome if report is not None else performed.run.verdict or Succeeded()
@@ -50,24 +53,14 @@ def announce(performed: Performed, settled: Settled) -> None:
         _announce_to_django(performed, performed.task, status, outcome)
 
 
-def _tell_error_after_completion(performed: Performed) -> None:
-    """The job stays completed. The log and the signal say what its handler raised afterwards."""
-    error, claim = performed.afterwards, performed.run.claim
-    if error is None:
-        return
-    text = "job %d %r attempt %d: completed, then the handler raised %s"
-    logger.error(text, claim.job_id, claim.task, claim.attempt, error.summary, exc_info=performed.error)
-    send(error_after_completion, Job, claim=claim, error=error, using=performed.run.alias)
-
-
 def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
     """Send ``task_finished``, if anything of the project's receives it, and write what Django's receiver logs."""
     heard_by, signal = receivers_of(task_finished), task_finished
     if status is Status.COMPLETED:
         if heard_by is Receivers.DJANGOS_LOG:
-            django_log.log_succeeded(performed.run, task)
+            django_log.log_task(performed.run, task, TaskResultStatus.SUCCESSFUL)
     elif django_log.has_djangos_log(task_finished):
-        django_log.log_failed(performed.run, task, performed.error)
+        django_log.log_task(performed.run, task, TaskResultStatus.FAILED, performed.error)
         signal = django_log.without_djangos_log(task_finished)
     if heard_by is Receivers.PROJECT:
         _send_task_finished(signal, performed, task, status, outcome)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django.db import Error
@@ -28,7 +28,7 @@ from pulse_django.exceptions import (
 from pulse_django.models import Job
 from pulse_django.signals import job_started, send
 from pulse_django.words import traces
-from pulse_django.words.decisions import DeadLetter, decide
+from pulse_django.words.decisions import DeadLetter
 from pulse_django.words.display import without
 from pulse_django.words.outcomes import CANNOT_DECRYPT, GIVEN_UP, UNKNOWN_TASK, Failed, Released
 from pulse_django.words.payloads import ErrorReport
@@ -42,13 +42,9 @@ from .django_log import Receivers, receivers_of
 from .judging import Performed, judged, judged_error, judged_value, outcome_of_stopped, report_of
 from .limit_events import anote_error, anote_success, concerns_limit, note_error, note_success
 from .middleware import surrounded
-from .registry import Registry, Task, chunk_of, is_plain, registry, sender_of, task_started
+from .registry import Registry, Task, TaskResultStatus, chunk_of, is_plain, registry, sender_of, task_started
 from .results import result_of_run
 from .run import ChunkRun, Run, end_if_forked, running
-
-if TYPE_CHECKING:
-    pass
-
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 
@@ -162,7 +158,7 @@ def prepared(run: Run, task: Task) -> Call:
     if announced and context is not None:
         send(task_started, sender_of(task), is_encrypted=claim.is_encrypted, task_result=context.task_result)
     elif heard_by is Receivers.DJANGOS_LOG:
-        django_log.log_started(run, task)
+        django_log.log_task(run, task, TaskResultStatus.RUNNING)
     send(job_started, Job, claim=claim, task=task, using=run.alias)
     return Call(args, kwargs, context)
 
@@ -171,41 +167,31 @@ def unprepared(run: Run, task: Task, error: BaseException) -> Performed:
     """Say why a handler could not be called."""
     if isinstance(error, Error):  # its task's policy has nothing to judge
         return _postponed(run, task, error)
-    if isinstance(error, CannotDecrypt):
-        return _put_back_encrypted(run, task, error)
+    if isinstance(error, CannotDecrypt):  # it is not given up, for no code is missing: it waits, each time for longer
+        settings = conf.current()
+        delay = max(settings.unknown_task_delay, settings.backoff.delay(run.claim.refunds + 1))
+        return judged(run, task, Released(delay, f"{CANNOT_DECRYPT}: {error}"))
     return judged(run, task, Failed(report_of(run, error)), error)  # arguments that cannot be read, say
 
 
-def _put_back_encrypted(run: Run, task: Task, error: CannotDecrypt) -> Performed:
-    """Let a job wait for a worker that can decrypt it, each time for longer. It is not given up: no code is missing."""
-    settings = conf.current()
-    delay = max(settings.unknown_task_delay, settings.backoff.delay(run.claim.refunds + 1))
-    return judged(run, task, Released(delay, f"{CANNOT_DECRYPT}: {error}"))
-
-
 def put_back(run: Run) -> Performed:
+    """Let a job wait for a worker that knows its task, as during a deploy, and give up on it in the end."""
+    settings, claim = conf.current(), run.claim
     try:
-        return Performed(run, None, put_back_unknown(run))
+        waited = Job.objects.db_manager(run.alias).put_back_for(claim.job_id)
     except Error as error:
         return _postponed(run, None, error)
+    why = f"{claim.task!r}: {HOW_TO_DECLARE}"
+    if waited is not None and waited >= settings.unknown_task_age:
+        reason = f"{GIVEN_UP} {why}, for {waited}"
+        return Performed(run, None, Report(claim.lease, Released(reason=reason), DeadLetter(reason)))
+    return judged(run, None, Released(settings.unknown_task_delay, f"{UNKNOWN_TASK} {why}"))
 
 
 def _postponed(run: Run, task: Task | None, error: BaseException) -> Performed:
     """Hand a job back that the database kept us from beginning, each time for longer."""
     delay = conf.current().backoff.delay(run.claim.refunds + 1)
     return judged(run, task, Released(delay, f"the run could not be prepared: {ErrorReport.of(error).summary}"))
-
-
-def put_back_unknown(run: Run) -> Report:
-    """Let a job wait for a worker that knows its task, as during a deploy, and give up on it in the end."""
-    settings, claim = conf.current(), run.claim
-    waited = Job.objects.db_manager(run.alias).put_back_for(claim.job_id)
-    why = f"{claim.task!r}: {HOW_TO_DECLARE}"
-    if waited is not None and waited >= settings.unknown_task_age:
-        reason = f"{GIVEN_UP} {why}, for {waited}"
-        return Report(claim.lease, Released(reason=reason), DeadLetter(reason))
-    outcome = Released(settings.unknown_task_delay, f"{UNKNOWN_TASK} {why}")
-    return Report(claim.lease, outcome, decide(outcome, claim.budget))
 
 
 # Call a handler with a chunk, and judge each of its jobs.
@@ -306,11 +292,13 @@ class _ChunkCall:
 
     def end(self, error: BaseException | None) -> None:
         """Judge what is left when the handler is over."""
+        # Whether it stopped because some of its jobs were asked to.
+        is_stop = isinstance(error, _STOPS) and any(map(_was_asked_to_stop, self._run.members))
         for item in self._late:
             self._pass_on(self._judged(item, item.error))
         for item in self._undecided:
             item.is_decided = True
-            self._pass_on(self._stopped(item, error) if self._is_stop(error) else self._judged(item, error))
+            self._pass_on(self._stopped(item, error) if is_stop else self._judged(item, error))
 
     @property
     def _undecided(self) -> list[ChunkItem]:
@@ -347,10 +335,6 @@ class _ChunkCall:
         if error is None:
             return judged_value(item.run, self._task, item.known_context, item.result)
         return judged_error(item.run, self._task, item.known_context, self.ends_with.get(id(error), error))
-
-    def _is_stop(self, error: BaseException | None) -> bool:
-        """Say whether the handler stopped because some of its jobs were asked to."""
-        return isinstance(error, _STOPS) and any(_was_asked_to_stop(one) for one in self._run.members)
 
     def _stopped(self, item: ChunkItem, error: BaseException | None) -> Performed:
         """A job that was not asked to stop is handed back: its handler has ended, and not because of it."""

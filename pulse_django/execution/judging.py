@@ -9,6 +9,7 @@ from typing import Any
 
 from pulse_django import conf
 from pulse_django.exceptions import (
+    CannotBeCalled,
     DeadlinePassed,
     DecryptionFailed,
     Discard,
@@ -33,7 +34,7 @@ from pulse_django.words.outcomes import (
 from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.verb_results import Report
 
-from .calls import explained, uses_of
+from .calls import misfit, uses_of
 from .context import Context
 from .encryption import hides_result, result_for_column
 from .limit_events import reason_of
@@ -106,8 +107,8 @@ def judged(
 
 
 def judged_error(run: Run, task: Task, context: Context | None, error: BaseException) -> Performed:
-    if isinstance(error, TypeError):
-        error = explained(error, task, run.claim.args, run.claim.kwargs)
+    if isinstance(error, TypeError) and (why := misfit(task, run.claim.args, run.claim.kwargs)):
+        error = CannotBeCalled(why)  # which no retry changes
     outcome, result = outcome_of(run, error), context.task_result if context else None
     if not run.completed:
         return judged(run, task, outcome, error, result)

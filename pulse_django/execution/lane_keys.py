@@ -21,8 +21,9 @@ from pulse_django.words.limiting import (
     text_of_key,
 )
 
+from .encryption import hides_arguments
 from .registry import InvalidTask, Task, chunk_of, key_of, registry
-from .unique_keys import by_name, hides
+from .unique_keys import by_name
 
 _SALT = "pulse_django.lane"
 
@@ -37,19 +38,13 @@ def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[
 
 def lane_key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return the lane key of a job with these arguments, which fit the task."""
-    _check_weight(task)
+    whole, weight = conf.current().queue_limits.get(task.queue_name), getattr(task, "weight", 1)
+    if whole is not None and whole.heaviest is not None and weight > whole.heaviest:  # it would never start
+        raise InvalidJob(f"weight: {weight} is more than the queue {task.queue_name!r} allows at once")
     limiter, source = _limiter_of_jobs(task), key_source_of(task)
     if not limiter and source is None:
         return lane_of_chunks(key_of(task)) if chunk_of(task) else ""
     return lane_key(limiter, None if source is None else _key(task, source, args, kwargs))
-
-
-def _check_weight(task: Task) -> None:
-    """Refuse a job that the limit of its queue would never let start."""
-    limit = conf.current().queue_limits.get(task.queue_name)
-    weight = getattr(task, "weight", 1)
-    if limit is not None and limit.heaviest is not None and weight > limit.heaviest:
-        raise InvalidJob(f"weight: {weight} is more than the queue {task.queue_name!r} allows at once")
 
 
 def chunk_of_lane(key: str) -> int | None:
@@ -89,12 +84,13 @@ def limiter_name(task: Task, limit: Limit) -> str:
 
 
 def _key(task: Task, source: KeySource, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    is_hidden = hides_arguments(task)
     try:
         text = text_of_key(_value(task, source, args, kwargs))
     except PayloadError as error:
         # Its words may repeat what is masked.
-        raise (InvalidJob("key: JSON cannot hold what the key is made of") if hides(task) else error) from None
-    return salted_hmac(_SALT, text, algorithm="sha256").hexdigest() if hides(task) else text
+        raise (InvalidJob("key: JSON cannot hold what the key is made of") if is_hidden else error) from None
+    return salted_hmac(_SALT, text, algorithm="sha256").hexdigest() if is_hidden else text
 
 
 def _value(task: Task, source: KeySource, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -67,13 +67,10 @@ def configured() -> tuple[Middleware, ...]:
 
 @lru_cache(maxsize=4)
 def _load(paths: tuple[str, ...]) -> tuple[Middleware, ...]:
-    return tuple(_loaded(path) for path in paths)
-
-
-def _loaded(path: str) -> Middleware:
-    found: Middleware = imported("MIDDLEWARE", path)
-    if why := _why_not(found):
-        raise ImproperlyConfigured(f'PULSE["MIDDLEWARE"] names {path!r}, which {why}')
+    found = tuple(imported("MIDDLEWARE", path) for path in paths)
+    for path, one in zip(paths, found, strict=True):
+        if why := _why_not(one):
+            raise ImproperlyConfigured(f'PULSE["MIDDLEWARE"] names {path!r}, which {why}')
     return found
 
 

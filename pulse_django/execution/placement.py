@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections, router
-from django.db.models import Model
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob, JobOnItsWay
@@ -121,19 +120,20 @@ def _refuse_several(task: Task, place: Anchor, anchors: Sequence[Anchor]) -> Non
     """Refuse a job that would be in two shards, or would be if the hashes of its keys were others."""
     for other in anchors:
         if other.alias != place.alias:
+            advice = "see docs/how-to/shards.md"
+            if place.what == "its parent":
+                how = f".using(database={other.alias!r})"
+                advice = f"{how} enqueues it there, outside of the handler's transaction and without parent"
             raise InvalidJob(
                 f"{key_of(task)}: {place.what} needs shard {place.alias!r}, and {other.what} needs shard "
-                f"{other.alias!r}. A job is in one shard; {_advice(place.what, other.alias)}"
+                f"{other.alias!r}. A job is in one shard; {advice}"
             )
-        if other.key != anchors[0].key and conf.current().placement == by_key.__name__ and _is_spread(task.queue_name):
+        is_spread = conf.current().placement == by_key.__name__ and len(_shards_of(task.queue_name)) > 1
+        if other.key != anchors[0].key and is_spread:
             raise InvalidJob(
                 f"{key_of(task)}: its queue {task.queue_name!r} is spread over shards by one key, and "
                 f"{anchors[0].what} and {other.what} are two. Give the job one of them, or the queue one shard"
             )
-
-
-def _is_spread(queue: str) -> bool:
-    return len(_shards_of(queue)) > 1
 
 
 def shard_of_schedule(name: str, task: str, queue: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -157,12 +157,6 @@ def alias_of_batch(using: str | None = None) -> str:
     return where_the_data_is(DEFAULT_QUEUE, "", None)
 
 
-def _advice(first: str, other: str) -> str:
-    if first == "its parent":
-        return f".using(database={other!r}) enqueues it there, outside of the handler's transaction and without parent"
-    return "see docs/how-to/shards.md"
-
-
 def _anchors(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Anchor]:
     """Yield what has to be in one shard with other jobs."""
     name = key_of(task)
@@ -170,55 +164,37 @@ def _anchors(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iter
         key = idempotency_key_of(task, given)
         yield Anchor("its idempotency key", placed(task.queue_name, name, key), key)
     if (unique := key_of_call(task, args, kwargs)) is not None:
-        yield Anchor("its unique key", placed(_declared_queue(task), name, unique.key), unique.key)
+        queue = (registry.get(name) or task).queue_name
+        yield Anchor("its unique key", placed(queue, name, unique.key), unique.key)
     limit: Limit | None = getattr(task, "limit", None)
     if limit is not None:
         limiter = limiter_name(task, limit)
-        alias, key = _shard_of_limit(task, limit, limiter, args, kwargs)
-        yield Anchor(f"the limit {limiter!r}", alias, key)
+        queue = (_first_of_limit(limit) or registry.get(name) or task).queue_name
+        yield Anchor(f"the limit {limiter!r}", *_placed_limiter(limit, limiter, queue, task, args, kwargs))
     if (whole := conf.current().queue_limits.get(task.queue_name)) is not None:
-        limiter = limiter_of_queue(task.queue_name)
-        alias, key = _placed_limiter(whole, limiter, task, args, kwargs)
-        yield Anchor(f"the limit of queue {task.queue_name!r}", alias, key)
+        limiter, queue = limiter_of_queue(task.queue_name), task.queue_name
+        yield Anchor(f"the limit of queue {queue!r}", *_placed_limiter(whole, limiter, queue, task, args, kwargs))
 
 
-def _shard_of_limit(
-    task: Task, limit: Limit, limiter: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[str, str]:
+def _first_of_limit(limit: Limit) -> Task | None:
     """Tasks that share a limit share its shard: that of the first of them, which must be the same in every process."""
-    if limit.name:
-        registry.discover()
-    sharing = (registry.get(name) for name in registry) if limit.name else ()
-    first = next((one for one in sharing if one is not None and _has_limiter(one, limiter)), registry.get(key_of(task)))
-    return _placed_limiter(limit, limiter, task, args, kwargs, first)
-
-
-def _has_limiter(task: Task, limiter: str) -> bool:
-    limit: Limit | None = getattr(task, "limit", None)
-    return limit is not None and limiter_name(task, limit) == limiter
+    if not limit.name:
+        return None
+    registry.discover()
+    known = (registry.get(name) for name in registry)
+    return next((one for one in known if getattr(getattr(one, "limit", None), "name", None) == limit.name), None)
 
 
 def _placed_limiter(
-    limit: Limit,
-    limiter: str,
-    task: Task,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    first: Task | None = None,
+    limit: Limit, limiter: str, queue: str, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[str, str]:
     """What is limited for each key alone is in the shard of its key, and all else in that of the limit's name."""
-    queue = task.queue_name if first is None else first.queue_name
     counts_all = limit.running is not None or limit.rate is not None or not limit.needs_key
     key = limiter if counts_all else _soft_key(task, args, kwargs)
     key = limiter if key is None else key
     if conf.current().placement == where_the_data_is.__name__:  # a limit is no data: it has one shard
         return checked_shard(by_queue(queue, limiter, key), "placement"), key
     return placed(queue, limiter, key), key
-
-
-def _declared_queue(task: Task) -> str:
-    declared = registry.get(key_of(task))
-    return task.queue_name if declared is None else str(declared.queue_name)
 
 
 def _soft_key(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
@@ -304,8 +280,7 @@ def located_by_shard(values: Iterable[object], using: str | None = None) -> list
     for one in ids:
         born.setdefault(alias_of_id(one), set()).add(one)
     homes = {alias: _present(alias, some) for alias, some in born.items()}
-    missing = ids.difference(*homes.values())
-    if missing:
+    if missing := ids.difference(*homes.values()):
         for alias, found in _search(missing).items():
             homes[alias] = homes.get(alias, set()) | found
     for one in ids.difference(*homes.values()):
@@ -330,10 +305,16 @@ def _search(ids: Iterable[int]) -> dict[str, set[int]]:
         for alias in homes:
             homes[alias] |= _present(alias, missing)
         missing = missing.difference(*homes.values())
-        travelling = set().union(*(_travelling(alias, missing) for alias in homes)) if missing else set()
+        travelling = {
+            one
+            for alias in (homes if missing else ())
+            for one in Departure.objects.using(alias).filter(job_id__in=list(missing)).values_list("job_id", flat=True)
+        }
         if travelling and time.monotonic() > until:
+            first, *more = sorted(travelling)
+            named = f"job {first} and {len(more)} more" if more else f"job {first}"
             raise JobOnItsWay(
-                f"{_named(travelling)} left one shard and did not arrive in another: a move was interrupted. "
+                f"{named} left one shard and did not arrive in another: a move was interrupted. "
                 "Nothing was done. Finish the move by pulse_shards move"
             )
         if travelling:
@@ -342,15 +323,6 @@ def _search(ids: Iterable[int]) -> dict[str, set[int]]:
     for alias in homes if missing else ():
         homes[alias] |= _present(alias, missing)
     return homes
-
-
-def _named(job_ids: Iterable[int]) -> str:
-    first, *more = sorted(job_ids)
-    return f"job {first} and {len(more)} more" if more else f"job {first}"
-
-
-def _travelling(alias: str, ids: Iterable[int]) -> set[int]:
-    return set(Departure.objects.using(alias).filter(job_id__in=list(ids)).values_list("job_id", flat=True))
 
 
 def _present(alias: str, ids: Iterable[int]) -> set[int]:
@@ -372,7 +344,9 @@ def checked_shard(alias: object, said_by: str = "database") -> str:
 def why_not_one_transaction(alias: str) -> str:
     """Say why jobs of this database share no transaction with the project's data, or return an empty str."""
     others = set()
-    for model in _models_with_data():
+    models = [one for one in apps.get_models() if one._meta.app_label != OUR_APP]
+    # The project's; where it has none of its own, those of Django's apps, such as users.
+    for model in [one for one in models if not one.__module__.startswith("django.")] or models:
         if (data := router.db_for_write(model)) == alias:
             return ""
         others.add(data)
@@ -382,12 +356,6 @@ def why_not_one_transaction(alias: str) -> str:
         f"the jobs are stored in {alias!r}, but the project's models are written to "
         f"{', '.join(map(repr, sorted(others)))}"
     )
-
-
-def _models_with_data() -> list[type[Model]]:
-    """Return the project's models; where it has none of its own, those of Django's apps, such as users."""
-    found = [one for one in apps.get_models() if one._meta.app_label != OUR_APP]
-    return [one for one in found if not one.__module__.startswith("django.")] or found
 
 
 def alias_of_completion(run: Run, using: str | None) -> str:

@@ -48,11 +48,10 @@ class Registry:
             for key in keys_of(task):
                 if key not in known or known[key].func is not task.func:
                     self._tasks[key] = task  # new, or its module was loaded again
-                    self._note_chunks(key, task)
-
-    def _note_chunks(self, key: str, task: Task) -> None:
-        others = {name: other for name, other in self.chunked.items() if name != key}
-        self.chunked = others | {key: task} if chunk_of(task) else others  # others may be reading the old one
+                    others = {name: other for name, other in self.chunked.items() if name != key}
+                    self.chunked = (
+                        others | {key: task} if chunk_of(task) else others
+                    )  # others may be reading the old one
 
     def get(self, key: str) -> Task | None:
         """Look a task up by the key that stands on its jobs."""
@@ -114,11 +113,8 @@ _MENTIONS_AN_API = re.compile(rb"^\s*(from|import)\s+(django\b.*\btasks|django_t
 
 def modules_that_declare_tasks() -> list[str]:
     """Return their names. Tests, migrations and Django's own apps are left out."""
-    found: set[str] = set()
-    for app in apps.get_app_configs():
-        if app.name.partition(".")[0] not in _SKIPPED_APPS:
-            found |= set(_of_app(app))
-    return sorted(found)
+    projects = [app for app in apps.get_app_configs() if app.name.partition(".")[0] not in _SKIPPED_APPS]
+    return sorted({module for app in projects for module in _of_app(app)})
 
 
 def _of_app(app: AppConfig) -> Iterator[str]:
@@ -143,32 +139,20 @@ def _declares_tasks(path: Path) -> bool:
 
 
 def _has_a_task(tree: ast.Module) -> bool:
-    decorators, modules = _names_of_the_api(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for decorator in node.decorator_list:
-                called = decorator.func if isinstance(decorator, ast.Call) else decorator
-                if isinstance(called, ast.Name) and called.id in decorators:
-                    return True
-                if isinstance(called, ast.Attribute) and called.attr == "task" and ast.unparse(called.value) in modules:
-                    return True
-    return False
-
-
-def _names_of_the_api(tree: ast.Module) -> tuple[set[str], set[str]]:
-    """Return the names that mean the decorator in this module, and those that mean a module that has it."""
-    decorators: set[str] = set()
-    modules: set[str] = set()
-    for node in ast.walk(tree):
+    nodes, names = list(ast.walk(tree)), set()  # what means the decorator in this module
+    for node in nodes:
         if isinstance(node, ast.Import):
-            modules |= {one.asname or one.name for one in node.names if one.name in APIS}
+            names |= {f"{one.asname or one.name}.task" for one in node.names if one.name in APIS}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             for one in node.names:
                 if one.name == "task" and (node.module or "").removesuffix(".tasks") in ("django", *APIS):
-                    decorators.add(one.asname or one.name)
+                    names.add(one.asname or one.name)
                 elif f"{node.module}.{one.name}" in APIS:
-                    modules.add(one.asname or one.name)
-    return decorators, modules
+                    names.add(f"{one.asname or one.name}.task")
+    decorators = [
+        one for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for one in node.decorator_list
+    ]
+    return any(ast.unparse(one.func if isinstance(one, ast.Call) else one) in names for one in decorators)
 
 
 # Import what the ``PULSE`` setting names by a dotted path.
@@ -188,32 +172,55 @@ def imported(setting: str, path: str) -> Any:
 
 if TYPE_CHECKING:
     # The backport's are typed, and generic; where no parameters are of interest they are Any.
-    from django_tasks import TaskContext, TaskResultStatus, task_backends
-    from django_tasks import TaskResult as GenericTaskResult
-    from django_tasks.backends.base import BaseTaskBackend
-    from django_tasks.base import Task as GenericTask
-    from django_tasks.base import TaskError
-    from django_tasks.exceptions import InvalidTaskError as InvalidTask
-    from django_tasks.exceptions import TaskResultDoesNotExist
-    from django_tasks.signals import log_task_started, task_enqueued, task_finished, task_started
+    from django_tasks import TaskContext as TaskContext
+    from django_tasks import TaskResult as _GenericTaskResult
+    from django_tasks import TaskResultStatus as TaskResultStatus
+    from django_tasks import task_backends as task_backends
+    from django_tasks.backends.base import BaseTaskBackend as BaseTaskBackend
+    from django_tasks.base import Task as _GenericTask
+    from django_tasks.base import TaskError as TaskError
+    from django_tasks.exceptions import InvalidTaskError
+    from django_tasks.exceptions import TaskResultDoesNotExist as TaskResultDoesNotExist
+    from django_tasks.signals import log_task_started as log_task_started
+    from django_tasks.signals import task_enqueued as task_enqueued
+    from django_tasks.signals import task_finished as task_finished
+    from django_tasks.signals import task_started as task_started
 
-    Task = GenericTask[..., Any]
+    GenericTask = _GenericTask
+    GenericTaskResult = _GenericTaskResult
+    InvalidTask = InvalidTaskError
+    Task = _GenericTask[..., Any]
     TaskResult = GenericTaskResult[Any]
 else:
     try:
-        from django.tasks import Task, TaskContext, TaskResult, TaskResultStatus, task_backends
-        from django.tasks.backends.base import BaseTaskBackend
-        from django.tasks.base import TaskError
-        from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
-        from django.tasks.signals import log_task_started, task_enqueued, task_finished, task_started
+        from django.tasks import Task as Task
+        from django.tasks import TaskContext as TaskContext
+        from django.tasks import TaskResult as TaskResult
+        from django.tasks import TaskResultStatus as TaskResultStatus
+        from django.tasks import task_backends as task_backends
+        from django.tasks.backends.base import BaseTaskBackend as BaseTaskBackend
+        from django.tasks.base import TaskError as TaskError
+        from django.tasks.exceptions import InvalidTask as InvalidTask
+        from django.tasks.exceptions import TaskResultDoesNotExist as TaskResultDoesNotExist
+        from django.tasks.signals import log_task_started as log_task_started
+        from django.tasks.signals import task_enqueued as task_enqueued
+        from django.tasks.signals import task_finished as task_finished
+        from django.tasks.signals import task_started as task_started
     except ImportError:
         try:
-            from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
-            from django_tasks.backends.base import BaseTaskBackend
-            from django_tasks.base import Task, TaskError
+            from django_tasks import TaskContext as TaskContext
+            from django_tasks import TaskResult as TaskResult
+            from django_tasks import TaskResultStatus as TaskResultStatus
+            from django_tasks import task_backends as task_backends
+            from django_tasks.backends.base import BaseTaskBackend as BaseTaskBackend
+            from django_tasks.base import Task as Task
+            from django_tasks.base import TaskError as TaskError
             from django_tasks.exceptions import InvalidTaskError as InvalidTask
-            from django_tasks.exceptions import TaskResultDoesNotExist
-            from django_tasks.signals import log_task_started, task_enqueued, task_finished, task_started
+            from django_tasks.exceptions import TaskResultDoesNotExist as TaskResultDoesNotExist
+            from django_tasks.signals import log_task_started as log_task_started
+            from django_tasks.signals import task_enqueued as task_enqueued
+            from django_tasks.signals import task_finished as task_finished
+            from django_tasks.signals import task_started as task_started
         except ImportError as error:
             raise ImproperlyConfigured(
                 'Django before 6.0 needs the tasks backport: python -m pip install "pulse-django[tasks52]", '
@@ -265,27 +272,3 @@ def sender_of(task: Task) -> type:
     if task.backend not in known:
         known[task.backend] = type(task.get_backend())
     return known[task.backend]
-
-
-__all__ = [
-    "LOGGER",
-    "SIGNALS_FILE",
-    "BaseTaskBackend",
-    "GenericTask",
-    "GenericTaskResult",
-    "InvalidTask",
-    "Task",
-    "TaskContext",
-    "TaskError",
-    "TaskResult",
-    "TaskResultDoesNotExist",
-    "TaskResultStatus",
-    "calls_plainly",
-    "changed",
-    "is_plain",
-    "sender_of",
-    "task_backends",
-    "task_enqueued",
-    "task_finished",
-    "task_started",
-]

@@ -102,23 +102,9 @@ def _resolve_for_caller(alias: str) -> None:
 # Operations that make jobs due. They wake idle workers, which would find the jobs at their next poll otherwise.
 
 
-AT_ONCE = timedelta()
-
-
-def retry(
-    alias: str,
-    job_ids: Collection[int],
-    *,
-    runs: int = 1,
-    delay: timedelta = AT_ONCE,
-    gap: timedelta = AT_ONCE,
-    attempt: int | None = None,
-    cancelled_too: bool = False,
-) -> Retried:
-    """Revive dead letters, the first after ``delay`` and each further one ``gap`` later."""
-    answer: Retried = Job.objects.db_manager(alias).retry(
-        job_ids, runs=runs, delay=delay, gap=gap, attempt=attempt, cancelled_too=cancelled_too
-    )
+def retry(alias: str, job_ids: Collection[int], *, delay: timedelta = timedelta(), **how: Any) -> Retried:
+    """Revive dead letters, as the verb does, the first of them after ``delay``."""
+    answer: Retried = Job.objects.db_manager(alias).retry(job_ids, delay=delay, **how)
     if answer.revived and not delay:
         wake_workers(alias, [ANY_QUEUE])
     return answer

@@ -30,13 +30,10 @@ T = TypeVar("T")
 A_MOMENT = timedelta(seconds=1)
 
 _STATUS = {
-    Status.WAITING: TaskResultStatus.READY,
-    Status.PENDING: TaskResultStatus.READY,
-    Status.RETRYING: TaskResultStatus.READY,
+    **dict.fromkeys((Status.WAITING, Status.PENDING, Status.RETRYING), TaskResultStatus.READY),
     Status.RUNNING: TaskResultStatus.RUNNING,
     Status.COMPLETED: TaskResultStatus.SUCCESSFUL,
-    Status.DEAD_LETTERED: TaskResultStatus.FAILED,
-    Status.CANCELLED: TaskResultStatus.FAILED,
+    **dict.fromkeys((Status.DEAD_LETTERED, Status.CANCELLED), TaskResultStatus.FAILED),
 }
 # Runs that ended without an exception of their handler's, and what stands for it in a result.
 _STAND_INS = {
@@ -59,11 +56,14 @@ class PulseTaskResult(TaskResult):
 def as_enqueued(task: Task, job: Job) -> Task:
     """Return a task with the options that this job has: what ``using()`` said, and what operators changed since."""
     fleet = conf.current()
+    # A retry has an instant of its own.
+    is_first = job.attempts <= 1 and not job.refunds and job.status != Status.RETRYING
+    waits = is_first and job.next_run_at - job.created_at > A_MOMENT
     return _with_options(
         task,
         queue_name=job.queue,
         priority=job.priority,
-        run_after=_waits_until(job),
+        run_after=job.next_run_at if waits else None,
         database=job._state.db if has_several_shards() else None,
         **{
             one.name: _own(task, one.name, getattr(job, one.column), getattr(fleet, one.setting_at_enqueue, None))
@@ -82,12 +82,6 @@ def _as_claimed(task: Task, claim: Claim) -> Task:
         lease=_own(task, "lease", claim.ttl, fleet.lease_ttl),
         **claim.options._asdict(),
     )
-
-
-def _waits_until(job: Job) -> datetime | None:
-    """Return the instant that its first run waits for, or waited for. A retry has its own."""
-    is_first = job.attempts <= 1 and not job.refunds and job.status != Status.RETRYING
-    return job.next_run_at if is_first and job.next_run_at - job.created_at > A_MOMENT else None
 
 
 def _own(task: Task, option: str, value: T, fleets: T) -> T | None:
@@ -131,7 +125,9 @@ def result_of_run(
     claim: Claim, task: Task, args: list[Any], kwargs: dict[str, Any], alias: str | None = None
 ) -> TaskResult:
     """Build the result of a job that is running, from what its claim brought. Only a repeated run asks for more."""
-    ledger = _ledger_of(claim, alias) if claim.attempt > 1 else []
+    ledger: list[Attempt] = []
+    if claim.attempt > 1:
+        ledger += Attempt.objects.using(alias or routers_alias()).filter(job=claim.job_id).order_by("number")
     return PulseTaskResult(
         task=_as_claimed(task, claim),
         id=str(claim.job_id),
@@ -161,12 +157,8 @@ def finished(result: TaskResult, status: Status, outcome: Outcome, begun_at: flo
     elif stand_in := _STAND_INS.get(outcome.name):
         errors.append(TaskError(exception_class_path=dotted_path(stand_in), traceback=getattr(outcome, "reason", "")))
     value = json.loads(outcome.result) if isinstance(outcome, Succeeded) and outcome.result is not None else None
-    news = {
-        "status": _STATUS[status],
-        "finished_at": result.last_attempted_at + took,
-        "errors": errors,
-        "_return_value": value,
-    }
+    finished_at = result.last_attempted_at + took
+    news = {"status": _STATUS[status], "finished_at": finished_at, "errors": errors, "_return_value": value}
     for name, new in news.items():
         object.__setattr__(result, name, new)  # as Django's own backends do: the class is frozen
     return result
@@ -175,10 +167,6 @@ def finished(result: TaskResult, status: Status, outcome: Outcome, begun_at: flo
 def _as_django_reads(instant: datetime) -> datetime:
     """Without USE_TZ the instants that Django reads from a database are naive."""
     return instant if settings.USE_TZ else timezone.make_naive(instant, timezone.get_default_timezone())
-
-
-def _ledger_of(claim: Claim, alias: str | None) -> list[Attempt]:
-    return list(Attempt.objects.using(alias or routers_alias()).filter(job=claim.job_id).order_by("number"))
 
 
 def _errors(ledger: Iterable[Attempt]) -> Iterable[TaskError]:

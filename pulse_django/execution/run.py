@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
@@ -41,80 +42,41 @@ class Tether(Protocol):
     def is_cancelled(self) -> bool: ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Run:
     """Shared between the thread that runs the handler and those that keep its lease."""
 
-    __slots__ = (
-        "_beat",
-        "_clock",
-        "_extended_at",
-        "_is_decrypted",
-        "_lock",
-        "_progress",
-        "_saved",
-        "_ttl",
-        "after_step",
-        "alias",
-        "asked_to_stop_at",
-        "begun_at",
-        "cancelled",
-        "chunk",
-        "claim",
-        "completed",
-        "granted_at",
-        "has_unresolved",
-        "lost",
-        "noted_at",
-        "reported",
-        "slots",
-        "steps",
-        "tether",
-        "verdict",
-        "waits_since",
-        "was_out_of_touch",
-    )
+    claim: Claim
+    _: KW_ONLY
+    # By this host's monotonic clock, *before* the claim was sent: the lease cannot be older.
+    granted_at: float = field(default_factory=time.monotonic)
+    clock: Clock = time.monotonic
+    beat: Callable[[Run], None] | None = None  # extends the lease at once, for callers without a background heartbeat
+    alias: str | None = None  # of the database that the job lives in; None: where the router says
+    tether: Tether | None = None
+    slots: int = 1  # of its worker that it takes while it waits for one or runs
+    chunk: ChunkRun | None = None  # that takes the slot for it
+    after_step: Callable[[str], object] | None = None  # for tests: called when a step is written down
+    steps: StepNames | None = None  # None: it has had no step yet
+    has_unresolved: bool = False  # it completed its job, and others may wait for that
+    completed: bool = False  # by the handler itself, in its own transaction
+    cancelled: bool = False
+    lost: bool = False
+    was_out_of_touch: bool = False  # its handler was asked to stop because it was not known who has the job
+    reported: bool = False  # there is a report on this run; a later one is a late outcome
+    verdict: Outcome | None = None  # of the one that made the handler stop
+    begun_at: float | None = None
+    asked_to_stop_at: float | None = None  # when it was asked to stop; it may ignore that
+    noted_at: float | None = None  # when it last noted progress
+    waits_since: float = field(init=False)  # for a slot
+    _extended_at: float = field(init=False)
+    _progress: str | None = None  # not yet on its way
+    _saved: str | None = None  # the latest of all
+    _lock: Lock = field(default_factory=Lock)
+    _is_decrypted: bool = False
 
-    def __init__(
-        self,
-        claim: Claim,
-        *,
-        granted_at: float | None = None,
-        clock: Clock = time.monotonic,
-        beat: Callable[[Run], None] | None = None,
-        alias: str | None = None,
-        tether: Tether | None = None,
-    ) -> None:
-        """``granted_at`` is this host's monotonic clock *before* the claim was sent: the lease cannot be older.
-
-        ``beat`` extends the lease at once, for callers without a background heartbeat.
-        """
-        self.claim = claim
-        self.alias = alias  # of the database that the job lives in; None: where the router says
-        self.tether = tether
-        self.slots = 1  # of its worker that it takes while it waits for one or runs
-        self.chunk: ChunkRun | None = None  # that takes the slot for it
-        self.after_step: Callable[[str], object] | None = None  # for tests: called when a step is written down
-        self.steps: StepNames | None = None  # None: it has had no step yet
-        self.has_unresolved = False  # it completed its job, and others may wait for that
-        self.completed = False  # by the handler itself, in its own transaction
-        self.cancelled = False
-        self.lost = False
-        self.was_out_of_touch = False  # its handler was asked to stop because it was not known who has the job
-        self.reported = False  # there is a report on this run; a later one is a late outcome
-        self.verdict: Outcome | None = None  # of the one that made the handler stop
-        self.begun_at: float | None = None
-        self.asked_to_stop_at: float | None = None  # when it was asked to stop; it may ignore that
-        self._clock = clock
-        self._beat = beat
-        self.granted_at = clock() if granted_at is None else granted_at
-        self.waits_since = self.granted_at  # for a slot
-        self._extended_at = self.granted_at
-        self._ttl = claim.ttl_seconds
-        self._progress: str | None = None  # not yet on its way
-        self._saved: str | None = None  # the latest of all
-        self.noted_at: float | None = None
-        self._lock = Lock()
-        self._is_decrypted = False
+    def __post_init__(self) -> None:
+        self.waits_since = self._extended_at = self.granted_at
 
     def decrypt(self) -> None:
         """Put the arguments in the clear, if the job is encrypted. Raise if they cannot be decrypted."""
@@ -126,8 +88,9 @@ class Run:
 
     def check(self) -> None:
         """Raise where the handler should stop."""
-        if self._beat is not None and not _on_an_event_loop():
-            self._beat(self)
+        # On an event loop the database cannot be asked without waiting, and what is known must do.
+        if self.beat is not None and asyncio._get_running_loop() is None:
+            self.beat(self)
         self.look()
         if self.lost:
             raise LeaseLost("another run has taken over this job")
@@ -144,18 +107,15 @@ class Run:
         extended_at = self._extended_at
         if self.tether is not None:
             extended_at = max(extended_at, self.tether.extended_at())
-        return extended_at + self._ttl - self._clock()
+        return extended_at + self.claim.ttl_seconds - self.clock()
 
     def note_progress(self, payload: Mapping[str, Any], *, limit: int) -> None:
         """Keep progress for the next heartbeat; only the latest is worth sending."""
-        encoded = for_column(self.claim, encode_progress(dict(payload), limit=limit), PROGRESS)
-        self.noted_at = self._clock()
-        with self._lock:
-            self._progress = self._saved = encoded
+        self.take_over_progress(for_column(self.claim, encode_progress(dict(payload), limit=limit), PROGRESS))
 
     def take_over_progress(self, encoded: str) -> None:
         """Keep progress that a handler in another process noted."""
-        self.noted_at = self._clock()
+        self.noted_at = self.clock()
         with self._lock:
             self._progress = self._saved = encoded
 
@@ -169,7 +129,7 @@ class Run:
         curves = (fleet, fleet if policy is None or policy.backoff is None else policy.backoff)
         counted = min(budget.counted, budget.losses + 1) if budget.free_losses else budget.counted
         soonest = min(curve.delay(counted, lambda: 0.0) for curve in curves)
-        return soonest.total_seconds() > budget.retries_for - (self._clock() - self.granted_at)
+        return soonest.total_seconds() > budget.retries_for - (self.clock() - self.granted_at)
 
     @property
     def parent_id(self) -> int | None:
@@ -227,15 +187,6 @@ class Run:
         """Without progress for longer than its task allows."""
         stall_after: timedelta | None = self.claim.options.stall_after
         return stall_after is not None and now - (self.noted_at or self.granted_at) > stall_after.total_seconds()
-
-
-def _on_an_event_loop() -> bool:
-    """There the database cannot be asked without waiting, and what is known must do."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 _current: ContextVar[Run | None] = ContextVar("pulse_run", default=None)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from inspect import Parameter, Signature, signature
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.utils.crypto import salted_hmac
@@ -13,8 +11,9 @@ from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.words.payloads import canonical
 from pulse_django.words.uniqueness import Unique, UniqueKey
 
-from .encryption import RETURNED, encrypts
-from .registry import Task, chunk_of, key_of
+from .encryption import encrypts, hides_arguments
+from .registry import Task, key_of
+from .signatures import signature_of
 
 _SALT = "pulse_django.unique"
 _SALT_OF_IDEMPOTENCY = "pulse_django.idempotency"
@@ -38,12 +37,13 @@ def key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> U
     rule: Unique | None = getattr(task, "unique", None)
     if rule is None:
         return None
+    is_hidden = hides_arguments(task)
     try:
         text = f"{key_of(task)} {canonical(_material(task, rule, args, kwargs), what='unique')}"
     except PayloadError as error:
         # Its words may repeat what is masked.
-        raise (InvalidJob("unique: JSON cannot hold what the key is made of") if hides(task) else error) from None
-    if hides(task):  # from the hash of a short secret, the secret could be found by trying
+        raise (InvalidJob("unique: JSON cannot hold what the key is made of") if is_hidden else error) from None
+    if is_hidden:  # from the hash of a short secret, the secret could be found by trying
         return UniqueKey(salted_hmac(_SALT, text, algorithm="sha256").hexdigest(), rule)
     return UniqueKey.of(text, rule)
 
@@ -53,10 +53,6 @@ def idempotency_key_of(task: Task, key: str) -> str:
     if not encrypts(task):
         return key
     return salted_hmac(_SALT_OF_IDEMPOTENCY, f"{key_of(task)} {key}", algorithm="sha256").hexdigest()
-
-
-def hides(task: Task) -> bool:
-    return encrypts(task) or any(name != RETURNED for name in getattr(task, "masked", ()))
 
 
 def _material(task: Task, rule: Unique, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -74,30 +70,19 @@ def _material(task: Task, rule: Unique, args: Sequence[Any], kwargs: Mapping[str
 
 def by_name(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arguments by the names of their parameters, and the defaults of the others."""
-    shape, rest = (None, "") if chunk_of(task) else _shape_of(task.func)
-    if shape is None:  # a chunk has no parameters; a decorator may put arguments of its own in front
+    known = signature_of(task)
+    if known is None or known.has_decorator:  # which may put arguments of its own in front
         return ({"*": list(args)} if args else {}) | dict(kwargs), {}
-    context = [None] if task.takes_context else []
-    bound = shape.bind(*context, *args, **kwargs)
+    bound = known.inner.bind(*[None] * bool(task.takes_context), *args, **kwargs)
     given = dict(bound.arguments)
-    given |= given.pop(rest, {})
+    given |= given.pop(known.any_name, {})
     bound.apply_defaults()
-    defaults = {name: value for name, value in bound.arguments.items() if name not in given and name != rest}
-    if context:
-        first = next(iter(shape.parameters))
+    defaults = {name: value for name, value in bound.arguments.items() if name not in given and name != known.any_name}
+    if task.takes_context:
+        first = next(iter(known.inner.parameters))
         given.pop(first, None)
         defaults.pop(first, None)
     return given, defaults
-
-
-@lru_cache(maxsize=4_096)
-def _shape_of(func: Callable[..., Any]) -> tuple[Signature | None, str]:
-    """Return what a function takes, and the name of its ``**kwargs``. None: a decorator hides it."""
-    shape = signature(func)
-    if shape != signature(func, follow_wrapped=False):
-        return None, ""
-    kinds = {one.kind: one.name for one in shape.parameters.values()}
-    return shape, kinds.get(Parameter.VAR_KEYWORD, "")
 
 
 def _fits_json(value: object) -> bool:

@@ -66,11 +66,12 @@ class Waits:
         wanted = [self._need(one, OnDead(on_dead)) for one in _flat(needs)]
         if not wanted:
             return []
-        jobs = {job.pk: job for job in self._jobs(wanted)}
-        batches = {batch.pk: batch for batch in self._batches(wanted)}
-        missing_jobs = {need.job_id for need in wanted if need.job_id is not None} - jobs.keys()
-        missing_batches = {need.batch_id for need in wanted if need.batch_id is not None} - batches.keys()
-        if problem := never_given(alias_of_run(self.run), jobs=missing_jobs, batches=missing_batches):
+        alias = alias_of_run(self.run)
+        job_ids = {need.job_id for need in wanted if need.job_id is not None}
+        batch_ids = {need.batch_id for need in wanted if need.batch_id is not None}
+        jobs = Job.objects.using(alias).defer("args", "kwargs", "progress", "last_error").in_bulk(job_ids)
+        batches = StoredBatch.objects.using(alias).in_bulk(batch_ids)
+        if problem := never_given(alias, jobs=job_ids - jobs.keys(), batches=batch_ids - batches.keys()):
             raise InvalidJob(f"wait_for: {problem}")
         if any(not _is_over(need, jobs, batches) for need in wanted):
             self._wait("wait_for()", wanted)
@@ -129,15 +130,6 @@ class Waits:
         if where.id == self.run.claim.job_id:
             raise InvalidJob("wait_for: a job cannot wait for itself")
         return Need(job_id=where.id, name=str(where.id), on_dead=on_dead)
-
-    def _jobs(self, needs: list[Need]) -> Iterable[Job]:
-        ids = [need.job_id for need in needs if need.job_id is not None]
-        found = Job.objects.using(alias_of_run(self.run)).filter(pk__in=ids)
-        return found.defer("args", "kwargs", "progress", "last_error") if ids else []
-
-    def _batches(self, needs: list[Need]) -> Iterable[StoredBatch]:
-        ids = [need.batch_id for need in needs if need.batch_id is not None]
-        return StoredBatch.objects.using(alias_of_run(self.run)).filter(pk__in=ids) if ids else []
 
     def _value_of(self, need: Need, jobs: dict[int, Job]) -> Any:
         if need.batch_id is not None:
@@ -202,12 +194,12 @@ class NeededResults(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         """Return the result of a job that was needed. Raise ``NeedNotDone`` if it is a dead letter or was cancelled."""
-        found = [need for need in self._needs() if need.name == name]
-        for need in found:
-            return self._result_of(need)
-        for need in self._batches():  # a large group is needed as a batch, and its jobs have the names
-            member = self._members(need).filter(node=name).first()
-            if member is not None:
+        needs = self._needs()
+        for need in needs:
+            if need.name == name:
+                return self._result_of(need)
+        for need in needs:  # a large group is needed as a batch, and its jobs have the names
+            if need.needs_batch is not None and (member := self._members(need).filter(node=name).first()) is not None:
                 return _value(member, name)
         raise KeyError(name)
 
@@ -235,9 +227,6 @@ class NeededResults(Mapping[str, Any]):
 
     def _needs(self) -> list[Dependency]:
         return list(Dependency.objects.using(self.alias).filter(job_id=self.job_id, met__isnull=False).order_by("id"))
-
-    def _batches(self) -> list[Dependency]:
-        return [need for need in self._needs() if need.needs_batch is not None]
 
     def _members(self, need: Dependency) -> Any:
         batch = need.needs_batch or 0

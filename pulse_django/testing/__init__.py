@@ -12,24 +12,16 @@ run_workflow(workflow)         enqueue a workflow, run it to its end, and return
 assert_workflow_idempotent(w)  crashes after each step and before each report leave the same database as none
 """
 
-from .drain import DrainLimit, Fired, Ran, drain, expire_lease, jump_to_next_run, run_job, run_schedules
-from .enqueued import assert_enqueued
-from .idempotency import assert_idempotent
-from .workflows import assert_workflow_idempotent, run_workflow
-from .zombie import Zombie
-
-__all__ = [
-    "DrainLimit",
-    "Fired",
-    "Ran",
-    "Zombie",
-    "assert_enqueued",
-    "assert_idempotent",
-    "assert_workflow_idempotent",
-    "drain",
-    "expire_lease",
-    "jump_to_next_run",
-    "run_job",
-    "run_schedules",
-    "run_workflow",
-]
+from .drain import DrainLimit as DrainLimit
+from .drain import Fired as Fired
+from .drain import Ran as Ran
+from .drain import drain as drain
+from .drain import expire_lease as expire_lease
+from .drain import jump_to_next_run as jump_to_next_run
+from .drain import run_job as run_job
+from .drain import run_schedules as run_schedules
+from .enqueued import assert_enqueued as assert_enqueued
+from .idempotency import assert_idempotent as assert_idempotent
+from .workflows import assert_workflow_idempotent as assert_workflow_idempotent
+from .workflows import run_workflow as run_workflow
+from .zombie import Zombie as Zombie

@@ -25,16 +25,12 @@ def rolled_back() -> Iterator[list[str]]:
         for alias in aliases:
             if alias in closed:  # left open, it would keep a test database from being dropped
                 stack.callback(connections[alias].close)
-            stack.enter_context(_as_of_a_test_case(alias))
+            block = transaction.atomic(using=alias)
+            block._from_testcase = True  # type: ignore[attr-defined]  # the mark by which Django and verbs know it
+            stack.enter_context(block)
         yield aliases
         for alias in aliases:
             transaction.set_rollback(True, using=alias)
-
-
-def _as_of_a_test_case(alias: str) -> transaction.Atomic:
-    block = transaction.atomic(using=alias)
-    block._from_testcase = True  # type: ignore[attr-defined]  # the mark by which Django and verbs know it
-    return block
 
 
 def _may_be_used(alias: str) -> bool:
@@ -54,14 +50,14 @@ def committing() -> Iterator[None]:
     """
     before = {connection.alias: len(connection.run_on_commit) for connection in connections.all(initialized_only=True)}
     yield
-    while new := [entry for connection in _of_test_case() for entry in _taken(connection, before)]:
+    while new := [
+        entry
+        for connection in connections.all(initialized_only=True)
+        if connection.connection is not None and not is_in_callers_transaction(connection.alias)
+        for entry in _taken(connection, before)
+    ]:
         for _, callback, robust in new:
             _call(callback, robust)
-
-
-def _of_test_case() -> list[BaseDatabaseWrapper]:
-    opened = [one for one in connections.all(initialized_only=True) if one.connection is not None]
-    return [one for one in opened if not is_in_callers_transaction(one.alias)]
 
 
 def _taken(connection: BaseDatabaseWrapper, before: Mapping[str, int]) -> list[Any]:

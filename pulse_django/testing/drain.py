@@ -15,7 +15,7 @@ from pulse_django.execution.encryption import shown
 from pulse_django.execution.events import announce
 from pulse_django.execution.execute import perform
 from pulse_django.execution.judging import Performed
-from pulse_django.execution.placement import Located, alias_of_jobs, locate, routers_alias
+from pulse_django.execution.placement import Located, alias_of_jobs, alias_of_run, locate, routers_alias
 from pulse_django.execution.registry import chunk_of, keys_of, registry
 from pulse_django.execution.resolving import resolve
 from pulse_django.execution.run import LOSSES_UNTIL_ALONE, ChunkRun, Run, running
@@ -162,7 +162,7 @@ def performed(run: Run) -> Performed:
 
 def reported(performed: Performed) -> Ran:
     """Settle what a run reports, and send the signals."""
-    claim, alias = performed.run.claim, alias_of(performed.run)
+    claim, alias = performed.run.claim, alias_of_run(performed.run)
     jobs = Job.objects.db_manager(alias)
     settled = jobs.settle([performed.report] if performed.report else [])
     if performed.afterwards is not None:
@@ -173,22 +173,14 @@ def reported(performed: Performed) -> Ran:
     outcome = performed.report.outcome.name if performed.report else None
     has_failed = outcome in _FAILED or performed.afterwards is not None
     error = performed.error if has_failed else None
-    return Ran(claim.job_id, claim.task, claim.attempt, outcome, _status_of(claim.job_id, alias), alias, error)
-
-
-def _status_of(job_id: int, alias: str) -> Status:
-    """Of the row alone: its payloads may be what cannot be read."""
-    return Status(Job.objects.using(alias).values_list("status", flat=True).get(pk=job_id))
-
-
-def alias_of(run: Run) -> str:
-    """Return the database that the job of a run lives in."""
-    return run.alias or routers_alias()
+    # Of the row, the status alone: its payloads may be what cannot be read.
+    status = Status(Job.objects.using(alias).values_list("status", flat=True).get(pk=claim.job_id))
+    return Ran(claim.job_id, claim.task, claim.attempt, outcome, status, alias, error)
 
 
 def beat(run: Run) -> None:
     """Stand in for the heartbeat that a worker sends in the background."""
-    lease, alias, sent_at = run.claim.lease, alias_of(run), time.monotonic()
+    lease, alias, sent_at = run.claim.lease, alias_of_run(run), time.monotonic()
     if is_in_callers_transaction(alias):
         return  # as in production, where the beat has a connection of its own, this is no trouble of the handler's
     progress = run.take_progress()
@@ -214,15 +206,10 @@ def place_of(job: AnyJob) -> Located:
     """Return the id of a job and the database that it lives in."""
     if isinstance(job, Located):
         return job
-    if isinstance(job, Job):
-        return locate(job.pk, _alias_of(job))
+    if isinstance(job, Job):  # what a router had read from a replica lives where it has writes go
+        read_from = job._state.db
+        return locate(job.pk, routers_alias() if read_from in (None, router.db_for_read(Job)) else read_from)
     return locate(job if isinstance(job, int | str) else job.id)
-
-
-def _alias_of(job: Job) -> str:
-    """What a router had read from a replica lives where it has writes go."""
-    read_from = job._state.db
-    return routers_alias() if read_from in (None, router.db_for_read(Job)) else read_from
 
 
 def fresh(job: AnyJob) -> Job:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Collection, Set
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.apps import apps
 from django.db import connections, models, router
@@ -33,6 +33,9 @@ from .drain import (
 if TYPE_CHECKING:
     from pulse_django.execution.registry import Task, TaskResult
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 
 def assert_idempotent(task: Task, /, *args: Any, ignore: Collection[str] = (), **kwargs: Any) -> None:
     """Fail, naming the rows that differ, if a run that is repeated after a crash leaves another database than one run.
@@ -44,28 +47,33 @@ def assert_idempotent(task: Task, /, *args: Any, ignore: Collection[str] = (), *
     as "app.Model.field", or "result" for what the handler returns. Jobs that the handler enqueues are compared by task,
     arguments, queue and key, on each of those databases.
     """
-    rehearse = partial(_rehearse, lambda: _rehearsed(task).enqueue(*args, **kwargs), ignore, MaskedValues())
+    rehearse = partial(rehearsed, lambda: _with_two_attempts(task).enqueue(*args, **kwargs), ignore, {})
     result, once = rehearse(_run_cleanly)
     repeated_result, twice = rehearse(_run_with_a_crash)
     if result != repeated_result and "result" not in ignore:
         one, other = (MASK, MASK) if hides_result(task, None) else (repr(result), repr(repeated_result))
         raise AssertionError(f"{task.module_path} is not idempotent. It returns {one}, repeated after a crash {other}.")
     if once != twice:
-        raise AssertionError(_difference(task, once, twice))
+        why = f"{task.module_path} is not idempotent. A run repeated after a crash leaves, beside one clean run:"
+        raise AssertionError(difference(why, once, twice))
 
 
-def _rehearse(
-    enqueue: Callable[[], TaskResult],
-    ignore: Collection[str],
-    masked: MaskedValues,
-    run: Callable[[TaskResult], Any],
-) -> tuple[Any, Rows]:
-    """Return what a job returns when it is run in this way, and the rows that are there afterwards. Undo all of it."""
+def rehearsed(
+    enqueue: Callable[[], T], ignore: Collection[str], masked: MaskedValues, run: Callable[[T], R]
+) -> tuple[R, Rows]:
+    """Return what comes of jobs that are run in this way, and the rows that are there afterwards. Undo all of it."""
     with rolled_back() as aliases:
-        job = enqueue()
-        before = jobs_in(aliases)  # this job is no effect of its handler
-        result = run(job)
-        return result, rows_of(aliases, ignore, before, masked)
+        enqueued = enqueue()
+        before = {  # these jobs are no effect of their handlers
+            (alias, pk) for alias in aliases if _has_jobs(alias) for pk in _jobs_of(alias).values_list("pk", flat=True)
+        }
+        result = run(enqueued)
+        rows: Rows = Counter()
+        for alias in aliases:
+            if _has_jobs(alias):
+                _count_jobs(alias, before, masked, rows)
+            _count(alias, ignore, rows)
+        return result, rows
 
 
 def _run_cleanly(job: TaskResult) -> Any:
@@ -83,12 +91,12 @@ def _run_with_a_crash(job: TaskResult) -> Any:
     return _completed(job, reported(performed(claimed(job))), "A run repeated after a crash")
 
 
-def _rehearsed(task: Task) -> Task:
+def _with_two_attempts(task: Task) -> Task:
     """A task that may have one attempt only still needs two for a rehearsal."""
     if (getattr(task, "max_attempts", None) or 2) >= 2:
         return task
-    rehearsed: Task = task.using(max_attempts=2)  # type: ignore[call-arg]  # only ours have the option
-    return rehearsed
+    again: Task = task.using(max_attempts=2)  # type: ignore[call-arg]  # only ours have the option
+    return again
 
 
 def _completed(result: TaskResult, ran: Ran, which: str) -> Any:
@@ -98,11 +106,14 @@ def _completed(result: TaskResult, ran: Ran, which: str) -> Any:
     return value_of(job, RESULT)
 
 
-def _difference(task: Task, once: Rows, twice: Rows) -> str:
-    lines = [f"{task.module_path} is not idempotent. A run repeated after a crash leaves, beside one clean run:"]
-    lines += [f"  + {count} x {label} {dict(row)}" for (label, row), count in (twice - once).items()]
-    lines += [f"  - {count} x {label} {dict(row)}" for (label, row), count in (once - twice).items()]
-    return "\n".join(lines)
+def difference(why: str, once: Rows, other: Rows) -> str:
+    """Return a message that shows which rows there are more of, and which less."""
+    lines = [
+        f"  {sign} {count} x {label} {dict(row)}"
+        for sign, rows in (("+", other - once), ("-", once - other))
+        for (label, row), count in rows.items()
+    ]
+    return "\n".join([why, *lines])
 
 
 # What a database holds, in a form in which two runs of the same handler can be compared.
@@ -113,31 +124,9 @@ Rows = Counter[tuple[str, Row]]
 Places = Set[tuple[str, int]]  # aliases and ids of jobs
 
 
-class MaskedValues:
-    """Number what no message may show, in the order in which it is met: equal values have the same number.
-
-    A hash would do the same, and a short secret could be guessed from it.
-    """
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def name_of(self, value: object) -> str:
-        return f"masked value #{self._numbers.setdefault(repr(value), len(self._numbers) + 1)}"
-
-
-def jobs_in(aliases: Sequence[str]) -> Places:
-    """Return where the jobs of these databases are."""
-    return {(alias, pk) for alias in aliases if _has_jobs(alias) for pk in _jobs_of(alias).values_list("pk", flat=True)}
-
-
-def rows_of(aliases: Sequence[str], ignore: Collection[str], before: Places, masked: MaskedValues) -> Rows:
-    """Count the rows of the project's models in these databases, and the jobs that were not there before."""
-    rows: Rows = Counter()
-    for alias in aliases:
-        _count_jobs(alias, before, masked, rows)
-        _count(alias, ignore, rows)
-    return rows
+# Values that no message may show, each with a number in the order in which they are met. A hash would do the same, and
+# a short secret could be guessed from it.
+MaskedValues = dict[str, int]
 
 
 def _has_jobs(alias: str) -> bool:
@@ -152,8 +141,6 @@ def _jobs_of(alias: str) -> models.QuerySet[Job]:
 
 def _count_jobs(alias: str, before: Places, masked: MaskedValues, rows: Rows) -> None:
     """Count those with another parent as well, or none: a job that is sent to another database has none there."""
-    if not _has_jobs(alias):
-        return
     label = _label("a job it enqueued", alias, routers_alias())
     for job in _jobs_of(alias):
         if (alias, job.pk) not in before:
@@ -167,7 +154,8 @@ def _label(what: str, alias: str, home: str) -> str:
 def _facts_of(job: Job, masked: MaskedValues) -> Row:
     facts = {"task": job.task, "arguments": arguments_of(job), "queue": job.queue, "key": job.idempotency_key}
     if not is_told_in_full(job):  # they are compared all the same
-        facts["arguments in full"] = masked.name_of(decrypted_arguments_of(job))
+        number = masked.setdefault(repr(decrypted_arguments_of(job)), len(masked) + 1)
+        facts["arguments in full"] = f"masked value #{number}"
     return tuple((name, str(value)) for name, value in facts.items())
 
 

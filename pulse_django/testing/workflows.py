@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pulse_django.execution.encryption import value_of
 from pulse_django.execution.placement import alias_of_jobs
@@ -14,9 +15,8 @@ from pulse_django.words.leases import Identity
 from pulse_django.words.masks import RESULT
 from pulse_django.words.states import Status
 
-from .databases import rolled_back
 from .drain import MOST_RUNS, DrainLimit, beat, drain, performed, reported
-from .idempotency import MaskedValues, Rows, jobs_in, rows_of
+from .idempotency import difference, rehearsed
 
 if TYPE_CHECKING:
     from pulse_django.workflows.builder import EnqueuedWorkflow, Workflow
@@ -38,33 +38,27 @@ def assert_workflow_idempotent(workflow: Workflow, *, ignore: Collection[str] = 
     Each job is killed after each of its durable steps, and once more right before its report. Everything happens in
     transactions that are rolled back.
     """
-    masked = MaskedValues()
-    clean_results, clean = _rehearsed(workflow, ignore, masked, using, crashes=False)
-    results, rows = _rehearsed(workflow, ignore, masked, using, crashes=True)
+    rehearse = partial(rehearsed, lambda: workflow.enqueue(using=using), ignore, {})
+    clean_results, clean = rehearse(partial(_ran, drain_all=partial(drain, using=using, failures="keep")))
+    results, rows = rehearse(partial(_ran, drain_all=lambda: _drain_with_crashes(alias_of_jobs(using))))
     if clean_results != results and "result" not in ignore:
         raise AssertionError(f"{workflow!r} returns {clean_results!r}, and with crashes {results!r}")
     if clean != rows:
-        lines = [f"{workflow!r} is not idempotent. With crashes it leaves, beside one clean run:"]
-        lines += [f"  + {count} x {label} {dict(row)}" for (label, row), count in (rows - clean).items()]
-        lines += [f"  - {count} x {label} {dict(row)}" for (label, row), count in (clean - rows).items()]
-        raise AssertionError("\n".join(lines))
+        why = f"{workflow!r} is not idempotent. With crashes it leaves, beside one clean run:"
+        raise AssertionError(difference(why, clean, rows))
+
+
+def _ran(placed: EnqueuedWorkflow, drain_all: Callable[[], object]) -> dict[str, Any]:
+    drain_all()
+    return _results_of(placed)
 
 
 class _Killed(BaseException):
     """The worker died here."""
 
-
-def _rehearsed(
-    workflow: Workflow, ignore: Collection[str], masked: MaskedValues, using: str | None, *, crashes: bool
-) -> tuple[Mapping[str, Any], Rows]:
-    with rolled_back() as aliases:
-        placed = workflow.enqueue(using=using)
-        before = jobs_in(aliases)
-        if crashes:
-            _drain_with_crashes(alias_of_jobs(using))
-        else:
-            drain(using=using, failures="keep")
-        return _results_of(placed), rows_of(aliases, ignore, before, masked)
+    @classmethod
+    def here(cls, _step: str) -> NoReturn:
+        raise cls
 
 
 def _drain_with_crashes(alias: str) -> None:
@@ -80,7 +74,7 @@ def _drain_with_crashes(alias: str) -> None:
         if not (claims := jobs.claim(worker, limit=1, lanes=jobs.lanes(None))):
             return
         run = Run(claims[0], beat=beat, alias=alias)
-        run.after_step = _kill
+        run.after_step = _Killed.here
         ended = performed(run)
         was_killed = isinstance(ended.error, _Killed)
         if ended.run.completed or (not was_killed and run.claim.job_id in killed):
@@ -92,18 +86,15 @@ def _drain_with_crashes(alias: str) -> None:
     raise DrainLimit(f"after {MOST_RUNS} runs there was still work")
 
 
-def _kill(_name: str) -> None:
-    raise _Killed
-
-
 def _results_of(placed: EnqueuedWorkflow) -> dict[str, Any]:
     row = StoredBatch.objects.using(placed.alias).get(pk=placed.id)
     found = {name: Job.objects.using(placed.alias).filter(pk=job_id).first() for name, job_id in placed.job_ids.items()}
     if row.closed_at is None:
-        held = [f"{name} is {job.status}: {job.last_error}" for name, job in found.items() if job and _is_open(job)]
+        ended = (Status.COMPLETED, Status.CANCELLED)
+        held = [
+            f"{name} is {job.status}: {job.last_error}"
+            for name, job in found.items()
+            if job and job.status not in ended
+        ]
         raise AssertionError(f"the workflow {row.name!r} did not come to its end. " + "; ".join(held))
     return {name: None if job is None else value_of(job, RESULT) for name, job in found.items()}
-
-
-def _is_open(job: Job) -> bool:
-    return job.status not in (Status.COMPLETED, Status.CANCELLED)

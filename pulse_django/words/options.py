@@ -59,15 +59,15 @@ class Kind(Protocol):
         """Raise InvalidJob for a value that is not allowed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Option:
     """One option. Its name, type and place are those of the entry that it annotates."""
 
     kind: Kind
     help: str  # for the reference, and with a label also for the page of a job
     label: str = ""  # on the page of a job
-    column: str = ""  # of the jobs table
-    default: Any = None
+    column: str = ""  # of the jobs table: that of its name, if it has a label and nothing else is said
+    default: Any = None  # that of the attribute, where ``Options`` has one
     setting_at_enqueue: str = ""  # that None becomes when the job is enqueued; without one, the column is NULL
     name: str = ""
     annotation: Any = None
@@ -232,106 +232,80 @@ class OptionsAnywhere(TypedDict, total=False):
     priority: Annotated[
         int | None,
         Option(
-            kind=Whole(LOWEST_PRIORITY, HIGHEST_PRIORITY),
+            Whole(LOWEST_PRIORITY, HIGHEST_PRIORITY),
+            _("Jobs with a higher priority run first."),
+            _("Priority"),
             default=0,
-            column="priority",
-            label=_("Priority"),
-            help=_("Jobs with a higher priority run first."),
         ),
     ]
     queue_name: Annotated[
         str | None,
         Option(
-            kind=Text(MAX_QUEUE_NAME),
+            Text(MAX_QUEUE_NAME),
+            _("Only workers that serve this queue run its jobs. Any name is valid."),
+            _("Queue"),
             default=DEFAULT_QUEUE,
             column="queue",
-            label=_("Queue"),
-            help=_("Only workers that serve this queue run its jobs. Any name is valid."),
         ),
     ]
     backend: Annotated[
-        str | None,
-        Option(kind=CheckedElsewhere("an alias"), default=DEFAULT_BACKEND, help="The alias in `TASKS`."),
+        str | None, Option(CheckedElsewhere("an alias"), "The alias in `TASKS`.", default=DEFAULT_BACKEND)
     ]
     max_attempts: Annotated[
         int | None,
         Option(
-            kind=Whole(1, MOST_ATTEMPTS),
-            column="max_attempts",
+            Whole(1, MOST_ATTEMPTS),
+            _("How many runs a job may have before it becomes a dead letter."),
+            _("Maximum attempts"),
             setting_at_enqueue="max_attempts",
-            label=_("Maximum attempts"),
-            help=_("How many runs a job may have before it becomes a dead letter."),
         ),
     ]
     timeout: Annotated[
-        timedelta | None,
-        Option(
-            kind=Duration(),
-            column="timeout",
-            label=_("Time limit of a run"),
-            help=_("The longest that a single run may take."),
-        ),
+        timedelta | None, Option(Duration(), _("The longest that a single run may take."), _("Time limit of a run"))
     ]
     lease: Annotated[
         timedelta | None,
         Option(
-            kind=Duration(
+            Duration(
                 SHORTEST_LEASE,
                 LONGEST_LEASE,
                 "The job of a dead worker would not be recovered for that long. "
                 "Heartbeats extend the lease of a long run",
             ),
+            _("How long the worker may be silent. None uses the setting."),
+            _("Lease"),
             column="lease_ttl",
-            label=_("Lease"),
-            help=_("How long the worker may be silent. None uses the setting."),
         ),
     ]
     stall_after: Annotated[
         timedelta | None,
         Option(
-            kind=Duration(),
-            column="stall_after",
-            label=_("Time limit without progress"),
-            help=_("The longest that a run may go without reporting progress."),
+            Duration(), _("The longest that a run may go without reporting progress."), _("Time limit without progress")
         ),
     ]
     give_up_after: Annotated[
         timedelta | None,
-        Option(
-            kind=Duration(),
-            column="give_up_after",
-            label=_("Retry for"),
-            help=_("No retry is scheduled later than this after the job was enqueued."),
-        ),
+        Option(Duration(), _("No retry is scheduled later than this after the job was enqueued."), _("Retry for")),
     ]
     weight: Annotated[
         int,
         Option(
-            kind=Whole(1, MOST_WEIGHT),
-            default=1,
-            column="weight",
-            label=_("Weight"),
-            help=_("How many slots of a worker a run takes, and how much of its limit."),
+            Whole(1, MOST_WEIGHT), _("How many slots of a worker a run takes, and how much of its limit."), _("Weight")
         ),
     ]
     tags: Annotated[
         Sequence[object] | None,
         Option(
-            kind=CheckedElsewhere(
+            CheckedElsewhere(
                 f"at most {MOST_TAGS}: texts of at most {MAX_TAG} characters without spaces, or saved model instances"
             ),
-            default=(),
-            column="tags",
-            label=_("Tags"),
-            help=_("Jobs can be searched by tag. The tags of a call are added to those of the task."),
+            _("Jobs can be searched by tag. The tags of a call are added to those of the task."),
+            _("Tags"),
         ),
     ]
     unique: Annotated[
         Unique | None,
-        Option(
-            kind=Made(Unique, "Unique(...)"),
-            help="At most one job with the same key: alive at a time, or in each period.",
-        ),
+        Option(Made(Unique, "Unique(...)"), "At most one job with the same key: alive at a time, or in each period."),
     ]
 
 
@@ -347,10 +321,10 @@ class Isolation(StrEnum):
 
 # A call may give an instant as well.
 _EXPIRES = Option(
-    kind=Duration(),
+    Duration(),
+    _("A job that has not started by then does not start. It is cancelled."),
+    _("Expires"),
     column="expires_at",
-    label=_("Expires"),
-    help=_("A job that has not started by then does not start. It is cancelled."),
 )
 
 
@@ -360,106 +334,90 @@ class TaskOptions(OptionsAnywhere, total=False):
     limit: Annotated[
         Limit | None,
         Option(
-            kind=Made(Limit, "Limit(...)"),
-            help="How many of its jobs run at once, and how many start in a time: in all, and for each key.",
+            Made(Limit, "Limit(...)"),
+            "How many of its jobs run at once, and how many start in a time: in all, and for each key.",
         ),
     ]
     key: Annotated[
         KeySource | None,
-        Option(kind=_OF_ARGUMENTS, help="What the keys of its limit are made of. Slots are shared among the keys."),
+        Option(_OF_ARGUMENTS, "What the keys of its limit are made of. Slots are shared among the keys."),
     ]
     share: Annotated[
-        KeySource | None,
-        Option(kind=_OF_ARGUMENTS, help="Who shares the slots: a free one goes to who holds the fewest."),
+        KeySource | None, Option(_OF_ARGUMENTS, "Who shares the slots: a free one goes to who holds the fewest.")
     ]
 
     name: Annotated[
         str,
         Option(
-            kind=CheckedElsewhere(f"at most {MAX_TASK_NAME} characters"),
+            CheckedElsewhere(f"at most {MAX_TASK_NAME} characters"),
+            "A key of its own for its jobs, so that the function may move. Default: the path of the function.",
             default="",
-            help="A key of its own for its jobs, so that the function may move. Default: the path of the function.",
         ),
     ]
     aliases: Annotated[
         tuple[str, ...],
         Option(
-            kind=CheckedElsewhere(f"names of at most {MAX_TASK_NAME} characters"),
-            default=(),
-            help="Earlier names of the task. Waiting jobs that carry them still find it.",
+            CheckedElsewhere(f"names of at most {MAX_TASK_NAME} characters"),
+            "Earlier names of the task. Waiting jobs that carry them still find it.",
         ),
     ]
     retry: Annotated[
         RetryPolicy | None,
         Option(
-            kind=Made(RetryPolicy, "never(...), only(...) or NO_RETRIES"),
-            help="Which exceptions are retried, and after which delays.",
+            Made(RetryPolicy, "never(...), only(...) or NO_RETRIES"),
+            "Which exceptions are retried, and after which delays.",
         ),
     ]
     expires: Annotated[timedelta | None, _EXPIRES]
     max_losses: Annotated[
         int | None,
         Option(
-            kind=Whole(1, MOST_ATTEMPTS),
-            column="max_losses",
-            label=_("Maximum lost workers"),
-            help=_(
+            Whole(1, MOST_ATTEMPTS),
+            _(
                 "After this many lost workers, the job becomes a dead letter even if attempts remain. None uses the "
                 "setting."
             ),
+            _("Maximum lost workers"),
         ),
     ]
     free_losses: Annotated[
         bool,
         Option(
-            kind=Flag(),
-            default=False,
-            column="free_losses",
-            label=_("Lost workers do not count"),
-            help=_("A lost worker costs no attempt. The maximum of lost workers still holds."),
+            Flag(),
+            _("A lost worker costs no attempt. The maximum of lost workers still holds."),
+            _("Lost workers do not count"),
         ),
     ]
     isolation: Annotated[
         str,
         Option(
-            kind=OneOfTwo(Isolation.THREAD.value, Isolation.PROCESS.value),
-            default=Isolation.THREAD,
-            help='With `"process"` each run has a process, which is really killed on timeout and cancel.',
+            OneOfTwo(Isolation.THREAD.value, Isolation.PROCESS.value),
+            'With `"process"` each run has a process, which is really killed on timeout and cancel.',
         ),
     ]
-    atomic: Annotated[
-        bool,
-        Option(kind=Flag(), default=False, help="The handler and its completion are one transaction."),
-    ]
+    atomic: Annotated[bool, Option(Flag(), "The handler and its completion are one transaction.")]
     masked: Annotated[
         tuple[str, ...],
         Option(
-            kind=CheckedElsewhere("names of parameters"),
-            default=(),
-            help='Parameters that the admin and logs do not show. `"return"` is the result.',
+            CheckedElsewhere("names of parameters"),
+            'Parameters that the admin and logs do not show. `"return"` is the result.',
         ),
     ]
     search: Annotated[
         tuple[str, ...],
         Option(
-            kind=CheckedElsewhere(f"names of at most {MOST_SEARCHED} parameters that are not masked"),
-            default=(),
-            help="Arguments by which the admin finds jobs, as `order_id:4711`. They are stored twice.",
+            CheckedElsewhere(f"names of at most {MOST_SEARCHED} parameters that are not masked"),
+            "Arguments by which the admin finds jobs, as `order_id:4711`. They are stored twice.",
         ),
     ]
     encrypted: Annotated[
-        bool,
-        Option(
-            kind=Flag(),
-            default=False,
-            help="Arguments, progress and results are encrypted in the table, and nothing shows them.",
-        ),
+        bool, Option(Flag(), "Arguments, progress and results are encrypted in the table, and nothing shows them.")
     ]
     schedule: Annotated[
         Timing | None,
         Option(
-            kind=Made(Timing, "Cron(...) or Every(...)"),
-            help="When the task runs without being called. For several schedules of one task, use `Schedule(...)`.",
+            Made(Timing, "Cron(...) or Every(...)"),
+            "When the task runs without being called. For several schedules of one task, use `Schedule(...)`.",
         ),
     ]
 
@@ -470,17 +428,15 @@ class CallOptions(OptionsAnywhere, total=False):
     run_after: Annotated[
         datetime | timedelta | None,
         Option(
-            kind=CheckedElsewhere("an aware `datetime`, or a `timedelta`"),
-            help="Not before this instant, or this long from now.",
+            CheckedElsewhere("an aware `datetime`, or a `timedelta`"), "Not before this instant, or this long from now."
         ),
     ]
     idempotency_key: Annotated[
         str | None,
         Option(
-            kind=Text(MAX_IDEMPOTENCY_KEY),
-            column="idempotency_key",
-            label=_("Idempotency key"),
-            help=_("A second job of the task with the same key is not enqueued while this job exists."),
+            Text(MAX_IDEMPOTENCY_KEY),
+            _("A second job of the task with the same key is not enqueued while this job exists."),
+            _("Idempotency key"),
         ),
     ]
     expires: Annotated[
@@ -490,17 +446,16 @@ class CallOptions(OptionsAnywhere, total=False):
     meta: Annotated[
         Mapping[str, Any] | None,
         Option(
-            kind=CheckedElsewhere(f"a dict of at most {MAX_META_BYTES:,} bytes as JSON"),
-            column="meta",
-            label=_("Meta"),
-            help=_("Facts about the job for people, logs and signal receivers. They are not searched."),
+            CheckedElsewhere(f"a dict of at most {MAX_META_BYTES:,} bytes as JSON"),
+            _("Facts about the job for people, logs and signal receivers. They are not searched."),
+            _("Meta"),
         ),
     ]
     database: Annotated[
         str | None,
         Option(
-            kind=CheckedElsewhere("an alias"),
-            help="The alias of the database that takes the job. Default: the handler's own, or the router's.",
+            CheckedElsewhere("an alias"),
+            "The alias of the database that takes the job. Default: the handler's own, or the router's.",
         ),
     ]
 
@@ -575,15 +530,15 @@ class ChunkTaskOptions(TaskOptions, total=False):
     chunk: Annotated[
         int | None,
         Option(
-            kind=Whole(SMALLEST_CHUNK, LARGEST_CHUNK),
-            help="The handler is called with up to so many jobs at once. Each keeps its own result and retries.",
+            Whole(SMALLEST_CHUNK, LARGEST_CHUNK),
+            "The handler is called with up to so many jobs at once. Each keeps its own result and retries.",
         ),
     ]
     within: Annotated[
         timedelta | None,
         Option(
-            kind=Duration(most=LONGEST_GATHERING, or_zero=True),
-            help="How long a worker waits for more jobs of a chunk. Without it, a chunk is what one claim brought.",
+            Duration(most=LONGEST_GATHERING, or_zero=True),
+            "How long a worker waits for more jobs of a chunk. Without it, a chunk is what one claim brought.",
         ),
     ]
 
@@ -596,11 +551,15 @@ class ChunkTaskOptions(TaskOptions, total=False):
 def _declared() -> Iterator[Option]:
     """Those of ``@task`` first, then those of ``.using()`` alone."""
     task, call = (get_type_hints(one, include_extras=True) for one in (ChunkTaskOptions, CallOptions))
+    defaults = {one.name: one.default for one in fields(Options)}
     for name, annotation in {**task, **call}.items():
         if get_origin(annotation) is not Annotated:
             raise TypeError(f"{name}: annotate it with an Option(...), as the other options are")
         kind, option = get_args(annotation)
-        yield replace(option, name=name, annotation=kind, for_task=name in task, for_call=name in call)
+        default = defaults.get(name, option.default)
+        column = option.column or (name if option.label else "")
+        places = {"for_task": name in task, "for_call": name in call}
+        yield replace(option, name=name, annotation=kind, default=default, column=column, **places)
 
 
 OPTIONS: Mapping[str, Option] = MappingProxyType({option.name: option for option in _declared()})

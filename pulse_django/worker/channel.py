@@ -1,4 +1,4 @@
-"""Messages between the processes of one worker: a line of JSON each, over a socket, never waiting."""
+"""Messages between the processes of one worker: a line of JSON each, over a socket, never waiting. Never pickles."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import json
 import os
 import socket
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
 from threading import Lock
-from typing import Any
+from typing import Any, get_args
+
+from pulse_django.words.decisions import Decision
+from pulse_django.words.leases import Claim, Lease
+from pulse_django.words.options import ClaimedOptions
+from pulse_django.words.outcomes import Outcome
+from pulse_django.words.payloads import ErrorReport
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report, Settled
 
 Message = dict[str, Any]
 
@@ -108,3 +119,69 @@ class Channel:
 
     def close(self) -> None:
         self.socket.close()
+
+
+class Nudges:
+    """Wake the selector of a thread: other threads with ``nudge``, signals through ``wakes``."""
+
+    def __init__(self) -> None:
+        self._woken, self.wakes = socket.socketpair()
+        for end in (self._woken, self.wakes):
+            end.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._woken.fileno()
+
+    def nudge(self) -> None:
+        with suppress(BlockingIOError):
+            self.wakes.send(b"!")
+
+    def taken(self) -> bool:
+        """Say whether there was a nudge since the last look."""
+        with suppress(BlockingIOError):
+            return bool(self._woken.recv(4_096))
+        return False
+
+    def close(self) -> None:
+        self._woken.close()
+        self.wakes.close()
+
+
+# Claims, outcomes and reports as JSON: each object is the name of its class, with what it is made of.
+
+
+_KINDS = (Claim, ClaimedOptions, Lease, Report, Settled, ErrorReport, *get_args(Outcome), *get_args(Decision))
+_MAKERS: dict[str, Callable[..., Any]] = {kind.__name__: kind for kind in (*_KINDS, Status)}
+_MAKERS |= {
+    "timedelta": timedelta,
+    "dict": lambda *items: dict(items),
+    "frozenset": lambda *items: frozenset(items),
+    "tuple": lambda *items: items,
+}
+
+
+def to_wire(value: Any) -> Any:
+    """Return what JSON can hold."""
+    if is_dataclass(value):
+        parts: Any = {one.name: to_wire(getattr(value, one.name)) for one in fields(value)}
+    elif isinstance(value, tuple) and hasattr(value, "_asdict"):
+        parts = {name: to_wire(one) for name, one in value._asdict().items()}
+    elif isinstance(value, tuple | frozenset | dict):
+        parts = [to_wire(one) for one in (value.items() if isinstance(value, dict) else value)]
+    elif isinstance(value, timedelta):
+        parts = [value.days, value.seconds, value.microseconds]
+    elif isinstance(value, Status):
+        parts = [str(value)]
+    else:
+        return value
+    return {type(value).__name__: parts}
+
+
+def from_wire(said: Any) -> Any:
+    """Return what ``to_wire`` was given."""
+    if not isinstance(said, dict):
+        return said
+    [(kind, parts)] = said.items()
+    if isinstance(parts, dict):
+        return _MAKERS[kind](**{name: from_wire(part) for name, part in parts.items()})
+    return _MAKERS[kind](*map(from_wire, parts))

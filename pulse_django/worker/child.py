@@ -10,15 +10,13 @@ import faulthandler
 import os
 import selectors
 import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from pulse_django import conf
 from pulse_django.execution.judging import Performed, judged
@@ -30,19 +28,19 @@ from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Cancelled, Outcome, Released, Stalled, TimedOut
 from pulse_django.words.verb_results import Report
 
-from .channel import Channel, Hung, Message
+from .channel import Channel, Hung, Message, Nudges
 from .chunking import NEVER, Chunking
 from .claimer import Claimer
-from .executors import Begin, Done, Executor
+from .executors import Executor
 from .executors.choice import Executors
 from .fork_server import ignore_stops
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
-from .handler_stacks import open_dump_file
-from .in_flight import HORIZON, InFlight, InFlightOfShards
+from .handler_stacks import send_dump_file
+from .in_flight import HORIZON, InFlight, share_slots
 from .logs import LogWriter
 from .needed_threads import NeededThreads
 from .process_samples import resident_mib
-from .reporter import Reporter, ReportRelay
+from .reporter import Reporter
 from .run_events import RunEvents, log_lost, log_out_of_touch
 from .shared_leases import SharedLeases
 from .worker_options import WorkerOptions
@@ -74,26 +72,21 @@ class Child:
     ):
         """``held`` has the leases of each shard."""
         self._options, self._keeper, self._held = options, keeper, held
-        identity = Identity(options.name, boot_id)
+        self._nudges = Nudges()
+        self.nudge = self._nudges.nudge  # let the main thread look now instead of at its next tick
         self._run_events = RunEvents()
-        self._shards = []
-        for shard, leases in enumerate(held):
-            of_shard = Identity(options.name, boot_id)
-            leases.holder_prefix = f"{identity.name}:{identity.boot_id}:"
-            self._shards.append(
-                ChildShard(shard, options, number, of_shard, leases, self._run_events, self, keeper.send)
-            )
+        self._shards = [ChildShard(self, shard, number, boot_id, leases) for shard, leases in enumerate(held)]
         self._reporters = {one.in_flight.alias: one.reporter for one in self._shards}
-        flights = {one.in_flight.alias: one.in_flight for one in self._shards}
-        self._in_flight = in_flight = next(iter(flights.values())) if len(flights) == 1 else InFlightOfShards(flights)
-        self._loops = loops = NeededThreads(self._end_loudly)
-        self._dispatcher = Dispatcher(
-            in_flight,
-            lambda begin, done: Executors(options.concurrency, begin, done, fork_server, loops.start, self.nudge),
-            report := self._report if len(held) > 1 else self._shards[0].reporter.report,
-            partial(self.slot_freed, None) if len(held) > 1 else self._shards[0].claimer.slot_freed,
+        self._flights = [one.in_flight for one in self._shards]
+        share_slots(self._flights)
+        in_flight = self._flights[0]
+        self._loops = NeededThreads(self._end_loudly)
+        report = self._report if len(held) > 1 else self._shards[0].reporter.report
+        slot_freed = partial(self.slot_freed, None) if len(held) > 1 else self._shards[0].claimer.slot_freed
+        self._dispatcher = dispatcher = Dispatcher(in_flight, report, slot_freed)
+        self._executors = dispatcher.executors = Executors(
+            options.concurrency, dispatcher.begin, dispatcher.done, fork_server, self._loops.start, self.nudge
         )
-        self._executors = self._dispatcher.executors
         self._judge = RunSupervisor(in_flight, self._executors.of, report)
         self._stopping = threading.Event()  # no more claims
         self._finished = threading.Event()  # no more reports
@@ -102,28 +95,24 @@ class Child:
         self._is_hurried = False  # the main thread looks again soon
         self._said: Message = {}
         self._ticked_at = 0.0
-        self._nudged, self._nudges = socket.socketpair()
-        for end in (self._nudged, self._nudges):
-            end.setblocking(False)
 
     def run(self) -> int:
         """Work until stopped or used up, and until every run has been reported."""
         log = LogWriter()
-        self._loops.start("log", log.run, log.over)
-        log.install()
+        log.start(self._loops)
         for shard in self._shards:
             shard.start(self._loops, self._stopping, self._finished)
         telling = self._loops.start("run-events", lambda: self._run_events.run(self._finished), self._finished)
         self._keeper.send({"ready": True})
         with selectors.DefaultSelector() as selector:
             selector.register(self._keeper, selectors.EVENT_READ)
-            selector.register(self._nudged, selectors.EVENT_READ)
+            selector.register(self._nudges, selectors.EVENT_READ)
             while not (self._why and not self._is_claiming and all(one.is_done for one in self._shards)):
                 selector.select(timeout=self._until_next_look())
                 self._executors.hurry()
                 if not self._why:
                     self._dispatcher.start_due()
-                nudged = self._take_nudges()
+                nudged = self._nudges.taken()
                 if self._why != ORPHANED:
                     self._hear(selector)
                 # A wake-up is in a hurry, and the thread that it woke needs the interpreter that a tick would hold.
@@ -143,7 +132,7 @@ class Child:
         self._is_hurried = self._executors.works_in_a_row
         if self._is_hurried:
             return HURRIED_TICK
-        if self._in_flight.is_idle and not self._why:
+        if not self._why and all(one.is_idle for one in self._flights):
             return IDLE_TICK
         return TICK if self._why else max(0.0, min(TICK, self._dispatcher.due_in()))
 
@@ -169,16 +158,6 @@ class Child:
     def _report(self, performed: Performed) -> None:
         self._reporters[str(performed.run.alias)].report(performed)
 
-    def _take_nudges(self) -> bool:
-        with suppress(BlockingIOError):
-            return bool(self._nudged.recv(4_096))
-        return False
-
-    def nudge(self) -> None:
-        """Let the main thread look now instead of at its next tick."""
-        with suppress(BlockingIOError):
-            self._nudges.send(b"!")
-
     # The main thread's own
 
     def _hear(self, selector: selectors.BaseSelector) -> None:
@@ -186,35 +165,23 @@ class Child:
             messages = self._keeper.receive()
         except Hung:
             selector.unregister(self._keeper)
-            self._orphaned()
+            # The leases are not extended any more. Runs may go on for as long as they last.
+            logger.error("The parent process died: finishing running jobs and claiming no more")
+            for one in self._flights:
+                one.is_orphaned = True
+            self._drain(ORPHANED)
+            self._why = ORPHANED
             return
         for message in messages:
+            if "where" in message:
+                run = next((one for one in self._active if one.claim.job_id == message["where"]), None)
+                if run is not None:
+                    text = self._executors.of(run).current_stack(run.chunk or run)
+                    self._keeper.send({"stack": text, "job": message["where"]})
+            elif "shard" in message:
+                self._shards[message["shard"]].hear(message)
             if "drain" in message:
                 self._drain(message["drain"])
-                continue
-            if "where" in message:
-                self._tell_where(message["where"])
-                continue
-            shard = self._shards[message["shard"]]
-            if "relay" in message:
-                shard.reporter.relay = shard.relay
-                self._drain(message["relay"])
-            else:
-                shard.hear(message)
-
-    def _tell_where(self, job_id: int) -> None:
-        """Say where the handler of a job is."""
-        run = next((one for one in self._in_flight.active if one.claim.job_id == job_id), None)
-        if run is not None:
-            text = self._executors.of(run).current_stack(run.chunk or run)
-            self._keeper.send({"stack": text, "job": job_id})
-
-    def _orphaned(self) -> None:
-        """The keeper is gone, and the leases are not extended any more. Runs may go on for as long as they last."""
-        logger.error("The parent process died: finishing running jobs and claiming no more")
-        self._in_flight.is_orphaned = True
-        self._drain(ORPHANED)
-        self._why = ORPHANED
 
     def _drain(self, why: str) -> None:
         if not self._why:
@@ -231,10 +198,12 @@ class Child:
         for shard in self._shards:
             shard.look_after(now)
         self._keeper.flush()
-        runs = self._in_flight.active
-        if self._judge.look_after(runs, now) and not self._why:
+        if self._judge.look_after(self._active, now) and not self._why:
             self._dispatcher.give_back(now - LONGEST_WAIT_FOR_SLOT)
-        self._pass_progress(now)
+        if now - self._progress_at >= BETWEEN_PROGRESS:
+            self._progress_at = now
+            for shard in self._shards:
+                shard.pass_progress()
         if self._why and not self._is_claiming:
             self._dispatcher.give_back()
         elif not self._why:
@@ -242,40 +211,34 @@ class Child:
         self._report_vitals()
 
     def _end_if_due(self) -> None:
+        in_flight = self._flights[0]
         if self._options.burst and all(one.is_drained for one in self._shards):
             self._drain(DRAINED)
-        elif self._in_flight.is_used_up:
-            in_flight = self._in_flight
+        elif in_flight.is_used_up:
             is_stuck = in_flight.stuck_slots > 0
             self._drain("all its slots are stuck" if is_stuck else f"it has run {in_flight.all_taken} jobs")
-        elif self._in_flight.blocks_a_retry(time.monotonic()):
+        elif any(one.blocks_a_retry(time.monotonic()) for one in self._flights):
             self._drain("a retry is waiting for a handler that does not end")
         elif self._options.max_rss and resident_mib() > self._options.max_rss:
             self._drain(f"it uses {resident_mib()} MiB")
 
     @property
     def _is_claiming(self) -> bool:
-        return any(one.is_claiming for one in self._shards)
+        return any(one.claiming.is_alive() for one in self._shards)
 
-    def _pass_progress(self, now: float) -> None:
-        if now - self._progress_at < BETWEEN_PROGRESS:
-            return
-        self._progress_at = now
-        for shard in self._shards:
-            shard.pass_progress()
-
-    def _stuck_jobs(self) -> list[Message]:
-        """Name the jobs whose abandoned handlers hold slots."""
-        stuck = [run for one in self._shards for run in list(one.in_flight.stuck.values())]
-        return [
-            {"job": run.claim.job_id, "task": run.claim.task, "begun_at": run.begun_at} for run in stuck[:MOST_NAMED]
-        ]
+    @property
+    def _active(self) -> list[Run]:
+        return [run for one in self._flights for run in one.active]
 
     def _report_vitals(self) -> None:
+        stuck = [run for one in self._flights for run in list(one.stuck.values())]  # their handlers were abandoned
         how_it_is = {
-            "stuck": self._in_flight.stuck_slots,
-            "stuck_jobs": self._stuck_jobs(),
-            "slots_beyond_leases": self._in_flight.slots_beyond_leases,
+            "stuck": self._flights[0].stuck_slots,
+            "stuck_jobs": [
+                {"job": run.claim.job_id, "task": run.claim.task, "begun_at": run.begun_at}
+                for run in stuck[:MOST_NAMED]
+            ],
+            "slots_beyond_leases": sum(one.slots_beyond_leases for one in self._flights),
             "counts": [one.counts() for one in self._shards],
         }
         if how_it_is != self._said:
@@ -303,8 +266,7 @@ def child_main(
     ignore_stops()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     faulthandler.enable()
-    if (file := open_dump_file()) is not None:
-        keeper.send({"stack_file": True}, [file])
+    send_dump_file(keeper)
     sys.setswitchinterval(SWITCH_INTERVAL)
     conf.current()
     return Child(options, order["number"], order["boot_id"], keeper, fork_server, held).run()
@@ -316,61 +278,43 @@ def child_main(
 # others.
 
 
-class Owner(Protocol):
-    """What the parts of a shard tell their child."""
-
-    def start(self, runs: Sequence[Run]) -> None: ...
-    def nudge(self) -> None: ...
-    def slot_freed(self, shard: int | None) -> None: ...
-    def share_changed(self, shard: int) -> None: ...
-
-
 class ChildShard:
-    def __init__(
-        self,
-        shard: int,
-        options: WorkerOptions,
-        number: int,
-        identity: Identity,
-        held: SharedLeases,
-        run_events: RunEvents,
-        owner: Owner,
-        send: Callable[[Message], object],
-    ) -> None:
+    def __init__(self, child: Child, shard: int, number: int, boot_id: str, held: SharedLeases) -> None:
         """``shard`` is its place among those of the worker, and ``number`` that of the child."""
-        self.shard, self._held, self._send = shard, held, send
-        alias = options.aliases[shard]
+        options = child._options
+        self.shard, self._held, self._send = shard, held, child._keeper.send
+        self._alias = alias = options.aliases[shard]
         self.of = options.of_shard(alias)
+        identity = Identity(options.name, boot_id)
+        held.holder_prefix = f"{identity.name}:{identity.boot_id}:"
         self.in_flight = InFlight(held, alias, options.concurrency, options.max_jobs)
         self.reporter = Reporter(
-            GuardedConnection(alias, f"reports {number}{self.of}", keeps_plans=True),
+            self._connection("reports", number),
             self.in_flight,
-            partial(owner.slot_freed, shard),
-            run_events,
+            partial(child.slot_freed, shard),
+            child._run_events,
             lambda: self.claimer.look_soon(),
+            self._tell,
         )
         self.claimer = Claimer(
             options,
-            GuardedConnection(alias, f"claims {number}{self.of}", keeps_plans=True),
+            self._connection("claims", number),
             identity,
             self.in_flight,
-            owner.start,
-            self._found_work,
-            owner.nudge,
-            partial(owner.share_changed, shard),
+            child.start,
+            lambda queue, more: self._tell({"found": queue, "more": more}),
+            child.nudge,
+            partial(child.share_changed, shard),
         )
-        self.relay = ReportRelay(self._tell)
-        self._claiming: threading.Thread
+        self.claiming: threading.Thread
         self._reporting: threading.Thread
 
     def start(self, threads: NeededThreads, stopping: threading.Event, finished: threading.Event) -> None:
-        self._claiming = threads.start(f"claims{self.of}", partial(self._claim, stopping), stopping)
-        report = partial(keep_calling, self.reporter.database, finished, self.reporter.run_once)
+        claimer, reporter = self.claimer, self.reporter
+        claim = partial(keep_calling, claimer.database, stopping, claimer.run_once, claimer.farewell)
+        report = partial(keep_calling, reporter.database, finished, reporter.run_once)
+        self.claiming = threads.start(f"claims{self.of}", claim, stopping)
         self._reporting = threads.start(f"reports{self.of}", report, finished)
-
-    @property
-    def is_claiming(self) -> bool:
-        return self._claiming.is_alive()
 
     @property
     def is_drained(self) -> bool:
@@ -392,7 +336,9 @@ class ChildShard:
         elif "hears" in message:
             self.claimer.hears = message["hears"]
         elif "settled" in message:
-            self.relay.answered(message)
+            self.reporter.answers.put(message)
+        elif "relay" in message:
+            self.reporter.goes_through_keeper = True
 
     def look_after(self, now: float) -> None:
         """Note since when the database has failed, and close connections that do not answer."""
@@ -405,7 +351,7 @@ class ChildShard:
     def counts(self) -> dict[str, Any]:
         return {
             "refused_settles": self.reporter.refused,
-            "limit_refusals": self.claimer.limit_refusals,
+            "limit_refusals": self.claimer.keyed.refusals,
             "database_errors": self.claimer.database.errors + self.reporter.database.errors,
         }
 
@@ -418,14 +364,8 @@ class ChildShard:
     def _tell(self, message: Message) -> None:
         self._send(message | {"shard": self.shard})
 
-    def _found_work(self, queue: str, more: bool) -> None:
-        """Tell that a wake-up was not in vain, and whether there may be more than this child has room for."""
-        self._tell({"found": queue, "more": more})
-
-    def _claim(self, stopping: threading.Event) -> None:
-        keep_calling(self.claimer.database, stopping, self.claimer.run_once)
-        with suppress(Exception):
-            self.claimer.farewell()
+    def _connection(self, purpose: str, number: int) -> GuardedConnection:
+        return GuardedConnection(self._alias, f"{purpose} {number}{self.of}", keeps_plans=True)
 
 
 # Takes what was claimed to the executors, and what is over to the reporter.
@@ -441,15 +381,14 @@ class Dispatcher:
 
     def __init__(
         self,
-        in_flight: InFlight | InFlightOfShards,
-        make_executors: Callable[[Begin, Done], Executors],
+        in_flight: InFlight,
         report: Callable[[Performed], object],
         slot_freed: Callable[[], object],
         clock: Clock = time.monotonic,
     ) -> None:
         self._in_flight, self._report, self._slot_freed, self._clock = in_flight, report, slot_freed, clock
         self._chunking = Chunking(in_flight, self.done, clock)
-        self.executors = make_executors(self.begin, self.done)
+        self.executors: Executors
 
     def start(self, runs: Sequence[Run]) -> None:
         """Run these as slots become free; those of tasks with chunks when they are gathered."""
@@ -496,12 +435,10 @@ class Dispatcher:
             self._not_started(run, NOT_STARTED)
 
     def _not_started(self, run: Run, delay: timedelta = timedelta()) -> None:
-        if not isinstance(run, ChunkRun):
-            self._release(run, delay)
-            return
-        for one in run.members:
+        for one in run.members if isinstance(run, ChunkRun) else [run]:
             self._release(one, delay)
-        self._in_flight.of(run).vacate(run)
+        if isinstance(run, ChunkRun):
+            self._in_flight.of(run).vacate(run)
 
     def _run_done(self, run: Run, performed: Performed | None) -> None:
         self._in_flight.of(run).ended(run)
@@ -548,10 +485,7 @@ class RunSupervisor:
     """Looks at what a child has in hand, a few times a second."""
 
     def __init__(
-        self,
-        in_flight: InFlight | InFlightOfShards,
-        executor_of: Callable[[Run], Executor],
-        report: Callable[[Performed], object],
+        self, in_flight: InFlight, executor_of: Callable[[Run], Executor], report: Callable[[Performed], object]
     ) -> None:
         self._in_flight, self._executor_of, self._report = in_flight, executor_of, report
 
@@ -568,7 +502,7 @@ class RunSupervisor:
                 self._in_flight.of(run).overstays(run)
             self._judge(run, now)
         if slow:
-            self._in_flight.slow_down()
+            self._in_flight.prefetch.jobs = 0
         return waits_too_long
 
     def _judge(self, run: Run, now: float) -> None:
@@ -592,7 +526,7 @@ class RunSupervisor:
             run.verdict = TimedOut(stack=self._stack_of(run))
         elif run.stalled(now):
             run.verdict = Stalled(stack=self._stack_of(run))
-        elif not (run.cancelled and self._can_be_cancelled(run)):
+        elif not (run.cancelled and self._executor_of(run).can_stop and self._is_of_no_use(run)):
             return
         else:
             run.verdict = Cancelled()
@@ -608,16 +542,15 @@ class RunSupervisor:
             logger.exception("Reading the stack of a handler failed")
             return ""
 
-    def _can_be_cancelled(self, run: Run) -> bool:
+    @staticmethod
+    def _is_of_no_use(run: Run) -> bool:
         """A handler is stopped for a job of its chunk only if it is of no use to the others."""
-        return self._executor_of(run).can_stop and (run.chunk is None or run.chunk.is_of_no_use())
+        return run.chunk is None or run.chunk.is_of_no_use()
 
     def _stop(self, run: Run) -> bool:
         """Have a handler stop: that of a chunk at the first time limit, or if it is of no use to any job."""
-        if run.chunk is None:
-            return self._executor_of(run).stop(run)
-        must_stop = isinstance(run.verdict, TimedOut | Stalled) or run.chunk.is_of_no_use()
-        return must_stop and self._executor_of(run).stop(run.chunk)
+        must_stop = isinstance(run.verdict, TimedOut | Stalled) or self._is_of_no_use(run)
+        return must_stop and self._executor_of(run).stop(run.chunk or run)
 
     def _await_word(self, run: Run, now: float, remaining: float) -> None:
         """A handler that did not stop goes on if a heartbeat succeeds after all: no other run has had its job."""
@@ -630,10 +563,8 @@ class RunSupervisor:
         """Settle a run without its handler, which keeps its slot until it comes back, if it ever does."""
         verdict: Outcome | None = None if run.lost else run.verdict
         stuck_before = self._in_flight.stuck_slots
-        if (
-            not self._in_flight.of(run).given_up(run) or not run.is_first_report()
-        ):  # it ended in this moment, and says so itself
-            return
+        if not (self._in_flight.of(run).given_up(run) and run.is_first_report()):
+            return  # it ended in this moment, and says so itself
         if (stuck := self._in_flight.stuck_slots) > stuck_before:  # and not only a job of a chunk that goes on
             text = "job %d %r: the handler does not stop and keeps its slot (%d of %d are stuck)"
             logger.warning(text, run.claim.job_id, run.claim.task, stuck, self._in_flight.slots)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from pulse_django import conf
 from pulse_django.execution.notify import ANY_QUEUE
@@ -18,17 +18,17 @@ from pulse_django.words import counters
 from pulse_django.words.leases import Identity, Lease
 from pulse_django.words.verb_results import Settled
 
-from .channel import Channel, Hung, Message
+from .channel import Channel, Hung, Message, from_wire, to_wire
 from .child import DRAINED
-from .executors.processes import report_from_wire, settled_to_wire
 from .fork_server import status_in_words
 from .handler_stacks import dump_of
-from .heartbeat import ChildLeases, Heartbeat
-from .listener import Listener
-from .recovery import LostChild, Recovery, RelayedReports
+from .recovery import LostChild
 from .shared_leases import HeldLease, OverdueHandlers, SharedLeases
 from .stack_requests import PATIENCE_WITH_CHILD, StackRequests
 from .worker_options import WorkerOptions
+
+if TYPE_CHECKING:
+    from .keeper import ShardLoops
 
 logger = SafeLogger("pulse_django.worker")
 
@@ -36,23 +36,11 @@ logger = SafeLogger("pulse_django.worker")
 PATIENCE_WITH_HUNG = 0.5
 
 
-class LoopsOfShard(Protocol):
-    """The loops of the keeper for one shard."""
-
-    heartbeat: Heartbeat
-    recovery: Recovery
-    listener: Listener | None
-
-
 class Children:
     """Used by the main thread of the keeper. ``ready`` is called when a child says that it is."""
 
     def __init__(
-        self,
-        options: WorkerOptions,
-        identity: Identity,
-        selector: selectors.BaseSelector,
-        ready: Callable[[], None],
+        self, options: WorkerOptions, identity: Identity, selector: selectors.BaseSelector, ready: Callable[[], None]
     ) -> None:
         overdue_handlers = OverdueHandlers(options.processes)
         self.child_slots = [
@@ -62,10 +50,10 @@ class Children:
         self.stop_by: float | None = None  # when those that are left are killed
         self._options, self._identity, self._selector, self._ready = options, identity, selector, ready
         self._number = 0
-        self._lines: Sequence[LoopsOfShard] = ()
-        self._stacks = AskedStacks()
+        self._lines: Sequence[ShardLoops] = ()
+        self._asked: dict[int, _Asked] = {}  # where a handler is, by job
 
-    def serve(self, lines: Sequence[LoopsOfShard]) -> None:
+    def serve(self, lines: Sequence[ShardLoops]) -> None:
         """Name the loops that the children depend on, of each shard."""
         self._lines = lines
 
@@ -137,7 +125,7 @@ class Children:
             return
         for message in messages:
             if "progress" in message:
-                child.held_leases[message["shard"]].progress[Lease(*message["lease"])] = message["progress"]
+                child.leases[message["shard"]].progress[Lease(*message["lease"])] = message["progress"]
             elif "found" in message and (listener := self._lines[message["shard"]].listener) is not None:
                 listener.found_work()
                 if message["more"]:
@@ -156,11 +144,11 @@ class Children:
             elif "failing" in message:
                 child.failing = message["failing"]
             elif "stack" in message:
-                self._stacks.answered(message["job"], message["stack"])
+                self._tell_stack(message["job"], message["stack"])
             elif "stack_file" in message:
                 child.stack_file = channel.take_fd()
             elif "reports" in message:
-                self._relay(child.channel, message)
+                self._relay(channel, message)
 
     def _note(self, child: ChildSlot, said: Message) -> None:
         """Add what a child counted since it last said so: its own counts end with it."""
@@ -173,17 +161,13 @@ class Children:
             vitals.limit_refusals = counters.added(vitals.limit_refusals, fresh)
         child.stuck, child.said = said["stuck"], said
 
-    def _relay(self, channel: Channel | None, message: Message) -> None:
+    def _relay(self, channel: Channel, message: Message) -> None:
         """Settle for a child what it cannot settle itself."""
 
         def answer(settled: Settled) -> None:
-            if channel is not None:
-                answered = {"settled": settled_to_wire(settled), "number": message["number"]}
-                channel.send({**answered, "shard": message["shard"]})
+            channel.send({"settled": to_wire(settled), "number": message["number"], "shard": message["shard"]})
 
-        self._lines[message["shard"]].recovery.relay(
-            RelayedReports([report_from_wire(said) for said in message["reports"]], answer)
-        )
+        self._lines[message["shard"]].recovery.relay(from_wire(message["reports"]), answer)
 
     def _died(self, child: ChildSlot, status: int) -> None:
         """See to what a dead child left."""
@@ -192,13 +176,13 @@ class Children:
         clean = bool(child.ended) and status == 0
         how = child.killed_for or child.failing or status_in_words(status)
         lost = len(child.held())
-        for leases, line in zip(child.held_leases, self._lines, strict=True):
-            held = tuple(leases.shared_leases.held())
+        for leases, line in zip(child.leases, self._lines, strict=True):
+            held = tuple(leases.held())
             if clean and not held:
                 continue
             line.recovery.recover(
                 LostChild(
-                    holder_prefix=leases.shared_leases.holder_prefix,
+                    holder_prefix=leases.holder_prefix,
                     held=held,
                     progress=dict(leases.progress),
                     reason=how,
@@ -223,7 +207,7 @@ class Children:
     def look_after(self, now: float) -> None:
         silence = conf.current().child_silence.total_seconds()
         ttl = conf.current().lease_ttl.total_seconds()
-        self._stacks.look_after(self.child_slots, [line.heartbeat.stacks for line in self._lines], now)
+        self._ask_for_stacks(now)
         for child in self.child_slots:
             if child.is_empty:
                 continue
@@ -242,27 +226,47 @@ class Children:
 
     def _replace_if_useless(self, child: ChildSlot, now: float, ttl: float) -> None:
         """Have a child end that has not been able to reach the database for a lease, while its keeper was."""
-        if child.channel is None or child.is_leaving:
-            return
         for shard, (leases, line) in enumerate(zip(child.leases, self._lines, strict=True)):
-            if not child.is_leaving:
-                self._replace_if_cut_off(child, shard, leases, line.heartbeat, now, ttl)
+            if (channel := child.channel) is None or child.is_leaving:
+                return
+            beats, database = line.heartbeat, line.heartbeat.database
+            unreported_since = max(leases.unreported_since(), database.failed_at)
+            cut_off_since = max(leases.cut_off_since(), database.failed_at)
+            if now - unreported_since > ttl and beats.extended_at > unreported_since:
+                logger.error("Process %d (pid %s) cannot deliver its reports; replacing it", child.number, child.pid)
+                child.relaying_at, child.is_leaving = now, True
+                channel.send({"relay": True, "drain": "it could not deliver its reports", "shard": shard})
+            elif now - cut_off_since > ttl and database.answered_at > cut_off_since:
+                logger.error("Process %d (pid %s) cannot reach the database; replacing it", child.number, child.pid)
+                child.is_leaving = True
+                channel.send({"drain": "it cannot reach the database"})
 
-    def _replace_if_cut_off(
-        self, child: ChildSlot, shard: int, leases: SharedLeases, beats: Heartbeat, now: float, ttl: float
-    ) -> None:
-        if child.channel is None:
-            return
-        unreported_since = max(leases.unreported_since(), beats.failed_at)
-        cut_off_since = max(leases.cut_off_since(), beats.failed_at)
-        if now - unreported_since > ttl and beats.extended_at > unreported_since:
-            logger.error("Process %d (pid %s) cannot deliver its reports; replacing it", child.number, child.pid)
-            child.relaying_at, child.is_leaving = now, True
-            child.channel.send({"relay": "it could not deliver its reports", "shard": shard})
-        elif now - cut_off_since > ttl and beats.answered_at > cut_off_since:
-            logger.error("Process %d (pid %s) cannot reach the database; replacing it", child.number, child.pid)
-            child.is_leaving = True
-            child.channel.send({"drain": "it cannot reach the database"})
+    # Questions where a handler is: find the child that runs it, ask, and pass on the answer.
+
+    def _ask_for_stacks(self, now: float) -> None:
+        for shard, line in enumerate(self._lines):
+            for job_id in line.heartbeat.stacks.questions():
+                self._ask_for_stack(job_id, shard, line.heartbeat.stacks, now)
+        for job_id, asked in list(self._asked.items()):
+            if now - asked.at > PATIENCE_WITH_CHILD:
+                self._tell_stack(job_id, _dump_of(asked))
+
+    def _ask_for_stack(self, job_id: int, shard: int, requests: StackRequests, now: float) -> None:
+        for child in self.child_slots:
+            for held in child.leases[shard].held() if not child.is_empty else ():
+                if held.lease.job_id != job_id:
+                    continue
+                if not held.begun or child.channel is None:
+                    requests.answer(job_id, NOT_BEGUN)
+                    return
+                self._asked[job_id] = _Asked(child, child.pid, now, requests)
+                child.channel.send({"where": job_id, "shard": shard})
+                return
+        requests.answer(job_id, NOT_HERE)
+
+    def _tell_stack(self, job_id: int, text: str) -> None:
+        if (asked := self._asked.pop(job_id, None)) is not None:
+            asked.requests.answer(job_id, text)
 
 
 # A place for one child process. A child that died is replaced.
@@ -278,7 +282,6 @@ YOUNG = 10.0
 class ChildSlot:
     index: int
     leases: Sequence[SharedLeases]  # of each shard
-    held_leases: Sequence[ChildLeases] = field(init=False)
     number: int = 0  # of the child in it; 0: none
     boot_id: str = ""
     pid: int | None = None
@@ -299,9 +302,6 @@ class ChildSlot:
     stack_file: int | None = None  # to which the child writes where its handlers are, if it is asked by a signal
     stacks: str = field(default="", repr=False)  # what it wrote before it was killed
 
-    def __post_init__(self) -> None:
-        self.held_leases = [ChildLeases(one) for one in self.leases]
-
     def held(self) -> list[HeldLease]:
         """Return all that the child has a lease on."""
         return [held for one in self.leases for held in one.held()]
@@ -312,9 +312,8 @@ class ChildSlot:
 
     def settle_in(self, number: int, name: str, boot_id: str, channel: Channel) -> None:
         """Make room for a new child."""
-        for leases in self.held_leases:
-            leases.shared_leases.clear(f"{name}:{boot_id}:")
-            leases.progress.clear()
+        for leases in self.leases:
+            leases.clear(f"{name}:{boot_id}:")
         self.number, self.boot_id, self.channel, self.pid = number, boot_id, channel, None
         self.ready, self.ended, self.killed_for, self.stuck, self.said = False, "", "", 0, {}
         self.born_at, self.hung_at, self.relaying_at = time.monotonic(), float("inf"), float("inf")
@@ -356,7 +355,7 @@ class ChildSlot:
                 os.kill(self.pid, signal.SIGKILL)
 
 
-# The keeper's part of a question where a handler is: find the child that runs it, ask, and pass on the answer.
+# What operators are told of where a handler is.
 
 
 NOT_HERE = "The job is not running in this worker any more."
@@ -366,47 +365,13 @@ NO_ANSWER = "Its process does not answer."
 OF_ALL = "Its process does not answer: a handler holds the interpreter. These are all of its handlers.\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(NamedTuple):
     """What a child was asked, and has not answered yet."""
 
     child: ChildSlot
     pid: int | None
     at: float
     requests: StackRequests
-
-
-class AskedStacks:
-    """Used by the main thread of the keeper."""
-
-    def __init__(self) -> None:
-        self._asked: dict[int, _Asked] = {}
-
-    def look_after(self, children: Sequence[ChildSlot], of_shards: Sequence[StackRequests], now: float) -> None:
-        for shard, requests in enumerate(of_shards):
-            for job_id in requests.questions():
-                self._ask(job_id, children, shard, requests, now)
-        for job_id, asked in list(self._asked.items()):
-            if now - asked.at > PATIENCE_WITH_CHILD:
-                self.answered(job_id, _dump_of(asked))
-
-    def answered(self, job_id: int, text: str) -> None:
-        asked = self._asked.pop(job_id, None)
-        if asked is not None:
-            asked.requests.answer(job_id, text)
-
-    def _ask(self, job_id: int, children: Sequence[ChildSlot], shard: int, requests: StackRequests, now: float) -> None:
-        for child in children:
-            for held in child.leases[shard].held() if not child.is_empty else ():
-                if held.lease.job_id != job_id:
-                    continue
-                if not held.begun or child.channel is None:
-                    requests.answer(job_id, NOT_BEGUN)
-                    return
-                self._asked[job_id] = _Asked(child, child.pid, now, requests)
-                child.channel.send({"where": job_id, "shard": shard})
-                return
-        requests.answer(job_id, NOT_HERE)
 
 
 def _dump_of(asked: _Asked) -> str:

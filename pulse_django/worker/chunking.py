@@ -12,7 +12,7 @@ from pulse_django.execution.judging import Performed
 from pulse_django.execution.registry import Task, chunk_of, key_of, registry
 from pulse_django.execution.run import ChunkRun, Clock, Run, is_gathered
 
-from .in_flight import InFlight, InFlightOfShards
+from .in_flight import InFlight
 
 NEVER = float("inf")
 _Name = tuple[str, str]  # the shard, and the task: a chunk has jobs of one shard
@@ -29,10 +29,7 @@ class Chunking:
     """Threads that claim add to it, and the main thread looks what is due."""
 
     def __init__(
-        self,
-        in_flight: InFlight | InFlightOfShards,
-        report: Callable[[Run, Performed], None],
-        clock: Clock = time.monotonic,
+        self, in_flight: InFlight, report: Callable[[Run, Performed], None], clock: Clock = time.monotonic
     ) -> None:
         """``report`` takes what is known of a job before the handler of its chunk is over."""
         self._in_flight, self._report, self._clock = in_flight, report, clock

@@ -16,7 +16,6 @@ from pulse_django.protocol.claim import NO_BOUNDS, Claims
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.database_errors import DatabaseFault, fault_of
 from pulse_django.store.lane_queries import WaitingLane
-from pulse_django.words.counters import Counters
 from pulse_django.words.decisions import Postpone
 from pulse_django.words.lanes import NOT_AGED, Lane, lane_of, levels_gained
 from pulse_django.words.leases import Claim, Identity, Lease
@@ -71,13 +70,8 @@ class Claimer:
         self._seen: dict[str, set[Lane]] = {}  # by queue, since this process began
         self._unanswered = UnansweredClaims(database)
         self._bounds = LaneBounds()
-        self._keyed = KeyedLanes(database, identity, in_flight, self._claim_dealt, self._granted)
+        self.keyed = KeyedLanes(database, identity, in_flight, self._claim_dealt, self._granted)
         self._turn = random.randrange(1_000)  # noqa: S311 - workers should not rotate in step
-
-    @property
-    def limit_refusals(self) -> Counters:
-        """Return how many claims limits left without a job, since this process began. Another thread may ask."""
-        return self._keyed.refusals
 
     def wake(self, queue: str, following: str | None = None) -> None:
         """Look at once: there may be work in that queue. Called by another thread.
@@ -147,7 +141,7 @@ class Claimer:
 
     @property
     def _has_wanted_slots(self) -> bool:
-        return (wanted := self._keyed.wanted_slots) is None or self._in_flight.free_slots >= wanted
+        return (wanted := self.keyed.wanted_slots) is None or self._in_flight.free_slots >= wanted
 
     def farewell(self) -> None:
         """Look once more for claims without an answer."""
@@ -164,20 +158,22 @@ class Claimer:
         fresh = now - self._lanes_at > LANES_KEPT
         if fresh:
             waiting: list[WaitingLane] = self.database.call(
-                self.database.jobs.waiting, self._options.queues or None, self._keyed.cursors
+                self.database.jobs.waiting, self._options.queues or None, self.keyed.cursors
             )
             if any(one.due_in <= 0 and not one.ready for one in waiting):
                 return 0.0 if self.database.call(self.database.jobs.promote) else LOCKED_PAUSE
             self._lanes = [one.lane for one in waiting if one.due_in <= 0]
             self._lanes_at = now
-            self._note_lanes(self._lanes)
+            for lane in self._lanes:
+                self._seen.setdefault(lane.queue, set()).add(lane._replace(key="*" if lane.key else ""))
+            self.keyed.saw(self._lanes)
             if ageing := conf.current().ageing.total_seconds():
                 self._aged = levels_gained({one.lane: -one.due_in for one in waiting}, ageing)
             if not self._lanes:
                 return self._nothing_due([one.due_in for one in waiting], was_idle)
         if self._claim(limit, self._lanes, are_due=fresh):
             return 0.0
-        if (pause := self._keyed.closed_for()) > 0:
+        if (pause := self.keyed.closed_for()) > 0:
             return min(pause, self._until_poll())
         if not fresh:
             return 0.0  # with lanes known from before nothing was said about others
@@ -191,38 +187,28 @@ class Claimer:
         lanes = self._seen.get(woken, set())
         return list(lanes) if len(lanes) == 1 and not any(lane.key for lane in lanes) else []
 
-    def _note_lanes(self, lanes: Sequence[Lane]) -> None:
-        for lane in lanes:
-            self._seen.setdefault(lane.queue, set()).add(lane._replace(key="*" if lane.key else ""))
-        self._keyed.saw(lanes)
-
     def _claim(self, limit: int, lanes: Sequence[Lane], *, are_due: bool = False) -> bool:
         """Claim from these lanes. ``are_due``: they were just seen to have jobs that are due.
 
         The next turn begins when this one has brought something. While slots gather for a heavy job, it stays first.
         """
-        if any(lane.key for lane in lanes):
-            found = self._claim_keyed(limit, lanes)
+        if any(lane.key for lane in lanes):  # the slots are dealt among the lanes, and limits are kept
+            found, self._lanes = self.keyed.claim(limit, lanes, self._turn, self._aged)
+            if not self._lanes:
+                self._lanes_at = float("-inf")
         else:
             found = self._claim_plain(limit, lanes, are_due)
-        self._turn += found
-        return found
+        self._turn += found > 0
+        return found > 0
 
-    def _claim_plain(self, limit: int, lanes: Sequence[Lane], are_due: bool) -> bool:
-        self._keyed.wanted_slots = None
+    def _claim_plain(self, limit: int, lanes: Sequence[Lane], are_due: bool) -> int:
+        self.keyed.wanted_slots = None
         found = len(self._claim_since(limit, lanes, self._bounds.of(lanes)))
         if are_due and found < limit and self._bounds.must_look_behind(found):
             found += len(self._claim_since(limit - found, lanes, NO_BOUNDS))
         if found < limit:
             self._lanes_at = float("-inf")  # these are empty now, or what is left has no room yet
-        return found > 0
-
-    def _claim_keyed(self, limit: int, lanes: Sequence[Lane]) -> bool:
-        """Claim from lanes of which some have keys: the slots are dealt among them, and limits are kept."""
-        found, self._lanes = self._keyed.claim(limit, lanes, self._turn, self._aged)
-        if not self._lanes:
-            self._lanes_at = float("-inf")
-        return found > 0
+        return found
 
     def _claim_dealt(self, limit: int, lanes: Sequence[Lane], takes: Mapping[Lane, int]) -> Claims:
         """Claim from lanes without limits, of each so many."""
@@ -270,7 +256,8 @@ class Claimer:
             return due_in
         following = self._following.taken()
         self.database.call(pass_on, self.database.alias, following)
-        self._following.sent(following)
+        if self._following.payload == following:  # and no other came meanwhile
+            self._following.payload = None
         self._found_work(ANY_QUEUE, False)  # the wake-up was not in vain
         return float("inf")
 
@@ -284,11 +271,9 @@ class Claimer:
             self._look_again_at, self._woken_last = float("inf"), None
             if self._woken is None and not any(one < self._until_poll() for one in due_in):
                 self._following.payload = None  # there is room here for all that is due before others look
-        self._following.is_quiet()
-        look_in = max(0.001, self._unanswered.next_look())
-        return min(
-            self._until_poll(), max(0.0, self._look_again_at - now), look_in, *(max(0.001, one) for one in due_in)
-        )
+        self._following.between = BETWEEN_PASSING_ON
+        soonest = max(0.001, min([self._unanswered.next_look(), *due_in]))
+        return min(self._until_poll(), max(0.0, self._look_again_at - now), soonest)
 
     def _until_poll(self) -> float:
         interval = conf.current().poll_interval.total_seconds()
@@ -441,11 +426,3 @@ class WakeUpForwarder:
         self.passed_on_at = time.monotonic()
         self.between = min(2 * self.between, MOST_BETWEEN_PASSING_ON)
         return self.payload
-
-    def sent(self, payload: str) -> None:
-        if self.payload == payload:
-            self.payload = None
-
-    def is_quiet(self) -> None:
-        """Note that nothing is due here."""
-        self.between = BETWEEN_PASSING_ON

@@ -18,10 +18,9 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NoReturn
 
-from .channel import Channel, Hung, Message
+from .channel import Channel, Hung, Message, Nudges
 
 ChildMain = Callable[[Message, Channel, Channel], int]
 RunnerMain = Callable[[Message, Channel], int]
@@ -29,16 +28,11 @@ RunnerMain = Callable[[Message, Channel], int]
 PATIENCE_AT_EXIT = 2.0  # seconds for what a project registered with atexit
 
 
-@dataclass(frozen=True, slots=True)
-class Births:
-    """What the processes do that a fork server makes."""
+def start_fork_server(child: ChildMain, runner: RunnerMain) -> Channel:
+    """Fork the fork server. To be called while this process has one thread and no connection.
 
-    child: ChildMain
-    runner: RunnerMain
-
-
-def start_fork_server(births: Births) -> tuple[int, Channel]:
-    """Fork the fork server. To be called while this process has one thread and no connection."""
+    ``child`` and ``runner`` are what the processes do that it makes.
+    """
     ours, theirs = Channel.pair()
     # What exists now is kept for good: no collection need look at it again and so copy its pages.
     gc.collect()
@@ -48,37 +42,32 @@ def start_fork_server(births: Births) -> tuple[int, Channel]:
     pid = os.fork()
     if pid:
         theirs.close()
-        return pid, ours
+        return ours
     ours.close()
-    return _leave(_Nursery(Channel(theirs), births).run)
+    return _leave(_Nursery(Channel(theirs), child, runner).run)
 
 
 class _Nursery:
-    def __init__(self, keeper: Channel, births: Births) -> None:
-        self._births = births
+    def __init__(self, keeper: Channel, child: ChildMain, runner: RunnerMain) -> None:
+        self._child, self._runner = child, runner
         self._asking: dict[Channel, str] = {keeper: "child"}
         self._born: dict[int, tuple[Channel, int]] = {}  # pid: who asked, and by what number
         self._nursing: dict[int, Channel] = {}  # pid of a child: where it asks for runners
         self._selector = selectors.DefaultSelector()
         self._keeper = keeper
-        self._wakes: socket.socket
 
     def run(self) -> int:
         """Serve until the keeper is gone."""
-        woken, wakes = socket.socketpair()
-        for end in (woken, wakes):
-            end.setblocking(False)
-        self._wakes = wakes
-        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        nudges = Nudges()
+        signal.set_wakeup_fd(nudges.wakes.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, ignore)
         ignore_stops()
         self._selector.register(self._keeper, selectors.EVENT_READ)
-        self._selector.register(woken, selectors.EVENT_READ)
+        self._selector.register(nudges, selectors.EVENT_READ)
         while True:
             for key, _ in self._selector.select(timeout=1.0):
-                if key.fileobj is woken:
-                    with suppress(BlockingIOError):
-                        woken.recv(4_096)
+                if key.fileobj is nudges:
+                    nudges.taken()
                 elif key.fileobj not in self._asking:
                     continue  # closed in this very turn
                 elif isinstance(key.fileobj, Channel) and not self._serve(key.fileobj):
@@ -115,9 +104,9 @@ class _Nursery:
             if nursing is not None and nursed is not None:
                 nursing.close()
                 links = Channel(theirs), Channel(nursed)
-                _leave(lambda: self._births.child(request, *links))
+                _leave(lambda: self._child(request, *links))
             os.setsid()  # so that whatever a handler starts can be killed with it
-            _leave(lambda: self._births.runner(request, Channel(theirs)))
+            _leave(lambda: self._runner(request, Channel(theirs)))
         theirs.close()
         self._born[pid] = (channel, request["number"])
         channel.send({"born": request["number"], "pid": pid})
@@ -150,9 +139,7 @@ class _Nursery:
         for pid, (asked_by, _) in list(self._born.items()):
             if asked_by is channel or (channel is None and asked_by is not self._keeper):
                 del self._born[pid]
-                for kill in (os.killpg, os.kill):
-                    with suppress(ProcessLookupError, PermissionError):
-                        kill(pid, signal.SIGKILL)
+                kill_family(pid)
                 with suppress(ChildProcessError):
                     os.waitpid(pid, 0)
         if channel is not None and channel in self._asking:
@@ -165,9 +152,8 @@ class _Nursery:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for key in list(self._selector.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr]  # all of them are sockets
+            key.fileobj.close()  # type: ignore[union-attr]  # all of them can be closed
         self._selector.close()
-        self._wakes.close()
 
 
 def _leave(main: Callable[[], int]) -> NoReturn:
@@ -187,6 +173,13 @@ def _leave(main: Callable[[], int]) -> NoReturn:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def kill_family(pid: int) -> None:
+    """Kill a process and all that it started."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
 
 
 def ignore(*_: object) -> None:

@@ -68,6 +68,8 @@ class GuardedConnection:
         self.purpose = purpose
         self.patience = Patience()
         self.errors = 0  # failures of the database so far
+        # By the monotonic clock: when its loop last did something or failed, and when the database last answered.
+        self.turned_at, self.failed_at, self.answered_at = time.monotonic(), float("-inf"), float("-inf")
         self.cut_off_since = 0.0  # when the connection could not be opened any more, by the monotonic clock; 0: it can
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
@@ -82,7 +84,8 @@ class GuardedConnection:
         """Run a verb on this thread's connection. If it is cut off, the next call opens another."""
         wrapper = self._prepared()
         self._calls += 1
-        self._until = time.monotonic() + longest_wait()
+        self.turned_at = time.monotonic()
+        self._until = self.turned_at + longest_wait()
         try:
             answer = verb(*args, **kwargs)
         except Error as error:
@@ -92,6 +95,7 @@ class GuardedConnection:
         finally:
             self._until = float("inf")
             self._calls += 1
+        self.turned_at = self.answered_at = time.monotonic()
         self.cut_off_since = 0.0
         if self.patience.failures and self.patience.succeeded():
             logger.info("%s: the database is responding again", self.purpose)
@@ -118,7 +122,11 @@ class GuardedConnection:
                 if not self._is_waiting(wrapper, raw, call):
                     return
                 logger.warning("%s: no response for %.1f s; closing the connection", self.purpose, longest_wait())
-                _cancel(raw)
+                with suppress(Exception):
+                    if hasattr(raw, "cancel_safe"):  # since psycopg 3.2
+                        raw.cancel_safe(timeout=min(LONGEST_CANCEL, CANCEL_SHARE * longest_wait()))
+                    else:
+                        raw.cancel()
                 if self._is_waiting(wrapper, raw, call):
                     copy.shutdown(socket.SHUT_RDWR)
             finally:
@@ -141,9 +149,11 @@ class GuardedConnection:
 
     def failed(self, error: BaseException) -> float:
         """Note a failure, log it once in each outage, and return how long to wait."""
-        fault = fault_of(error)
+        fault, self.failed_at = fault_of(error), time.monotonic()
         pause = min(self.patience.pause(fault), LONGEST_PAUSE_SHARE * longest_wait())
-        self.cut_off_since = (self.cut_off_since or time.monotonic()) if self._is_cut_off(error) else 0.0
+        # A process without descriptors or settings is cut off as well.
+        is_cut_off = fault is DatabaseFault.CUT_OFF or not sqlstate_of(error)
+        self.cut_off_since = (self.cut_off_since or time.monotonic()) if is_cut_off else 0.0
         said = error_in_one_line(error)
         if fault is DatabaseFault.MISTAKE:
             logger.error("%s: %s", self.purpose, said, exc_info=error)
@@ -153,11 +163,6 @@ class GuardedConnection:
             state = sqlstate_of(error)
             logger.warning("%s: %s%s: %s", self.purpose, fault, f" ({state})" if state else "", said)
         return pause
-
-    @staticmethod
-    def _is_cut_off(error: BaseException) -> bool:
-        """Whether the database did not answer. A process without descriptors or settings is cut off as well."""
-        return fault_of(error) is DatabaseFault.CUT_OFF or not sqlstate_of(error)
 
     def _prepared(self) -> BaseDatabaseWrapper:
         wrapper = connections[self.alias]
@@ -205,15 +210,6 @@ def _for_us(settings: dict[str, Any], purpose: str, prepared: PreparedStatements
     wait = longest_wait()
     lock, statement = LOCK_SHARE * wait, STATEMENT_SHARE * wait
     return with_timeouts(settings | ours, lock=lock, statement=statement, prepared=prepared)
-
-
-def _cancel(raw: Any) -> None:
-    """Ask the server to end what it does on that connection, for at most a moment."""
-    with suppress(Exception):
-        if hasattr(raw, "cancel_safe"):  # since psycopg 3.2
-            raw.cancel_safe(timeout=min(LONGEST_CANCEL, CANCEL_SHARE * longest_wait()))
-        else:
-            raw.cancel()
 
 
 # How often an idle worker asks the database: less often the more workers of its fleet could ask instead.

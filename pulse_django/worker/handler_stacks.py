@@ -19,7 +19,10 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .channel import Channel
 
 TITLE = "Stack of the handler when it was given up (most recent call last):\n"
 # One that no project is likely to use. Not all systems have those of real time.
@@ -82,8 +85,8 @@ def _in_words(frames: Iterable[traceback.FrameSummary]) -> str:
     return TITLE + "".join(traceback.StackSummary.from_list(every[first:]).format())
 
 
-def open_dump_file() -> int | None:
-    """Have ``faulthandler`` write where all threads are when ``DUMP`` comes. Return the file, for another process."""
+def send_dump_file(channel: Channel) -> None:
+    """Have ``faulthandler`` write where all threads are when ``DUMP`` comes, and send the file to another process."""
     with suppress(OSError, ValueError, RuntimeError):
         if hasattr(os, "memfd_create"):
             file = os.memfd_create("pulse-stacks")
@@ -91,8 +94,7 @@ def open_dump_file() -> int | None:
             with tempfile.TemporaryFile() as opened:
                 file = os.dup(opened.fileno())
         faulthandler.register(DUMP, file=file, all_threads=True, chain=False)
-        return file
-    return None
+        channel.send({"stack_file": True}, [file])
 
 
 def dump_of(pid: int, file: int) -> str:

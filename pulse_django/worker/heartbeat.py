@@ -36,24 +36,7 @@ IDLE_TICK, SHORT_LEASE = 0.25, 1.0
 PAUSE_BEFORE_SKIPPED = 0.1
 
 
-@dataclass(slots=True)
-class ChildLeases:
-    """What a keeper extends the leases of: one child."""
-
-    shared_leases: SharedLeases
-    # For the next beat to carry; only the latest counts.
-    progress: dict[Lease, str] = field(default_factory=dict, repr=False)
-
-    def forget_the_gone(self) -> None:
-        """Drop progress of runs that ended before a beat could carry it: their reports did."""
-        known = list(self.progress)
-        held = {one.lease for one in self.shared_leases.held()} if known else set()
-        for lease in known:
-            if lease not in held:
-                self.progress.pop(lease, None)
-
-
-Beaten = list[tuple[ChildLeases, HeldLease]]
+Beaten = list[tuple[SharedLeases, HeldLease]]  # of a child
 
 
 @dataclass(slots=True)
@@ -68,27 +51,21 @@ class Vitals:
     limit_refusals: Counters = field(default_factory=dict)  # claims that brought nothing, by limit and reason
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "beats": self.beats,
-            "beat_failures": self.failures,
-            "beat_delays": self.delays.to_json(),
-            "refused": dict(self.refused),
-            "limit_refusals": self.limit_refusals,
-            "database_errors": self.database_errors,
-        }
+        beats = {"beats": self.beats, "beat_failures": self.failures, "beat_delays": self.delays.to_json()}
+        refused = {"refused": dict(self.refused), "limit_refusals": self.limit_refusals}
+        return beats | refused | {"database_errors": self.database_errors}
 
 
 class Heartbeat:
     def __init__(
         self,
         database: GuardedConnection,
-        children: Callable[[], Sequence[ChildLeases]],
+        children: Callable[[], Sequence[SharedLeases]],
         presence: Callable[[], Presence] | None = None,
-        stacks: StackRequests | None = None,
     ) -> None:
         self.database = database
         self.vitals = Vitals()
-        self._leases_of_children, self._presence, self.stacks = children, presence, stacks or StackRequests()
+        self._leases_of_children, self._presence, self.stacks = children, presence, StackRequests()
         self._due_at = 0.0
         self._idle = True
         self._looked_at = time.monotonic()  # at what is held
@@ -96,8 +73,7 @@ class Heartbeat:
         self._present_at = float("-inf")
         self.standing: Standing | None = None  # among the workers of the fleet, as it was lately
         self._skipped: Beaten = []
-        # By the monotonic clock: the last time that a beat extended a lease, that anything was written, that it failed.
-        self.extended_at = self.answered_at = self.failed_at = float("-inf")
+        self.extended_at = float("-inf")  # by the monotonic clock: when a beat last extended a lease
         self.failing_since = 0.0  # 0: beats do not fail
         self.recovered_at = float("-inf")  # when they were written again, after a third of a lease
 
@@ -108,16 +84,9 @@ class Heartbeat:
 
     def run_once(self) -> float:
         """Beat if it is time. Return for how long to wait until the next look."""
-        try:
-            return self._run_once()
-        except BaseException:
-            self.failed_at = time.monotonic()
-            raise
-
-    def _run_once(self) -> float:
         now = time.monotonic()
         children = self._leases_of_children()
-        shortest = min((child.shared_leases.shortest_ttl() for child in children), default=float("inf"))
+        shortest = min((child.shortest_ttl() for child in children), default=float("inf"))
         self._shortest = min(self._shortest, shortest)
         interval = min(shortest / BEATS_PER_LEASE, conf.current().heartbeat_interval.total_seconds())
         if shortest == float("inf"):
@@ -128,21 +97,19 @@ class Heartbeat:
         self._looked_at = now
         if not self._idle and now >= self._due_at:
             for child in children:
-                child.forget_the_gone()
-            self._beat([(child, held) for child in children for held in self._extensible(child)])
+                child.forget_progress()
+            # Without leases that were answered as lost and are not released yet: each loss is counted once.
+            self._beat([(child, held) for child in children for held in child.held() if not child.is_told_lost(held)])
             # A second look at rows that were locked is no beat of its own, and is not late.
             self.vitals.beats += 1
             self.vitals.delays.add(time.monotonic() - self._due_at)
             self._due_at = now + _early(interval)
         elif self._skipped:
             self._beat(self._skipped)
-        self._tell_presence(now)
-        self._answer_operators()
-        return PAUSE_BEFORE_SKIPPED if self._skipped else min(self._tick, interval / 2)
-
-    @property
-    def _tick(self) -> float:
-        return IDLE_TICK if self._idle and self._shortest >= SHORT_LEASE else TICK
+        if self._presence is not None:
+            self._tell_presence(now, self._presence)
+        tick = IDLE_TICK if self._idle and self._shortest >= SHORT_LEASE else TICK
+        return PAUSE_BEFORE_SKIPPED if self._skipped else min(tick, interval / 2)
 
     def farewell(self) -> None:
         """Say that this worker stops."""
@@ -155,7 +122,8 @@ class Heartbeat:
         if not leases:
             self._skipped = []
             return
-        progress = self._take_progress(beaten)
+        taken = {held.lease: child.progress.pop(held.lease, None) for child, held in beaten}
+        progress = {lease: saved for lease, saved in taken.items() if saved is not None}
         sent_at = time.monotonic()
         try:
             beat = self.database.call(self.database.jobs.heartbeat, leases, progress)
@@ -165,68 +133,42 @@ class Heartbeat:
                 self.failing_since = self.failing_since or sent_at
             self._give_back(beaten, progress)
             raise
-        self._recover()
+        now, since, self.failing_since = time.monotonic(), self.failing_since, 0.0
+        if since and now - since >= conf.current().lease_ttl.total_seconds() / BEATS_PER_LEASE:
+            self.recovered_at = now  # leases may have run out, if the beat before is long ago
         if beat.alive:
-            self.extended_at = self.answered_at = time.monotonic()
+            self.extended_at = now
         self._skipped = [one for one in beaten if one[1].lease in beat.skipped]
         self._give_back(self._skipped, progress)
         for child in {id(child): child for child, _ in beaten}.values():
             mine = [held for other, held in beaten if other is child]
-            child.shared_leases.extended([held for held in mine if held.lease in beat.alive], sent_at)
-            child.shared_leases.lost(lost := [held for held in mine if held.lease in beat.lost])
+            child.extended([held for held in mine if held.lease in beat.alive], sent_at)
+            child.lost(lost := [held for held in mine if held.lease in beat.lost])
             # A beat that met its own run's settle was not refused; if that settle was, it is counted there.
-            self.vitals.refused["heartbeat"] += sum(not child.shared_leases.is_ending(held) for held in lost)
-            child.shared_leases.cancelled([held for held in mine if held.lease in beat.cancelled])
-
-    @staticmethod
-    def _extensible(child: ChildLeases) -> list[HeldLease]:
-        """Leave out leases that were answered as lost and are not released yet: each loss is counted once."""
-        return [held for held in child.shared_leases.held() if not child.shared_leases.is_told_lost(held)]
-
-    def _recover(self) -> None:
-        """Note that a beat was written. Leases may have run out if the one before is long ago."""
-        now, since = time.monotonic(), self.failing_since
-        if since and now - since >= conf.current().lease_ttl.total_seconds() / BEATS_PER_LEASE:
-            self.recovered_at = now
-        self.failing_since = 0.0
-
-    def _take_progress(self, beaten: Beaten) -> dict[Lease, str]:
-        taken = {}
-        for child, held in beaten:
-            if (saved := child.progress.pop(held.lease, None)) is not None:
-                taken[held.lease] = saved
-        return taken
+            self.vitals.refused["heartbeat"] += sum(not child.is_ending(held) for held in lost)
+            child.cancelled([held for held in mine if held.lease in beat.cancelled])
 
     def _give_back(self, beaten: Beaten, progress: dict[Lease, str]) -> None:
         for child, held in beaten:
             if held.lease in progress:
                 child.progress.setdefault(held.lease, progress[held.lease])
 
-    def _tell_presence(self, now: float) -> None:
-        if self._presence is None:
-            return
-        interval = conf.current().heartbeat_interval.total_seconds()
+    def _tell_presence(self, now: float, presence: Callable[[], Presence]) -> None:
+        """Say now and then that this worker lives; and where the handlers are of which operators asked."""
+        settings, workers = conf.current(), Worker.objects.db_manager(self.database.alias)
+        interval = settings.heartbeat_interval.total_seconds()
         if self._idle:
-            longest = LONGEST_PRESENCE * conf.current().lease_ttl.total_seconds()
+            longest = LONGEST_PRESENCE * settings.lease_ttl.total_seconds()
             interval = slowed(interval, self.fleet_size, PRESENCE_SLOWED_BY, longest)
-        if now - self._present_at < interval:
-            return
-        self._present_at = now
-        workers = Worker.objects.db_manager(self.database.alias)
-        self.standing = self.database.call(workers.note, self._presence(), conf.current().worker_silence)
-        if self.standing.stack_wanted is not None:
-            self.stacks.ask(self.standing.stack_wanted)
-        for child in self._leases_of_children():
-            child.shared_leases.note_fleet_size(self.fleet_size)
-        self.answered_at = time.monotonic()
-
-    def _answer_operators(self) -> None:
-        """Write down where the handlers are of which operators asked."""
-        if self._presence is None:
-            return
+        if now - self._present_at >= interval:
+            self._present_at = now
+            self.standing = self.database.call(workers.note, presence(), settings.worker_silence)
+            if self.standing.stack_wanted is not None:
+                self.stacks.ask(self.standing.stack_wanted)
+            for child in self._leases_of_children():
+                child.note_fleet_size(self.fleet_size)
         for job_id, text in self.stacks.answers():
-            said = self._presence()
-            workers = Worker.objects.db_manager(self.database.alias)
+            said = presence()
             self.database.call(workers.answer_stack, said.name, said.boot_id, job_id, text)
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -49,8 +49,7 @@ class Standing:
     restarts: Mapping[str, int] = field(default_factory=dict)  # threads of the keeper that ended, and how often
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     status: HTTPStatus
     kind: str  # Content-Type
     text: str
@@ -69,16 +68,6 @@ def why_unready(standing: Standing, lease: float) -> str:
     return ""
 
 
-def live(standing: Standing) -> Answer:
-    hanging = {name: round(seconds, 1) for name, seconds in standing.hanging.items()}
-    return _probed({"live": not hanging, "hanging": hanging, "restarts": dict(standing.restarts)}, is_well=not hanging)
-
-
-def ready(standing: Standing) -> Answer:
-    why = why_unready(standing, conf.current().lease_ttl.total_seconds())
-    return _probed({"ready": not why, "why": why}, is_well=not why)
-
-
 def _probed(said: dict[str, Any], *, is_well: bool) -> Answer:
     status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
     return Answer(status, "application/json", json.dumps(said))
@@ -89,7 +78,11 @@ class HttpPort:
 
     def __init__(self, address: tuple[str, int], standing: Callable[[], Standing], exposed: Callable[[], str]) -> None:
         self._standing, self._exposed = standing, exposed
-        self._server = _bound(address, self.answer)
+        try:
+            self._server = _Server(address, self.answer)
+        except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host
+            why = getattr(error, "strerror", None) or error
+            raise PortRefused(f"--metrics-port: cannot listen on {address[0]}:{address[1]}: {why}") from error
 
     @property
     def port(self) -> int:
@@ -107,26 +100,19 @@ class HttpPort:
     def answer(self, path: str) -> Answer:
         match path.partition("?")[0]:
             case "/live":
-                return live(self._standing())
+                standing = self._standing()
+                hanging = {name: round(seconds, 1) for name, seconds in standing.hanging.items()}
+                said = {"live": not hanging, "hanging": hanging, "restarts": dict(standing.restarts)}
+                return _probed(said, is_well=not hanging)
             case "/ready":
-                return ready(self._standing())
+                why = why_unready(self._standing(), conf.current().lease_ttl.total_seconds())
+                return _probed({"ready": not why, "why": why}, is_well=not why)
             case "/metrics":
-                return self._metrics()
+                try:
+                    return Answer(HTTPStatus.OK, TEXT, self._exposed())
+                except ImproperlyConfigured as error:
+                    return Answer(HTTPStatus.NOT_IMPLEMENTED, "text/plain", f"{error}\n")
         return Answer(HTTPStatus.NOT_FOUND, "text/plain", "Not found. Use /live, /ready or /metrics.\n")
-
-    def _metrics(self) -> Answer:
-        try:
-            return Answer(HTTPStatus.OK, TEXT, self._exposed())
-        except ImproperlyConfigured as error:
-            return Answer(HTTPStatus.NOT_IMPLEMENTED, "text/plain", f"{error}\n")
-
-
-def _bound(address: tuple[str, int], answer: Callable[[str], Answer]) -> _Server:
-    try:
-        return _Server(address, answer)
-    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host
-        why = getattr(error, "strerror", None) or error
-        raise PortRefused(f"--metrics-port: cannot listen on {address[0]}:{address[1]}: {why}") from error
 
 
 class _Server(ThreadingHTTPServer):
@@ -138,7 +124,7 @@ class _Server(ThreadingHTTPServer):
         self.answer = answer
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._begun: dict[Any, float] = {}  # connections, the oldest first
-        self._answering: set[Any] = set()  # those of them whose request has arrived
+        self.answering: set[Any] = set()  # those of them whose request has arrived
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -148,34 +134,29 @@ class _Server(ThreadingHTTPServer):
         """Take a connection. If there are many, hang up on the oldest: silent ones must not keep probes out."""
         begun = list(self._begun)
         if len(begun) >= AT_A_TIME:
-            silent = [one for one in begun if one not in self._answering]
-            _hang_up(self, (silent or begun)[0])
+            silent = [one for one in begun if one not in self.answering]
+            self._hang_up((silent or begun)[0])
         self._begun[request] = time.monotonic()
         super().process_request(request, client_address)
 
-    def answering(self, request: Any) -> None:
-        """Note that a request has arrived."""
-        self._answering.add(request)
-
     def shutdown_request(self, request: Any) -> None:
         self._begun.pop(request, None)
-        self._answering.discard(request)
+        self.answering.discard(request)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """Hang up on those who take too long. A timeout alone starts anew with every byte."""
         for request, begun in list(self._begun.items()):
             if time.monotonic() - begun > PATIENCE:
-                _hang_up(self, request)
+                self._hang_up(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         logger.debug("A request to the metrics port failed", exc_info=True)
 
-
-def _hang_up(server: _Server, request: Any) -> None:
-    server._begun.pop(request, None)
-    with suppress(OSError):
-        request.shutdown(socket.SHUT_RDWR)
+    def _hang_up(self, request: Any) -> None:
+        self._begun.pop(request, None)
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -183,19 +164,13 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "pulse", ""
     timeout = PATIENCE
 
-    def do_GET(self) -> None:
-        self._give(with_body=True)
-
-    def do_HEAD(self) -> None:
-        self._give(with_body=False)
-
     def do_POST(self) -> None:
         self.send_error(HTTPStatus.METHOD_NOT_ALLOWED)
 
     do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_POST  # noqa: N815 - what http.server calls
 
-    def _give(self, *, with_body: bool) -> None:
-        self.server.answering(self.request)
+    def do_GET(self) -> None:
+        self.server.answering.add(self.request)
         try:
             answer = self.server.answer(self.path)
         except Exception:
@@ -207,8 +182,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
-        if with_body:
+        if self.command == "GET":
             self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815 - what http.server calls
 
     def log_message(self, format: str, *args: Any) -> None:
         logger.debug(format, *args)

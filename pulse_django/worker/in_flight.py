@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from threading import Lock
 
 from pulse_django.execution.run import ChunkRun, Run, is_gathered
@@ -27,7 +27,7 @@ MOST_UNREPORTED = 1_000
 class InFlight:
     """Runs from their claim to the answer to their report. Several threads use it.
 
-    A child that serves several shards has one for each. They share the slots, and ``peers`` are all of them.
+    A child that serves several shards has one for each. They share the slots; ``peers`` are all of them, itself too.
     """
 
     def __init__(self, shared_leases: SharedLeases, alias: str, slots: int, max_jobs: int = 0) -> None:
@@ -52,16 +52,12 @@ class InFlight:
         self.peers: Sequence[InFlight] = [self]
         self.wants_jobs, self.reserved = True, 0  # jobs of its shard may be due; slots of a claim that runs
 
-    def __len__(self) -> int:
-        """How many leases this child has."""
-        return len(self._active) + len(self._unreported)
-
     def __contains__(self, run: Run) -> bool:
         return id(run) in self._active or id(run) in self._unreported
 
     def of(self, run: Run) -> InFlight:
-        """Return what has this run. It is the same question where there are several shards."""
-        return self
+        """Return what has this run, or had it: this, or a peer."""
+        return self if len(self.peers) == 1 else next(one for one in self.peers if one.alias == run.alias)
 
     @property
     def active(self) -> list[Run]:
@@ -132,12 +128,8 @@ class InFlight:
     @property
     def stuck_slots(self) -> int:
         """How many slots are held by handlers that were abandoned, of all shards."""
-        return sum(one._own_stuck_slots for one in self.peers)
-
-    @property
-    def _own_stuck_slots(self) -> int:
-        chunks = sum(chunk.slots for chunk in list(self._chunks.values()) if self._is_stuck(chunk))
-        return chunks + sum(run.slots for run in list(self.stuck.values()))
+        chunks = [chunk for one in self.peers for chunk in list(one._chunks.values()) if one._is_stuck(chunk)]
+        return sum(run.slots for run in (*chunks, *(run for one in self.peers for run in list(one.stuck.values()))))
 
     @property
     def slots_beyond_leases(self) -> int:
@@ -167,9 +159,9 @@ class InFlight:
     @property
     def is_used_up(self) -> bool:
         """It has had all the runs that it may have, or all its slots are stuck."""
-        if self._max_jobs and self.all_taken >= self._max_jobs:
-            return not any(one._has_unbegun_chunks for one in self.peers) or self.stuck_slots >= self.slots
-        return self.stuck_slots >= self.slots
+        has_had_all = self._max_jobs and self.all_taken >= self._max_jobs
+        is_used_up = has_had_all and not any(one._has_unbegun_chunks for one in self.peers)
+        return is_used_up or self.stuck_slots >= self.slots
 
     def take(self, claims: Sequence[Claim], granted_at: float) -> list[Run]:
         """Take over what was claimed; the keeper sees it from now on."""
@@ -237,7 +229,7 @@ class InFlight:
 
     def blocks_a_retry(self, now: float) -> bool:
         """Whether a retry has waited for long for a handler here, and nothing else would suffer from its end."""
-        return self.is_idle and self._overstaying.have_blocked_for_long(now)
+        return all(one.is_idle for one in self.peers) and self._overstaying.have_blocked_for_long(now)
 
     def is_active(self, run: Run) -> bool:
         """Whether it waits for a slot or runs, and was not abandoned."""
@@ -287,74 +279,11 @@ class InFlight:
         self._occupied -= run.slots
         self._heavy -= run.slots > 1
 
-    def learn(self, took: Sequence[float]) -> None:
-        """Claim ahead while handlers prove short."""
-        self.prefetch.learn(took)
 
-    def slow_down(self) -> None:
-        """A handler is taking long: claim no more than can begin at once."""
-        self.prefetch.slow_down()
-
-
-# The runs of a child from all of its shards, for those who look after all of them.
-
-
-class InFlightOfShards:
-    """Answers as an ``InFlight`` does where the shard does not matter, and says which one has a run where it does."""
-
-    def __init__(self, by_alias: Mapping[str, InFlight]) -> None:
-        self._by_alias = by_alias
-        self._all = list(by_alias.values())
-        for one in self._all:
-            one.peers = self._all
-            one.prefetch = self._all[0].prefetch  # what is claimed ahead of any shard waits for the same slots
-        self.slots = self._all[0].slots
-
-    def of(self, run: Run) -> InFlight:
-        """Return what has this run, or had it."""
-        return self._by_alias[str(run.alias)]
-
-    @property
-    def active(self) -> list[Run]:
-        return [run for one in self._all for run in one.active]
-
-    @property
-    def is_idle(self) -> bool:
-        return all(one.is_idle for one in self._all)
-
-    @property
-    def is_orphaned(self) -> bool:
-        return self._all[0].is_orphaned
-
-    @is_orphaned.setter
-    def is_orphaned(self, is_orphaned: bool) -> None:
-        for one in self._all:
-            one.is_orphaned = is_orphaned
-
-    @property
-    def is_used_up(self) -> bool:
-        return self._all[0].is_used_up
-
-    @property
-    def all_taken(self) -> int:
-        return self._all[0].all_taken
-
-    @property
-    def stuck_slots(self) -> int:
-        return self._all[0].stuck_slots
-
-    @property
-    def slots_beyond_leases(self) -> int:
-        return sum(one.slots_beyond_leases for one in self._all)
-
-    def blocks_a_retry(self, now: float) -> bool:
-        """Whether a retry has waited for long for a handler here, and nothing else would suffer from its end."""
-        return self.is_idle and any(one.blocks_a_retry(now) for one in self._all)
-
-    def slow_down(self) -> None:
-        """Let no shard claim more than can begin at once."""
-        for one in self._all:
-            one.slow_down()
+def share_slots(flights: Sequence[InFlight]) -> None:
+    """Let the shards of a child share its slots, and what is claimed ahead, which waits for the same slots."""
+    for one in flights:
+        one.peers, one.prefetch = flights, flights[0].prefetch
 
 
 # How many jobs a child claims beyond its free slots: more while handlers prove short, and none beside a long one.
@@ -369,7 +298,7 @@ FIRST_PREFETCH = 8
 
 class Prefetch:
     def __init__(self, slots: int) -> None:
-        self.jobs = 0
+        self.jobs = 0  # set it to 0 when a handler is taking long: nothing that could not begin at once is claimed
         self._slots = slots
         self._mean = 0.0
 
@@ -381,10 +310,6 @@ class Prefetch:
             return
         fitting = int(HORIZON * self._slots / max(self._mean, 1e-6))
         self.jobs = min(fitting, MOST_PREFETCHED, max(FIRST_PREFETCH, 2 * self.jobs))
-
-    def slow_down(self) -> None:
-        """A handler is taking long: claim no more than can begin at once."""
-        self.jobs = 0
 
 
 # How the slots of a child are shared among the shards that it serves.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,19 +23,20 @@ from pulse_django.store.workers import Presence
 from pulse_django.words.counters import added
 from pulse_django.words.leases import Identity
 
-from .channel import Channel, Message
+from .channel import Channel, Message, Nudges
 from .child import DRAINED, child_main
 from .children import Children
 from .executors.processes import runner_main
-from .fork_server import Births, start_fork_server
-from .guarded_connection import longest_wait
-from .heartbeat import ChildLeases, Heartbeat
+from .fork_server import start_fork_server
+from .guarded_connection import GuardedConnection, longest_wait
+from .heartbeat import Heartbeat
 from .http_port import Exposed, HttpPort, Standing
 from .listener import Listener
 from .logs import LogWriter
-from .loops import MAIN, Loops, WatchdogLoops
+from .loops import Loops, add_watchdog
 from .process_samples import ProcessSamples
 from .recovery import Recovery
+from .shared_leases import SharedLeases
 from .systemd import Systemd
 from .worker_options import WorkerOptions
 from .worker_registration import presence_of
@@ -64,11 +64,12 @@ class Keeper:
         self._options = options
         self._identity = Identity(options.name)
         self._selector = selectors.DefaultSelector()
+        self._nudges: Nudges  # of signals
         self._children = Children(options, self._identity, self._selector, self._tell_ready)
         self._child_slots = self._children.child_slots
         self._changed, self._exposed = changed, exposed
-        self._loops = loops = Loops(self._thread_died)
-        self._liveness = loops.liveness
+        died = "The thread %r of %s ended (%s)"
+        self._loops = loops = Loops(lambda name, why: logger.error(died, name, self.name, why))
         self._systemd = Systemd()
         self._signals = 0
         self._signalled_at = float("-inf")
@@ -94,39 +95,45 @@ class Keeper:
         def child(order: Message, keeper: Channel, fork_server: Channel) -> int:
             return child_main(self._options, leases[order["index"]], order, keeper, fork_server)
 
-        _pid, fork_server = start_fork_server(Births(child, runner_main))
-        self._open_outlet()  # only now: a forked process would inherit the port
-        woken = self._install_signals()
+        fork_server = start_fork_server(child, runner_main)
+        if self._options.metrics_port:  # only now: a forked process would inherit the port
+            address = self._options.metrics_host, self._options.metrics_port
+            outlet = HttpPort(
+                address, self._standing, lambda: self._exposed(self._presence(*self._lines), self._ready_children)
+            )
+            self._loops.threads.start("outlet", outlet.serve)
+        self._nudges = Nudges()  # not before, for the same reason
+        self._install_signals()
         self._selector.register(fork_server, selectors.EVENT_READ)
-        self._selector.register(woken, selectors.EVENT_READ)
-        self._loops.threads.start("log", self._log.run, self._log.over)
-        self._log.install()
+        self._selector.register(self._nudges, selectors.EVENT_READ)
+        self._log.start(self._loops.threads)
         logger.info("%s: %s", self.name, self._described())
-        self._start_loops()
+        self._loops.start()
         code: Exit | None = None
         while code is None:
-            code = self._turn(fork_server, woken)
+            code = self._turn(fork_server)
         self._finish(code)
         return code
 
     # One turn of the loop
 
-    def _turn(self, fork_server: Channel, woken: socket.socket) -> Exit | None:
+    def _turn(self, fork_server: Channel) -> Exit | None:
         for key, _ in self._selector.select(timeout=self._until_next_look()):
-            if key.fileobj is woken:
-                with suppress(BlockingIOError):
-                    woken.recv(4_096)
+            if key.fileobj is self._nudges:
+                self._nudges.taken()
             elif key.fileobj is fork_server:
                 if not self._children.read_fork_server(fork_server):
-                    return self._abandoned()
+                    logger.error("%s lost its fork server and cannot continue", self.name)
+                    return self._kill_all(Exit.ABANDONED)
             else:
                 self._children.hear(key.data)
         now = time.monotonic()
-        self._liveness.turned(MAIN)
+        self._loops.main_turned_at = now
         fork_server.flush()
         self._loops.enforce(now)
         if self._signals > 1:
-            return self._leave_now()
+            logger.warning("%s received a second signal; exiting now", self.name)
+            return self._kill_all(Exit.NOW)
         if self._why == "" and (self._signals or self._changed()):
             self._stop("signal received" if self._signals else "the code has changed", now)
         for name in self._loops.restart_dead():
@@ -134,7 +141,9 @@ class Keeper:
         self._children.look_after(now)
         if self._children.stop_by is None:
             self._children.populate(fork_server, now)
-        self._ping(now)
+        if now >= self._ping_at and self._systemd.ping_every != float("inf"):
+            self._ping_at = now + self._systemd.ping_every
+            self._systemd.ping()
         return self._end(now)
 
     def _until_next_look(self) -> float:
@@ -157,31 +166,25 @@ class Keeper:
     def _end(self, now: float) -> Exit | None:
         if not all(child.is_empty for child in self._child_slots):
             return None
-        if self._children.stop_by is not None:
-            return Exit.STOPPED if self._is_recovered or now > self._children.stop_by + PATIENCE_AT_END else None
-        if self._options.burst and all(child.ended == DRAINED for child in self._child_slots) and self._is_recovered:
-            return Exit.STOPPED
-        return None
+        stop_by, is_recovered = self._children.stop_by, all(line.recovery.is_idle for line in self._lines)
+        if stop_by is None:
+            is_over = self._options.burst and is_recovered and all(one.ended == DRAINED for one in self._child_slots)
+        else:
+            is_over = is_recovered or now > stop_by + PATIENCE_AT_END
+        return Exit.STOPPED if is_over else None
 
-    def _leave_now(self) -> Exit:
-        logger.warning("%s received a second signal; exiting now", self.name)
+    def _kill_all(self, code: Exit) -> Exit:
         for child in self._child_slots:
             child.kill("the worker exited")
-        return Exit.NOW
-
-    def _abandoned(self) -> Exit:
-        logger.error("%s lost its fork server and cannot continue", self.name)
-        for child in self._child_slots:
-            child.kill("the worker exited")
-        return Exit.ABANDONED
+        return code
 
     def _finish(self, code: Exit) -> None:
         self._loops.over.set()
         for line in self._lines:
             line.recovery.interrupt()
         if code is not Exit.NOW:
-            until = max(time.monotonic() + 0.1, (self._children.stop_by or 0.0) + PATIENCE_AT_END)
-            until = min(until, time.monotonic() + PATIENCE_AT_END)
+            now, stop_by = time.monotonic(), self._children.stop_by or 0.0
+            until = min(max(now + 0.1, stop_by + PATIENCE_AT_END), now + PATIENCE_AT_END)
             while self._loops.is_running and time.monotonic() < until:
                 self._loops.enforce(time.monotonic())
                 time.sleep(0.01)
@@ -189,18 +192,6 @@ class Keeper:
         self._log.close(PATIENCE_WITH_LOG)
 
     # Threads, and what they ask
-
-    def _start_loops(self) -> None:
-        for line in self._lines:
-            line.add()
-        self._loops.start()
-
-    def _thread_died(self, name: str, why: str) -> None:
-        logger.error("The thread %r of %s ended (%s)", name, self.name, why)
-
-    @property
-    def _is_recovered(self) -> bool:
-        return all(line.recovery.is_idle for line in self._lines)
 
     def _presence(self, *lines: ShardLoops) -> Presence:
         """Return what its row in a shard says, or what its port says of all. It has one set of slots for all shards."""
@@ -219,39 +210,25 @@ class Keeper:
 
     # The outside
 
-    def _open_outlet(self) -> None:
-        if self._options.metrics_port:
-            address = self._options.metrics_host, self._options.metrics_port
-            outlet = HttpPort(address, self._standing, self._numbers)
-            self._loops.threads.start("outlet", outlet.serve)
-
-    def _numbers(self) -> str:
-        return self._exposed(self._presence(*self._lines), self._ready_children)
-
     @property
     def _ready_children(self) -> int:
         return sum(child.ready for child in self._child_slots)
 
     def _standing(self) -> Standing:
         return Standing(
-            hanging=self._liveness.hanging(),
+            hanging=self._loops.hanging(),
             ready_children=self._ready_children,
             is_stopping=self._signals > 0 or self._children.stop_by is not None,
             unanswered=min(line.unanswered for line in self._lines),
             restarts=dict(self._loops.threads.restarts),
         )
 
-    def _install_signals(self) -> socket.socket:
-        woken, wakes = socket.socketpair()
-        woken.setblocking(False)
-        wakes.setblocking(False)
-        self._wakes = wakes  # kept open
-        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+    def _install_signals(self) -> None:
+        signal.set_wakeup_fd(self._nudges.wakes.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
                 signal.signal(number, self._signalled)
         signal.signal(signal.SIGCHLD, self._reap_orphans)
-        return woken
 
     def _signalled(self, number: int, _frame: object) -> None:
         """Count the signals to stop. A terminal and its wrapper may both pass on the same Ctrl-C."""
@@ -271,12 +248,6 @@ class Keeper:
             self._ready_told = True
             logger.info("%s is ready", self.name)
             self._systemd.ready(self._described())
-
-    def _ping(self, now: float) -> None:
-        if now >= self._ping_at:
-            self._ping_at = now + self._systemd.ping_every
-            if self._systemd.ping_every != float("inf"):
-                self._systemd.ping()
 
     def _described(self) -> str:
         queues = ", ".join(self._options.queues) or "all queues"
@@ -307,22 +278,20 @@ class ShardLoops:
         self.shard, self._loops, self._children = shard, loops, children
         self.alias = alias = options.aliases[shard]
         of = options.of_shard(alias)
-        beats = loops.connection(alias, f"heartbeat{of}", LONGEST_TICK)
+        beats = GuardedConnection(alias, f"heartbeat{of}")
         self.heartbeat = Heartbeat(beats, self._leases_of_children, partial(presence, self))
         wake_all = partial(children.wake, ANY_QUEUE, shard=shard)
-        self.recovery = Recovery(loops.connection(alias, f"recovery{of}", LONGEST_TICK), wake_all)
-        self._watching = WatchdogLoops(
-            loops,
-            alias,
-            watches=options.watchdog,
-            declarer=f"{identity.name}:{identity.boot_id}",
-            beats=self.heartbeat,
-            ended=wake_all,
-            fleet_size=lambda: self.heartbeat.fleet_size,
-            of_shard=of,
+        self.recovery = Recovery(GuardedConnection(alias, f"recovery{of}"), wake_all)
+        loops.add(beats, self.heartbeat.run_once, LONGEST_TICK, self.heartbeat.farewell)
+        loops.add(self.recovery.database, self.recovery.run_once, LONGEST_TICK)
+        declarer = f"{identity.name}:{identity.boot_id}"
+        watching = add_watchdog(
+            loops, alias, watches=options.watchdog, declarer=declarer, beats=self.heartbeat, ended=wake_all, of_shard=of
         )
-        self.listener = (
-            Listener(
+        self._databases = [self.heartbeat.database, self.recovery.database, *watching]
+        self.listener: Listener | None = None
+        if conf.current().notify:
+            self.listener = Listener(
                 alias,
                 options.queues,
                 partial(children.wake, shard=shard),
@@ -330,29 +299,18 @@ class ShardLoops:
                 standing=lambda: self.heartbeat.standing,
                 of_shard=of,
             )
-            if conf.current().notify
-            else None
-        )
-
-    def add(self) -> None:
-        """Add the loops to those that are about to start."""
-        self._loops.add(self.heartbeat.database, self.heartbeat.run_once, self.heartbeat.farewell)
-        self._loops.add(self.recovery.database, self.recovery.run_once)
-        self._watching.add()
-        if self.listener is not None:
-            self._loops.add_run(self.listener.database, self.listener.run)
+            loops.add_run(self.listener.database, self.listener.run)
 
     @property
     def vitals(self) -> dict[str, Any]:
         """How this shard has been served since the worker began."""
         vitals = self.heartbeat.vitals.to_json()
-        databases = [self.heartbeat.database, self.recovery.database, *self._watching.databases]
-        return vitals | {"database_errors": vitals["database_errors"] + sum(one.errors for one in databases)}
+        return vitals | {"database_errors": vitals["database_errors"] + sum(one.errors for one in self._databases)}
 
     @property
     def unanswered(self) -> float:
         """For how many seconds the database has not answered heartbeats; infinite before it ever did."""
-        return self._loops.liveness.unanswered(self.heartbeat.database.purpose)
+        return time.monotonic() - self.heartbeat.database.answered_at
 
-    def _leases_of_children(self) -> Sequence[ChildLeases]:
-        return [child.held_leases[self.shard] for child in self._children.child_slots if not child.is_empty]
+    def _leases_of_children(self) -> Sequence[SharedLeases]:
+        return [child.leases[self.shard] for child in self._children.child_slots if not child.is_empty]

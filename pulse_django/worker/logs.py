@@ -5,71 +5,78 @@ It writes to streams itself. Other log handlers have a thread each (``HandlerThr
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from pulse_django.execution.django_log import DeferredRecord, filters_by_debug_alone, handlers_of, refuses_all
-from pulse_django.safe_logging import SafeLogger, Written, write_now
+from pulse_django.safe_logging import AT_ONCE, Written, process_log
+
+from .needed_threads import NeededThreads, start_thread
 
 # Writes the log lines of a batch at once: a system call for each costs as much as the line.
 
 
 Entry = tuple[logging.Logger, Written]
 AsText = Callable[[DeferredRecord], str]
+Handle = Callable[[logging.Handler, logging.LogRecord], object]
 THE_MESSAGE = "%(message)s"  # the format of a formatter that was given none
 
 
-def write_all(entries: Iterable[Entry], handler_threads: HandlerThreads | None = None) -> None:
+def write_all(entries: Iterable[Entry], handle: Handle = lambda handler, record: handler.handle(record)) -> None:
     """Write lines in their order. Handlers that write to the same stream do so once, at the end.
 
-    With ``handler_threads``, handlers that do more than write to a stream are called there."""
-    _Batch(handler_threads).write(entries)
+    ``handle`` calls the handlers that do more than write to a stream.
+    """
+    _Batch(handle).write(entries)
 
 
 class _Batch:
     """The lines that are written at once, and what was found out for them about loggers and handlers."""
 
-    def __init__(self, handler_threads: HandlerThreads | None) -> None:
-        self._handler_threads = handler_threads
-        self._texts: dict[int, _Text] = {}
+    def __init__(self, handle: Handle) -> None:
+        self._handle_elsewhere = handle
+        self._texts: dict[int, tuple[logging.StreamHandler[Any], list[str]]] = {}  # by stream
         self._handlers: dict[logging.Logger, list[logging.Handler] | None] = {}
-        self._short_cuts: dict[tuple[logging.Logger, int], list[tuple[_Text, AsText]] | None] = {}
+        self._short_cuts: dict[tuple[logging.Logger, int], list[tuple[list[str], AsText, str]] | None] = {}
 
     def write(self, entries: Iterable[Entry]) -> None:
         for logger, line in entries:
             # An exception, of a value or of the project's code, costs only its own line.
             with suppress(BaseException):
                 self._write_one(logger, line)
-        for text in self._texts.values():
-            text.write()
+        for handler, text in self._texts.values():
+            with suppress(Exception), handler.lock or nullcontext():  # a stream that was closed loses it
+                handler.stream.write("".join(text))
+                handler.flush()
 
     def _write_one(self, logger: logging.Logger, line: Written) -> None:
-        if not (isinstance(line, DeferredRecord) and line.error is None and self._write_without_record(logger, line)):
-            self._write_record(logger, line if isinstance(line, logging.LogRecord) else line.record())
+        if isinstance(line, DeferredRecord) and line.error is None:
+            key = logger, line.level
+            if key not in self._short_cuts:
+                self._short_cuts[key] = self._short_cut(logger, line.level)
+            if (ways := self._short_cuts[key]) is not None:
+                for text, shown, end in ways:
+                    text.append(shown(line) + end)
+                return
+        record = line if isinstance(line, logging.LogRecord) else line.record()
+        if (handlers := self._handlers_of(logger)) is None:
+            AT_ONCE.put(logger, record)
+            return
+        for handler in handlers:
+            if record.levelno >= handler.level and not logger.disabled:
+                self._handle(handler, record)
 
-    def _write_without_record(self, logger: logging.Logger, line: DeferredRecord) -> bool:
-        key = logger, line.level
-        if key not in self._short_cuts:
-            self._short_cuts[key] = self._short_cut(logger, line.level)
-        if (ways := self._short_cuts[key]) is None:
-            return False
-        for text, shown in ways:
-            text.parts.append(shown(line))
-        return True
-
-    def _short_cut(self, logger: logging.Logger, level: int) -> list[tuple[_Text, AsText]] | None:
+    def _short_cut(self, logger: logging.Logger, level: int) -> list[tuple[list[str], AsText, str]] | None:
         """Return where lines of this level go and how they look there. None: some handler needs a record."""
         handlers = self._handlers_of(logger)
         if handlers is None:
@@ -78,41 +85,27 @@ class _Batch:
         for handler in handlers:
             if level < handler.level or refuses_all(handler) or logger.disabled:
                 continue
-            shown = _shown_by(handler, logger.name)
+            shown = _shown_by(handler)
             if type(handler) is not logging.StreamHandler or not filters_by_debug_alone(handler) or shown is None:
                 return None
-            ways.append((self._text_of(handler), shown))
+            ways.append((self._text_of(handler), shown, handler.terminator))
         return ways
-
-    def _write_record(self, logger: logging.Logger, record: logging.LogRecord) -> None:
-        handlers = self._handlers_of(logger)
-        if handlers is None:
-            write_now(logger, record)
-        elif not logger.disabled:
-            for handler in handlers:
-                if record.levelno >= handler.level:
-                    self._handle(handler, record)
 
     def _handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
         with suppress(BaseException):  # of a handler, a filter or a formatter of the project's
             if type(handler) is not logging.StreamHandler:
-                if self._handler_threads is None:
-                    handler.handle(record)
-                elif not refuses_all(handler):
-                    self._handler_threads.handle(handler, record)
-                return
-            passed = handler.filter(record)
-            if not passed:
-                return
-            record = passed if isinstance(passed, logging.LogRecord) else record  # since Python 3.12
-            text = self._text_of(handler)
-            try:
-                text.parts.append(handler.format(record) + handler.terminator)
-            except Exception:
-                handler.handleError(record)
+                if not refuses_all(handler):
+                    self._handle_elsewhere(handler, record)
+            elif passed := handler.filter(record):
+                record = passed if isinstance(passed, logging.LogRecord) else record  # since Python 3.12
+                text = self._text_of(handler)
+                try:
+                    text.append(handler.format(record) + handler.terminator)
+                except Exception:
+                    handler.handleError(record)
 
-    def _text_of(self, handler: logging.StreamHandler[io.TextIOBase]) -> _Text:
-        return self._texts.setdefault(id(handler.stream), _Text(handler))
+    def _text_of(self, handler: logging.StreamHandler[Any]) -> list[str]:
+        return self._texts.setdefault(id(handler.stream), (handler, []))[1]
 
     def _handlers_of(self, logger: logging.Logger) -> list[logging.Handler] | None:
         """Return the handlers that get its records. None: it has none, or something of its own decides."""
@@ -128,40 +121,13 @@ def _is_patched() -> bool:
     return any(getattr(one, "__globals__", None) is not vars(logging) for one in ways)
 
 
-class _Text:
-    """What goes to one stream."""
-
-    def __init__(self, handler: logging.StreamHandler[io.TextIOBase]) -> None:
-        self._handler = handler
-        self.parts: list[str] = []
-
-    def write(self) -> None:
-        with suppress(Exception), self._handler.lock or nullcontext():  # a stream that was closed loses it
-            self._handler.stream.write("".join(self.parts))
-            self._handler.flush()
-
-
-def _shown_by(handler: logging.Handler, name: str) -> AsText | None:
-    """Return how a handler shows the lines of a logger, if it is one of the ways that are known here."""
-    formatter, end = handler.formatter, getattr(handler, "terminator", "\n")
-    if type(formatter) is Plain:
-        return partial(_shown_plainly, formatter, name, end)
-    if type(formatter) is Json:
-        return partial(_shown_as_json, formatter, name, end)
+def _shown_by(handler: logging.Handler) -> AsText | None:
+    """Return how a handler shows lines, if it is one of the ways that are known here."""
+    formatter = handler.formatter
+    if isinstance(formatter, Plain | Json) and type(formatter) in (Plain, Json):
+        return formatter.format
     is_bare = formatter is None or (type(formatter) is logging.Formatter and formatter._fmt == THE_MESSAGE)
-    return partial(_shown_bare, end) if is_bare else None
-
-
-def _shown_bare(end: str, line: DeferredRecord) -> str:
-    return line.message + end
-
-
-def _shown_plainly(formatter: Plain, name: str, end: str, line: DeferredRecord) -> str:
-    return formatter.shown(line.created, logging.getLevelName(line.level), name, line.message) + end
-
-
-def _shown_as_json(formatter: Json, name: str, end: str, line: DeferredRecord) -> str:
-    return formatter.shown(line.created, logging.getLevelName(line.level), name, line.message, line.facts) + end
+    return DeferredRecord.getMessage if is_bare else None
 
 
 # Log handlers that may wait, each in a thread of its own: one that hangs costs its own lines and those of no other.
@@ -184,14 +150,13 @@ class HandlerThread:
     """One handler, and what waits for it."""
 
     def __init__(self, handler: logging.Handler) -> None:
-        self.handler = handler
         self.dropped = 0
+        self._handler = handler
         self._told_at = float("-inf")
         self._waiting: SimpleQueue[logging.LogRecord] = SimpleQueue()
         self._written = self._put = 0
         self._moved_at = time.monotonic()
-        name = f"log-{type(handler).__name__}"
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        start_thread(f"log-{type(handler).__name__}", self._run)
 
     @property
     def waiting(self) -> int:
@@ -209,43 +174,21 @@ class HandlerThread:
         self._put += 1
         self._waiting.put(record)
 
-    def notice(self, *, at_end: bool = False) -> tuple[int, str] | None:
-        """Return what is to be told of dropped lines, now and then. At the end what waits is dropped, too."""
+    def notices(self, *, at_end: bool = False) -> Iterator[Entry]:
+        """Tell of dropped lines, now and then. At the end what waits is dropped, too."""
         now = time.monotonic()
         dropped = self.dropped + (self.waiting if at_end else 0)
-        if not dropped or (now - self._told_at < BETWEEN_NOTICES and not at_end):
-            return None
-        self._told_at, self.dropped = now, 0
-        return dropped, type(self.handler).__name__
+        if dropped and (at_end or now - self._told_at >= BETWEEN_NOTICES):
+            self._told_at, self.dropped = now, 0
+            yield _notice(DROPPED_BY_HANDLER, dropped, type(self._handler).__name__)
 
     def _run(self) -> None:
         while True:
             record = self._waiting.get()
             with suppress(BaseException):  # of a handler, a filter or a formatter of the project's
-                self.handler.handle(record)
+                self._handler.handle(record)
             self._written += 1
             self._moved_at = time.monotonic()
-
-
-class HandlerThreads:
-    """The handlers of a process that have a thread of their own. One thread uses this."""
-
-    def __init__(self) -> None:
-        self._handler_threads: dict[logging.Handler, HandlerThread] = {}
-
-    def handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
-        if handler not in self._handler_threads:
-            self._handler_threads[handler] = HandlerThread(handler)
-        self._handler_threads[handler].put(record)
-
-    @property
-    def is_idle(self) -> bool:
-        return not any(one.waiting for one in list(self._handler_threads.values()))
-
-    def notices(self, *, at_end: bool = False) -> Iterator[tuple[int, str]]:
-        for one in list(self._handler_threads.values()):
-            if (notice := one.notice(at_end=at_end)) is not None:
-                yield notice
 
 
 # Lines that wait to be written. Beyond that, a thread that logs waits as long as lines are being written. If none was
@@ -267,14 +210,15 @@ class LogWriter:
     def __init__(self) -> None:
         self.dropped = 0
         self.over = threading.Event()
-        self._handler_threads = HandlerThreads()
+        self._handler_threads: dict[logging.Handler, HandlerThread] = {}
         self._waiting: SimpleQueue[Entry] = SimpleQueue()
         self._writing = False
         self._moved_at = time.monotonic()  # when it last began or ended to write
 
-    def install(self) -> None:
-        """Have every logger of this package write through this."""
-        SafeLogger.write = self.put
+    def start(self, threads: NeededThreads) -> None:
+        """Have every logger of this package write by a thread."""
+        threads.start("log", self.run, self.over)
+        process_log.writer = self
 
     def put(self, logger: logging.Logger, line: Written) -> None:
         """Take over a line. Called by any thread. It waits for room, but not for a log handler that hangs."""
@@ -293,14 +237,17 @@ class LogWriter:
     def run_once(self) -> None:
         """Write what is waiting, or wait for a line."""
         try:
-            first = self._waiting.get(timeout=TICK)
+            lines = [self._waiting.get(timeout=TICK)]
         except Empty:
-            write_all(self._notices(), self._handler_threads)
+            write_all(self._notices(), self._handle)
             return
         self._writing, self._moved_at = True, time.monotonic()
         try:
-            lines = [first, *self._next()]
-            self._write(lines)
+            with suppress(Empty):
+                while len(lines) <= MOST_AT_ONCE:
+                    lines.append(self._waiting.get_nowait())
+            dropped, self.dropped = self.dropped, 0
+            write_all([*lines, *([_notice(DROPPED, dropped)] if dropped else ()), *self._notices()], self._handle)
         finally:
             self._writing = False
             self._moved_at = time.monotonic()
@@ -309,48 +256,31 @@ class LogWriter:
 
     def close(self, patience: float) -> None:
         """Wait until everything is written, or that many seconds have passed. Loggers write for themselves again."""
-        SafeLogger.write = staticmethod(write_now)
+        process_log.writer = AT_ONCE
         until = time.monotonic() + patience
-        while not (is_written := self._is_written) or not self._handler_threads.is_idle:
+        threads = self._handler_threads
+        while not (is_written := not self._writing and self._waiting.empty()) or any(
+            one.waiting for one in list(threads.values())
+        ):
             if time.monotonic() >= until:
                 break
             time.sleep(0.002)
         self.over.set()
-        if is_written:
-            write_all(self._notices(at_end=True), _NO_ASIDES)
+        if is_written:  # handlers with a thread of their own get no more lines
+            write_all(self._notices(at_end=True), lambda handler, record: None)
 
-    @property
-    def _is_written(self) -> bool:
-        return not self._writing and self._waiting.empty()
-
-    def _next(self) -> Iterator[Entry]:
-        with suppress(Empty):
-            for _ in range(MOST_AT_ONCE):
-                yield self._waiting.get_nowait()
-
-    def _write(self, lines: list[Entry]) -> None:
-        dropped, self.dropped = self.dropped, 0
-        if dropped:
-            lines.append(_notice(DROPPED, dropped))
-        write_all([*lines, *self._notices()], self._handler_threads)
+    def _handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
+        if handler not in self._handler_threads:
+            self._handler_threads[handler] = HandlerThread(handler)
+        self._handler_threads[handler].put(record)
 
     def _notices(self, *, at_end: bool = False) -> list[Entry]:
         """Say which log handlers lost lines."""
-        return [_notice(DROPPED_BY_HANDLER, *facts) for facts in self._handler_threads.notices(at_end=at_end)]
+        return [told for one in list(self._handler_threads.values()) for told in one.notices(at_end=at_end)]
 
 
 def _notice(text: str, *values: object) -> Entry:
     return _ours, _ours.makeRecord(_ours.name, logging.WARNING, __file__, 0, text, values, None)
-
-
-class _NoHandlerThreads(HandlerThreads):
-    """At the end: handlers with a thread of their own get no more lines."""
-
-    def handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
-        pass
-
-
-_NO_ASIDES = _NoHandlerThreads()
 
 
 # How log lines look: as the project says, else plainly on standard error; as JSON if the command was told so.
@@ -363,19 +293,16 @@ class Plain(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
         self._second, self._shown = 0, ""
 
-    def format(self, record: logging.LogRecord) -> str:
-        text = self.shown(record.created, record.levelname, record.name, record.getMessage())
+    def format(self, record: logging.LogRecord | DeferredRecord) -> str:
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._shown = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
+        milliseconds, message = int((record.created - second) * 1000), _inert(record.getMessage())
+        text = f"{self._shown},{milliseconds:03d} {record.levelname} {record.name}: {message}"
         if record.exc_info:  # indented, for an exception may say what a line of ours would
             lines = self.formatException(record.exc_info).splitlines()
             text = "\n    ".join([text, *(_inert(line) for line in lines)])
         return text
-
-    def shown(self, created: float, level: str, name: str, message: str) -> str:
-        """Return a line without an exception."""
-        second = int(created)
-        if second != self._second:
-            self._second, self._shown = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
-        return f"{self._shown},{int((created - second) * 1000):03d} {level} {name}: {_inert(message)}"
 
 
 def add_log_format(parser: CommandParser) -> None:
@@ -385,22 +312,16 @@ def add_log_format(parser: CommandParser) -> None:
 
 def configure(log_format: str = "text", stream: Any = None) -> None:
     """Show our lines, and as JSON all lines that go to standard output or standard error if that is asked for."""
-    _show_ours(stream)
+    ours = logging.getLogger("pulse_django")
+    if not ours.handlers and not logging.getLogger().handlers:  # the project has not made up its mind about them
+        handler = logging.StreamHandler(stream or sys.stderr)
+        handler.setFormatter(Plain())
+        ours.addHandler(handler)
+        if ours.level == logging.NOTSET:
+            ours.setLevel(logging.INFO)
+        ours.propagate = False
     if log_format == "json":
         use_json()
-
-
-def _show_ours(stream: Any) -> None:
-    """Show our lines on standard error, unless the project has made up its mind about them."""
-    ours, root = logging.getLogger("pulse_django"), logging.getLogger()
-    if ours.handlers or root.handlers:
-        return
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(Plain())
-    ours.addHandler(handler)
-    if ours.level == logging.NOTSET:
-        ours.setLevel(logging.INFO)
-    ours.propagate = False
 
 
 def _inert(text: str) -> str:
@@ -423,21 +344,21 @@ class Json(logging.Formatter):
     What is not ASCII is escaped, so that no value can forge a line or reach a terminal.
     """
 
-    def format(self, record: logging.LogRecord) -> str:
-        facts = {key: value for key, value in record.__dict__.items() if key not in _OF_EVERY_RECORD}
+    def format(self, record: logging.LogRecord | DeferredRecord) -> str:
+        if isinstance(record, DeferredRecord):
+            facts = dict(record.facts())
+        else:
+            facts = {key: value for key, value in record.__dict__.items() if key not in _OF_EVERY_RECORD}
         if record.exc_info and record.exc_info != (None, None, None):
             facts["traceback"] = self.formatException(record.exc_info)
         elif record.exc_text:
             facts["traceback"] = record.exc_text
         if record.stack_info:
             facts["stack"] = record.stack_info
-        return self.shown(record.created, record.levelname, record.name, record.getMessage(), facts)
-
-    def shown(self, created: float, level: str, name: str, message: str, facts: Mapping[str, Any]) -> str:
-        time = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
-        line = {**facts, "time": time, "level": level, "logger": name, "message": message}
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {**facts, "time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
         try:
-            return _dumped(line)
+            return json.dumps(line, default=_shown, allow_nan=False)
         except Exception:  # keys that are no strings, NaN, circles, numbers of too many digits
             return json.dumps({_shown(key): _dumpable(value) for key, value in line.items()})
 
@@ -459,10 +380,6 @@ def _all_handlers() -> Iterator[logging.Handler]:
 
 
 _STREAMS = (logging.StreamHandler, type(logging.lastResort))
-
-
-def _dumped(line: Mapping[str, Any]) -> str:
-    return json.dumps(line, default=_shown, allow_nan=False)
 
 
 def _dumpable(value: Any) -> Any:

@@ -7,83 +7,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
 
 from pulse_django import conf
 
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
+from .heartbeat import Heartbeat
 from .minute_recorder import PAUSE, MinuteRecorder
 from .needed_threads import NeededThreads
 from .schedule_loop import LONGEST_PAUSE, ScheduleLoop
-from .watchdog import Beats, Swept, Watchdog
+from .watchdog import Swept, Watchdog
 
 Step = Callable[[], float]
 """Does one step, and returns for how many seconds to wait until the next."""
 
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    connection: GuardedConnection
-    run: Callable[[], object]
-
-    @property
-    def name(self) -> str:
-        return self.connection.purpose
-
-
-class Loops:
-    def __init__(self, died: Callable[[str, str], object]) -> None:
-        """``died`` is called with the name of a thread that ended too early, and with what ended it."""
-        self.over = threading.Event()
-        self.liveness = LoopLiveness()
-        self.threads = NeededThreads(died)
-        self._loops: list[Loop] = []
-
-    def connection(self, alias: str, name: str, pause: float) -> GuardedConnection:
-        """Return a connection for a loop of that name that pauses for at most so many seconds."""
-        return self.liveness.connection(alias, name, pause)
-
-    def add(self, connection: GuardedConnection, step: Step, last: Callable[[], None] | None = None) -> None:
-        """Call ``step`` again and again on this connection, and ``last`` at the end."""
-        followed = self.liveness.following(connection.purpose, step)
-        self._loops.append(Loop(connection, partial(keep_calling, connection, self.over, followed, last)))
-
-    def add_run(self, connection: GuardedConnection, run: Callable[[threading.Event], object]) -> None:
-        """Add a loop that has a way of its own to run until it is over."""
-        self._loops.append(Loop(connection, partial(run, self.over)))
-
-    def start(self) -> None:
-        for loop in self._loops:
-            self.threads.start(loop.name, loop.run, self.over)
-
-    def __iter__(self) -> Iterator[Loop]:
-        return iter(self._loops)
-
-    def enforce(self, now: float) -> None:
-        """Close connections that have not answered in time. Called by a thread that never asks the database."""
-        for loop in self._loops:
-            loop.connection.enforce(now)
-
-    def restart_dead(self) -> list[str]:
-        """Start threads again that ended too early. Return their names."""
-        self.threads.check()
-        return self.threads.restart_dead()
-
-    @property
-    def is_running(self) -> bool:
-        return any(self.threads.is_alive(loop.name) for loop in self._loops)
-
-
-# Whether the loops of a keeper make progress: each notes every step and every statement.
-#
-# A database that is away makes steps fail, and loops that fail turn all the same. So an outage is never taken for a
-# worker that hangs, and its supervisor would restart it together with all the others.
-
-
-T = TypeVar("T")
 
 MAIN = "main"
 PAUSES = 3  # that a loop may leave out
@@ -94,115 +32,101 @@ SHORTEST_PATIENCE = 10.0
 PATIENCE_WITH_DATABASE = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """When a loop last turned, and for how long it may take until the next time."""
+class Loops:
+    """The HTTP port asks which of them turn. A step turns when it begins, and with each statement.
 
-    at: float
-    patience: float
+    A database that is away makes steps fail, and loops that fail turn all the same. So an outage is never taken for a
+    worker that hangs, and its supervisor would restart it together with all the others.
+    """
 
+    def __init__(self, died: Callable[[str, str], object]) -> None:
+        """``died`` is called with the name of a thread that ended too early, and with what ended it."""
+        self.over = threading.Event()
+        self.threads = NeededThreads(died)
+        self.main_turned_at = time.monotonic()
+        self._loops: list[tuple[GuardedConnection, Callable[[], object]]] = []
+        self._patience: dict[GuardedConnection, float] = {}  # for how long a loop may not turn
 
-def hanging(turns: Mapping[str, Turn], now: float) -> dict[str, float]:
-    """Return the loops that should have turned long ago, and for how many seconds they have not."""
-    return {name: now - turn.at for name, turn in turns.items() if now - turn.at > turn.patience}
-
-
-class LoopLiveness:
-    """Written by the loops of a keeper, each its own, and read by the HTTP port."""
-
-    def __init__(self) -> None:
-        self._patience: dict[str, float] = {}
-        self._turns: dict[str, Turn] = {}
-        self._answered_at: dict[str, float] = {}
-
-    def turned(self, name: str) -> None:
-        self._turns[name] = Turn(time.monotonic(), self._patience.get(name, SHORTEST_PATIENCE))
-
-    def connection(self, alias: str, name: str, pause: float) -> GuardedConnection:
-        """Return the connection of a loop that pauses for at most so long, and expect that loop to turn from now on."""
-        self._patience[name] = max(PATIENCE_WITH_DATABASE, PAUSES * max(pause, longest_wait()))
-        self.turned(name)
-        return _FollowedConnection(alias, name, self)
-
-    def following(self, name: str, step: Callable[[], float]) -> Callable[[], float]:
-        """Return that step of a loop, which is noted each time that it begins."""
+    def add(
+        self, connection: GuardedConnection, step: Step, pause: float, last: Callable[[], None] | None = None
+    ) -> None:
+        """Call ``step`` again and again, with pauses of at most so many seconds, and ``last`` at the end."""
 
         def followed() -> float:
-            self.turned(name)
+            connection.turned_at = time.monotonic()
             return step()
 
-        return followed
+        self._patience[connection] = max(PATIENCE_WITH_DATABASE, PAUSES * max(pause, longest_wait()))
+        self._loops.append((connection, partial(keep_calling, connection, self.over, followed, last)))
 
-    def answered(self, name: str) -> None:
-        self._answered_at[name] = time.monotonic()
+    def add_run(self, connection: GuardedConnection, run: Callable[[threading.Event], object]) -> None:
+        """Add a loop that has a way of its own to run until it is over."""
+        self._loops.append((connection, partial(run, self.over)))
+
+    def start(self) -> None:
+        for connection, run in self._loops:
+            self.threads.start(connection.purpose, run, self.over)
+
+    def enforce(self, now: float) -> None:
+        """Close connections that have not answered in time. Called by a thread that never asks the database."""
+        for connection, _ in self._loops:
+            connection.enforce(now)
+
+    def restart_dead(self) -> list[str]:
+        """Start threads again that ended too early. Return their names."""
+        self.threads.check()
+        return self.threads.restart_dead()
+
+    @property
+    def is_running(self) -> bool:
+        return any(self.threads.is_alive(connection.purpose) for connection, _ in self._loops)
 
     def hanging(self) -> dict[str, float]:
-        return hanging(dict(self._turns), time.monotonic())
-
-    def unanswered(self, name: str) -> float:
-        """Return for how many seconds the database has not answered that loop; infinite before it ever did."""
-        return time.monotonic() - self._answered_at.get(name, float("-inf"))
-
-
-class _FollowedConnection(GuardedConnection):
-    def __init__(self, alias: str, name: str, liveness: LoopLiveness) -> None:
-        super().__init__(alias, name)
-        self._liveness = liveness
-
-    def call(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        # A sweep may be a dozen statements, each as long as a statement is allowed to take.
-        self._liveness.turned(self.purpose)
-        answer = super().call(verb, *args, **kwargs)
-        self._liveness.turned(self.purpose)
-        self._liveness.answered(self.purpose)
-        return answer
+        """Return the loops that should have turned long ago, and for how many seconds they have not."""
+        now = time.monotonic()
+        silent = [(MAIN, now - self.main_turned_at, SHORTEST_PATIENCE)]
+        silent += [(one.purpose, now - one.turned_at, patience) for one, patience in self._patience.items()]
+        return {name: for_ for name, for_, patience in silent if for_ > patience}
 
 
 # The loops of a watchdog, in a worker and in ``pulse_watchdog``: sweeps, statistics of minutes, and schedules.
 
 
-class WatchdogLoops:
-    def __init__(
-        self,
-        loops: Loops,
-        alias: str,
-        *,
-        interval: float | None = None,
-        watches: bool = True,
-        declarer: str = "",
-        beats: Beats | None = None,
-        ended: Callable[[], object] = lambda: None,
-        fleet_size: Callable[[], int] = lambda: 1,
-        swept: Callable[[Swept], object] = lambda _: None,
-        of_shard: str = "",
-    ) -> None:
-        """``watches``: sweep, record minutes and fire ticks. ``declarer``: the worker whose code schedules follow.
+def add_watchdog(
+    loops: Loops,
+    alias: str,
+    *,
+    interval: float | None = None,
+    watches: bool = True,
+    declarer: str = "",
+    beats: Heartbeat | None = None,
+    ended: Callable[[], object] = lambda: None,
+    swept: Callable[[Swept], object] = lambda _: None,
+    of_shard: str = "",
+) -> list[GuardedConnection]:
+    """Add them to the loops that are about to start. Return their connections.
 
-        ``of_shard`` is what the names of the loops end with.
-        """
-        interval = interval or conf.current().watchdog_interval.total_seconds()
-        self._loops, self._fleet_size, self._swept = loops, fleet_size, swept
-        watchdog = None
-        self._parts: list[MinuteRecorder | ScheduleLoop] = []
-        self.databases: list[GuardedConnection] = []
-        if watches:
-            watchdog = Watchdog(loops.connection(alias, f"watchdog{of_shard}", interval), interval, beats, ended)
-            self._parts.append(MinuteRecorder(loops.connection(alias, f"minutes{of_shard}", PAUSE)))
-            self.databases.append(watchdog.database)
-        schedules = loops.connection(alias, f"schedules{of_shard}", LONGEST_PAUSE)
-        self._parts.append(ScheduleLoop(schedules, declarer, watchdog=watchdog, fleet_size=fleet_size))
-        self.databases += [part.database for part in self._parts]
-        self._watchdog = watchdog
+    ``watches``: sweep, record minutes and fire ticks. ``declarer``: the worker whose code schedules follow.
+    ``of_shard`` is what the names of the loops end with.
+    """
+    interval, watchdog = interval or conf.current().watchdog_interval.total_seconds(), None
+    databases = []
 
-    def add(self) -> None:
-        """Add them to the loops that are about to start."""
-        if self._watchdog is not None:
-            self._loops.add(self._watchdog.database, partial(self._sweep, self._watchdog))
-        for part in self._parts:
-            self._loops.add(part.database, part.run_once)
+    def fleet_size() -> int:
+        return 1 if beats is None else beats.fleet_size
 
-    def _sweep(self, watchdog: Watchdog) -> float:
-        swept = watchdog.take_turn()
-        if swept is not None:
-            self._swept(swept)
-        return watchdog.pause_after(swept, self._fleet_size())
+    def sweep(watchdog: Watchdog) -> float:
+        if (done := watchdog.take_turn()) is not None:
+            swept(done)
+        return watchdog.pause_after(done, fleet_size())
+
+    if watches:
+        watchdog = Watchdog(GuardedConnection(alias, f"watchdog{of_shard}"), interval, beats, ended)
+        minutes = MinuteRecorder(GuardedConnection(alias, f"minutes{of_shard}"))
+        loops.add(watchdog.database, partial(sweep, watchdog), interval)
+        loops.add(minutes.database, minutes.run_once, PAUSE)
+        databases += [watchdog.database, minutes.database]
+    connection = GuardedConnection(alias, f"schedules{of_shard}")
+    schedules = ScheduleLoop(connection, declarer, watchdog=watchdog, fleet_size=fleet_size)
+    loops.add(connection, schedules.run_once, LONGEST_PAUSE)
+    return [*databases, connection]

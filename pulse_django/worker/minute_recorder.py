@@ -61,7 +61,7 @@ class MinuteRecorder:
         """Note what the conditions say, and send the alerts. No question may keep the others from being asked."""
         minutes = Minute.objects.db_manager(self.database.alias)
         verdict = conditions.ask_all(self.database.alias, call=self.database.call)
-        self.database.call(minutes.note, minute, _noted(verdict) | self._use_of_limits())
+        self.database.call(minutes.note, minute, noted(verdict) | self._use_of_limits())
         self.database.call(alerts.update, self.database.alias, minute, verdict)
 
     def _use_of_limits(self) -> dict[str, Any]:
@@ -77,7 +77,8 @@ class MinuteRecorder:
         return {"limits": {one.name: [one.running, one.waiting] for one in most_used}}
 
 
-def _noted(verdict: conditions.Verdict) -> dict[str, Any]:
+def noted(verdict: conditions.Verdict) -> dict[str, Any]:
+    """Return what a minute keeps of a verdict."""
     found = {finding.condition.name: len(finding.subjects) for finding in verdict.found if finding.subjects}
     unasked = [finding.condition.name for finding in verdict.found if finding.error]
     return {"conditions": found, "unasked": unasked}

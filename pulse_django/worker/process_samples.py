@@ -70,51 +70,28 @@ class ProcessSamples:
         """
         with self._lock:
             now, pids = self._clock(), dict(list(pids.items())[:MOST_PROCESSES])
-            if now - self._taken_at >= BETWEEN:
-                self._taken_at = now
-                self._take(pids, now)
-            else:
-                self._meet(pids, now)
+            known, is_time = self._processes, now - self._taken_at >= BETWEEN
+            if is_time:
+                self._taken_at, self._processes = now, {}
+            for name, pid in pids.items():
+                one = known.get(name)
+                is_new = one is None or one.pid != pid  # its first sample does not wait for the minute
+                if (is_time or is_new) and (use := self._use(pid)) is not None:
+                    self._processes[name] = one = _Process(pid) if one is None or is_new else one
+                    one.add(use, now)
             return {
                 name: {"pid": one.pid, "rss": _by_place(one.rss), "cpu": _by_place(one.cpu)}
                 for name, one in self._processes.items()
             }
-
-    def _meet(self, pids: Mapping[str, int], now: float) -> None:
-        """Take the first sample of those that began since the last."""
-        for name, pid in pids.items():
-            known = self._processes.get(name)
-            if (known is None or known.pid != pid) and (use := self._use(pid)) is not None:
-                self._processes[name] = one = _Process(pid)
-                one.add(use, now)
-
-    def _take(self, pids: Mapping[str, int], now: float) -> None:
-        known = self._processes
-        self._processes = {}
-        for name, pid in pids.items():
-            use = self._use(pid)
-            if use is None:
-                continue
-            one = known.get(name)
-            self._processes[name] = one = one if one is not None and one.pid == pid else _Process(pid)
-            one.add(use, now)
 
 
 def _by_place(values: Iterable[int]) -> dict[str, int]:
     return {str(place): value for place, value in enumerate(values)}
 
 
-# How much memory this process uses now.
-
-
-MIB = 1024 * 1024
-
-
 def resident_mib() -> int:
-    """Return the resident set in MiB; where only its peak is known, that."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // MIB
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak // MIB if sys.platform == "darwin" else peak // 1024
+    """Return the resident set of this process in MiB; where only its peak is known, that."""
+    if (use := use_of(os.getpid())) is not None:
+        return use.rss
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // 1024**2 if sys.platform == "darwin" else peak // 1024

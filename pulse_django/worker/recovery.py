@@ -41,12 +41,7 @@ class LostChild:
     stacks: str = field(default="", repr=False)  # of its handlers, if it was asked before it was killed
 
 
-@dataclass(frozen=True, slots=True)
-class RelayedReports:
-    """Reports of a child that cannot deliver them itself."""
-
-    reports: Sequence[Report]
-    answer: Callable[[Settled], object]
+Relayed = tuple[Sequence[Report], Callable[[Settled], object]]  # reports of a child, and who waits for the answer
 
 
 class Recovery:
@@ -60,7 +55,7 @@ class Recovery:
         """``recovered`` is called when jobs of a dead child wait again."""
         self.database = database
         self._recovered = recovered
-        self._inbox: SimpleQueue[LostChild | RelayedReports | None] = SimpleQueue()
+        self._inbox: SimpleQueue[LostChild | Relayed | None] = SimpleQueue()
         self._open: LostChild | None = None
         self._again: list[tuple[float, LostChild]] = []  # looked at once, and once more then
         self._taken_over = self._done = 0
@@ -75,9 +70,9 @@ class Recovery:
         self._taken_over += 1
         self._inbox.put(child)
 
-    def relay(self, relayed: RelayedReports) -> None:
+    def relay(self, reports: Sequence[Report], answer: Callable[[Settled], object]) -> None:
         """Take over reports of a child that cannot reach the database. Called by one other thread."""
-        self._inbox.put(relayed)
+        self._inbox.put((reports, answer))
 
     def interrupt(self) -> None:
         """End the wait for lost children. Called by one other thread."""
@@ -88,9 +83,7 @@ class Recovery:
 
         Reports that were sent are not: their child sends them again.
         """
-        if self._open is None and not self._take_next():
-            return 0.0
-        child = self._open
+        child = self._open = self._open or self._next()
         if child is None:
             return 0.0
         if time.monotonic() - child.at > conf.current().lease_ttl.total_seconds() * 2:
@@ -103,24 +96,21 @@ class Recovery:
         self._done += 1
         return 0.0
 
-    def _take_next(self) -> bool:
+    def _next(self) -> LostChild | None:
         now = time.monotonic()
         if self._again and self._again[0][0] <= now:
-            self._open = self._again.pop(0)[1]
             self._taken_over += 1
-            return True
+            return self._again.pop(0)[1]
         until_second_look = self._again[0][0] - now if self._again else TICK
         try:
             arrived = self._inbox.get(timeout=min(TICK, until_second_look))
         except Empty:
-            return False
-        if arrived is None:
-            return False
-        if isinstance(arrived, RelayedReports):
-            arrived.answer(self.database.call(self.database.jobs.settle, arrived.reports, wait=False))
-            return False
-        self._open = arrived
-        return True
+            return None
+        if not isinstance(arrived, tuple):
+            return arrived
+        reports, answer = arrived
+        answer(self.database.call(self.database.jobs.settle, reports, wait=False))
+        return None
 
     def _settle(self, child: LostChild) -> bool:
         begun = {held.lease for held in child.held if held.begun}
@@ -149,15 +139,10 @@ class Recovery:
         return Report(lease, outcome, decision, child.progress.get(lease))
 
     def _tell(self, job: Job, report: Report, status: Status) -> None:
-        reason = getattr(report.decision, "reason", "")
-        logger.warning(
-            "job %d attempt %d: %s after a lost worker%s",
-            report.lease.job_id,
-            report.lease.attempt,
-            status,
-            f": {reason}" if reason else "",
-            extra={"job_id": report.lease.job_id, "attempt": report.lease.attempt, "holder": report.lease.holder},
-        )
+        lease, reason = report.lease, getattr(report.decision, "reason", "")
+        text, why = "job %d attempt %d: %s after a lost worker%s", f": {reason}" if reason else ""
+        facts = {"job_id": lease.job_id, "attempt": lease.attempt, "holder": lease.holder}
+        logger.warning(text, lease.job_id, lease.attempt, status, why, extra=facts)
         outcome = report.outcome.name
-        ending = run_ended(job, report.lease, status=status, by=EndedBy.KEEPER, outcome=outcome, reason=reason)
+        ending = run_ended(job, lease, status=status, by=EndedBy.KEEPER, outcome=outcome, reason=reason)
         send_finished(Job, ending, using=self.database.alias)

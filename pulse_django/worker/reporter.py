@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from pulse_django.execution.judging import Performed
 from pulse_django.execution.notify import wake_workers
 from pulse_django.execution.resolving import resolve
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words.leases import Lease
 from pulse_django.words.states import TERMINAL
 from pulse_django.words.verb_results import Report, Settled
 
-from .channel import Message
-from .executors.processes import report_to_wire, settled_from_wire
+from .channel import Message, from_wire, to_wire
 from .guarded_connection import GuardedConnection, longest_wait
 from .in_flight import InFlight
 from .run_events import RunEvents, log_lost
@@ -31,7 +29,14 @@ LINGER = 0.01
 TICK = 0.5
 RESOLVE_EVERY = 0.02  # seconds, while reports keep coming
 PAUSE = 0.05  # seconds until what could not be reported is tried again: a locked row, or a beat that has not come
+# Reports in one message to the keeper, and characters of their results: a channel that holds much more counts as stuck.
+MOST_RELAYED, MOST_TEXT = 100, 2_000_000
+PATIENCES = 2  # of a statement: the keeper may have to open a connection
 NOTHING = Settled(accepted={}, repeated=frozenset(), lost=frozenset())
+
+
+class NoAnswer(Exception):
+    """The keeper has not settled these reports in time. They are sent again."""
 
 
 class Reporter:
@@ -42,16 +47,19 @@ class Reporter:
         slot_freed: Callable[[], None],
         run_events: RunEvents,
         due_again: Callable[[], None] = lambda: None,
+        tell: Callable[[Message], object] = lambda message: None,
     ) -> None:
-        """``due_again`` is called when a job is to run again."""
+        """``due_again`` is called when a job is to run again. ``tell`` sends the keeper a message."""
         self.database = database
-        self._due_again = due_again
+        self._due_again, self._tell = due_again, tell
         self._in_flight, self._slot_freed, self._run_events = in_flight, slot_freed, run_events
         self._inbox: SimpleQueue[Performed | None] = SimpleQueue()
         self._unsent: list[Performed] = []
         self.refused = 0  # reports of runs that had lost their lease, so far
         self.failing_since = 0.0  # when reports began to fail, by the monotonic clock; 0: they do not
-        self.relay: ReportRelay | None = None  # settles by way of the keeper, where this process cannot
+        self.goes_through_keeper = False  # which settles for this process, where it cannot reach the database
+        self.answers: SimpleQueue[Message] = SimpleQueue()  # of the keeper
+        self._asked = 0  # how often the keeper was
         self.is_unresolved = False  # jobs may wait for what was reported here
         self._resolved_at = 0.0
 
@@ -107,18 +115,31 @@ class Reporter:
         left = resolve(self.database.alias, call=self.database.call, freed=self._due_again)
         self.is_unresolved = bool(left)
 
-    def _settle(self, reports: list[Report]) -> Settled:
-        settled: Settled = self.database.call(self.database.jobs.settle, reports, wait=False)
-        return settled
-
     def _send(self, reports: list[Report]) -> Settled:
         try:
-            settled = self._settle(reports) if self.relay is None else self.relay.settle(reports)
+            settled: Settled = (
+                self._relayed(reports)
+                if self.goes_through_keeper
+                else self.database.call(self.database.jobs.settle, reports, wait=False)
+            )
         except BaseException:
             self.failing_since = self.failing_since or time.monotonic()
             raise
         self.failing_since = 0.0
         return settled
+
+    def _relayed(self, reports: list[Report]) -> Settled:
+        """Have the keeper settle what one message holds. The rest is for the next."""
+        some, self._asked = _part_of(reports), self._asked + 1
+        self._tell({"reports": to_wire(tuple(some)), "number": self._asked})
+        while True:
+            try:
+                answer = self.answers.get(timeout=PATIENCES * longest_wait())
+            except Empty:
+                raise NoAnswer(f"the parent process has not settled {len(some)} reports") from None
+            if answer["number"] == self._asked:  # an earlier one may come late
+                settled: Settled = from_wire(answer["settled"])
+                return replace(settled, skipped=settled.skipped | {report.lease for report in reports[len(some) :]})
 
     def _next(self) -> list[Performed]:
         first = self._get(None if not self._unsent else 0.0)
@@ -167,7 +188,7 @@ class Reporter:
             if performed.run.begun_at is not None
         ]
         if took:
-            self._in_flight.learn(took)
+            self._in_flight.prefetch.learn(took)
         self._slot_freed()
         self._announce_retries(over, settled)
         self._run_events.add(over, settled)
@@ -189,66 +210,11 @@ class Reporter:
             self.database.call(wake_workers, self.database.alias, now)
 
 
-# Reports through the keeper: how a child that cannot reach the database any more delivers its reports.
-
-
-MOST_RELAYED = 100
-# Characters of results in one message. A channel that holds much more counts as stuck.
-MOST_TEXT = 2_000_000
-PATIENCES = 2  # of a statement: the keeper may have to open a connection
-
-
-class NoAnswer(Exception):
-    """The keeper has not settled these reports in time. They are sent again."""
-
-
-class ReportRelay:
-    """The child's side. ``settle`` is called by the reporter, ``answered`` by the thread that hears the keeper."""
-
-    def __init__(self, send: Callable[[Message], object]) -> None:
-        self._send = send
-        self._number = 0
-        self._answers: SimpleQueue[Message] = SimpleQueue()
-
-    def settle(self, reports: Sequence[Report]) -> Settled:
-        """Have the keeper settle these, and return its answer."""
-        answers = [self._ask(some) for some in _in_parts(reports)]
-        return Settled(
-            accepted={lease: status for one in answers for lease, status in one.accepted.items()},
-            repeated=_union(one.repeated for one in answers),
-            lost=_union(one.lost for one in answers),
-            skipped=_union(one.skipped for one in answers),
-            has_unresolved=any(one.has_unresolved for one in answers),
-        )
-
-    def answered(self, message: Message) -> None:
-        self._answers.put(message)
-
-    def _ask(self, reports: Sequence[Report]) -> Settled:
-        self._number += 1
-        self._send({"reports": [report_to_wire(report) for report in reports], "number": self._number})
-        while True:
-            try:
-                answer = self._answers.get(timeout=PATIENCES * longest_wait())
-            except Empty:
-                raise NoAnswer(f"the parent process has not settled {len(reports)} reports") from None
-            if answer["number"] == self._number:  # an earlier one may come late
-                return settled_from_wire(answer["settled"])
-
-
-def _in_parts(reports: Sequence[Report]) -> Iterator[list[Report]]:
-    part: list[Report] = []
+def _part_of(reports: list[Report]) -> list[Report]:
+    """Return as many of these as one message may hold."""
     length = 0
-    for report in reports:
-        more = len(getattr(report.decision, "result", None) or "") + len(report.progress or "")
-        if part and (len(part) == MOST_RELAYED or length + more > MOST_TEXT):
-            yield part
-            part, length = [], 0
-        part.append(report)
-        length += more
-    if part:
-        yield part
-
-
-def _union(sets: Any) -> frozenset[Lease]:
-    return frozenset().union(*sets)
+    for place, report in enumerate(reports):
+        length += len(getattr(report.decision, "result", None) or "") + len(report.progress or "")
+        if place and (place == MOST_RELAYED or length > MOST_TEXT):
+            return reports[:place]
+    return reports

@@ -17,7 +17,7 @@ from pulse_django.execution.encryption import shown
 from pulse_django.execution.events import announce
 from pulse_django.execution.judging import Performed
 from pulse_django.execution.run import Run
-from pulse_django.safe_logging import SafeLogger
+from pulse_django.safe_logging import SafeLogger, process_log
 from pulse_django.store.sql_functions import UNREADABLE
 from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK, Failed, OutcomeName
 from pulse_django.words.payloads import one_line
@@ -32,11 +32,6 @@ TICK = 0.5
 class RunEvents:
     def __init__(self) -> None:
         self._inbox: SimpleQueue[tuple[list[Performed], Settled] | None] = SimpleQueue()
-        self._busy = False
-
-    @property
-    def is_idle(self) -> bool:
-        return self._inbox.empty() and not self._busy
 
     def add(self, performed: list[Performed], settled: Settled) -> None:
         """Add a batch to publish. The reporter calls it."""
@@ -60,21 +55,12 @@ class RunEvents:
             return
         if batch is None:
             return
-        self._busy = True
         ended, settled = batch
-        try:
-            for performed in ended:
-                _publish(performed, settled)
-        finally:
-            self._busy = False
-
-
-def _publish(performed: Performed, settled: Settled) -> None:
-    """Log one run and send its signals. What the project's code raises changes nothing: the run is settled."""
-    try:
-        _log_and_announce(performed, settled)
-    except BaseException:
-        logger.exception("Logging the end of job %d failed", performed.run.claim.job_id)
+        for performed in ended:
+            try:
+                _log_and_announce(performed, settled)
+            except BaseException:  # of the project's code. It changes nothing: the run is settled
+                logger.exception("Logging the end of job %d failed", performed.run.claim.job_id)
 
 
 def _log_and_announce(performed: Performed, settled: Settled) -> None:
@@ -118,7 +104,9 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
     values: tuple[Any, ...] = (claim.job_id, claim.task, claim.attempt, status, took * 1000)
     if status not in TERMINAL:  # what comes next, and when, is not how long this took
         text = "job %d %r attempt %d: ended after %.0f ms; %s"
-        values = (*values[:3], took * 1000, f"{status}{_due_in(report)}")
+        delay = getattr(report.decision, "delay", None) if report is not None else None
+        due_in = "" if delay is None else f", due in {delay.total_seconds():.3g} s"
+        values = (*values[:3], took * 1000, f"{status}{due_in}")
     if reason:
         text, values = f"{text}: %s", (*values, one_line(reason))
     if place := _place_of_failure(report):
@@ -127,12 +115,7 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
         text, values = f"{text} (%s)", (*values, one_line(_arguments_of(run)[:MOST_SHOWN]))
     error = error if level == logging.ERROR else None
     facts = partial(facts_of, run, outcome, took)
-    SafeLogger.write(job_logger.logger, make_line(_PLACE_OF_RUNS, level, text, values, facts, error))
-
-
-def _due_in(report: Report | None) -> str:
-    delay = getattr(report.decision, "delay", None) if report is not None else None
-    return f", due in {delay.total_seconds():.3g} s" if delay is not None else ""
+    process_log.writer.put(job_logger.logger, make_line(_PLACE_OF_RUNS, level, text, values, facts, error))
 
 
 def _place_of_failure(report: Report | None) -> str:
@@ -156,29 +139,15 @@ def _arguments_of(run: Run) -> str:
 
 def facts_of(run: Run, outcome: str, took: float) -> dict[str, Any]:
     claim = run.claim
-    facts = {
-        "job_id": claim.job_id,
-        "task": claim.task,
-        "attempt": claim.attempt,
-        "queue": claim.queue,
-        "holder": claim.lease.holder,
-        "outcome": str(outcome),
-        "duration": took,
-    }
+    facts = {"job_id": claim.job_id, "task": claim.task, "attempt": claim.attempt, "queue": claim.queue}
+    facts |= {"holder": claim.lease.holder, "outcome": str(outcome), "duration": took}
     return facts if claim.meta_json is None else facts | {"meta": claim.meta}
 
 
 def log_lost(run: Run, what: str, outcome: str = "") -> None:
     """Log that a lease was lost, and what that meant for its run."""
-    claim = run.claim
-    job_logger.warning(
-        "job %d %r attempt %d: lease lost; %s",
-        claim.job_id,
-        claim.task,
-        claim.attempt,
-        what,
-        extra=facts_of(run, outcome, 0),
-    )
+    claim, text = run.claim, "job %d %r attempt %d: lease lost; %s"
+    job_logger.warning(text, claim.job_id, claim.task, claim.attempt, what, extra=facts_of(run, outcome, 0))
 
 
 def log_out_of_touch(run: Run, what: str) -> None:

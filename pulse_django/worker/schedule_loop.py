@@ -27,7 +27,7 @@ from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.schedule_definitions import Definition
 
 from .guarded_connection import GuardedConnection
-from .watchdog import Watchdog
+from .watchdog import NOTHING_FOUND, Watchdog
 
 T = TypeVar("T")
 logger = SafeLogger("pulse_django.schedules")
@@ -70,16 +70,18 @@ class ScheduleLoop:
             registry.discover()
             self._limits = _limits_of_code() if self._declarer else {}
             self._definitions = declared_in(self.database.alias) if self._declarer else []
-        has_schedules = self._definitions or (self._watchdog is not None and self._watchdog.has_schedules)
-        has_limits = self._limits or (
-            self._limits is not None and self._watchdog is not None and self._watchdog.has_limits
-        )
+        found = NOTHING_FOUND if self._watchdog is None else self._watchdog.found
+        has_schedules = self._definitions or found.has_schedules
+        has_limits = self._limits or (self._limits is not None and found.has_limits)
         if self._declarer and (has_schedules or has_limits) and time.monotonic() >= self._declare_at:
             self._declare(self._definitions if has_schedules else None, self._limits if has_limits else None)
         if self._watchdog is None or not has_schedules:
             return IDLE_PAUSE
         if time.monotonic() >= self._forget_at:
-            self._forget()
+            self._forget_at = time.monotonic() + BETWEEN_CLEANUPS
+            forgotten = self._beside("Old ticks cannot be deleted", forget_ticks, self.database.alias, KEEP_TICKS)
+            if forgotten == FORGET_LIMIT:
+                self._forget_at = 0.0
         return self._fire()
 
     def _declare(
@@ -96,11 +98,6 @@ class ScheduleLoop:
         if limits is not None:
             limiters = Limiter.objects.db_manager(alias)
             self._beside("Limits cannot be declared", limiters.declare, declarer, limits, silence=silence)
-
-    def _forget(self) -> None:
-        self._forget_at = time.monotonic() + BETWEEN_CLEANUPS
-        if self._beside("Old ticks cannot be deleted", forget_ticks, self.database.alias, KEEP_TICKS) == FORGET_LIMIT:
-            self._forget_at = 0.0
 
     def _beside(self, failure: str, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
         """Call a verb whose failure must not keep schedules from firing."""

@@ -51,13 +51,11 @@ class SharedLeases:
         self, holder_prefix: str = "", overdue_handlers: OverdueHandlers | None = None, index: int = 0
     ) -> None:
         """``index`` is that of the child among those of its worker."""
-        self.holder_prefix = holder_prefix
         self.overdue_handlers, self.index = overdue_handlers or OverdueHandlers(), index
         self._memory = mmap.mmap(-1, (_HEADER + CAPACITY * _WORDS) * 8)
+        self.progress: dict[Lease, str] = {}  # of the keeper alone, for its next beat; only the latest counts
         self._whole = memoryview(self._memory).cast("q")
         self._real = memoryview(self._memory).cast("d")
-        self._free: list[int] = []
-        self._used = 0
         self.clear(holder_prefix)
 
     def clear(self, holder_prefix: str) -> None:
@@ -65,6 +63,7 @@ class SharedLeases:
         self.holder_prefix = holder_prefix
         for position in range(len(self._whole)):
             self._whole[position] = 0
+        self.progress.clear()
         self._free = list(range(CAPACITY - 1, -1, -1))
         self._used = 0
         self.overdue_handlers.clear(self.index)
@@ -128,6 +127,14 @@ class SharedLeases:
                 serial = words[at + _SERIAL]
                 lease = Lease(words[at + _JOB], f"{prefix}{serial}", words[at + _ATTEMPT])
                 yield HeldLease(index, lease, bool(state & _BEGUN), self._real[at + _TTL], serial)
+
+    def forget_progress(self) -> None:
+        """Drop progress of runs that ended before a beat could carry it: their reports did."""
+        known = list(self.progress)
+        held = {one.lease for one in self.held()} if known else set()
+        for lease in known:
+            if lease not in held:
+                self.progress.pop(lease, None)
 
     def shortest_ttl(self) -> float:
         """Return the shortest TTL among what is held; infinite if nothing is."""
@@ -247,13 +254,13 @@ class Entry:
 
 
 _NOBODY = 0
-# jobs of one child: as many as it has leases, because a handler may have those of a whole chunk
 
 
 class OverdueHandlers:
     """Made by the keeper before it has children, so that they inherit it."""
 
     def __init__(self, children: int = 1, capacity: int = CAPACITY) -> None:
+        """``capacity``: as many jobs of a child as it has leases, because a handler may have those of a whole chunk."""
         self._children, self._size = children, 1 + capacity  # how many there are stands in front
         self._words = memoryview(mmap.mmap(-1, children * self._size * 8)).cast("q")
 

@@ -10,10 +10,10 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from django.db import DatabaseError
 
@@ -36,6 +36,7 @@ from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Reaped
 
 from .guarded_connection import LONGEST_SWEEP, SWEEPS_SLOWED_BY, GuardedConnection, slowed
+from .heartbeat import Heartbeat
 
 T = TypeVar("T")
 logger = SafeLogger("pulse_django.watchdog")
@@ -47,10 +48,16 @@ SWEEPS_TO_NOTICE = 1.2
 PATIENCE_WITH_HOLDERS = 0.4
 MOST_OVERLOOKED = 5_000  # in one sweep
 JITTER = 0.2  # the share by which a sweep may come early
+OUTAGES = (DatabaseFault.CUT_OFF, DatabaseFault.FULL)
+KEEP_WORKERS = timedelta(days=7)
+# Shorter, and a loss during holidays is deleted before it is read; longer, and fleets whose hosts are replaced often
+# keep rows of hosts that no longer exist.
+KEEP_LOST = timedelta(days=30)
 BETWEEN_HOUSEKEEPINGS = 60.0  # seconds; it is not urgent
 # What one watchdog of the fleet does, and the share of an interval after which it is due: less than the shortest pause.
 SWEEP, HOUSEKEEPING = "sweep", "housekeeping"
 DUE_AFTER = 0.75
+NOTHING_FOUND = TakenDuties(ServerClock(0.0, 0.0), frozenset(), frozenset(), frozenset())
 
 
 class Watchdog:
@@ -58,7 +65,7 @@ class Watchdog:
         self,
         database: GuardedConnection,
         interval: float | None = None,
-        beats: Beats | None = None,
+        beats: Heartbeat | None = None,
         ended: Callable[[], object] = lambda: None,
     ) -> None:
         """``ended`` is called when runs were ended, and their jobs may wait again."""
@@ -66,14 +73,11 @@ class Watchdog:
         self._ended = ended
         self.interval = interval or conf.current().watchdog_interval.total_seconds()
         self._outages = Outages(beats)
-        self.has_schedules = self.has_limits = self._has_expired = self._has_paused_tasks = False  # when it asked last
-        self._has_unresolved = self._has_paused_batches = self._has_workflows = False
+        self.found = NOTHING_FOUND  # when it asked last
         self._clock: ServerClock | None = None  # when the last sweep ended
         self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
-        self._kept_house_at = float("-inf")
         self._duties = {SWEEP, HOUSEKEEPING}  # to be done now: all, by one that has just started
         self._taken: frozenset[str] = frozenset()  # of these, what is to be noted as done
-        self._overdue: frozenset[str] = frozenset()  # when it asked last
 
     def pause_after(self, swept: Swept | None, fleet_size: int = 1) -> float:
         """Return for how long to wait: not at all if a sweep left something, else never quite as long as before."""
@@ -90,29 +94,25 @@ class Watchdog:
         every = {SWEEP: DUE_AFTER * self.interval, HOUSEKEEPING: DUE_AFTER * BETWEEN_HOUSEKEEPINGS}
         every = every if self._outages.trusts_leases(begin, ttl) else {}
         try:
-            turn: TakenDuties = self._asked(partial(self.database.call, duties.take, every))
+            found: TakenDuties = self._asked(partial(self.database.call, duties.take, every))
         except DatabaseError as error:
             if fault_of(error) not in (DatabaseFault.CHANGING, DatabaseFault.BUSY):
                 raise
             logger.warning("Sweeping without knowing when another watchdog did: %s", error_in_one_line(error))
-            return self.sweep()
-        self._look_at_server(turn.clock)
-        self.has_schedules, self.has_limits = turn.has_schedules, turn.has_limits
-        self._has_expired, self._has_paused_tasks = turn.has_expired, turn.has_paused_tasks
-        self._has_unresolved, self._has_paused_batches = turn.has_unresolved, turn.has_paused_batches
-        self._has_workflows = turn.has_workflows
-        if SWEEP in turn.taken & turn.unfinished - self._duties:
+            return self.sweep(housekeeping=False)
+        self._look_at_server(found.clock)
+        overdue, self.found = found.overdue & self.found.overdue, found
+        if SWEEP in found.taken & found.unfinished - self._duties:
             self._outages.is_on = True  # what kept another one from its end may have kept holders from extending leases
-        overdue, self._overdue = turn.overdue & self._overdue, turn.overdue
         if overdue:
             logger.warning("No watchdog has swept for long: is a row of pulse_django_duty locked?")
-        self._duties |= turn.taken | overdue | ({SWEEP} if self._outages.is_on else set())
+        self._duties |= found.taken | overdue | ({SWEEP} if self._outages.is_on else set())
         if not self._duties:
-            if SWEEP in every and SWEEP not in turn.unfinished:
+            if SWEEP in every and SWEEP not in found.unfinished:
                 self._outages.answered(time.monotonic())  # another one swept lately, so writes succeed
             return None
         self._taken = frozenset(self._duties - overdue)
-        swept = self._timed(begin, HOUSEKEEPING in self._duties)
+        swept = self._swept(begin, HOUSEKEEPING in self._duties)
         self._note_done(HOUSEKEEPING)
         self._duties = {SWEEP, HOUSEKEEPING} if swept.has_more else set()
         return swept
@@ -122,39 +122,38 @@ class Watchdog:
             self.database.call(Duty.objects.db_manager(self.database.alias).done, [duty])
             self._taken -= {duty}
 
-    def sweep(self, *, housekeeping: bool | None = None) -> Swept:
-        """End every run that is over; now and then, or if asked to, see to what is less urgent."""
+    def sweep(self, *, housekeeping: bool = True) -> Swept:
+        """End every run that is over, and see to what is less urgent."""
         begin = time.monotonic()
-        self._has_expired = self._has_paused_tasks = True  # it has not asked
-        self._has_unresolved = self._has_paused_batches = self._has_workflows = True
+        self.found = self.found._replace(  # it has not asked
+            has_expired=True, has_paused_tasks=True, has_unresolved=True, has_paused_batches=True, has_workflows=True
+        )
         self._look_at_server(self._asked(lambda: self.database.call(self.database.jobs.server_clock)))
-        return self._timed(begin, housekeeping)
+        return self._swept(begin, housekeeping)
 
-    def _timed(self, begin: float, housekeeping: bool | None) -> Swept:
+    def _swept(self, begin: float, housekeeping: bool) -> Swept:
+        database, found = self.database, self.found
         try:
-            return self._swept(begin, housekeeping)
-        finally:
-            self._pass_time(time.monotonic() - begin)  # however long a sweep was at work, it did not sleep
-
-    def _swept(self, begin: float, housekeeping: bool | None) -> Swept:
-        reaped = self._reap_if_leases_can_be_trusted()
-        expired = end_expired(self.database) if self._has_expired else 0
-        has_more = see_to_paused_tasks(self.database) if self._has_paused_tasks else False
-        has_more = has_more or expired >= MOST_EXPIRED
-        if self._has_paused_batches:
-            has_more = hold_paused(self.database.alias, call=self.database.call) or has_more
-        if self._has_unresolved:  # after those that were ended above
-            left = resolve(self.database.alias, call=self.database.call, with_timeouts=True)
-            has_more = left is Remaining.MORE or has_more  # what is locked is for the next sweep
-        self._note_done(SWEEP)  # before housekeeping, which may fail
-        if housekeeping is None:
-            housekeeping = begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS
-        if not housekeeping:
-            return Swept(reaped=reaped, expired=expired, has_more=has_more, took=time.monotonic() - begin)
-        swept = self._keep_house(reaped)
-        swept = replace(swept, expired=expired, has_more=swept.has_more or has_more)
-        self._kept_house_at = float("-inf") if swept.has_more else begin
-        return replace(swept, took=time.monotonic() - begin)
+            swept = Swept(reaped=self._reap_if_leases_can_be_trusted())
+            if found.has_expired:
+                swept.expired = end_expired(database)
+            has_more = swept.expired >= MOST_EXPIRED
+            if found.has_paused_tasks:
+                has_more |= see_to_paused_tasks(database)
+            if found.has_paused_batches:
+                has_more |= hold_paused(database.alias, call=database.call)
+            if found.has_unresolved:  # after those that were ended above
+                left = resolve(database.alias, call=database.call, with_timeouts=True)
+                has_more |= left is Remaining.MORE  # what is locked is for the next sweep
+            self._note_done(SWEEP)  # before housekeeping, which may fail
+            if housekeeping:
+                self._keep_house(swept)
+            swept.has_more |= has_more
+            swept.took = time.monotonic() - begin
+            return swept
+        finally:  # however long a sweep was at work, it did not sleep
+            if self._clock is not None:
+                self._clock = self._clock._replace(up_for=self._clock.up_for + time.monotonic() - begin)
 
     def _reap_if_leases_can_be_trusted(self) -> list[Reaped]:
         outages, ttl = self._outages, conf.current().lease_ttl.total_seconds()
@@ -198,17 +197,69 @@ class Watchdog:
         if reaped:
             self._ended()
         for one in reaped:
-            self._tell(one)
+            lease = one.lease
+            facts = {"job_id": lease.job_id, "attempt": lease.attempt, "holder": lease.holder}
+            logger.warning(
+                "job %d attempt %d: %s, held by %s; now %s",
+                *(lease.job_id, lease.attempt, one.outcome, one_line(lease.holder), one.status),
+                extra=facts,
+            )
+            send(job_reaped, Job, reaped=one, using=self.database.alias)
+            send_finished(Job, one.ending, using=self.database.alias)
         return reaped
 
-    def _keep_house(self, reaped: list[Reaped]) -> Swept:
-        return keep_house(self.database, reaped, has_limits=self.has_limits, has_workflows=self._has_workflows)
+    def _keep_house(self, swept: Swept) -> None:
+        """Do what is not urgent: delete old rows, and end pauses that are over.
+
+        One bounded statement for each kind of thing; what is left over is for the next sweep.
+        """
+        settings, alias, jobs, call = conf.current(), self.database.alias, self.database.jobs, self.database.call
+        workers, silence, days = Worker.objects.db_manager(alias), settings.worker_silence, settings.retention_of_days
+        swept.lost = call(workers.mark_lost, silence)
+        call(workers.forget, KEEP_WORKERS, KEEP_LOST)
+        if self.found.has_limits:
+            call(Limiter.objects.db_manager(alias).forget_full_buckets)
+        over = [(task, queue) for task, queue, key in call(Pause.objects.db_manager(alias).forget_ended) if not key]
+        swept.resumed = [f"task {task!r}" if task else f"queue {queue!r}" for task, queue in over]
+        swept.given_up = call(unknown_tasks.give_up, alias)
+        self._see_to_days(days)
+        for status, kept in settings.retention.items():
+            if kept:
+                swept.pruned[status] = call(jobs.prune, status, older_than=kept, in_days=kept != days)
+        overlooked = 0
+        if self.found.has_workflows:
+            overlooked = call(jobs.note_overlooked)
+            call(jobs.forget_orphans)
+            if days:
+                call(jobs.forget_batches, older_than=days)
+        if overlooked:
+            logger.warning("%d jobs or batches waited in vain: what they need had ended without a note", overlooked)
+        for paused in swept.resumed:
+            logger.info("The pause of %s has ended", paused)
+        for worker in swept.lost:
+            logger.warning("Worker %s sent no heartbeat for %s; marked as lost", one_line(worker), silence)
+        is_full = PRUNE_LIMIT in swept.pruned.values() or len(swept.given_up) == unknown_tasks.MOST_AT_ONCE
+        swept.has_more = is_full or overlooked > 0
+
+    def _see_to_days(self, kept: timedelta) -> None:
+        """Make and drop partitions. What is wrong with one of them must not keep the rest from being done."""
+        jobs = self.database.jobs
+        try:
+            self.database.call(jobs.make_days)
+            if kept:
+                for day in jobs.drop_days(older_than=kept, call=self.database.call):
+                    logger.info("Deleted the jobs that were completed or cancelled on %s", day)
+        except DatabaseError as error:
+            if fault_of(error) in OUTAGES:
+                raise
+            logger.exception("Partitions could not be made or dropped")
 
     def _look_at_server(self, clock: ServerClock) -> None:
         """Find out whether heartbeats could be written since the last sweep, and whether the clock was set back.
 
-        A server that was started meanwhile was away, and so were we if we slept. That a connection was merely closed
-        is no outage: the next one is there at once.
+        A server that was started meanwhile was away, and so were we if we slept: our own workers could not beat either,
+        and our clock may have slept as well. That a connection was merely closed is no outage: the next one is there at
+        once.
         """
         before, ttl = self._clock, conf.current().lease_ttl.total_seconds()
         self._clock = clock
@@ -216,7 +267,9 @@ class Watchdog:
             self._wait(ttl - clock.up_for)
         elif before is None:
             self._wait(ttl if clock.up_for < 0 else 0.0)  # set back by a step: it may have been started just now
-        elif clock.started_at != before.started_at or self._slept(clock.up_for - before.up_for, ttl):
+        elif clock.started_at != before.started_at or (
+            not self._outages.is_on and clock.up_for - before.up_for > max(ttl, 1.5 * self.interval)
+        ):
             self._wait(ttl)
         if before is not None and clock.up_for < before.up_for - STEP:
             self._steps.append(timedelta(seconds=before.up_for - clock.up_for))
@@ -225,17 +278,6 @@ class Watchdog:
         while self._steps:
             self._shorten_leases(self._steps[0])
             self._steps.pop(0)  # last: a locked row is waited for, and then tried again
-
-    def _slept(self, since: float, ttl: float) -> bool:
-        """Whether this host did not get to run for a lease or longer, by the server's clock.
-
-        Its own workers could not beat either, and are about to. Our clock may have slept as well.
-        """
-        return not self._outages.is_on and since > max(ttl, 1.5 * self.interval)
-
-    def _pass_time(self, seconds: float) -> None:
-        if self._clock is not None:
-            self._clock = self._clock._replace(up_for=self._clock.up_for + seconds)
 
     def _shorten_leases(self, step: timedelta | None) -> None:
         """Bring leases that were granted before the clock was set back to what they would be now."""
@@ -249,47 +291,36 @@ class Watchdog:
 
     def _wait(self, seconds: float) -> None:
         """Believe no lease that ran out for so many seconds, and never for longer than one lease."""
+        if seconds <= 0:
+            return
         until = time.monotonic() + seconds
-        if seconds > 0 and until > self._outages.trusts_leases_at + 1.0:
+        if until > self._outages.trusts_leases_at + 1.0:
             logger.info("The database was unavailable: expired leases are ignored for %.1f s", seconds)
-        if seconds > 0:
-            self._outages.trusts_leases_at = max(until, self._outages.trusts_leases_at)
+        self._outages.trusts_leases_at = max(until, self._outages.trusts_leases_at)
 
     def _asked(self, question: Callable[[], T]) -> T:
         """Ask the server, twice if need be: that it is away is an outage, that a connection was closed is none."""
-        for is_last in (False, True):
-            try:
-                return question()
-            except Exception as error:
-                if fault_of(error) not in OUTAGES or is_last:
-                    if is_last and self._clock is not None:
-                        self._outages.away()
-                    raise
-        raise AssertionError  # the second try returns or raises
-
-    def _tell(self, reaped: Reaped) -> None:
-        lease = reaped.lease
-        logger.warning(
-            "job %d attempt %d: %s, held by %s; now %s",
-            lease.job_id,
-            lease.attempt,
-            reaped.outcome,
-            one_line(lease.holder),
-            reaped.status,
-            extra={"job_id": lease.job_id, "attempt": lease.attempt, "holder": lease.holder},
-        )
-        send(job_reaped, Job, reaped=reaped, using=self.database.alias)
-        send_finished(Job, reaped.ending, using=self.database.alias)
+        try:
+            return question()
+        except Exception as error:
+            if fault_of(error) not in OUTAGES:
+                raise
+        try:
+            return question()
+        except Exception:
+            if self._clock is not None:
+                self._outages.away()
+            raise
 
 
 # What one sweep of a watchdog did.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Swept:
     reaped: list[Reaped]
     expired: int = 0  # jobs that had not started in time
-    resumed: list[str] = field(default_factory=list)  # queues
+    resumed: list[str] = field(default_factory=list)  # queues and tasks whose pauses are over
     lost: list[str] = field(default_factory=list)  # workers
     given_up: list[int] = field(default_factory=list)  # jobs whose task no live worker knows
     pruned: dict[Status, int] = field(default_factory=dict)  # jobs deleted
@@ -352,18 +383,11 @@ READ_ONLY = "25006"
 WAITED_IN_VAIN = frozenset({"55P03", "57014"})  # lock_timeout, statement_timeout
 
 
-class Beats(Protocol):
-    """How the heartbeats of this host fare."""
-
-    failing_since: float  # by the monotonic clock; 0: they do not fail
-    recovered_at: float  # when they last succeeded again after failing for a third of a lease
-
-
 @dataclass(slots=True)
 class Outages:
     """What one watchdog knows of them. Instants are the monotonic clock's."""
 
-    beats: Beats | None = None
+    beats: Heartbeat | None = None
     trusts_leases_at: float = float("-inf")
     is_on: bool = False
     _is_long: bool = False  # no write was possible, for an unknown time
@@ -398,68 +422,3 @@ class Outages:
         if now < self.trusts_leases_at:
             return False
         return self.beats is None or (not self.beats.failing_since and now - self.beats.recovered_at >= ttl)
-
-
-# The tasks of a watchdog that are not urgent: once a minute it deletes old rows and ends pauses that are over.
-
-
-OUTAGES = (DatabaseFault.CUT_OFF, DatabaseFault.FULL)
-KEEP_WORKERS = timedelta(days=7)
-# Shorter, and a loss during holidays is deleted before it is read; longer, and fleets whose hosts are replaced often
-# keep rows of hosts that no longer exist.
-KEEP_LOST = timedelta(days=30)
-
-
-def keep_house(
-    database: GuardedConnection, reaped: list[Reaped], *, has_limits: bool = False, has_workflows: bool = False
-) -> Swept:
-    """One bounded statement for each kind of thing; what is left over is for the next sweep."""
-    settings, alias = conf.current(), database.alias
-    silence = settings.worker_silence
-    lost = database.call(Worker.objects.db_manager(alias).mark_lost, silence)
-    database.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS, KEEP_LOST)
-    if has_limits:
-        database.call(Limiter.objects.db_manager(alias).forget_full_buckets)
-    over = database.call(Pause.objects.db_manager(alias).forget_ended)
-    given_up = database.call(unknown_tasks.give_up, alias)
-    _see_to_days(database, days := settings.retention_of_days)
-    pruned = {}
-    for status, kept in settings.retention.items():
-        if kept:
-            in_days = kept != days
-            pruned[status] = database.call(database.jobs.prune, status, older_than=kept, in_days=in_days)
-    overlooked = 0
-    if has_workflows:
-        overlooked = database.call(database.jobs.note_overlooked)
-        database.call(database.jobs.forget_orphans)
-        if days:
-            database.call(database.jobs.forget_batches, older_than=days)
-    if overlooked:
-        logger.warning("%d jobs or batches waited in vain: what they need had ended without a note", overlooked)
-    for task, queue, key in over:
-        if not key:
-            logger.info("The pause of %s has ended", f"task {task!r}" if task else f"queue {queue!r}")
-    for worker in lost:
-        logger.warning("Worker %s sent no heartbeat for %s; marked as lost", one_line(worker), silence)
-    return Swept(
-        reaped=reaped,
-        resumed=[queue for task, queue, key in over if queue and not task],
-        lost=lost,
-        given_up=given_up,
-        pruned=pruned,
-        has_more=PRUNE_LIMIT in pruned.values() or len(given_up) == unknown_tasks.MOST_AT_ONCE or overlooked > 0,
-    )
-
-
-def _see_to_days(database: GuardedConnection, kept: timedelta) -> None:
-    """Make and drop partitions. What is wrong with one of them must not keep the rest from being done."""
-    jobs = database.jobs
-    try:
-        database.call(jobs.make_days)
-        if kept:
-            for day in jobs.drop_days(older_than=kept, call=database.call):
-                logger.info("Deleted the jobs that were completed or cancelled on %s", day)
-    except DatabaseError as error:
-        if fault_of(error) in OUTAGES:
-            raise
-        logger.exception("Partitions could not be made or dropped")

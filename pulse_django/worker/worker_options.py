@@ -35,16 +35,8 @@ class WorkerOptions:
     @classmethod
     def of(cls, settings: PulseSettings, name: str, flags: Mapping[str, Any]) -> WorkerOptions:
         """Combine settings and flags; a flag that is None was not given. Raise ValueError for what cannot be."""
-        options = cls(
-            name=name,
-            aliases=tuple(shards()),
-            processes=settings.processes,
-            concurrency=settings.concurrency,
-            queues=settings.queues,
-            grace=settings.grace.total_seconds(),
-            max_jobs=settings.max_jobs,
-            max_rss=settings.max_rss,
-        )
+        own = {one: getattr(settings, one) for one in ("processes", "concurrency", "queues", "max_jobs", "max_rss")}
+        options = cls(name=name, aliases=tuple(shards()), grace=settings.grace.total_seconds(), **own)
         known = {field.name for field in fields(cls)}
         given = {flag: value for flag, value in flags.items() if flag in known and value is not None}
         return replace(options, **given).checked()

@@ -77,22 +77,12 @@ def gets_halfway(context: Context) -> None:
 
 
 @task
-def raises(kind: str) -> None:
-    raise getattr(builtins, kind)("no")
-
-
-@task
 def cannot_be_told(trouble: str) -> None:
     class Unspeakable(Exception):
         def __str__(self) -> str:
             raise getattr(builtins, trouble)
 
     raise Unspeakable
-
-
-@task
-def recurses() -> None:
-    recurses.call()
 
 
 @task(takes_context=True)

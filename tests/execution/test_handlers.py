@@ -47,15 +47,6 @@ def claimed_run(job: Any) -> Run:
 
 
 class TestOutcomes:
-    def test_whatever_is_raised_is_a_failure(self) -> None:
-        with all_faults() as about:
-            for kind in ["RuntimeError", "SystemExit", "GeneratorExit", "BaseException", "MemoryError"]:
-                with about(kind):
-                    empty_tables()
-                    job = make_job(task="tests.execution.more.raises", args=[kind])
-                    assert run_job(job, failures="keep").outcome == OutcomeName.FAILED
-                    assert Job.objects.get().last_error == f"{kind}: no [more.py:raises]"
-
     def test_trouble_while_reporting_still_ends_the_run(self) -> None:
         with all_faults() as about:
             for trouble in ["RecursionError", "MemoryError", "SystemExit", "BufferError"]:
@@ -79,11 +70,6 @@ class TestOutcomes:
         performed = perform(run)
         assert performed.report is not None
         assert Job.objects.settle([performed.report]).lost == {run.claim.lease}
-
-    def test_endless_recursion_is_a_failure(self) -> None:
-        job = make_job(task="tests.execution.more.recurses")
-        assert run_job(job, failures="keep").outcome == OutcomeName.FAILED
-        assert "RecursionError" in Job.objects.get().last_error
 
     def test_a_dead_letter_knows_why_when_after_which_attempt_and_who_had_it_last(self) -> None:
         result = tasks.fail.enqueue("no luck")
@@ -132,19 +118,6 @@ class TestOutcomes:
     def test_an_exception_that_is_never_retried_is_a_dead_letter_at_once(self) -> None:
         result = tasks.fail.enqueue("bad order", "ValueError")
         assert run_job(result, failures="keep").status == Status.DEAD_LETTERED
-
-    def test_a_snooze_does_not_count(self) -> None:
-        result = tasks.later.enqueue("snooze")
-        assert run_job(result).outcome == OutcomeName.SNOOZED
-        job = Job.objects.get()
-        assert (job.status, job.attempts, job.refunds) == (Status.PENDING, 1, 1)
-        jump_to_next_run(result)
-        assert run_job(result).status == Status.COMPLETED
-
-    def test_a_discard_ends_the_job_with_its_reason(self) -> None:
-        run_job(tasks.later.enqueue("discard"))
-        job = Job.objects.get()
-        assert (job.status, job.cancel_reason) == (Status.CANCELLED, "nobody wants it")
 
     def test_async_handlers_run_too(self) -> None:
         result = tasks.add_async.enqueue(2, 3)

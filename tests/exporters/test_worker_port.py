@@ -26,16 +26,14 @@ from pulse_django.exporters.worker import exposed
 from pulse_django.models import Job
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
-from pulse_django.worker import http_port, loops
-from pulse_django.worker.guarded_connection import keep_calling
+from pulse_django.worker import guarded_connection, http_port, loops
+from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.http_port import AT_A_TIME, HttpPort, PortRefused, Standing, why_unready
 from pulse_django.worker.loops import (
     MAIN,
     PATIENCE_WITH_DATABASE,
     SHORTEST_PATIENCE,
-    LoopLiveness,
-    Turn,
-    hanging,
+    Loops,
 )
 from tests.crash.processes import database_url
 from tests.crash.workers import LONG_LEASE, Workers, wait_for, wait_until
@@ -246,72 +244,62 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(loops, "time", clock)
+    for module in (loops, guarded_connection):
+        monkeypatch.setattr(module, "time", clock)
     return clock
 
 
 class TestWhatHangs:
-    @pytest.mark.parametrize(
-        ("silent", "patience", "hangs"),
-        [
-            (0.0, 10.0, False),
-            (10.0, 10.0, False),
-            (10.1, 10.0, True),
-            (59.0, 60.0, False),
-        ],
-    )
-    def test_a_loop_hangs_that_did_not_turn_for_too_long(self, silent: float, patience: float, hangs: bool) -> None:
-        turns = {"heartbeat": Turn(100.0, patience), "recovery": Turn(100.0 + silent, patience)}
-        assert hanging(turns, 100.0 + silent) == ({"heartbeat": pytest.approx(silent)} if hangs else {})
+    @pytest.fixture
+    def loops(self, clock: Clock) -> Loops:
+        return Loops(lambda name, why: None)
 
-    def test_a_frozen_heartbeat_is_named(self, clock: Clock) -> None:
-        liveness = LoopLiveness()
-        liveness.connection("default", "heartbeat", 0.2)
-        beat = liveness.following("heartbeat", lambda: 0.1)
-        liveness.turned(MAIN)
-        clock.now += PATIENCE_WITH_DATABASE - 1
-        liveness.turned(MAIN)
-        assert beat() == 0.1
-        clock.now += PATIENCE_WITH_DATABASE + 1
-        liveness.turned(MAIN)
-        assert liveness.hanging() == {"heartbeat": PATIENCE_WITH_DATABASE + 1}
-        clock.now += SHORTEST_PATIENCE + 1
-        assert set(liveness.hanging()) == {"heartbeat", MAIN}
+    def test_a_frozen_heartbeat_is_named(self, clock: Clock, loops: Loops) -> None:
+        heartbeat = GuardedConnection("default", "heartbeat")
+        loops.add(heartbeat, lambda: 0.1, 0.2)
+        clock.now += PATIENCE_WITH_DATABASE
+        loops.main_turned_at = clock.now
+        assert loops.hanging() == {}
+        clock.now += 1
+        assert loops.hanging() == {"heartbeat": PATIENCE_WITH_DATABASE + 1}
+        clock.now += SHORTEST_PATIENCE
+        assert set(loops.hanging()) == {"heartbeat", MAIN}
 
     def test_a_loop_that_fails_turns_all_the_same(self) -> None:
-        liveness, over, failures = LoopLiveness(), Event(), 0
-        database = liveness.connection("default", "recovery", 0.2)
-        first = liveness._turns["recovery"].at
+        loops, failures, database = Loops(lambda name, why: None), 0, GuardedConnection("default", "recovery")
+        first = database.turned_at
 
         def step() -> float:
             nonlocal failures
             failures += 1
             if failures == 3:
-                over.set()
+                loops.over.set()
             raise OperationalError("the database is away")
 
-        keep_calling(database, over, liveness.following("recovery", step))
+        loops.add(database, step, 0.2)
+        loops.start()
+        wait_until(lambda: not loops.is_running)
         assert failures == 3
-        assert liveness._turns["recovery"].at > first
-        assert liveness.unanswered("recovery") == float("inf")
+        assert database.turned_at > first
+        assert database.answered_at == float("-inf")
 
-    def test_a_long_sweep_turns_with_every_statement(self, clock: Clock) -> None:
-        liveness = LoopLiveness()
-        database = liveness.connection("default", "watchdog", 10.0)
+    def test_a_long_sweep_turns_with_every_statement(self, clock: Clock, loops: Loops) -> None:
+        database = GuardedConnection("default", "watchdog")
+        loops.add(database, lambda: 0.0, 10.0)
         for _ in range(20):
             clock.now += 10
             assert database.call(lambda: "answer") == "answer"
-        assert liveness.hanging() == {}
-        clock.now += 5
-        assert liveness.unanswered("watchdog") == 5
+        loops.main_turned_at = clock.now
+        assert loops.hanging() == {}
+        assert database.answered_at == clock.now
 
-    def test_a_loop_with_long_pauses_has_time_for_them(self, clock: Clock) -> None:
-        liveness = LoopLiveness()
-        liveness.connection("default", "watchdog", 300.0)
+    def test_a_loop_with_long_pauses_has_time_for_them(self, clock: Clock, loops: Loops) -> None:
+        loops.add(GuardedConnection("default", "watchdog"), lambda: 0.0, 300.0)
         clock.now += 900
-        assert liveness.hanging() == {}
+        loops.main_turned_at = clock.now
+        assert loops.hanging() == {}
         clock.now += 1
-        assert liveness.hanging() == {"watchdog": 901}
+        assert loops.hanging() == {"watchdog": 901}
 
 
 @pytest.mark.usefixtures("pulse_db")

@@ -17,7 +17,7 @@ from pulse_django.fleet.conditions import Condition, Finding, Severity, Subject,
 from pulse_django.models import Minute
 from pulse_django.signals import alert_ended, alert_raised
 from pulse_django.words.states import Status
-from pulse_django.worker.minute_recorder import _noted
+from pulse_django.worker.minute_recorder import noted
 from tests.factories import make_job, now
 from tests.protocol.steps import sql
 
@@ -143,7 +143,7 @@ def say(minute: datetime, *answers: Finding) -> None:
     """Record a minute with these answers."""
     Minute.objects.write(minute)
     verdict = Verdict(answers)
-    Minute.objects.note(minute, _noted(verdict))
+    Minute.objects.note(minute, noted(verdict))
     alerts.update("default", minute, verdict)
     alerts.finish()
 

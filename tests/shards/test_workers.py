@@ -22,7 +22,7 @@ from pulse_django.words.leases import Identity
 from pulse_django.words.states import Status
 from pulse_django.worker.claimer import Claimer
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.in_flight import InFlight, InFlightOfShards, fair_share
+from pulse_django.worker.in_flight import InFlight, fair_share, share_slots
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from testproject.shop import tasks
@@ -177,7 +177,7 @@ class TestSlots:
     @pytest.fixture
     def flights(self) -> dict[str, InFlight]:
         flights = {alias: InFlight(SharedLeases(PREFIX), alias, 8) for alias in BOTH}
-        self.all = InFlightOfShards(flights)
+        share_slots(list(flights.values()))
         return flights
 
     def take(self, flight: InFlight, count: int) -> list[Any]:
@@ -193,27 +193,27 @@ class TestSlots:
         assert (first.room(), second.room()) == (0, 0)
         first.ended(taken[0])
         assert (first.room(), second.room()) == (0, 1), "the freed slot is for the shard that has none"
-        assert len(self.all.active) == 7
-        assert self.all.of(taken[0]) is first
+        assert (len(first.active), second.active) == (7, [])
+        assert second.of(taken[0]) is first
 
     def test_a_child_with_nothing_in_hand_claims_whatever_it_has_learned(self) -> None:
         with all_faults() as about:
             for shards in range(1, 9):
                 with about(shards):
                     flights = {str(number): InFlight(SharedLeases(PREFIX), str(number), 8) for number in range(shards)}
-                    InFlightOfShards(flights)
+                    share_slots(list(flights.values()))
                     for _ in range(20):
                         assert all(one.room() > 0 for one in flights.values())
                         for one in flights.values():
-                            one.learn([0.0001])
+                            one.prefetch.learn([0.0001])
 
     def test_a_shard_that_has_learned_nothing_gets_its_share_beside_others_that_have(self) -> None:
         """Else it waits until the backlogs of the others are empty."""
         flights = [InFlight(SharedLeases(PREFIX), str(number), 8) for number in range(3)]
-        InFlightOfShards({one.alias: one for one in flights})
+        share_slots(flights)
         for one in flights[:2]:
             for _ in range(20):
-                one.learn([0.0001])
+                one.prefetch.learn([0.0001])
         shares = [one.room() for one in flights]
         assert shares[0] > 100
         for one, room in zip(flights[:2], shares, strict=False):

@@ -88,8 +88,8 @@ class Worker:
         self.clock, self.shared = clock, SharedLeases(PREFIX)
         self.in_flight = InFlight(self.shared, "default", SLOTS, max_jobs)
         self.executors, self.reported = FakeExecutors(), list[Performed]()
-        made: Any = lambda begin, done: self.executors  # noqa: E731 - it is a parameter
-        self.dispatcher = Dispatcher(self.in_flight, made, self.reported.append, lambda: None, clock)
+        self.dispatcher = Dispatcher(self.in_flight, self.reported.append, lambda: None, clock)
+        self.dispatcher.executors = self.executors  # type: ignore[assignment]
         self.supervisor = RunSupervisor(self.in_flight, self.executors.of, self.reported.append)  # type: ignore[arg-type]
         self._ids = iter(range(1, 10_000))
 

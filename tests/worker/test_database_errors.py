@@ -20,7 +20,7 @@ from pulse_django.store.transactions import run_joined
 from pulse_django.words.leases import Identity
 from pulse_django.words.states import Status
 from pulse_django.worker.guarded_connection import GuardedConnection, keep_calling
-from pulse_django.worker.heartbeat import ChildLeases, Heartbeat
+from pulse_django.worker.heartbeat import Heartbeat
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.watchdog import Watchdog
@@ -230,9 +230,7 @@ def test_the_heartbeats_go_on(settings: Any) -> None:
                 shared_leases = SharedLeases("me:boot:")
                 [claim] = Job.objects.claim(Identity("me", "boot"))
                 entry = shared_leases.hold(claim, 0.6)
-                beat = Heartbeat(
-                    GuardedConnection("default", "heartbeat"), lambda leases=shared_leases: [ChildLeases(leases)]
-                )
+                beat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda leases=shared_leases: [leases])
                 start(beat.database, beat.run_once)
                 wait_until(lambda entry=entry: entry.extended_at() > 0)
                 assert len(calls) >= 2

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -130,34 +130,42 @@ def _progress_while_running(jobs: dict[tuple[str, str], int]) -> dict[str, Any]:
     return seen
 
 
-def test_what_is_raised_after_the_completion_is_kept_and_signalled(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                story = stories[executor, "raises_after_completion"]
-                assert (story.job.status, story.job.last_error, story.outcomes) == (Status.COMPLETED, "", ["SUCCEEDED"])
-                [attempt] = story.attempts
-                assert (attempt.late_outcome, attempt.error_class, attempt.message) == (
-                    "FAILED",
-                    "builtins.ValueError",
-                    "too late",
-                )
-                assert "in raises_after_completion" in attempt.traceback
-                wait_until(lambda story=story: story.traces("error_after_completion"))
-                assert len(story.traces("error_after_completion")) == 1
+def of_each_executor(test: Callable[[Stories, str], None]) -> Callable[[Stories], None]:
+    """Ask the same of each executor, and show all faults together."""
+
+    def asked(stories: Stories) -> None:
+        with all_faults() as about:
+            for executor in handlers.EXECUTORS:
+                with about(executor):
+                    test(stories, executor)
+
+    return asked
 
 
-def test_a_result_is_stored(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                story = stories[executor, "succeeds"]
-                assert (story.job.status, story.job.result, story.outcomes) == (
-                    Status.COMPLETED,
-                    {"answer": 42},
-                    ["SUCCEEDED"],
-                )
-                assert len(story.traces("ran")) == 1
+@of_each_executor
+def test_what_is_raised_after_the_completion_is_kept_and_signalled(stories: Stories, executor: str) -> None:
+    story = stories[executor, "raises_after_completion"]
+    assert (story.job.status, story.job.last_error, story.outcomes) == (Status.COMPLETED, "", ["SUCCEEDED"])
+    [attempt] = story.attempts
+    assert (attempt.late_outcome, attempt.error_class, attempt.message) == (
+        "FAILED",
+        "builtins.ValueError",
+        "too late",
+    )
+    assert "in raises_after_completion" in attempt.traceback
+    wait_until(lambda story=story: story.traces("error_after_completion"))
+    assert len(story.traces("error_after_completion")) == 1
+
+
+@of_each_executor
+def test_a_result_is_stored(stories: Stories, executor: str) -> None:
+    story = stories[executor, "succeeds"]
+    assert (story.job.status, story.job.result, story.outcomes) == (
+        Status.COMPLETED,
+        {"answer": 42},
+        ["SUCCEEDED"],
+    )
+    assert len(story.traces("ran")) == 1
 
 
 def test_whatever_a_handler_raises_is_a_failure_with_its_traceback(stories: Stories) -> None:
@@ -176,87 +184,69 @@ def test_whatever_a_handler_raises_is_a_failure_with_its_traceback(stories: Stor
                 assert f"{kind}: no" in attempt.traceback
 
 
-def test_an_exception_without_words_is_a_failure(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                [attempt] = stories[executor, "raises_what_cannot_be_told"].attempts
-                assert attempt.outcome == "FAILED"
-                assert "str() raised RuntimeError" in attempt.message
+@of_each_executor
+def test_an_exception_without_words_is_a_failure(stories: Stories, executor: str) -> None:
+    [attempt] = stories[executor, "raises_what_cannot_be_told"].attempts
+    assert attempt.outcome == "FAILED"
+    assert "str() raised RuntimeError" in attempt.message
 
 
-def test_a_message_that_no_column_takes_is_kept_as_far_as_possible(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                [attempt] = stories[executor, "raises_what_no_column_takes"].attempts
-                assert attempt.outcome == "FAILED"
-                assert attempt.message[0] == "a"
-                assert attempt.message[-1] == "c"
+@of_each_executor
+def test_a_message_that_no_column_takes_is_kept_as_far_as_possible(stories: Stories, executor: str) -> None:
+    [attempt] = stories[executor, "raises_what_no_column_takes"].attempts
+    assert attempt.outcome == "FAILED"
+    assert attempt.message[0] == "a"
+    assert attempt.message[-1] == "c"
 
 
-def test_endless_recursion_is_a_failure(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                [attempt] = stories[executor, "recurses"].attempts
-                assert (attempt.outcome, attempt.error_class) == ("FAILED", "builtins.RecursionError")
+@of_each_executor
+def test_endless_recursion_is_a_failure(stories: Stories, executor: str) -> None:
+    [attempt] = stories[executor, "recurses"].attempts
+    assert (attempt.outcome, attempt.error_class) == ("FAILED", "builtins.RecursionError")
 
 
-def test_a_result_that_cannot_be_stored_is_a_failure_with_a_reason(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                story = stories[executor, "returns_a_set"]
-                assert (story.job.status, story.outcomes) == (Status.DEAD_LETTERED, ["FAILED"])
-                assert "set" in story.job.last_error
+@of_each_executor
+def test_a_result_that_cannot_be_stored_is_a_failure_with_a_reason(stories: Stories, executor: str) -> None:
+    story = stories[executor, "returns_a_set"]
+    assert (story.job.status, story.outcomes) == (Status.DEAD_LETTERED, ["FAILED"])
+    assert "set" in story.job.last_error
 
 
-def test_a_snooze_costs_no_attempt(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                story = stories[executor, "snoozes"]
-                # Though it has one attempt only.
-                assert (story.job.status, story.job.result) == (Status.COMPLETED, "awake")
-                assert story.outcomes == ["SNOOZED", "SUCCEEDED"]
-                assert story.job.attempts - story.job.refunds == 1
+@of_each_executor
+def test_a_snooze_costs_no_attempt(stories: Stories, executor: str) -> None:
+    story = stories[executor, "snoozes"]
+    # Though it has one attempt only.
+    assert (story.job.status, story.job.result) == (Status.COMPLETED, "awake")
+    assert story.outcomes == ["SNOOZED", "SUCCEEDED"]
+    assert story.job.attempts - story.job.refunds == 1
 
 
-def test_a_discarded_job_is_cancelled_with_its_reason(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                story = stories[executor, "discards"]
-                assert (story.job.status, story.job.cancel_reason) == (Status.CANCELLED, "nobody wants it")
-                assert story.outcomes == ["DISCARDED"]
+@of_each_executor
+def test_a_discarded_job_is_cancelled_with_its_reason(stories: Stories, executor: str) -> None:
+    story = stories[executor, "discards"]
+    assert (story.job.status, story.job.cancel_reason) == (Status.CANCELLED, "nobody wants it")
+    assert story.outcomes == ["DISCARDED"]
 
 
-def test_the_next_attempt_finds_the_checkpoint_of_the_last(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                story = stories[executor, "resumes"]
-                assert story.outcomes == ["FAILED", "SUCCEEDED"]
-                assert story.job.result == {"done": 1, "total": 2, "page": "x"}
+@of_each_executor
+def test_the_next_attempt_finds_the_checkpoint_of_the_last(stories: Stories, executor: str) -> None:
+    story = stories[executor, "resumes"]
+    assert story.outcomes == ["FAILED", "SUCCEEDED"]
+    assert story.job.result == {"done": 1, "total": 2, "page": "x"}
 
 
-def test_progress_is_seen_while_the_handler_runs(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                assert stories[executor, "is_cancelled"].seen_running == {"done": 3, "total": 4}
+@of_each_executor
+def test_progress_is_seen_while_the_handler_runs(stories: Stories, executor: str) -> None:
+    assert stories[executor, "is_cancelled"].seen_running == {"done": 3, "total": 4}
 
 
-def test_the_context_says_which_run_this_is(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                story = stories[executor, "tells_its_context"]
-                [attempt] = story.attempts
-                said = dict(story.job.result)
-                assert 0 < said.pop("remaining") <= SETTINGS["LEASE_TTL"]
-                assert said == {"job_id": story.job.pk, "attempt": attempt.number, "token": attempt.token, "last": True}
+@of_each_executor
+def test_the_context_says_which_run_this_is(stories: Stories, executor: str) -> None:
+    story = stories[executor, "tells_its_context"]
+    [attempt] = story.attempts
+    said = dict(story.job.result)
+    assert 0 < said.pop("remaining") <= SETTINGS["LEASE_TTL"]
+    assert said == {"job_id": story.job.pk, "attempt": attempt.number, "token": attempt.token, "last": True}
 
 
 def expect_to_be_stopped(stories: Stories, executor: str, question: str, outcome: str) -> None:
@@ -296,73 +286,61 @@ def test_a_handler_that_exceeds_a_limit_is_settled_about_when_due(stories: Stori
                 expect_to_be_stopped(stories, executor, question, outcome)
 
 
-def test_a_handler_that_asks_is_told_of_its_deadline(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                story = stories[executor, "is_told_of_its_deadline"]
-                assert story.outcomes == ["TIMED_OUT"]
-                assert story.attempts[0].late_outcome == "", "one report, not two"
-                expected = {"thread": ["DeadlinePassed"], "loop": ["CancelledError"], "process": []}[executor]
-                told = [line["by"] for line in story.traces("told")]
-                assert told == expected or (executor == "loop" and told == ["DeadlinePassed"])
+@of_each_executor
+def test_a_handler_that_asks_is_told_of_its_deadline(stories: Stories, executor: str) -> None:
+    story = stories[executor, "is_told_of_its_deadline"]
+    assert story.outcomes == ["TIMED_OUT"]
+    assert story.attempts[0].late_outcome == "", "one report, not two"
+    expected = {"thread": ["DeadlinePassed"], "loop": ["CancelledError"], "process": []}[executor]
+    told = [line["by"] for line in story.traces("told")]
+    assert told == expected or (executor == "loop" and told == ["DeadlinePassed"])
 
 
-def test_a_cancelled_job_stops_its_handler(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                story = stories[executor, "is_cancelled"]
-                assert (story.job.status, story.outcomes) == (Status.CANCELLED, ["CANCELLED"])
-                [told] = story.traces("told")  # also in a process: it may clean up before it is killed
-                assert told["by"] in ("JobCancelled", "CancelledError")
+@of_each_executor
+def test_a_cancelled_job_stops_its_handler(stories: Stories, executor: str) -> None:
+    story = stories[executor, "is_cancelled"]
+    assert (story.job.status, story.outcomes) == (Status.CANCELLED, ["CANCELLED"])
+    [told] = story.traces("told")  # also in a process: it may clean up before it is killed
+    assert told["by"] in ("JobCancelled", "CancelledError")
 
 
-def test_a_handler_whose_lease_is_lost_is_stopped_and_nothing_of_it_counts(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                story = stories[executor, "loses_its_lease"]
-                assert story.outcomes == ["WORKER_LOST", "SUCCEEDED"]
-                assert (story.job.status, story.job.result) == (Status.COMPLETED, "attempt 2")
-                [works] = story.traces("works")
-                if executor == "process":
-                    assert not is_alive(works["pid"])
-                    assert works["pid"] != os.getpid()
-                else:
-                    [told] = story.traces("told")
-                    assert told["by"] in ("LeaseLost", "CancelledError")
-                    assert told["at"] - works["at"] < 2 * SETTINGS["LEASE_TTL"]
+@of_each_executor
+def test_a_handler_whose_lease_is_lost_is_stopped_and_nothing_of_it_counts(stories: Stories, executor: str) -> None:
+    story = stories[executor, "loses_its_lease"]
+    assert story.outcomes == ["WORKER_LOST", "SUCCEEDED"]
+    assert (story.job.status, story.job.result) == (Status.COMPLETED, "attempt 2")
+    [works] = story.traces("works")
+    if executor == "process":
+        assert not is_alive(works["pid"])
+        assert works["pid"] != os.getpid()
+    else:
+        [told] = story.traces("told")
+        assert told["by"] in ("LeaseLost", "CancelledError")
+        assert told["at"] - works["at"] < 2 * SETTINGS["LEASE_TTL"]
 
 
-def test_middleware_stands_around_every_handler(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                for question in QUESTIONS:
-                    story = stories[executor, question]
-                    entered, left = len(story.traces("enter")), len(story.traces("leave"))
-                    if executor == "process" and question in KILLED:
-                        assert (entered, left) == (len(story.attempts), len(story.attempts) - 1), question
-                    else:
-                        assert entered == left == len(story.attempts), question
+@of_each_executor
+def test_middleware_stands_around_every_handler(stories: Stories, executor: str) -> None:
+    for question in QUESTIONS:
+        story = stories[executor, question]
+        entered, left = len(story.traces("enter")), len(story.traces("leave"))
+        if executor == "process" and question in KILLED:
+            assert (entered, left) == (len(story.attempts), len(story.attempts) - 1), question
+        else:
+            assert entered == left == len(story.attempts), question
 
 
-def test_signals_are_sent_though_their_receivers_raise(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor in handlers.EXECUTORS:
-            with about(executor):
-                good, bad, late = (
-                    stories[executor, question] for question in ("succeeds", "raises ValueError", "takes_too_long")
-                )
-                for story, ended_as in ((good, "COMPLETED"), (bad, "DEAD_LETTERED"), (late, "DEAD_LETTERED")):
-                    for name in ("job_started", "task_started", "job_finished", "task_finished"):
-                        assert len(story.traces(name)) == 1, name
-                    assert story.traces("job_finished")[0]["status"] == ended_as
-                assert [len(story.traces("job_failed")) for story in (good, bad, late)] == [0, 1, 1]
-                assert [len(story.traces("job_dead_lettered")) for story in (good, bad, late)] == [0, 1, 1]
-                assert good.traces("task_finished")[0]["status"] == "SUCCESSFUL"
-                assert bad.traces("task_finished")[0]["status"] == "FAILED"
+@of_each_executor
+def test_signals_are_sent_though_their_receivers_raise(stories: Stories, executor: str) -> None:
+    good, bad, late = (stories[executor, question] for question in ("succeeds", "raises ValueError", "takes_too_long"))
+    for story, ended_as in ((good, "COMPLETED"), (bad, "DEAD_LETTERED"), (late, "DEAD_LETTERED")):
+        for name in ("job_started", "task_started", "job_finished", "task_finished"):
+            assert len(story.traces(name)) == 1, name
+        assert story.traces("job_finished")[0]["status"] == ended_as
+    assert [len(story.traces("job_failed")) for story in (good, bad, late)] == [0, 1, 1]
+    assert [len(story.traces("job_dead_lettered")) for story in (good, bad, late)] == [0, 1, 1]
+    assert good.traces("task_finished")[0]["status"] == "SUCCESSFUL"
+    assert bad.traces("task_finished")[0]["status"] == "FAILED"
 
 
 def test_where_a_handler_runs_is_what_its_task_asks_for(stories: Stories) -> None:

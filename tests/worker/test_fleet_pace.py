@@ -12,7 +12,6 @@ import pytest
 from pulse_django.conf import PulseSettings
 from pulse_django.execution.notify import SOON
 from pulse_django.models import Worker
-from pulse_django.words.leases import Identity
 from pulse_django.worker.claimer import Claimer
 from pulse_django.worker.guarded_connection import (
     LONGEST_PRESENCE,
@@ -21,14 +20,13 @@ from pulse_django.worker.guarded_connection import (
     GuardedConnection,
     slowed,
 )
-from pulse_django.worker.heartbeat import IDLE_TICK, ChildLeases, Heartbeat
-from pulse_django.worker.in_flight import InFlight
+from pulse_django.worker.heartbeat import IDLE_TICK, Heartbeat
 from pulse_django.worker.keeper import LONGEST_TICK, Keeper
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.watchdog import Swept, Watchdog
-from pulse_django.worker.worker_options import WorkerOptions
 from tests.faults import all_faults
 from tests.protocol.steps import sql
+from tests.worker.steps import claimer_for
 from tests.worker.test_housekeeping import presence
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -38,12 +36,8 @@ TTL = PulseSettings().lease_ttl.total_seconds()
 
 
 def claimer_beside(workers: int, *, hears: bool = True) -> Claimer:
-    leases = SharedLeases("w:b:")
-    leases.note_fleet_size(workers)
-    claimer = Claimer(
-        WorkerOptions.of(PulseSettings(), "w", {}), GuardedConnection("default", "claims"), Identity("w"),
-        InFlight(leases, "default", 2), lambda runs: None, lambda queue, more: None, lambda: None,
-    )  # fmt: skip
+    claimer = claimer_for()
+    claimer._in_flight._shared_leases.note_fleet_size(workers)
     claimer.hears = hears
     return claimer
 
@@ -103,10 +97,10 @@ def test_presence_is_noted_before_the_worker_seems_not_to_be_ready(settings: Any
 def test_an_idle_worker_of_a_large_fleet_notes_its_presence_half_as_often_and_tells_its_children_the_size() -> None:
     for number in range(2 * NOT_SLOWED):
         Worker.objects.note(presence(f"other-{number}"))
-    child = ChildLeases(SharedLeases("w:b:"))
+    child = SharedLeases("w:b:")
     heartbeat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda: [child], lambda: presence("w"))
     heartbeat.run_once()
-    assert heartbeat.fleet_size == child.shared_leases.fleet_size == 2 * NOT_SLOWED + 1
+    assert heartbeat.fleet_size == child.fleet_size == 2 * NOT_SLOWED + 1
     interval = PulseSettings().heartbeat_interval.total_seconds()
     for waited, notes in ((1.5, False), (2.1, True)):
         sql("UPDATE pulse_django_worker SET last_beat_at = %s WHERE name = 'w'", EPOCH)

@@ -24,7 +24,7 @@ from pulse_django.words.verb_results import Report
 from pulse_django.words.vital_signs import Histogram
 from pulse_django.worker import heartbeat as module
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.heartbeat import BEATS_PER_LEASE, IDLE_TICK, PAUSE_BEFORE_SKIPPED, TICK, ChildLeases, Heartbeat
+from pulse_django.worker.heartbeat import BEATS_PER_LEASE, IDLE_TICK, PAUSE_BEFORE_SKIPPED, TICK, Heartbeat
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.shared_leases import SharedLeases
 from tests.factories import make_job
@@ -47,7 +47,7 @@ class Host:
 
     def __init__(self) -> None:
         self.children = [SharedLeases(f"host:boot.{number}:") for number in (1, 2)]
-        self.held_leases = [ChildLeases(shared_leases) for shared_leases in self.children]
+        self.held_leases = self.children
         self.identities = [Identity("host", f"boot.{number}") for number in (1, 2)]
         self.hands = [InFlight(shared_leases, "default", 1_000) for shared_leases in self.children]
         self.heartbeat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda: self.held_leases)

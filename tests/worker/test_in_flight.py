@@ -51,7 +51,7 @@ def test_without_experience_there_is_room_for_as_many_as_there_are_slots(in_flig
 def test_the_prefetch_grows_while_jobs_prove_short(in_flight: InFlight) -> None:
     rooms = []
     for _ in range(8):
-        in_flight.learn([0.0001] * 10)
+        in_flight.prefetch.learn([0.0001] * 10)
         rooms.append(in_flight.room())
     assert rooms[0] == SLOTS + FIRST_PREFETCH
     assert rooms == sorted(rooms)
@@ -60,27 +60,27 @@ def test_the_prefetch_grows_while_jobs_prove_short(in_flight: InFlight) -> None:
 
 def test_the_prefetch_is_no_more_than_begins_within_its_horizon(in_flight: InFlight) -> None:
     for _ in range(50):
-        in_flight.learn([HORIZON / 2])
+        in_flight.prefetch.learn([HORIZON / 2])
     assert in_flight.room() <= SLOTS + 2 * SLOTS + 1
 
 
 def test_one_long_job_ends_the_prefetch(in_flight: InFlight) -> None:
     for _ in range(8):
-        in_flight.learn([0.0001])
-    in_flight.learn([0.0001, HORIZON * 2])
+        in_flight.prefetch.learn([0.0001])
+    in_flight.prefetch.learn([0.0001, HORIZON * 2])
     assert in_flight.room() == SLOTS
 
 
 def test_a_handler_that_is_taking_long_ends_the_prefetch_before_it_is_over(in_flight: InFlight) -> None:
     for _ in range(8):
-        in_flight.learn([0.0001])
-    in_flight.slow_down()
+        in_flight.prefetch.learn([0.0001])
+    in_flight.prefetch.jobs = 0
     assert in_flight.room() == SLOTS
 
 
 def test_a_claim_is_put_off_until_it_is_worth_a_statement(in_flight: InFlight) -> None:
     for _ in range(8):
-        in_flight.learn([0.0001])
+        in_flight.prefetch.learn([0.0001])
     runs: list[Run] = []
     while room := in_flight.room():
         runs += take(in_flight, room)

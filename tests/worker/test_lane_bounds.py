@@ -7,22 +7,17 @@ from typing import Any
 
 import pytest
 
-from pulse_django.conf import PulseSettings
 from pulse_django.models import Job
 from pulse_django.protocol.claim import FROM_THE_FIRST, NO_BOUNDS
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim, Identity
 from pulse_django.worker import claimer as lane_bounds
-from pulse_django.worker.claimer import Claimer, LaneBounds
-from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.in_flight import InFlight
-from pulse_django.worker.shared_leases import SharedLeases
-from pulse_django.worker.worker_options import WorkerOptions
+from pulse_django.worker.claimer import LaneBounds
 from tests.factories import make_job
 from tests.protocol.steps import sql
+from tests.worker.steps import claimer_for
 from tests.worker.test_shared_leases import claim
 
-OPTIONS = WorkerOptions.of(PulseSettings(), "w", {})
 MAIL, BULK = Lane("mail", 0), Lane("bulk", 0)
 
 
@@ -84,6 +79,7 @@ def test_while_it_finds_jobs_behind_a_bound_it_looks_at_everything(bounds: LaneB
 
 
 def test_a_lane_with_a_key_has_no_bound_and_gives_none_to_the_one_without(bounds: LaneBounds) -> None:
+    """Jobs without a key may have been due before, and wait."""
     bounds.claimed([due_at(MAIL, 50.0)._replace(lane_key=":0000a")])
     assert bounds.of([MAIL]) is NO_BOUNDS
     bounds.claimed([due_at(MAIL, 20.0)])
@@ -163,12 +159,7 @@ class TestWithATable:
     def test_a_job_behind_the_bound_is_claimed_when_nothing_else_is_there(self) -> None:
         """A long transaction enqueued it: its instant is older than those of jobs that were claimed before."""
         taken: list[Any] = []
-        identity = Identity("w")
-        in_flight = InFlight(SharedLeases(f"{identity.name}:{identity.boot_id}:"), "default", 8)
-        claimer = Claimer(
-            OPTIONS, GuardedConnection("default", "claims"), identity, in_flight,
-            taken.extend, lambda queue, more: None, lambda: None,
-        )  # fmt: skip
+        claimer = claimer_for(start=taken.extend)
         make_job(queue="mail")
         claimer.run_once()
         assert len(taken) == 1
@@ -178,11 +169,3 @@ class TestWithATable:
         claimer.run_once()
         assert [run.claim.job_id for run in taken[1:]] == [late.pk]
         claimer.database.hang_up()
-
-
-def test_claims_of_jobs_with_lane_keys_do_not_bound_the_lane_of_jobs_without(bounds: LaneBounds) -> None:
-    """Theirs is another lane: jobs without a lane key may have been due before, and wait."""
-    bounds.claimed([due_at(MAIL, 50.0)._replace(lane_key=":0a1bacme")])
-    assert bounds.of([MAIL]).get(MAIL, FROM_THE_FIRST) == FROM_THE_FIRST
-    bounds.claimed([due_at(MAIL, 40.0)])
-    assert bounds.of([MAIL])[MAIL] == pytest.approx(40.0, abs=0.001)

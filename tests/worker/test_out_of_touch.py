@@ -66,7 +66,7 @@ class Bench:
 
 
 def run_out(run: Run) -> None:
-    run._extended_at = time.monotonic() - run._ttl - 1.0
+    run._extended_at = time.monotonic() - run.claim.ttl_seconds - 1.0
 
 
 def claimed(name: str) -> Run:

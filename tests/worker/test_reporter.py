@@ -173,7 +173,7 @@ def test_a_lone_report_is_sent_at_once(bench: Bench) -> None:
 
 def out_of_touch(performed: Performed) -> None:
     """Let its lease have run out by our own clock."""
-    performed.run._extended_at -= performed.run._ttl + 1.0
+    performed.run._extended_at -= performed.run.claim.ttl_seconds + 1.0
 
 
 def test_a_run_whose_lease_ran_out_by_our_own_clock_waits_for_a_beat_that_comes_through(

@@ -19,7 +19,6 @@ from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.states import Status
 from pulse_django.worker.executors import threads
 from pulse_django.worker.executors.threads import Threads
-from pulse_django.worker.heartbeat import ChildLeases
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.shared_leases import SharedLeases
 from tests.crash.workers import LONG_LEASE, QUICK, Workers, is_alive, wait_until
@@ -101,12 +100,12 @@ def test_a_job_whose_time_was_up_before_it_had_a_slot_is_not_begun() -> None:
 def test_progress_of_runs_that_are_over_is_not_kept() -> None:
     shared_leases = SharedLeases(PREFIX)
     entry = shared_leases.hold(claim(1), 30.0)
-    child = ChildLeases(shared_leases)
+    child = shared_leases
     child.progress = {claim(1).lease: "{}", claim(2).lease: "{}"}
-    child.forget_the_gone()
+    child.forget_progress()
     assert set(child.progress) == {claim(1).lease}
     entry.drop()
-    child.forget_the_gone()
+    child.forget_progress()
     assert not child.progress
 
 

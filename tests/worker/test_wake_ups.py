@@ -23,20 +23,18 @@ from pulse_django.worker import claimer as claimer_module
 from pulse_django.worker import claimer as passing_on
 from pulse_django.worker import reporter as reporter_module
 from pulse_django.worker.children import Children
-from pulse_django.worker.claimer import Claimer
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.listener import Listener
 from pulse_django.worker.reporter import Reporter
 from pulse_django.worker.run_events import RunEvents
 from pulse_django.worker.shared_leases import SharedLeases
-from pulse_django.worker.worker_options import WorkerOptions
 from tests.crash.workers import LONG_LEASE, Workers, wait_until
 from tests.factories import make_job, now
 from tests.faults import all_faults
 from tests.worker import handlers
+from tests.worker.steps import claimer_for
 from tests.worker.test_housekeeping import presence
-from tests.worker.test_shared_leases import PREFIX
 
 
 class Slot:
@@ -58,17 +56,10 @@ def wake(slots: list[Slot], queue: str, **options: Any) -> list[list[Any]]:
     return [[{"wake": said["wake"]} for said in slot.said] for slot in slots]
 
 
-def test_the_child_that_holds_least_is_woken() -> None:
-    assert wake([Slot(2), Slot(0), Slot(1)], "mail") == [[], [{"wake": "mail"}], []]
-
-
-def test_one_that_is_not_ready_is_not_woken() -> None:
-    assert wake([Slot(2), Slot(0, ready=False)], "mail") == [[{"wake": "mail"}], []]
+def test_the_child_that_holds_least_is_woken_of_those_that_claim_jobs() -> None:
+    for others in ([], [Slot(0, ready=False)], [Slot(0, draining=True)]):
+        assert wake([Slot(2), Slot(1), *others], "mail") == [[], [{"wake": "mail"}], *([] for _ in others)]
     assert wake([Slot(0, ready=False)], "mail") == [[]]
-
-
-def test_one_that_claims_no_more_is_not_woken() -> None:
-    assert wake([Slot(2), Slot(0, draining=True)], "mail") == [[{"wake": "mail"}], []]
 
 
 def test_a_worker_that_stops_wakes_nobody() -> None:
@@ -82,13 +73,9 @@ def test_all_are_woken_where_any_queue_may_have_work() -> None:
     assert wake([Slot(2), Slot(0)], ANY_QUEUE) == [[{"wake": ""}], [{"wake": ""}]]
 
 
-def test_what_to_tell_other_workers_is_handed_on() -> None:
-    assert wake([Slot(2), Slot(0)], "mail", following="mail\x027.2") == [[], [{"wake": "mail"}]]
-
-
-def test_what_one_has_no_room_for_wakes_another() -> None:
+def test_what_to_tell_other_workers_is_handed_on_and_what_one_has_no_room_for_wakes_another() -> None:
     full = Slot(0)
-    assert wake([full, Slot(1), Slot(3)], "mail", but_not=full) == [[], [{"wake": "mail"}], []]
+    assert wake([full, Slot(1), Slot(3)], "mail", but_not=full, following="mail\x027.2") == [[], [{"wake": "mail"}], []]
 
 
 @pytest.mark.usefixtures("pulse_db")
@@ -99,12 +86,7 @@ class TestAClaimer:
 
     @pytest.fixture
     def claimer(self, found: list[tuple[str, bool]]) -> Any:
-        identity = Identity("w")
-        in_flight = InFlight(SharedLeases(f"{identity.name}:{identity.boot_id}:"), "default", 2)
-        claimer = Claimer(
-            WorkerOptions.of(PulseSettings(), "w", {}), GuardedConnection("default", "claims"), identity, in_flight,
-            lambda runs: None, lambda queue, more: found.append((queue, more)), lambda: None,
-        )  # fmt: skip
+        claimer = claimer_for(2, found_work=lambda queue, more: found.append((queue, more)))
         yield claimer
         claimer.database.hang_up()
 
@@ -277,14 +259,8 @@ def test_while_the_workers_that_are_woken_are_busy_another_one_runs_the_job(work
 
 @pytest.mark.usefixtures("pulse_db")
 class TestPolls:
-    def claimer(self) -> Claimer:
-        return Claimer(
-            WorkerOptions.of(PulseSettings(), "w", {}), GuardedConnection("default", "claims"), Identity("w"),
-            InFlight(SharedLeases(PREFIX), "default", 2), lambda runs: None, lambda queue, more: None, lambda: None,
-        )  # fmt: skip
-
     def test_while_wake_ups_are_heard_four_of_five_polls_are_left_out(self) -> None:
-        claimer = self.claimer()
+        claimer = claimer_for()
         interval = PulseSettings().poll_interval.total_seconds()
         assert 0.8 * interval <= claimer._until_poll() <= interval
         claimer.hears = True
@@ -292,7 +268,7 @@ class TestPolls:
 
     def test_a_job_that_runs_again_is_looked_for(self) -> None:
         """Its next run may be due long before the next poll."""
-        claimer = self.claimer()
+        claimer = claimer_for()
         claimer.look_soon()
         assert not claimer._news.is_set(), "it is at work, and will look anyway"
         claimer._waits_for_slots = True

@@ -262,7 +262,7 @@ class TestTurns:
         assert one.take_turn() is not None
         new, kept = Watchdog(database, 10.0), []  # type: ignore[var-annotated]
         monkeypatch.setattr(new, "_look_at_server", lambda clock: None)
-        monkeypatch.setattr(new, "_keep_house", lambda reaped: kept.append(reaped) or Swept(reaped=reaped))
+        monkeypatch.setattr(new, "_keep_house", kept.append)
         assert new.take_turn() is not None
         assert len(kept) == 1
         assert new.take_turn() is None
@@ -295,7 +295,7 @@ class TestTurns:
     ) -> None:
         [dog] = self.dogs(database)
         left = [True, True, False]
-        monkeypatch.setattr(dog, "_keep_house", lambda reaped: Swept(reaped=reaped, has_more=left.pop(0)))
+        monkeypatch.setattr(dog, "_keep_house", lambda swept: setattr(swept, "has_more", left.pop(0)))
         while left:
             swept = dog.take_turn()
             assert swept is not None
@@ -308,7 +308,7 @@ class TestTurns:
         one, other = self.dogs(database, database)
         kept: list[str] = []
         for name, dog in (("one", one), ("other", other)):
-            monkeypatch.setattr(dog, "_keep_house", lambda reaped, name=name: kept.append(name) or Swept(reaped=reaped))
+            monkeypatch.setattr(dog, "_keep_house", lambda swept, name=name: kept.append(name))
         one.take_turn()
         sql("UPDATE pulse_django_duty SET taken_at = '1900-01-01' WHERE name = 'sweep'")
         assert other.take_turn() is not None

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pulse_django.conf import PulseSettings
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.lane_keys import lane_key_of_call
 from pulse_django.execution.registry import InvalidTask
@@ -17,21 +16,16 @@ from pulse_django.tasks import task
 from pulse_django.words.decisions import Complete
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import Limit, lane_key
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
-from pulse_django.worker.claimer import Claimer
-from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.keyed_lanes import GATHER_FOR
-from pulse_django.worker.shared_leases import SharedLeases
-from pulse_django.worker.worker_options import WorkerOptions
 from tests.crash.workers import Workers, wait_for
 from tests.faults import all_faults
 from tests.worker import limited_handlers
 from tests.worker.limited_handlers import MODULES
+from tests.worker.steps import claimer_for
 
 SLOTS = 8
 
@@ -41,12 +35,8 @@ class Stepped:
 
     def __init__(self, slots: int = SLOTS, max_jobs: int = 0) -> None:
         self.begun: list[Run] = []
-        identity = Identity("w")
-        self.in_flight = InFlight(SharedLeases(f"{identity.name}:{identity.boot_id}:"), "default", slots, max_jobs)
-        self.claimer = Claimer(
-            WorkerOptions.of(PulseSettings(), "w", {}), GuardedConnection("default", "claims"), identity,
-            self.in_flight, self.begun.extend, lambda queue, more: None, lambda: None,
-        )  # fmt: skip
+        self.claimer = claimer_for(slots, self.begun.extend, max_jobs=max_jobs)
+        self.in_flight = self.claimer._in_flight
         self.claimer._turn = 0
         self.claimer.interrupt()  # its waits end at once
 
@@ -95,7 +85,7 @@ def test_a_run_that_is_heavier_than_its_worker_takes_all_slots(stepped: Stepped)
 
 def test_nothing_is_claimed_ahead_beside_a_heavy_run(stepped: Stepped) -> None:
     for _ in range(9):
-        stepped.in_flight.learn([0.0001] * 10)
+        stepped.in_flight.prefetch.learn([0.0001] * 10)
     enqueue(4)
     enqueue(*[1] * 50)
     assert stepped.claim() == [4, 1, 1, 1, 1]
@@ -128,7 +118,7 @@ def test_a_claimer_waits_for_slots_and_does_not_ask_meanwhile(stepped: Stepped, 
     assert stepped.claim() == [1] * 6
     stepped.claimer._look(2, None)
     assert stepped.claimer._look(2, None) > 0
-    assert stepped.claimer._keyed.wanted_slots == (3 if lane else None), "without keys any slot is worth a look"
+    assert stepped.claimer.keyed.wanted_slots == (3 if lane else None), "without keys any slot is worth a look"
     stepped.end()
     assert stepped.claimer._has_wanted_slots
 
@@ -146,22 +136,22 @@ def test_a_slot_that_is_freed_during_a_look_is_noticed(stepped: Stepped, monkeyp
 
 def test_jobs_with_limits_are_claimed_for_half_of_the_slots_while_jobs_prove_short(stepped: Stepped) -> None:
     for _ in range(9):
-        stepped.in_flight.learn([0.0001] * 10)
+        stepped.in_flight.prefetch.learn([0.0001] * 10)
     enqueue(*[1] * 30, lane_key=lane_key("short", None))
     assert stepped.claim() == [1] * SLOTS
     for free in range(1, SLOTS // 2):
         stepped.end()
-        stepped.claimer._keyed._gather_until = float("inf")
+        stepped.claimer.keyed._gather_until = float("inf")
         assert stepped.claimer._look(stepped.in_flight.room(), None) == GATHER_FOR
         assert len(stepped.begun) == SLOTS - free
-    stepped.claimer._keyed._gather_until = float("-inf")
+    stepped.claimer.keyed._gather_until = float("-inf")
     assert stepped.claim() == [1] * SLOTS, "it does not wait for long"
     for _ in range(SLOTS // 2):
         stepped.end()
-    stepped.claimer._keyed.wanted_slots = stepped.in_flight.worthwhile_slots
+    stepped.claimer.keyed.wanted_slots = stepped.in_flight.worthwhile_slots
     assert stepped.claimer._has_wanted_slots
     assert stepped.claim() == [1] * SLOTS
-    stepped.in_flight.slow_down()
+    stepped.in_flight.prefetch.jobs = 0
     stepped.end()
     assert stepped.claim() == [1] * SLOTS, "a slot is not left idle beside long jobs"
 
@@ -170,7 +160,7 @@ def test_a_process_that_may_run_a_few_more_jobs_claims_them(pulse_db: None) -> N
     """Fewer than are worth a claim otherwise."""
     stepped = Stepped(max_jobs=2)
     for _ in range(9):
-        stepped.in_flight.learn([0.0001] * 10)
+        stepped.in_flight.prefetch.learn([0.0001] * 10)
     enqueue(*[1] * 9, lane_key=lane_key("short", None))
     assert stepped.claim() == [1, 1]
 
@@ -179,7 +169,7 @@ def test_short_jobs_beside_a_heavy_run_are_claimed_for_the_slots_that_are_free(s
     enqueue(6)
     assert stepped.claim() == [6]
     for _ in range(9):
-        stepped.in_flight.learn([0.0001] * 10)
+        stepped.in_flight.prefetch.learn([0.0001] * 10)
     assert stepped.in_flight.room() == 2
 
 
@@ -197,7 +187,7 @@ def test_a_heavy_job_takes_the_slots_that_are_not_stuck(stepped: Stepped) -> Non
 
 def test_a_process_knows_which_leases_it_has_settled(stepped: Stepped) -> None:
     """Those of others are counted several times a second; its own need no statement."""
-    keyed, share, plain = stepped.claimer._keyed, Lane("default", 0, lane_key("", "acme")), Lane("default", 0)
+    keyed, share, plain = stepped.claimer.keyed, Lane("default", 0, lane_key("", "acme")), Lane("default", 0)
     enqueue(3, 2, lane_key=share.key)
     enqueue(1)
     stepped.claim()
@@ -212,7 +202,7 @@ def test_a_limit_is_asked_again_when_a_run_of_it_was_settled(stepped: Stepped) -
     limited_handlers.heavy.using(weight=3).enqueue(0.0)
     limited_handlers.heavy.using(weight=3).enqueue(0.0)
     assert stepped.claim() == [3]
-    assert stepped.claimer._keyed._closed
+    assert stepped.claimer.keyed._closed
     stepped.end(weight=3)
     assert stepped.claim() == [3]
 

@@ -36,7 +36,7 @@ def child(order: str) -> int:
 
 @task(name="workflow.order", takes_context=True)
 def order(context: Context, name: str) -> int:
-    """ChildLeases once, die once, wait for approval, and say how often it was charged."""
+    """Charge once, die once, wait for approval, and say how often it was charged."""
     charged = context.step("child", child, name, atomic=True)
     trace("charged", context.job_id, times=charged)
     if context.attempt == 1:

@@ -86,7 +86,7 @@ class TestWaiting:
         child = plain.enqueue("x")
         job = fan_out.enqueue(0)
         run = claimed(job)
-        run._beat = None
+        run.beat = None
         expire_lease(job)
         Job.objects.reap()
         with pytest.raises(LeaseLost):
@@ -143,7 +143,7 @@ class TestSteps:
     def test_a_zombie_writes_no_step_and_its_atomic_step_is_undone(self) -> None:
         job = stepwise.enqueue("order")
         run = claimed(job)
-        run._beat = None
+        run.beat = None
         expire_lease(job)
         Job.objects.reap()
         context = _context(run)

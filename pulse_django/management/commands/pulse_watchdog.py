@@ -28,7 +28,7 @@ from pulse_django.store.tables import require_tables
 from pulse_django.worker import logs
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.logs import LogWriter
-from pulse_django.worker.loops import Loops, WatchdogLoops
+from pulse_django.worker.loops import Loops, add_watchdog
 from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.watchdog import Swept, Watchdog
 
@@ -126,21 +126,16 @@ class Command(PulseCommand):
         MinuteRecorder(watchdog.database).write()
 
     def _run(self, aliases: Sequence[str], loops: Loops, options: dict[str, Any]) -> None:
-        watching = [
-            WatchdogLoops(
+        for alias in aliases:
+            add_watchdog(
                 loops,
                 alias,
                 interval=options["interval"],
                 swept=lambda swept: self._tell(swept, options),
                 of_shard=f" {alias}" if len(aliases) > 1 else "",
             )
-            for alias in aliases
-        ]
         log = LogWriter()
-        loops.threads.start("log", log.run, log.over)
-        log.install()
-        for one in watching:
-            one.add()
+        log.start(loops.threads)
         loops.start()
         while not loops.over.wait(TICK) or loops.is_running:
             loops.enforce(time.monotonic())  # this thread closes a connection that does not answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
 
-from pulse_django.execution.registry import Task, registry
+from pulse_django.execution.registry import registry
 from pulse_django.execution.run import LOSSES_UNTIL_ALONE, Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.tasks import Isolation
@@ -40,7 +40,12 @@ class Executors:
             return self.processes
         key = run.claim.task
         if key not in self._routes:
-            self._routes[key] = self._fitting(registry.get(key))
+            task = registry.get(key)
+            if task is not None and iscoroutinefunction(task.func):
+                self._routes[key] = self.loop
+            else:
+                in_process = getattr(task, "isolation", None) == Isolation.PROCESS
+                self._routes[key] = self.processes if in_process else self.threads
         return self._routes[key]
 
     def submit(self, runs: Sequence[Run]) -> list[Run]:
@@ -74,12 +79,3 @@ class Executors:
             if keep := [run for run in waiting if run.waits_since > since]:
                 executor.submit(keep)
         return taken
-
-    def _fitting(self, task: Task | None) -> Executor:
-        if task is None:
-            return self.threads
-        if iscoroutinefunction(task.func):
-            return self.loop
-        if getattr(task, "isolation", None) == Isolation.PROCESS:
-            return self.processes
-        return self.threads

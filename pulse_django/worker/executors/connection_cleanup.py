@@ -90,13 +90,12 @@ def tidy_connections() -> None:
     for wrapper in connections.all(initialized_only=True):
         kept = opened.get(wrapper.alias)
         if wrapper.connection is None and not wrapper.in_atomic_block and wrapper.autocommit in (True, False):
-            if wrapper.run_on_commit or wrapper.savepoint_ids:
-                _discard(wrapper)
-            opened.pop(wrapper.alias, None)
-        elif not _is_tidied(wrapper, kept):
+            is_tidied = not (wrapper.run_on_commit or wrapper.savepoint_ids)
+        else:
+            is_tidied = _is_tidied(wrapper, kept)
+        if not is_tidied:
             _discard(wrapper)
-            opened.pop(wrapper.alias, None)
-        elif wrapper.connection is None:  # it went back to the pool
+        if not is_tidied or wrapper.connection is None:  # it was closed, or went back to the pool
             opened.pop(wrapper.alias, None)
 
 
@@ -136,7 +135,10 @@ def _is_tidied(wrapper: BaseDatabaseWrapper, kept: _Kept | None) -> bool:
         or raw.closed
         or raw.info.transaction_status != TransactionStatus.IDLE
         or _is_changed_here(wrapper, kept)
-        or _is_too_old(wrapper, kept)
+        or (
+            (age := wrapper.settings_dict["CONN_MAX_AGE"]) is not None
+            and time.monotonic() - kept.opened_at > (age or MAX_AGE)
+        )
     ):
         return False
     try:
@@ -165,11 +167,6 @@ def _is_changed_here(wrapper: BaseDatabaseWrapper, kept: _Kept) -> bool:
     )
 
 
-def _is_too_old(wrapper: BaseDatabaseWrapper, kept: _Kept) -> bool:
-    max_age = wrapper.settings_dict["CONN_MAX_AGE"]
-    return max_age is not None and time.monotonic() - kept.opened_at > (max_age or MAX_AGE)
-
-
 def _client_settings(raw: Raw) -> tuple[object, ...]:
     """Return what psycopg keeps of a connection and a handler can set."""
     return (
@@ -185,20 +182,18 @@ def _client_settings(raw: Raw) -> tuple[object, ...]:
 
 def _is_reset(raw: Raw) -> bool:
     """Read the answer to a reset: whether it was done, and no statement is left that a handler prepared by name."""
-    try:
+    with suppress(Exception):
         return _read_answer(raw.pgconn, time.monotonic() + PATIENCE_WITH_RESET)
-    except Exception:
-        return False
+    return False
 
 
 def _can_be_read(raw: Raw) -> bool:
     """Read what the server has sent. When it ends a session, it says so before it closes the connection."""
-    try:
+    with suppress(Exception):
         raw.pgconn.consume_input()
         raw.pgconn.is_busy()  # it handles the messages that were received
-    except Exception:
-        return False
-    return True
+        return True
+    return False
 
 
 def _read_answer(pgconn: PGconn, until: float) -> bool:
@@ -207,7 +202,9 @@ def _read_answer(pgconn: PGconn, until: float) -> bool:
     pgconn.consume_input()
     while True:
         while pgconn.is_busy():
-            if not _can_read(pgconn.socket, until - time.monotonic()):
+            poll = select.poll()
+            poll.register(pgconn.socket, select.POLLIN)
+            if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
                 return False
             pgconn.consume_input()
         result = pgconn.get_result()
@@ -219,12 +216,6 @@ def _read_answer(pgconn: PGconn, until: float) -> bool:
         good = good and result.status in _GOOD
         if result.status == ExecStatus.TUPLES_OK:
             prepared = result.get_value(0, result.nfields - 1) or b""
-
-
-def _can_read(socket: int, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(socket, select.POLLIN)
-    return bool(poll.poll(max(0.0, seconds) * 1000))
 
 
 def _discard(wrapper: BaseDatabaseWrapper) -> None:
@@ -240,17 +231,12 @@ def _discard(wrapper: BaseDatabaseWrapper) -> None:
 
 def _note_opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
     """Note how a new connection is made as new again: as it is now, with what the project's receivers have set."""
-    if _is_heard_last():
+    if connection_created.receivers[-1][0][0] == id(_note_opened):
         _here.opened[connection.alias] = _kept(connection) if connection.vendor == "postgresql" else None
     else:  # a receiver that comes after this one may set something that we do not know
         _here.opened[connection.alias] = None
         connection_created.disconnect(_note_opened)
         connection_created.connect(_note_opened)
-
-
-def _is_heard_last() -> bool:
-    receivers = connection_created.receivers
-    return bool(receivers) and receivers[-1][0][0] == id(_note_opened)
 
 
 def _kept(wrapper: BaseDatabaseWrapper) -> _Kept | None:

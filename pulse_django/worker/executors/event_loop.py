@@ -8,7 +8,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor as FuturesExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,29 +22,20 @@ from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.outcomes import Failed
-from pulse_django.worker.handler_stacks import TITLE, stack_of_coroutine
+from pulse_django.worker.handler_stacks import stack_of_coroutine
 from pulse_django.worker.needed_threads import Start, start_thread
 
-from . import Begin, Done
+from . import Begin, Done, Executor
 from .connection_cleanup import KEPT_IDLE, close_connections, ready_connections, tidy_connections
-from .threads import RunQueue
 
 logger = SafeLogger("pulse_django.worker")
 
 
-class EventLoop:
-    can_stop, kills = True, False
+class EventLoop(Executor):
+    can_stop = True
 
-    def __init__(
-        self,
-        slots: int,
-        begin: Begin,
-        done: Done,
-        start: Start = start_thread,
-    ) -> None:
-        self._slots, self._begin, self._done = slots, begin, done
-        self._start_thread = start
-        self._waiting = RunQueue()
+    def __init__(self, slots: int, begin: Begin, done: Done, start: Start = start_thread) -> None:
+        super().__init__(slots, begin, done, start)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._orm_threads = OrmThreads()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -55,16 +47,10 @@ class EventLoop:
         self._waiting.extend(runs)
         loop.call_soon_threadsafe(self._fill)
 
-    def take_back(self) -> list[Run]:
-        return self._waiting.take_back()
-
     def stop(self, run: Run) -> bool:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._cancel, run)
         return True
-
-    def current_stack(self, run: Run) -> str:
-        return self.stack_of(run).removeprefix(TITLE)
 
     def stack_of(self, run: Run) -> str:
         task = self._tasks.get(id(run))
@@ -87,21 +73,18 @@ class EventLoop:
     def _fill(self) -> None:
         if self._filling:
             return  # an eager task has come to its end inside of the loop below
+        assert self._loop is not None  # noqa: S101 - for the type checker
         self._filling = True
         try:
-            self._begin_some()
+            while len(self._tasks) < self._slots and (run := self._waiting.next()) is not None:
+                if not self._begin(run):
+                    self._done(run, None)
+                    continue
+                task = self._loop.create_task(self._perform(run))
+                if not task.done():
+                    self._tasks[id(run)] = task
         finally:
             self._filling = False
-
-    def _begin_some(self) -> None:
-        assert self._loop is not None  # noqa: S101 - for the type checker
-        while len(self._tasks) < self._slots and (run := self._waiting.next()) is not None:
-            if not self._begin(run):
-                self._done(run, None)
-                continue
-            task = self._loop.create_task(self._perform(run))
-            if not task.done():
-                self._tasks[id(run)] = task
 
     def _cancel(self, run: Run) -> None:
         task = self._tasks.get(id(run))
@@ -199,7 +182,7 @@ class OrmThreads:
             thread.shutdown(wait=False)
 
 
-class ThreadOfRun(Executor):
+class ThreadOfRun(FuturesExecutor):
     """The thread of one run. It is taken when the run first needs it."""
 
     def __init__(self, threads: OrmThreads) -> None:

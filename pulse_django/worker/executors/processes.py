@@ -12,12 +12,11 @@ import faulthandler
 import os
 import selectors
 import signal
-import socket
 import threading
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from inspect import iscoroutinefunction
 from typing import Any
@@ -27,41 +26,23 @@ from pulse_django.execution.judging import OUT_OF_TOUCH, Performed, judged
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait
-from pulse_django.words.leases import Claim, Lease
-from pulse_django.words.options import ClaimedOptions
-from pulse_django.words.outcomes import (
-    Cancelled,
-    Discarded,
-    Failed,
-    Outcome,
-    Released,
-    Snoozed,
-    Stalled,
-    Succeeded,
-    TimedOut,
-    Waited,
-    WorkerLost,
-)
+from pulse_django.words.outcomes import Outcome, Released, Stalled, TimedOut, WorkerLost
 from pulse_django.words.payloads import MAX_TRACEBACK, ErrorReport
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Report, Settled
-from pulse_django.worker.channel import Channel, Hung, Message
-from pulse_django.worker.fork_server import ignore_stops, status_in_words
+from pulse_django.worker.channel import Channel, Hung, Message, Nudges, from_wire, to_wire
+from pulse_django.worker.fork_server import ignore_stops, kill_family, status_in_words
 from pulse_django.worker.handler_stacks import (
     TITLE,
     AskedDump,
     dump_of,
-    open_dump_file,
+    send_dump_file,
     stack_in_dump,
     stack_of_coroutine,
     stack_of_thread,
 )
 from pulse_django.worker.needed_threads import NeededThreads, Start, start_thread
 
-from . import Begin, Done
+from . import Begin, Done, Executor
 from .event_loop import end_copies_of
-from .threads import RunQueue
 
 logger = SafeLogger("pulse_django.worker")
 
@@ -71,44 +52,71 @@ GRACE_FOR_CANCELLED = 2.0
 NOT_NOW = timedelta(seconds=1)  # until a job that could not be begun is tried again
 
 
+# Seconds for a process to say where its handler is, before it is killed. It needs the interpreter, which the handler
+# may hold: then faulthandler is asked. It writes as soon as the process gets a processor, which on a busy machine took
+# more than 0.3 s. No other run waits for it.
+PATIENCE_WITH_ANSWER = 0.15
+PATIENCE_WITH_DUMP = 1.0
+TICK_OF_STACKS = 0.02
+
+
+@dataclass(slots=True, eq=False)
 class Ward:
     """One process, as the child that asked for it sees it."""
 
-    def __init__(self, run: Run, channel: Channel) -> None:
-        self.run, self.channel = run, channel
-        self.pid: int | None = None
-        self.outcome: Outcome | None = None
-        self.afterwards: ErrorReport | None = None  # what its handler raised after it had completed the job
-        self.said_done = False
-        self.out_of_touch = False  # killed because it was not known whether it still held its lease
-        self.told_extended = 0.0
-        self.told_cancelled = False
-        self.last_stack = LastStack(channel)
-        self.kill_at = float("inf")
-        self.hung_at = float("inf")
+    run: Run
+    channel: Channel
+    pid: int | None = None
+    outcome: Outcome | None = None
+    afterwards: ErrorReport | None = None  # what its handler raised after it had completed the job
+    said_done: bool = False
+    out_of_touch: bool = False  # killed because it was not known whether it still held its lease
+    told: Message = field(default_factory=lambda: {"extended_at": 0.0, "cancelled": False})
+    kill_at: float = float("inf")
+    hung_at: float = float("inf")
+    stack: str = field(default="", repr=False)  # where its handler was
+    stack_file: int | None = None  # to which it dumps
+    stack_asked_at: float | None = None
+    _dump: AskedDump | None = None
+
+    def awaits_stack(self, pid: int, now: float) -> bool:
+        """Ask where its handler is, or look whether there is an answer. Say whether to wait: for a second or so."""
+        if self.stack_asked_at is None:
+            self.stack_asked_at = now
+            self.channel.send({"where": True})
+        waited = now - self.stack_asked_at
+        if self.stack or waited > PATIENCE_WITH_ANSWER + PATIENCE_WITH_DUMP:
+            return False
+        if waited <= PATIENCE_WITH_ANSWER:
+            return True
+        if self.stack_file is None:
+            return False
+        self._dump = self._dump or AskedDump(pid, self.stack_file)
+        if not self._dump.is_complete():
+            return True
+        self.stack = stack_in_dump(self._dump.read())
+        return False
+
+    def close(self) -> None:
+        self.channel.close()
+        if self.stack_file is not None:
+            with suppress(OSError):
+                os.close(self.stack_file)
+            self.stack_file = None
 
 
-class Processes:
+class Processes(Executor):
     """``fork_server`` is the channel on which new processes are asked for. All of it happens in one thread."""
 
     can_stop = kills = True
 
-    def __init__(
-        self,
-        slots: int,
-        begin: Begin,
-        done: Done,
-        fork_server: Channel,
-        start: Start = start_thread,
-    ) -> None:
-        self._slots, self._begin, self._done, self._fork_server = slots, begin, done, fork_server
-        self._start_thread = start
-        self._waiting = RunQueue()
+    def __init__(self, slots: int, begin: Begin, done: Done, fork_server: Channel, start: Start = start_thread) -> None:
+        super().__init__(slots, begin, done, start)
+        self._fork_server = fork_server
         self._wards: dict[int, Ward] = {}
         self._number = 0
         self._selector = selectors.DefaultSelector()
-        self._woken, self._wakes = socket.socketpair()
-        self._wakes.setblocking(False)
+        self._nudges = Nudges()
         self._thread: threading.Thread | None = None
         self._orphaned = False
 
@@ -116,29 +124,23 @@ class Processes:
         self._waiting.extend(runs)
         if self._thread is None:
             self._thread = self._start_thread("processes", self._serve)
-        self._wake()
-
-    def take_back(self) -> list[Run]:
-        return self._waiting.take_back()
+        self._nudges.nudge()
 
     def stop(self, run: Run) -> bool:
         """Kill it, on the next look; one that was cancelled may clean up first. Its run says which."""
-        self._wake()
+        self._nudges.nudge()
         return True
 
-    def current_stack(self, run: Run) -> str:
+    def current_stack(self, run: Run) -> str:  # that of a run that is given up is asked for before it is killed
         ward = next((one for one in list(self._wards.values()) if one.run is run), None)
-        return "" if ward is None or ward.pid is None else ward.last_stack.dumped_now(ward.pid)
-
-    def stack_of(self, run: Run) -> str:
-        return ""  # its process is asked before it is killed
-
-    def _wake(self) -> None:
-        with suppress(BlockingIOError):
-            self._wakes.send(b"!")
+        if ward is None or ward.pid is None or ward.stack_file is None:
+            return ""
+        with suppress(OSError):
+            return dump_of(ward.pid, ward.stack_file).removeprefix(TITLE)  # it waits for some hundredths of a second
+        return ""
 
     def _serve(self) -> None:
-        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._nudges, selectors.EVENT_READ)
         self._selector.register(self._fork_server, selectors.EVENT_READ)
         while True:
             try:
@@ -149,8 +151,8 @@ class Processes:
 
     def _turn(self) -> None:
         for key, _ in self._selector.select(timeout=self._until_next_look()):
-            if key.fileobj is self._woken:
-                self._woken.recv(4_096)
+            if key.fileobj is self._nudges:
+                self._nudges.taken()
             elif key.fileobj is self._fork_server:
                 self._read_fork_server()
             elif key.data in self._wards.values():
@@ -159,7 +161,7 @@ class Processes:
         self._fill()
 
     def _until_next_look(self) -> float | None:
-        if any(ward.last_stack.is_asked for ward in list(self._wards.values())):
+        if any(ward.stack_asked_at is not None for ward in list(self._wards.values())):
             return TICK_OF_STACKS
         return TICK if self._wards else None
 
@@ -170,14 +172,11 @@ class Processes:
             elif self._orphaned:
                 self._over(run, Released(NOT_NOW, "the fork server is not available"))
             else:
-                self._try_to_ask_for(run)
-
-    def _try_to_ask_for(self, run: Run) -> None:
-        try:
-            self._ask_for(run)
-        except OSError as error:  # a handler leaked all descriptors that this process may have
-            self._wards.pop(self._number, None)
-            self._over(run, Released(NOT_NOW, f"requesting a process failed: {error}"))
+                try:
+                    self._ask_for(run)
+                except OSError as error:  # a handler leaked all descriptors that this process may have
+                    self._wards.pop(self._number, None)
+                    self._over(run, Released(NOT_NOW, f"requesting a process failed: {error}"))
 
     def _ask_for(self, run: Run) -> None:
         self._number += 1
@@ -186,7 +185,7 @@ class Processes:
         theirs.close()
         ward = self._wards[self._number] = Ward(run, channel)
         self._selector.register(channel, selectors.EVENT_READ, ward)
-        channel.send({"claim": claim_to_wire(run.claim), "granted_at": run.granted_at, "alias": run.alias})
+        channel.send({"claim": to_wire(run.claim), "granted_at": run.granted_at, "alias": run.alias})
 
     def _read_fork_server(self) -> None:
         try:
@@ -220,35 +219,30 @@ class Processes:
         if "progress" in message:
             ward.run.take_over_progress(message["progress"])
         elif "stack" in message:
-            ward.last_stack.text = message["stack"]
+            ward.stack = message["stack"]
         elif "stack_file" in message:
-            ward.last_stack.file_came()
+            ward.stack_file = ward.channel.take_fd()
         elif "done" not in message:
             ward.run.completed = ward.run.completed or message.get("completed", False)
         else:
             ward.said_done = True
             ward.run.completed = message["completed"]
-            ward.outcome = outcome_from_wire(message["done"]) if message["done"] else None
-            if message["afterwards"]:
-                ward.afterwards = getattr(outcome_from_wire(message["afterwards"]), "error", None)
+            ward.outcome, ward.afterwards = from_wire(message["done"]), from_wire(message["afterwards"])
 
     def _look_after(self) -> None:
         now = time.monotonic()
         for ward in list(self._wards.values()):
             run = ward.run
-            extended_at = run.tether.extended_at() if run.tether else 0.0
-            if extended_at > ward.told_extended:
-                ward.told_extended = extended_at
-                ward.channel.send({"extended_at": extended_at})
-            if run.cancelled and not ward.told_cancelled:
-                ward.told_cancelled = True
-                ward.channel.send({"cancelled": True})
+            extended_at = max(ward.told["extended_at"], run.tether.extended_at() if run.tether else 0.0)
+            if (news := {"extended_at": extended_at, "cancelled": run.cancelled}) != ward.told:
+                ward.told = news
+                ward.channel.send(news)
             ward.out_of_touch = ward.out_of_touch or run.is_out_of_touch
             ward.kill_at = min(ward.kill_at, _when_to_kill(run, now))
             if ward.pid is None or (now <= ward.kill_at and now <= ward.hung_at + GRACE_FOR_CANCELLED):
                 continue
-            if not (_is_over_time(run) and ward.last_stack.is_awaited(ward.pid, now)):
-                _kill(ward.pid)
+            if not (_is_over_time(run) and ward.awaits_stack(ward.pid, now)):
+                kill_family(ward.pid)
 
     def _ended(self, number: int, how: str) -> None:
         ward = self._wards.pop(number, None)
@@ -259,10 +253,9 @@ class Processes:
         with suppress(Hung):
             for message in ward.channel.receive():  # what it said last
                 self._note(ward, message)
-        ward.channel.close()
-        ward.last_stack.close()
+        ward.close()
         if ward.pid is not None:
-            _kill(ward.pid)  # what it started and left behind
+            kill_family(ward.pid)  # what it started and left behind
         if ward.said_done:
             self._over(ward.run, ward.outcome, ward.afterwards)
         elif ward.run.lost:
@@ -272,7 +265,10 @@ class Processes:
         elif ward.pid is None:  # it never was
             self._over(ward.run, Released(NOT_NOW, f"its process was {how}"))
         else:
-            self._over(ward.run, _verdict_on(ward) or WorkerLost(f"its process was {how}"))
+            verdict = ward.run.verdict
+            if isinstance(verdict, TimedOut | Stalled):
+                verdict = replace(verdict, stack=ward.stack)
+            self._over(ward.run, verdict or WorkerLost(f"its process was {how}"))
 
     def _over(self, run: Run, outcome: Outcome | None, afterwards: ErrorReport | None = None) -> None:
         task = registry.get(run.claim.task)
@@ -289,83 +285,12 @@ def _is_over_time(run: Run) -> bool:
     return isinstance(run.verdict, TimedOut | Stalled)
 
 
-def _verdict_on(ward: Ward) -> Outcome | None:
-    """Return the verdict that ended it, with where its handler was."""
-    verdict = ward.run.verdict
-    return replace(verdict, stack=ward.last_stack.text) if isinstance(verdict, TimedOut | Stalled) else verdict
-
-
 def _when_to_kill(run: Run, now: float) -> float:
     if run.completed:
         return float("inf")
     if run.lost or run.is_out_of_touch or _is_over_time(run):
         return now
     return now + GRACE_FOR_CANCELLED if run.cancelled else float("inf")
-
-
-def _kill(pid: int) -> None:
-    """Kill a process and all that it started."""
-    for kill, target in ((os.killpg, pid), (os.kill, pid)):
-        with suppress(ProcessLookupError, PermissionError):
-            kill(target, signal.SIGKILL)
-
-
-# Asks a disposable process where its handler is, before the process is killed.
-
-
-# Seconds for its answer. It needs the interpreter, which the handler may hold: then faulthandler is asked. It writes as
-# soon as the process gets a processor, which on a busy machine took more than 0.3 s. No other run waits for it.
-PATIENCE_WITH_ANSWER = 0.15
-PATIENCE_WITH_DUMP = 1.0
-TICK_OF_STACKS = 0.02
-
-
-class LastStack:
-    def __init__(self, channel: Channel) -> None:
-        self.text = ""
-        self._channel = channel
-        self._file: int | None = None
-        self._dump: AskedDump | None = None
-        self._asked_at: float | None = None
-
-    def file_came(self) -> None:
-        """Keep the file to which the process dumps."""
-        self._file = self._channel.take_fd()
-
-    def is_awaited(self, pid: int, now: float) -> bool:
-        """Ask, or look whether there is an answer. Return whether to wait for it: for about a second at most."""
-        if self._asked_at is None:
-            self._asked_at = now
-            self._channel.send({"where": True})
-        waited = now - self._asked_at
-        if self.text or waited > PATIENCE_WITH_ANSWER + PATIENCE_WITH_DUMP:
-            return False
-        if waited <= PATIENCE_WITH_ANSWER:
-            return True
-        return self._file is not None and self._is_dumping(pid, self._file)
-
-    def dumped_now(self, pid: int) -> str:
-        """Say where the handler is, and let it go on. It waits for some hundredths of a second."""
-        with suppress(OSError):
-            return dump_of(pid, self._file).removeprefix(TITLE) if self._file is not None else ""
-        return ""
-
-    def _is_dumping(self, pid: int, file: int) -> bool:
-        self._dump = self._dump or AskedDump(pid, file)
-        if not self._dump.is_complete():
-            return True
-        self.text = stack_in_dump(self._dump.read())
-        return False
-
-    @property
-    def is_asked(self) -> bool:
-        return self._asked_at is not None
-
-    def close(self) -> None:
-        if self._file is not None:
-            with suppress(OSError):
-                os.close(self._file)
-            self._file = None
 
 
 # Inside a disposable process: run one handler, report how it ended, and exit.
@@ -396,41 +321,31 @@ class Relayed:
 def runner_main(_order: Message, channel: Channel) -> int:
     """Take the one run that comes, and run it."""
     ignore_stops()
-    _die_with_parent()
+    with suppress(Exception):  # Linux kills it when the fork server is gone, even if a handler holds the interpreter
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     faulthandler.enable()
     first = _wait_for(channel)
     tether = Relayed()
-    run = Run(claim_from_wire(first["claim"]), granted_at=first["granted_at"], alias=first["alias"], tether=tether)
-    if (file := open_dump_file()) is not None:
-        channel.send({"stack_file": True}, [file])
+    run = Run(from_wire(first["claim"]), granted_at=first["granted_at"], alias=first["alias"], tether=tether)
+    send_dump_file(channel)
     NeededThreads(_died).start("to-child", lambda: _listen(channel, run, tether))
-    performed = _perform(run)
+    task = registry.get(run.claim.task)
+    if task is not None and iscoroutinefunction(task.func):
+        _AWAITED.append(performing := perform_async(run, task))
+        performed = _complete(performing)
+    else:
+        performed = perform(run)
     outcome = performed.report.outcome if performed.report is not None else None
     _pass_progress(channel, run, run.last_progress())
-    afterwards = outcome_to_wire(Failed(performed.afterwards)) if performed.afterwards is not None else None
-    done = outcome_to_wire(outcome) if outcome else None
+    done, afterwards = to_wire(outcome), to_wire(performed.afterwards)
     channel.send({"done": done, "completed": run.completed, "afterwards": afterwards})
     _deliver(channel)
     return 0
 
 
-def _die_with_parent() -> None:
-    """Have the kernel kill this process when the fork server is gone, even if a handler holds the interpreter."""
-    with suppress(Exception):  # Linux has it
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def _died(name: str, why: str) -> None:
     os.write(2, f"pulse: thread {name!r} of a single-run process ended ({why}); the process exits\n".encode())
     os._exit(70)  # EX_SOFTWARE
-
-
-def _perform(run: Run) -> Performed:
-    task = registry.get(run.claim.task)
-    if task is not None and iscoroutinefunction(task.func):
-        _AWAITED.append(performing := perform_async(run, task))
-        return _complete(performing)
-    return perform(run)
 
 
 def _complete(performing: Coroutine[Any, Any, Performed]) -> Performed:
@@ -496,97 +411,3 @@ def _deliver(channel: Channel) -> None:
         while channel.has_more:
             selector.select()
             channel.flush()
-
-
-# How claims, outcomes and reports cross from one process to another: JSON, never pickles.
-
-
-_OUTCOMES: dict[str, type[Any]] = {
-    str(kind.name): kind
-    for kind in (Succeeded, Failed, TimedOut, Stalled, WorkerLost, Snoozed, Waited, Released, Cancelled, Discarded)
-}
-_DECISIONS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Complete, Retry, Postpone, Wait, DeadLetter, Cancel)
-}
-
-
-def claim_to_wire(claim: Claim) -> dict[str, Any]:
-    return claim._asdict() | {"options": [_to_wire(value) for value in claim.options]}
-
-
-def claim_from_wire(said: dict[str, Any]) -> Claim:
-    lease, options = Lease(*said["lease"]), ClaimedOptions(*map(_from_wire, said["options"]))
-    return Claim(**{**said, "lease": lease, "options": options})
-
-
-def _to_wire(value: Any) -> Any:
-    return {"seconds": value.total_seconds()} if isinstance(value, timedelta) else value
-
-
-def _from_wire(said: Any) -> Any:
-    return timedelta(**said) if isinstance(said, dict) else said
-
-
-def outcome_to_wire(outcome: Outcome) -> dict[str, Any]:
-    return {"name": str(outcome.name), "values": _values_of(outcome)}
-
-
-def outcome_from_wire(said: dict[str, Any]) -> Outcome:
-    kind, values = _OUTCOMES[said["name"]], _values_from(said["values"])
-    if "error" in values:
-        values["error"] = ErrorReport(**{**values["error"], "lineage": tuple(values["error"]["lineage"])})
-    outcome: Outcome = kind(**values)
-    return outcome
-
-
-def report_to_wire(report: Report) -> dict[str, Any]:
-    return {
-        "lease": list(report.lease),
-        "outcome": outcome_to_wire(report.outcome),
-        "decision": {"name": type(report.decision).__name__, "values": _values_of(report.decision)},
-        "progress": report.progress,
-    }
-
-
-def report_from_wire(said: dict[str, Any]) -> Report:
-    decision = said["decision"]
-    return Report(
-        Lease(*said["lease"]),
-        outcome_from_wire(said["outcome"]),
-        _DECISIONS[decision["name"]](**_values_from(decision["values"])),
-        said["progress"],
-    )
-
-
-def settled_to_wire(settled: Settled) -> dict[str, Any]:
-    return {
-        "accepted": [[list(lease), str(status)] for lease, status in settled.accepted.items()],
-        "repeated": [list(lease) for lease in settled.repeated],
-        "lost": [list(lease) for lease in settled.lost],
-        "skipped": [list(lease) for lease in settled.skipped],
-        "has_unresolved": settled.has_unresolved,
-    }
-
-
-def settled_from_wire(said: dict[str, Any]) -> Settled:
-    return Settled(
-        accepted={Lease(*lease): Status(status) for lease, status in said["accepted"]},
-        repeated=frozenset(Lease(*lease) for lease in said["repeated"]),
-        lost=frozenset(Lease(*lease) for lease in said["lost"]),
-        skipped=frozenset(Lease(*lease) for lease in said["skipped"]),
-        has_unresolved=said["has_unresolved"],
-    )
-
-
-def _values_of(value: Outcome | Decision) -> dict[str, Any]:
-    said = asdict(value)
-    if "delay" in said:
-        said["delay"] = said["delay"].total_seconds()
-    return said
-
-
-def _values_from(said: dict[str, Any]) -> dict[str, Any]:
-    values = dict(said)
-    if "delay" in values:
-        values["delay"] = timedelta(seconds=values["delay"])
-    return values

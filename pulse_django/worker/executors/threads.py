@@ -13,10 +13,10 @@ from pulse_django.execution.judging import Performed, judged, report_of
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.outcomes import Failed
-from pulse_django.worker.handler_stacks import TITLE, stack_of_thread
+from pulse_django.worker.handler_stacks import stack_of_thread
 from pulse_django.worker.needed_threads import Start, start_thread
 
-from . import Begin, Done
+from . import Begin, Done, Executor
 from .connection_cleanup import KEPT_IDLE, close_connections, has_connections, ready_connections, tidy_connections
 
 logger = SafeLogger("pulse_django.worker")
@@ -33,14 +33,12 @@ MOST_SLOW = 0.2  # the share of runs that may be slow while one thread runs them
 NONE_SLOW = 0.01
 
 
-class Threads:
+class Threads(Executor):
     """Threads take from one deque until it is empty. Only those that sleep need waking, and not for each run.
 
     While runs prove short, one thread runs them all. When one of them is not, it wakes another; while a handler does
     not return, ``hurry`` wakes the others.
     """
-
-    can_stop = kills = False
 
     def __init__(
         self,
@@ -51,9 +49,8 @@ class Threads:
         turned_short: Callable[[], None] = lambda: None,
     ) -> None:
         """``turned_short`` is called when one thread begins to run all: ``hurry`` is to be called often then."""
-        self._slots, self._begin, self._done = slots, begin, done
-        self._start_thread, self._turned_short = start, turned_short
-        self._waiting = RunQueue()
+        super().__init__(slots, begin, done, start)
+        self._turned_short = turned_short
         self._sleeping: deque[threading.Lock] = deque()
         self._threads: list[threading.Thread] = []
         self._running: dict[int, Run] = {}  # the latest of each thread
@@ -94,15 +91,6 @@ class Threads:
             woken += 1
         while woken < count and self._waiting and self._start_one():
             woken += 1
-
-    def take_back(self) -> list[Run]:
-        return self._waiting.take_back()
-
-    def stop(self, run: Run) -> bool:
-        return False
-
-    def current_stack(self, run: Run) -> str:
-        return self.stack_of(run).removeprefix(TITLE)
 
     def stack_of(self, run: Run) -> str:
         thread = next((ident for ident, latest in list(self._running.items()) if latest is run), None)
@@ -198,19 +186,3 @@ def _do_safely(see_to_connections: Callable[[], None]) -> None:
         see_to_connections()
     except Exception:
         logger.exception("Cleaning up the connections of a handler failed")
-
-
-# Runs that wait for a slot. Several threads take from them, and each run is taken once.
-
-
-class RunQueue(deque[Run]):
-    def next(self) -> Run | None:
-        """Take the first; None: there is none, or another thread was quicker."""
-        try:
-            return self.popleft()
-        except IndexError:
-            return None
-
-    def take_back(self) -> list[Run]:
-        """Take all that have not begun."""
-        return list(iter(self.next, None))
