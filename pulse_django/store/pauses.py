@@ -80,7 +80,7 @@ class PauseManager(models.Manager["Pause"]):
             "seconds": None if for_ is None else for_.total_seconds(),
             "reason": clean_text(reason, MAX_REASON),
             "by": clean_text(by, MAX_USER),
-            "anew": anew,
+            "anew": bool(anew),
         }
         return bool(run_joined(self._alias, _PAUSE, values))
 
@@ -91,6 +91,8 @@ class PauseManager(models.Manager["Pause"]):
 
         Tasks without a queue are resumed in all queues. ``seen``: only the pause that began then.
         """
+        if seen is not None and (not isinstance(seen, datetime) or seen.utcoffset() is None):
+            raise InvalidJob(f"seen: {seen!r} is not an aware datetime")
         return bool(run_joined(self._alias, _RESUME, _subject(tasks, queue, lane_key) | {"seen": seen}))
 
     def forget_ended(self) -> list[tuple[str, str, str]]:
@@ -112,8 +114,8 @@ def _subject(tasks: tuple[str, ...], queue: str | None, lane_key: str | None) ->
         lane_key = _LANE_KEY.cleaned("lane_key", lane_key)
         if key_of(lane_key) is None:
             raise InvalidJob(f"{lane_key!r} has no key: close the limit instead")
-    elif not tasks and queue is None:
-        raise InvalidJob("Name a task, a queue or a key.")
+    if (lane_key is None) is (not tasks and queue is None):
+        raise InvalidJob("Name a key, or tasks, a queue or both.")
     return {"tasks": sorted(set(tasks)) or [""], "queue": queue, "lane_key": lane_key or ""}
 
 

@@ -199,7 +199,7 @@ class TestWhatTheySay:
         for name, lasting in (("empty", None), ("ended", timedelta(hours=1))):
             Pause.objects.pause(queue=name, for_=lasting)
         make_job(queue="ended")
-        Pause.objects.filter(name="ended").update(paused_until=now(timedelta(seconds=-1)))
+        Pause.objects.filter(queue="ended").update(paused_until=now(timedelta(seconds=-1)))
         found = scrape(client, **token)
         told = {name: number(found, "pulse_queue_paused", queue=name) for name in ("mail", "empty", "ended")}
         assert told == {"mail": 0, "empty": 1, "ended": 0}

@@ -160,8 +160,9 @@ class TestAPause:
 
     def test_of_nothing_is_refused(self) -> None:
         for verb in (Pause.objects.pause, Pause.objects.resume):
-            with pytest.raises(InvalidJob, match="Name a task, a queue or a key"):
-                verb()
+            for subject in ({}, {"lane_key": lane_key("", "a"), "queue": "q"}):
+                with pytest.raises(InvalidJob, match="Name a key, or tasks"):
+                    verb(**subject)
 
     def test_a_paused_key_is_no_paused_task(self) -> None:
         enqueue("acme")

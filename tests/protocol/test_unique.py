@@ -13,7 +13,6 @@ from django.test.utils import CaptureQueriesContext
 
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.models import Job, Window
-from pulse_django.protocol import Verb
 from pulse_django.words.decisions import Retry
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
@@ -27,6 +26,7 @@ from tests.citus import is_on_citus
 from tests.database import empty_tables
 from tests.factories import make_job
 from tests.faults import all_faults
+from tests.protocol.moves import MOVES
 from tests.protocol.steps import claim_one, expire, sql, success
 from tests.protocol.test_transitions import ACTS, VARIANTS
 from tests.rival import Rival, backend_pid
@@ -390,7 +390,7 @@ class TestEveryVerb:
 
     def test_the_key_is_held_while_the_job_is_not_over(self) -> None:
         with all_faults() as about:
-            for verb, status in product(Verb, Status):
+            for verb, status in product(MOVES, Status):
                 with about((verb, status)):
                     empty_tables()
                     for act in ACTS[verb]:
@@ -406,7 +406,7 @@ class TestEveryVerb:
 
     def test_a_key_until_the_start_is_held_by_what_was_never_claimed(self) -> None:
         with all_faults() as about:
-            for verb, status in product(Verb, Status):
+            for verb, status in product(MOVES, Status):
                 with about((verb, status)):
                     empty_tables()
                     for act in ACTS[verb]:
