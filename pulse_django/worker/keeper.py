@@ -31,7 +31,7 @@ from .fork_server import start_fork_server
 from .guarded_connection import GuardedConnection, longest_wait
 from .heartbeat import Heartbeat
 from .http_port import Exposed, HttpPort, Standing
-from .listener import Listener
+from .listener import BEFORE_TRYING_AGAIN, Listener
 from .logs import LogWriter
 from .loops import Loops, add_watchdog
 from .process_samples import ProcessSamples
@@ -299,7 +299,7 @@ class ShardLoops:
                 standing=lambda: self.heartbeat.standing,
                 of_shard=of,
             )
-            loops.add_run(self.listener.database, self.listener.run)
+            loops.add(self.listener.database, self.listener.run_once, BEFORE_TRYING_AGAIN, self.listener.hang_up)
 
     @property
     def vitals(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import secrets
 import select
 import time
 from collections.abc import Callable, Collection
-from threading import Event
 
 import psycopg
 from django.db import connections
@@ -21,7 +20,7 @@ from pulse_django.execution.notify import ANY_QUEUE, CHANNEL, NOTIFY, WakeUp
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.workers import Standing
 
-from .guarded_connection import GuardedConnection, keep_calling
+from .guarded_connection import GuardedConnection
 
 logger = SafeLogger("pulse_django.wakeup")
 
@@ -70,12 +69,6 @@ class Listener:
         self._owed = False
         self._owed_following: str | None = None
 
-    def run(self, stopping: Event) -> None:
-        try:
-            keep_calling(self.database, stopping, self.run_once)
-        finally:
-            self._hang_up()
-
     def found_work(self) -> None:
         """Note that a wake-up was not in vain."""
         self._budget.refund()
@@ -86,7 +79,7 @@ class Listener:
             if self._connection is None or self._connection.closed:
                 self._connection = self._listen()
             if time.monotonic() - self._tested_at > BETWEEN_TESTS and not self._hears_itself(self._connection):
-                self._hang_up()
+                self.hang_up()
                 return BEFORE_TRYING_AGAIN
             patience = min(self._tick, 1 / MOST_IN_VAIN) if self._owed else self._tick
             self._pass_on(self._receive(self._connection, patience))
@@ -95,12 +88,12 @@ class Listener:
                 self._wake_or_pass_on(ANY_QUEUE, self._owed_following)
                 self._owed_following = None
         except Exception:
-            self._hang_up()
+            self.hang_up()
             raise
         return 0.0
 
     def _listen(self) -> psycopg.Connection:
-        self._hang_up()
+        self.hang_up()
         if dsn := conf.current().listen_dsn:
             connection = psycopg.connect(dsn, autocommit=True, connect_timeout=3)
         else:
@@ -174,7 +167,7 @@ class Listener:
             self.database.call(self._say, following)
             self.database.hang_up()
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
         self._note(False)
         if self._connection is not None:
             self._connection.close()

@@ -321,7 +321,12 @@ def configure(log_format: str = "text", stream: Any = None) -> None:
             ours.setLevel(logging.INFO)
         ours.propagate = False
     if log_format == "json":
-        use_json()
+        loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
+        # Some hold the place of a logger that was not asked for. The last resort writes for loggers without a handler.
+        handlers = [one for logger in loggers if isinstance(logger, logging.Logger) for one in logger.handlers]
+        for one in [*handlers, *filter(None, [logging.lastResort])]:
+            if isinstance(one, _STREAMS) and getattr(one, "stream", None) in (sys.stdout, sys.stderr):
+                one.setFormatter(Json())
 
 
 def _inert(text: str) -> str:
@@ -361,22 +366,6 @@ class Json(logging.Formatter):
             return json.dumps(line, default=_shown, allow_nan=False)
         except Exception:  # keys that are no strings, NaN, circles, numbers of too many digits
             return json.dumps({_shown(key): _dumpable(value) for key, value in line.items()})
-
-
-def use_json() -> None:
-    """Have each log handler that writes to standard output or standard error write JSON."""
-    for handler in _all_handlers():
-        if isinstance(handler, _STREAMS) and getattr(handler, "stream", None) in (sys.stdout, sys.stderr):
-            handler.setFormatter(Json())
-
-
-def _all_handlers() -> Iterator[logging.Handler]:
-    loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
-    for logger in loggers:
-        if isinstance(logger, logging.Logger):  # others hold the place of a logger that was not asked for
-            yield from logger.handlers
-    if logging.lastResort is not None:  # it writes the lines of loggers without a handler
-        yield logging.lastResort
 
 
 _STREAMS = (logging.StreamHandler, type(logging.lastResort))

@@ -59,10 +59,6 @@ class Loops:
         self._patience[connection] = max(PATIENCE_WITH_DATABASE, PAUSES * max(pause, longest_wait()))
         self._loops.append((connection, partial(keep_calling, connection, self.over, followed, last)))
 
-    def add_run(self, connection: GuardedConnection, run: Callable[[threading.Event], object]) -> None:
-        """Add a loop that has a way of its own to run until it is over."""
-        self._loops.append((connection, partial(run, self.over)))
-
     def start(self) -> None:
         for connection, run in self._loops:
             self.threads.start(connection.purpose, run, self.over)

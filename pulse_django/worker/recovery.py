@@ -41,7 +41,8 @@ class LostChild:
     stacks: str = field(default="", repr=False)  # of its handlers, if it was asked before it was killed
 
 
-Relayed = tuple[Sequence[Report], Callable[[Settled], object]]  # reports of a child, and who waits for the answer
+# Reports of a child that cannot deliver them itself, and what takes the answer.
+RelayedReports = tuple[Sequence[Report], Callable[[Settled], object]]
 
 
 class Recovery:
@@ -55,7 +56,7 @@ class Recovery:
         """``recovered`` is called when jobs of a dead child wait again."""
         self.database = database
         self._recovered = recovered
-        self._inbox: SimpleQueue[LostChild | Relayed | None] = SimpleQueue()
+        self._inbox: SimpleQueue[LostChild | RelayedReports | None] = SimpleQueue()
         self._open: LostChild | None = None
         self._again: list[tuple[float, LostChild]] = []  # looked at once, and once more then
         self._taken_over = self._done = 0

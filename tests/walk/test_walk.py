@@ -58,9 +58,9 @@ CEILINGS = dict(
     zip(
         ROUTES,
         (
-            Ceiling(40, 229, 145, 5),
-            Ceiling(20, 57, 38, 1),
-            Ceiling(21, 123, 96, 9),
+            Ceiling(40, 219, 145, 5),
+            Ceiling(19, 53, 36, 1),
+            Ceiling(21, 121, 96, 9),
             Ceiling(11, 31, 28, 3),
             Ceiling(18, 41, 30, 0),
         ),

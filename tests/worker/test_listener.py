@@ -12,6 +12,7 @@ import pytest
 
 from pulse_django.store.workers import Standing
 from pulse_django.worker import listener as module
+from pulse_django.worker.guarded_connection import keep_calling
 from pulse_django.worker.listener import MOST_IN_VAIN, Listener, WakeUpBudget
 from tests.crash.processes import database_url
 from tests.crash.workers import wait_until
@@ -30,7 +31,9 @@ class Heard:
         self.standing: Standing | None = None
         self.listener = Listener("default", queues, self._hear, tick=0.05, standing=lambda: self.standing)
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self.listener.run, args=(self._over,))
+        listener = self.listener
+        calls = listener.database, self._over, listener.run_once, listener.hang_up
+        self._thread = threading.Thread(target=keep_calling, args=calls)
         self._thread.start()
 
     def _hear(self, name: str, following: str | None) -> bool:

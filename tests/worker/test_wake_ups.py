@@ -285,7 +285,7 @@ class TestPolls:
         listener = Listener("default", (), lambda queue: None, told=told.append)
         for hears in (True, True, False, False, True):
             listener._note(hears)
-        listener._hang_up()
+        listener.hang_up()
         assert told == [True, False, True, False]
 
 
