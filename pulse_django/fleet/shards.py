@@ -53,11 +53,11 @@ class FleetVerdict:
     def _is_one(self) -> bool:
         return len(self.by_shard) + len(self.away) == 1
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, clear_too: bool = False) -> dict[str, Any]:
         """Return the verdict for the JSON of commands and of the health view."""
+        told: dict[str, Any] = {alias: one.to_json(clear_too=clear_too) for alias, one in self.by_shard.items()}
         if self._is_one:
-            return next(iter(self.by_shard.values())).to_json() if self.by_shard else {}
-        told: dict[str, Any] = {alias: one.to_json() for alias, one in self.by_shard.items()}
+            return next(iter(told.values()), {})
         told |= {alias: {"is_well": None, "error": error} for alias, error in self.away.items()}
         return {"is_well": self.is_well, "shards": told}
 

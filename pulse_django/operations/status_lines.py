@@ -153,12 +153,5 @@ def explanation_in_lines(explanation: Explanation) -> list[str]:
     lines += [f"  {place}. {reason.sentence}" for place, reason in enumerate(explanation.reasons, 1)]
     if explanation.position is not None:
         lines.append(f"Jobs before it: {explanation.place}")
-        lines.append(f"Starts in: {span_in_words(explanation.starts_in)}")
+        lines.append(f"Starts in: {' to '.join(explanation.span) or 'not known'}")
     return lines
-
-
-def span_in_words(span: tuple[timedelta, timedelta] | None) -> str:
-    """Say from when to when."""
-    if span is None:
-        return "not known"
-    return " to ".join(in_words(one.total_seconds()) for one in span)

@@ -19,7 +19,6 @@ from pulse_django.execution.placement import alias_of_id
 from pulse_django.fleet.explanation import explain
 from pulse_django.models import Job, StoredBatch
 from pulse_django.store.batches import progress_of_each
-from pulse_django.words.display import in_words
 from pulse_django.workflows.batches import Batch
 
 register = template.Library()
@@ -38,9 +37,9 @@ def pulse_position(job: Job | int | str) -> str:
     if found.position is None:
         return ""
     place = _("Jobs before it: %(jobs)s") % {"jobs": found.place}
-    if found.starts_in is None:
+    if not found.span:
         return place
-    least, most = (in_words(one.total_seconds()) for one in found.starts_in)
+    least, most = found.span
     return _("%(place)s. Starts in %(least)s to %(most)s") % {"place": place, "least": least, "most": most}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpRequest
@@ -79,12 +78,12 @@ class _Links:
     def to(self, about: About, key: Any) -> str:
         """Return the page of a subject: that of a job, or of what its key begins with, or of what conditions name."""
         if isinstance(key, int):
-            return self._url("job_change", "job", args=[key]) if about in (About.JOB, About.OTHER) else ""
+            return self._url("job_change", "job", key) if about in (About.JOB, About.OTHER) else ""
         kind, _, name = str(key).partition(" ")
         if name and kind in set(About):
             about, key = About(kind), name
         if about is About.JOB:
-            return self._url("job_change", "job", args=[key]) if str(key).isdecimal() else ""
+            return self._url("job_change", "job", key) if str(key).isdecimal() else ""
         if about not in _PAGES:
             return ""
         page, parameter, model = _PAGES[about]
@@ -96,7 +95,7 @@ class _Links:
     def to_the_cause(self, name: str) -> str:
         return self._url(*_CAUSES[name]) if name in _CAUSES else ""
 
-    def _url(self, page: str, model: str, args: Sequence[Any] = ()) -> str:
+    def _url(self, page: str, model: str, *args: Any) -> str:
         return url_for(self._request, self._site, model, page, *args)
 
 

@@ -75,9 +75,9 @@ class DeadLetterAdmin(OfJobs):
         fingerprint, alias = fingerprint_in(request), shard_of(request)
         group = groups.group(alias, fingerprint)
         before = groups.Place.named(request.GET.get("older", "")) or groups.LATEST  # where to go on
-        extra: dict[str, Any] = {"title": gettext("Dead letters of one error"), "fingerprint": fingerprint}
+        extra: dict[str, Any] = {"title": gettext("Dead letters of one error")}
         if group is None:
-            return self.page(request, "deadletter/group", extra)
+            return self._page_of_group(request, "group", extra)
         letters, has_older = groups.letters(alias, fingerprint, before=before)
         # The address of the same page with all selected, or with none if all are.
         other = {"older": str(request.GET["older"])} if "older" in request.GET else {}
@@ -93,15 +93,13 @@ class DeadLetterAdmin(OfJobs):
             "older_url": self._group_url(fingerprint, older=letters[-1].place.name) if has_older else "",
             "may_retry": self.may(request, "retry_job"),
             "may_delete": self.may(request, "delete_job"),
-            "retry_url": self._group_url(fingerprint, "retry"),
-            "delete_url": self._group_url(fingerprint, "destroy"),
             "form": RETRY.form(auto_id="revive_%s"),
             "until": group.newest.name,
             "first": mass_actions.FIRST,
             "selects_all": "select" in request.GET,
             "select_url": self._group_url(fingerprint, **other),
         }
-        return self.page(request, "deadletter/group", extra)
+        return self._page_of_group(request, "group", extra)
 
     @method_decorator(require_POST)
     def retry_view(self, request: HttpRequest) -> HttpResponse:
@@ -174,31 +172,24 @@ class DeadLetterAdmin(OfJobs):
         return HttpResponseRedirect(self._group_url(fingerprint_in(request)))
 
     def _ask_to_retry(self, request: HttpRequest, form: ActForm) -> HttpResponse:
-        fingerprint = fingerprint_in(request)
-        group = groups.group(shard_of(request), fingerprint)
+        group = groups.group(shard_of(request), fingerprint_in(request))
         if group is None:
             return self._nothing_selected(request)
         extra = few_tasks(group.tasks) | {
             "title": gettext("Retry all dead letters of this error?"),
-            "fingerprint": fingerprint,
             "form": form,
             "count": counted(group),
             "until": group.newest.name,  # the number is of those that are there now
-            "group_url": self._group_url(fingerprint),
-            "retry_url": self._group_url(fingerprint, "retry"),
         }
-        return self.page(request, "deadletter/retry", extra)
+        return self._page_of_group(request, "retry", extra)
 
     def _ask(self, request: HttpRequest, form: ActForm) -> HttpResponse:
         fingerprint, is_all = fingerprint_in(request), means_all(request)
         alias = shard_of(request)
         extra: dict[str, Any] = {
             "title": gettext("Permanently delete dead letters?"),
-            "fingerprint": fingerprint,
             "form": form,
             "scope": "all" if is_all else "selected",
-            "group_url": self._group_url(fingerprint),
-            "delete_url": self._group_url(fingerprint, "destroy"),
         }
         if is_all:
             group = groups.group(alias, fingerprint)
@@ -217,7 +208,12 @@ class DeadLetterAdmin(OfJobs):
             "ids": [] if is_all else [str(job.id) for job in jobs],
             "most_at_once": number_format(mass_actions.MOST_AT_ONCE, force_grouping=True),
         }
-        return self.page(request, "deadletter/delete", extra)
+        return self._page_of_group(request, "delete", extra)
+
+    def _page_of_group(self, request: HttpRequest, name: str, shown: dict[str, Any]) -> HttpResponse:
+        fingerprint, pages = fingerprint_in(request), {"group": "group", "retry": "retry", "delete": "destroy"}
+        urls = {f"{one}_url": self._group_url(fingerprint, page) for one, page in pages.items()}
+        return self.page(request, f"deadletter/{name}", {"fingerprint": fingerprint, **urls, **shown})
 
     @method_decorator(require_safe)
     def change_view(

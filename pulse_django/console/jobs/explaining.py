@@ -11,7 +11,6 @@ from pulse_django.execution.encryption import MASK
 from pulse_django.fleet.explanation import explained
 from pulse_django.fleet.read_only import briefly, is_lost
 from pulse_django.models import Job
-from pulse_django.words.display import in_words
 from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.states import CLAIMABLE, Status
 
@@ -38,8 +37,4 @@ def explanation_of(job: Job, *, shows_key: bool) -> dict[str, Any]:
             for one in explanation.reasons
         ]
         explanation = replace(explanation, reasons=reasons)
-    starts_in = None
-    if explanation.starts_in is not None:
-        spans = (in_words(one.total_seconds()) for one in explanation.starts_in)
-        starts_in = dict(zip(("least", "most"), spans, strict=True))
-    return {"explanation": explanation, "starts_in": starts_in}
+    return {"explanation": explanation}

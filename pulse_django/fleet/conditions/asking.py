@@ -122,9 +122,10 @@ class Verdict:
     def says(self) -> str:
         return "; ".join(f"{finding.condition.name}: {finding.says}" for finding in self.found)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, clear_too: bool = False) -> dict[str, Any]:
         """Return the verdict for the JSON of commands and of the health view."""
-        return {"is_well": self.is_well, "conditions": [finding.to_json() for finding in self.found]}
+        findings = self.findings if clear_too else self.found
+        return {"is_well": self.is_well, "conditions": [finding.to_json() for finding in findings]}
 
 
 def ask_all(alias: str, limits: Limits | None = None, *, call: Call = _directly) -> Verdict:

@@ -11,6 +11,7 @@ from pulse_django.execution.placement import locate
 from pulse_django.fleet.read_only import read_only
 from pulse_django.fleet.snapshot import to_json
 from pulse_django.fleet.workflows import needs_of
+from pulse_django.words.display import in_words
 from pulse_django.words.states import CLAIMABLE, Status
 
 from . import asking, reasons
@@ -41,6 +42,11 @@ class Explanation:
     def place(self) -> str:
         """The position as text: ``10,000+`` if there are more than were counted, empty if it is not in line."""
         return "" if self.position is None else reasons.counted(self.position + self.is_more)
+
+    @property
+    def span(self) -> list[str]:
+        """From when to when it may start, in words. Empty: it is not known."""
+        return [in_words(one.total_seconds()) for one in self.starts_in or ()]
 
     def to_json(self) -> dict[str, Any]:
         said: dict[str, Any] = to_json({name: getattr(self, name) for name in self.__slots__})

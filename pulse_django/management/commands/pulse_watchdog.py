@@ -80,7 +80,7 @@ class Command(PulseCommand):
     def _check(self, aliases: Sequence[str], *, as_json: bool) -> None:
         fleet = ask_shards(aliases)
         if as_json:
-            self.stdout.write(json.dumps(_in_json(fleet)))
+            self.stdout.write(json.dumps(fleet.to_json(clear_too=True)))
         for alias, verdict in fleet.by_shard.items() if not as_json else ():
             if len(aliases) > 1:
                 self.stdout.write(f"Shard {alias!r}:")
@@ -148,17 +148,6 @@ class Command(PulseCommand):
         if options["json"]:
             self.stdout.write(swept.to_json())
             self.stdout.flush()
-
-
-def _in_json(fleet: FleetVerdict) -> dict[str, Any]:
-    """Return every condition of every shard, also those that are clear."""
-    told: dict[str, Any] = {
-        alias: {"is_well": one.is_well, "conditions": [finding.to_json() for finding in one.findings]}
-        for alias, one in fleet.by_shard.items()
-    }
-    if len(told) == 1 and not fleet.away:
-        return next(iter(told.values()))
-    return {**fleet.to_json(), "shards": told | {alias: {"error": said} for alias, said in fleet.away.items()}}
 
 
 def _problems_in_words(fleet: FleetVerdict) -> str:
