@@ -58,11 +58,11 @@ CEILINGS = dict(
     zip(
         ROUTES,
         (
-            Ceiling(40, 219, 145, 5),
+            Ceiling(40, 217, 145, 5),
             Ceiling(19, 53, 36, 1),
             Ceiling(21, 121, 96, 9),
             Ceiling(11, 31, 28, 3),
-            Ceiling(18, 41, 30, 0),
+            Ceiling(18, 45, 37, 0),
         ),
         strict=True,
     )
