@@ -62,7 +62,7 @@ CEILINGS = dict(
             Ceiling(20, 57, 38, 1),
             Ceiling(21, 123, 96, 9),
             Ceiling(11, 31, 28, 3),
-            Ceiling(18, 41, 30, 0),
+            Ceiling(18, 43, 34, 0),
         ),
         strict=True,
     )
