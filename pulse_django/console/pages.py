@@ -41,7 +41,8 @@ class ConsoleAdmin(admin.ModelAdmin):
         return rows.using(shard_of(request)) if has_several_shards() else rows
 
     def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
-        return super().log_change(request, obj, in_shard(message, shard_of(request)))
+        told = in_shard(message, shard_of(request)) if has_several_shards() else message
+        return super().log_change(request, obj, told)
 
     @property
     def urls(self) -> list[URLPattern]:

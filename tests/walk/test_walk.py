@@ -62,7 +62,7 @@ CEILINGS = dict(
             Ceiling(19, 53, 36, 1),
             Ceiling(21, 121, 96, 9),
             Ceiling(11, 31, 28, 3),
-            Ceiling(18, 45, 37, 0),
+            Ceiling(18, 43, 34, 0),
         ),
         strict=True,
     )
