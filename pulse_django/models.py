@@ -107,10 +107,7 @@ class Job(models.Model):
     awaited = models.BooleanField(default=False, db_default=False, editable=False)  # another job needs this one
 
     status = ShortText(
-        max_length=MAX_STATUS,
-        choices=STATUSES,
-        default=Status.PENDING.value,
-        db_default=Status.PENDING.value,
+        max_length=MAX_STATUS, choices=STATUSES, default=Status.PENDING.value, db_default=Status.PENDING.value
     )
     next_run_at = models.DateTimeField(db_default=ClockTimestamp())  # not before
     attempts = models.IntegerField(default=0, db_default=0)  # claims so far; only ever rises

@@ -56,14 +56,7 @@ class StoredBatch(models.Model):
                 condition=Q(closed_at__isnull=True) | Q(sealed_at__isnull=False, ended_at__isnull=False),
             ),
             instants_of(
-                "batch",
-                "created_at",
-                "sealed_at",
-                "died_at",
-                "ended_at",
-                "closed_at",
-                "cancelled_at",
-                "paused_at",
+                "batch", "created_at", "sealed_at", "died_at", "ended_at", "closed_at", "cancelled_at", "paused_at"
             ),
         ]
 
@@ -161,7 +154,7 @@ class Unresolved(models.Model):
         db_table = "pulse_django_unresolved"
         default_permissions = ()
         indexes: ClassVar = [
-            models.Index(fields=["batch_id"], name="pulse_unresolved_batch", condition=Q(batch_id__isnull=False)),
+            models.Index(fields=["batch_id"], name="pulse_unresolved_batch", condition=Q(batch_id__isnull=False))
         ]
 
     def __str__(self) -> str:

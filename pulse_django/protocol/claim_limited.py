@@ -261,12 +261,7 @@ TOKENS = """LEAST(
 NEXT_IN = "(1::float8 - {tokens}) * {per} / ({n} - {burst} + 1::float8)"
 OVERALL = {"n": "limiter.rate", "per": "limiter.rate_per", "burst": "limiter.rate_burst", "bucket": "bucket"}
 OF_QUEUE = {"n": "whole.rate", "per": "whole.rate_per", "burst": "whole.rate_burst", "bucket": "bucket"}
-OF_KEY = {
-    "n": "limiter.key_rate",
-    "per": "limiter.key_rate_per",
-    "burst": "limiter.key_rate_burst",
-    "bucket": "bucket",
-}
+OF_KEY = {"n": "limiter.key_rate", "per": "limiter.key_rate_per", "burst": "limiter.key_rate_burst", "bucket": "bucket"}
 
 # Written with the instant at which the locks were held, so that starts stand in the ledger as the buckets count them.
 AT = "pg_catalog.current_setting('pulse.at')::timestamptz"

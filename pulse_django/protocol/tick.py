@@ -193,11 +193,7 @@ def look(alias: str) -> Look:
 
 
 def lock_due(
-    schedules: Any,
-    known: Collection[str],
-    *,
-    until: datetime | None = None,
-    **which: Any,
+    schedules: Any, known: Collection[str], *, until: datetime | None = None, **which: Any
 ) -> tuple[list[Schedule], datetime | None]:
     """Lock schedules that are due, or whose tick waits no longer, and return them and the server's clock.
 

@@ -374,10 +374,7 @@ def _admitted(alias: str, plan: Advance) -> Advance:
     return replace(plan, ticks=ticks, jobs=jobs, last_at=plan.last_at if jobs else None)
 
 
-_LOGGED: dict[TickOutcome, Callable[..., Any]] = {
-    TickOutcome.MISSED: logger.warning,
-    TickOutcome.REFUSED: logger.error,
-}
+_LOGGED: dict[TickOutcome, Callable[..., Any]] = {TickOutcome.MISSED: logger.warning, TickOutcome.REFUSED: logger.error}
 
 
 def _log(plan: Advance) -> None:

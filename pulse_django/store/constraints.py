@@ -64,8 +64,7 @@ def _sensible(duration: str) -> Q:
 
 JOB_CONSTRAINTS: list[models.BaseConstraint] = [
     models.CheckConstraint(
-        name="pulse_job_status_is_known",
-        condition=Q(status__in=[status.value for status in Status]),
+        name="pulse_job_status_is_known", condition=Q(status__in=[status.value for status in Status])
     ),
     models.CheckConstraint(
         name="pulse_job_running_iff_leased",
@@ -78,12 +77,7 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
             attempts__gt=F("refunds"),
         )
         | ~Q(status=Status.RUNNING.value)
-        & Q(
-            locked_by__isnull=True,
-            lease_until__isnull=True,
-            token__isnull=True,
-            deadline__isnull=True,
-        ),
+        & Q(locked_by__isnull=True, lease_until__isnull=True, token__isnull=True, deadline__isnull=True),
     ),
     models.CheckConstraint(
         name="pulse_job_finished_iff_terminal",
@@ -91,12 +85,10 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         | ~Q(status__in=[status.value for status in TERMINAL]) & Q(finished_at__isnull=True),
     ),
     models.CheckConstraint(
-        name="pulse_job_dead_letter_has_reason",
-        condition=~Q(status=Status.DEAD_LETTERED.value) | ~Q(last_error=""),
+        name="pulse_job_dead_letter_has_reason", condition=~Q(status=Status.DEAD_LETTERED.value) | ~Q(last_error="")
     ),
     models.CheckConstraint(
-        name="pulse_job_refunds_within_attempts",
-        condition=Q(refunds__gte=0, attempts__gte=F("refunds")),
+        name="pulse_job_refunds_within_attempts", condition=Q(refunds__gte=0, attempts__gte=F("refunds"))
     ),
     models.CheckConstraint(
         name="pulse_job_attempts_within_budget",
@@ -113,8 +105,7 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         condition=~Q(status__in=[status.value for status in CLAIMABLE]) | Q(cancel_requested_at__isnull=True),
     ),
     models.CheckConstraint(
-        name="pulse_job_losses_within_attempts",
-        condition=Q(losses__gte=0, attempts__gte=F("losses")),
+        name="pulse_job_losses_within_attempts", condition=Q(losses__gte=0, attempts__gte=F("losses"))
     ),
     models.CheckConstraint(
         name="pulse_job_result_only_if_completed",
@@ -122,18 +113,14 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         | Q(status=Status.COMPLETED.value),
     ),
     models.CheckConstraint(
-        name="pulse_job_priority_in_range",
-        condition=Q(priority__gte=LOWEST_PRIORITY, priority__lte=HIGHEST_PRIORITY),
+        name="pulse_job_priority_in_range", condition=Q(priority__gte=LOWEST_PRIORITY, priority__lte=HIGHEST_PRIORITY)
     ),
     models.CheckConstraint(
         name="pulse_job_durations_are_sensible",
         condition=_sensible("lease_ttl") & _sensible("timeout") & _sensible("stall_after"),
     ),
     # What lies beyond could be stored and never be read: Python's calendar ends before PostgreSQL's.
-    models.CheckConstraint(
-        name="pulse_job_instant_can_be_read",
-        condition=in_range("next_run_at"),
-    ),
+    models.CheckConstraint(name="pulse_job_instant_can_be_read", condition=in_range("next_run_at")),
     # The ledger shows a completed run under its job's negative id: the smallest bigint has none.
     models.CheckConstraint(
         name="pulse_job_can_be_read",
@@ -154,8 +141,7 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         condition=Exact(JsonType("args"), Value("array")) & Exact(JsonType("kwargs"), Value("object")),
     ),
     models.CheckConstraint(
-        name="pulse_job_payload_is_bounded",
-        condition=LessThanOrEqual(_stored_payload(), MAX_STORED_PAYLOAD),
+        name="pulse_job_payload_is_bounded", condition=LessThanOrEqual(_stored_payload(), MAX_STORED_PAYLOAD)
     ),
     # Measuring unpacks the values, so it is done when a job begins to wait and when it gets its result, and neither
     # at a claim nor at a heartbeat (docs/adr/0030).
@@ -193,8 +179,7 @@ ATTEMPT_CONSTRAINTS = [
     models.UniqueConstraint(fields=["job", "number"], name="pulse_attempt_one_per_run"),
     models.CheckConstraint(name="pulse_attempt_number_is_positive", condition=Q(number__gt=0)),
     models.CheckConstraint(
-        name="pulse_attempt_outcome_is_known",
-        condition=Q(outcome__in=[name.value for name in OutcomeName]),
+        name="pulse_attempt_outcome_is_known", condition=Q(outcome__in=[name.value for name in OutcomeName])
     ),
     models.CheckConstraint(
         name="pulse_attempt_late_has_an_instant",

@@ -50,27 +50,19 @@ JOB_INDEXES = [
         condition=Q(status__in=[status.value for status in TERMINAL]),
     ),
     models.Index(
-        fields=["finished_at", "id"],
-        name="pulse_job_dead_letters",
-        condition=Q(status=Status.DEAD_LETTERED.value),
+        fields=["finished_at", "id"], name="pulse_job_dead_letters", condition=Q(status=Status.DEAD_LETTERED.value)
     ),
     # The queues that hold dead letters, and how many each holds.
     models.Index(
-        fields=["queue", "finished_at"],
-        name="pulse_job_dead_in_queue",
-        condition=Q(status=Status.DEAD_LETTERED.value),
+        fields=["queue", "finished_at"], name="pulse_job_dead_in_queue", condition=Q(status=Status.DEAD_LETTERED.value)
     ),
     models.Index(fields=["parent"], name="pulse_job_children", condition=Q(parent__isnull=False)),
     # In this partition a job that is finished is a dead letter.
     models.Index(
-        fields=["batch", "id"],
-        name="pulse_job_batch_open",
-        condition=Q(batch__isnull=False, finished_at__isnull=True),
+        fields=["batch", "id"], name="pulse_job_batch_open", condition=Q(batch__isnull=False, finished_at__isnull=True)
     ),
     models.Index(
-        fields=["batch", "id"],
-        name="pulse_job_batch_dead",
-        condition=Q(batch__isnull=False, finished_at__isnull=False),
+        fields=["batch", "id"], name="pulse_job_batch_dead", condition=Q(batch__isnull=False, finished_at__isnull=False)
     ),
     models.Index(fields=["id"], name="pulse_job_waiting", condition=Q(status=Status.WAITING.value)),
     # What no worker has claimed and expires. A claim takes the job out of it.

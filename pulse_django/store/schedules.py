@@ -135,10 +135,7 @@ SCHEDULE_INDEXES = [
 
 
 TICK_CONSTRAINTS: list[models.BaseConstraint] = [
-    models.CheckConstraint(
-        name="pulse_tick_instants_are_finite",
-        condition=in_range("at", "decided_at"),
-    )
+    models.CheckConstraint(name="pulse_tick_instants_are_finite", condition=in_range("at", "decided_at"))
 ]
 
 

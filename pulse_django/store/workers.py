@@ -279,14 +279,7 @@ WORKER_CONSTRAINTS = [
         condition=Q(lost_at__isnull=False) | Q(acknowledged_at__isnull=True, acknowledged_by=""),
     ),
     instants_of(
-        "worker",
-        "started_at",
-        "last_beat_at",
-        "stopped_at",
-        "lost_at",
-        "acknowledged_at",
-        "stack_asked_at",
-        "stack_at",
+        "worker", "started_at", "last_beat_at", "stopped_at", "lost_at", "acknowledged_at", "stack_asked_at", "stack_at"
     ),
 ]
 

@@ -59,11 +59,7 @@ class RetryPolicy:
         only: Iterable[ExceptionType] | None = None,
         backoff: Backoff | None = None,
     ) -> RetryPolicy:
-        return cls(
-            backoff=backoff,
-            never=_classes(tuple(never)),
-            only=None if only is None else _classes(tuple(only)),
-        )
+        return cls(backoff=backoff, never=_classes(tuple(never)), only=None if only is None else _classes(tuple(only)))
 
     def retries(self, lineage: Iterable[str]) -> bool:
         """Say whether an exception with these classes, from its own up to its last base, may be tried again."""

@@ -38,12 +38,7 @@ def preview(job_id: int | str, step: str, *, using: str | None = None) -> Rewoun
 
 
 def retry_from(
-    job_id: int | str,
-    step: str,
-    *,
-    attempt: int | None = None,
-    cancelled_too: bool = False,
-    using: str | None = None,
+    job_id: int | str, step: str, *, attempt: int | None = None, cancelled_too: bool = False, using: str | None = None
 ) -> Rewound:
     """Retry a dead letter, and repeat a step and all steps after it.
 
