@@ -15,13 +15,13 @@ from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.database_errors import DatabaseFault, fault_of
-from pulse_django.store.schedules import MAX_BY
 from pulse_django.store.transactions import joined, run_joined
 from pulse_django.words.job_ids import MAX_ID
 from pulse_django.words.limits import MAX_DELAY
 from pulse_django.words.options import Whole
 from pulse_django.words.payloads import clean_text, error_in_one_line, one_line
 from pulse_django.words.schedule_definitions import (
+    MAX_BY,
     OVERRIDABLE,
     SAY_WHEN,
     Definition,

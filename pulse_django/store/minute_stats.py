@@ -116,22 +116,6 @@ RETURNING minute
 """
 
 
-class MinuteRow(models.Model):
-    """The columns of a minute."""
-
-    minute = models.DateTimeField(primary_key=True)  # its beginning
-    signs = models.JSONField()  # what was counted in it, and how things stood
-    # Of the latest only: what was counted since the first minute, and what each worker had counted of all its life.
-    totals = models.JSONField(null=True, blank=True)
-    workers = models.JSONField(null=True, blank=True)
-
-    class Meta:
-        abstract = True
-
-    def __str__(self) -> str:
-        return self.minute.isoformat()
-
-
 class MinuteManager(models.Manager["Minute"]):
     def unwritten(self) -> list[datetime]:
         """Return the minutes that are over and not written yet, of the last few."""

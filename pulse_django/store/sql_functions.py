@@ -269,6 +269,15 @@ class Tags(_Field):
         return list(value) if isinstance(value, list | tuple) else value
 
 
+class IntegerList(_Field):
+    """An ``integer[]`` column."""
+
+    description = "List of integers"
+
+    def db_type(self, connection: Any) -> str:
+        return "integer[]"
+
+
 class HasAll(Func):
     """Whether the first list of tags has all of the second."""
 

@@ -15,7 +15,7 @@ from django.db.models.expressions import Combinable
 from pulse_django.words.limits import MAX_USER
 from pulse_django.words.payloads import MAX_TRACEBACK, clean_text
 
-from .sql_functions import ClockTimestamp, Document, ShortText, StatementTimestamp, instants_of
+from .sql_functions import StatementTimestamp
 from .transactions import run_joined
 
 if TYPE_CHECKING:
@@ -228,60 +228,6 @@ written AS (
 )
 SELECT id FROM written
 """
-
-
-class WorkerRow(models.Model):
-    """The columns of a worker."""
-
-    id = models.BigAutoField(primary_key=True)
-    name = ShortText(max_length=80)
-    boot_id = ShortText(max_length=40)
-    host = ShortText(max_length=255)
-    pid = models.IntegerField()
-    versions = Document(default=dict, db_default=models.Value({}, models.JSONField()))
-    queues = Document(default=list, db_default=models.Value([], models.JSONField()))  # empty: all
-    slots = models.IntegerField()
-    in_flight = models.IntegerField(default=0, db_default=0)
-    tasks = Document(null=True, blank=True)  # the keys of those it can run; NULL: it has not said
-    vitals = Document(default=dict, db_default=models.Value({}, models.JSONField()))
-    stuck_slots = models.IntegerField(default=0, db_default=0)  # held by abandoned handlers
-    started_at = models.DateTimeField(db_default=ClockTimestamp())
-    last_beat_at = models.DateTimeField(db_default=ClockTimestamp())
-    stopped_at = models.DateTimeField(null=True, blank=True)  # of a lost one: when it was heard last
-    # When a watchdog noted that it disappeared without a clean stop. NULL: it lives, or it stopped.
-    lost_at = models.DateTimeField(null=True, blank=True)
-    acknowledged_at = models.DateTimeField(null=True, blank=True)  # by a person, or by its return
-    # The job of whose handler an operator asks where it is, and the answer of the worker (store/workers.py).
-    stack_wanted = models.BigIntegerField(null=True, blank=True, editable=False)
-    stack_asked_at = models.DateTimeField(null=True, blank=True, editable=False)
-    stack_of = models.BigIntegerField(null=True, blank=True, editable=False)
-    stack = models.TextField(blank=True, default="", db_default="", editable=False)
-    stack_at = models.DateTimeField(null=True, blank=True, editable=False)
-    acknowledged_by = ShortText(max_length=MAX_USER, blank=True, default="", db_default="")  # empty: by its return
-
-    class Meta:
-        abstract = True
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.boot_id}"
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether it is lost and not acknowledged: the same rule as ``IS_LOST`` in SQL."""
-        return None not in (self.stopped_at, self.lost_at) and self.acknowledged_at is None
-
-
-WORKER_CONSTRAINTS = [
-    models.UniqueConstraint(fields=["name", "boot_id"], name="pulse_worker_one_per_boot"),
-    models.CheckConstraint(name="pulse_worker_has_slots", condition=Q(slots__gte=0, in_flight__gte=0)),
-    models.CheckConstraint(
-        name="pulse_worker_acknowledged_if_lost",
-        condition=Q(lost_at__isnull=False) | Q(acknowledged_at__isnull=True, acknowledged_by=""),
-    ),
-    instants_of(
-        "worker", "started_at", "last_beat_at", "stopped_at", "lost_at", "acknowledged_at", "stack_asked_at", "stack_at"
-    ),
-]
 
 
 class WorkerManager(models.Manager["Worker"]):

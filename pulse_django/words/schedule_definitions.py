@@ -16,7 +16,7 @@ from .limits import FIRST_YEAR, LAST_YEAR
 from .options import Text
 from .timings import Cron, Every, Timing
 
-MAX_NAME = 100
+MAX_NAME, MAX_OWNER, MAX_BY = 100, 200, 200
 _NAME = Text(MAX_NAME)
 
 Fields = Mapping[str, Any]  # JSON by the name of the field
