@@ -91,57 +91,9 @@ def get_or_enqueue_alone(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
     """Do so without a look at the batch."""
     settings = conf.current()
     payload = new.encoded(settings.max_payload_bytes)
-    options = with_settings(values_of(new), settings)
-    while not (rows := _insert(jobs, new, options, payload)):
-        kept = _job_with_key(jobs, new)
-        if kept is not None and new.unique is not None and new.unique.rule.on_conflict == "raise":
-            raise AlreadyEnqueued(new.task, kept.pk)
-        if kept is not None:  # over or pruned in this very moment: then the key is free again
-            return kept, False
-    [(job_id, created_at, next_run_at, expires_at, is_new)] = rows
-    if not is_new:
-        return unique.changed(jobs, job_id), False
-    if new.unique is not None:
-        unique.begin_windows_with_jobs(jobs, new.unique.rule, [job_id])
-    values = {
-        "id": job_id,
-        "task": new.task,
-        "queue": new.queue,
-        "priority": new.priority,
-        "args": json.loads(payload.args),
-        "kwargs": json.loads(payload.kwargs),
-        "payload_bytes": payload.size,
-        "search_terms": list(payload.terms),
-        "next_run_at": next_run_at,
-        "parent_id": new.parent_id,
-        "trace": new.trace,
-        "masked": new.masked,
-        "expires_at": expires_at,
-        "tags": list(new.tags),
-        "meta": None if new.meta is None else json.loads(new.meta),
-        "lane_key": new.lane_key,
-        "ready": is_ready(new.lane_key, new.run_after),
-        "created_at": created_at,
-        **({} if new.place is None else new.place.by_column()),
-        **({} if new.unique is None else unique.columns_of(new.unique)),
-        **dict(zip(COLUMNS, options, strict=True)),
-    }
-    blank = _blank(jobs.model)
-    # Several times as fast as by name, because Django looks at each field again.
-    job: Job = jobs.model.from_db(jobs.write_alias, blank, (blank | values).values())
-    return job, True
-
-
-@lru_cache(maxsize=4)
-def _blank(model: type[Job]) -> dict[str, Any]:
-    """Return what the fields of a new job are by default."""
-    return {field.attname: field.get_default() for field in model._meta.concrete_fields}
-
-
-def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Payload) -> list[Row]:
     run_at, delay = run_at_or_delay(new.run_after)
     expires_at, expires_in = run_at_or_delay(new.expires)
-    values = {
+    values: dict[str, Any] = {
         "task": new.task,
         "queue": new.queue,
         "priority": new.priority,
@@ -161,8 +113,46 @@ def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Pay
         "lane_key": new.lane_key or None,
         **({} if new.place is None else new.place.by_column()),
         **({} if new.unique is None else unique.columns_of(new.unique)),
-        **dict(zip(COLUMNS, options, strict=True)),
+        **dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)),
     }
+    while not (rows := _insert(jobs, new, values)):
+        kept = _job_with_key(jobs, new)
+        if kept is not None and new.unique is not None and new.unique.rule.on_conflict == "raise":
+            raise AlreadyEnqueued(new.task, kept.pk)
+        if kept is not None:  # over or pruned in this very moment: then the key is free again
+            return kept, False
+    [(job_id, created_at, next_run_at, expires_at, is_new)] = rows
+    if not is_new:
+        return unique.changed(jobs, job_id), False
+    if new.unique is not None:
+        unique.begin_windows_with_jobs(jobs, new.unique.rule, [job_id])
+    values |= {
+        "id": job_id,
+        "args": json.loads(payload.args),
+        "kwargs": json.loads(payload.kwargs),
+        "search_terms": list(payload.terms),
+        "next_run_at": next_run_at,
+        "expires_at": expires_at,
+        "tags": list(new.tags),
+        "meta": None if new.meta is None else json.loads(new.meta),
+        "lane_key": new.lane_key,
+        "ready": is_ready(new.lane_key, new.run_after),
+        "created_at": created_at,
+    }
+    blank = _blank(jobs.model)
+    # Several times as fast as by name, because Django looks at each field again.
+    row = [values.get(name, default) for name, default in blank.items()]
+    job: Job = jobs.model.from_db(jobs.write_alias, blank, row)
+    return job, True
+
+
+@lru_cache(maxsize=4)
+def _blank(model: type[Job]) -> dict[str, Any]:
+    """Return what the fields of a new job are by default."""
+    return {field.attname: field.get_default() for field in model._meta.concrete_fields}
+
+
+def _insert(jobs: JobReader, new: NewJob, values: Mapping[str, Any]) -> list[Row]:
     # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
     sent = {name: value for name, value in values.items() if value is not None and value is not False}
     if not is_ready(new.lane_key, new.run_after):
