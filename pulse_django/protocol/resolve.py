@@ -277,11 +277,15 @@ def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool 
         freed = free(alias, waiting) if waiting else []
         dealt_with = {"rows": rows, "batches": batches.locked, "waiting": waiting}
         gone = len(run_joined(alias, _FORGET, dealt_with)) if rows else 0
-    cancelled = [row for row in freed if row[4] is not None]
+    cancelled = [
+        Ending.of_waiting(job_id, task, queue, attempts, previous=Status.WAITING, by=EndedBy.NEEDS, reason=reason)
+        for job_id, queue, task, attempts, reason in freed
+        if reason is not None
+    ]
     return Resolved(
         queues=tuple(sorted({queue for _, queue, _, _, reason in freed if reason is None})),
         freed=frozenset(job_id for job_id, *_, reason in freed if reason is None),
-        endings=tuple(_ending(*row) for row in cancelled),
+        endings=tuple(cancelled),
         closed=batches.closed,
         cancelling=batches.cancelling,
         rows=gone,
@@ -320,17 +324,3 @@ def _free_on_citus(alias: str, waiting: list[int]) -> list[Row]:
         tuple(row[name] for name in ("id", "queue", "task", "attempts", "reason")) for row in found if "reason" in row
     ]
     return [*(answers[-1] if answers else []), *lost]
-
-
-def _ending(job_id: int, queue: str, task: str, attempts: int, reason: str) -> Ending:
-    return Ending(
-        job_id=job_id,
-        task=task,
-        queue=queue,
-        attempt=attempts,
-        previous=Status.WAITING,
-        status=Status.CANCELLED,
-        by=EndedBy.NEEDS,
-        outcome=None,
-        reason=reason,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from .leases import Lease
 from .outcomes import OutcomeName
@@ -58,6 +58,12 @@ class Ending:
     outcome: OutcomeName | None  # of the run that ended with the job; None: no run did
     reason: str = ""
     expired: bool = False  # it had not started in time
+
+    @classmethod
+    def of_waiting(cls, job_id: int, task: str, queue: str, attempt: int, **facts: Any) -> Ending:
+        """Return the end of a job that was cancelled while no worker had it."""
+        of: dict[str, Any] = {"job_id": job_id, "task": task, "queue": queue, "attempt": attempt}
+        return cls(**of, status=Status.CANCELLED, outcome=None, **facts)
 
 
 class HasTask(Protocol):
