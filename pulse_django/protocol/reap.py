@@ -169,18 +169,7 @@ def _reap(jobs: JobReader, pick: Compiled) -> list[Reaped]:
         rows: list[Row] = [tuple(row.get(column) for column in _ANSWERS) for row in found]
     else:
         rows = run_alone(jobs.write_alias, _REAP.format(pick=sql), values, lock_timeout=REAP_LOCK_TIMEOUT)
-    return [
-        Reaped(
-            lease=Lease(*row[:3]),
-            token=row[3],
-            outcome=OutcomeName(row[4]),
-            status=Status(row[5]),
-            task=row[6],
-            queue=row[7],
-            reason=row[8],
-        )
-        for row in rows
-    ]
+    return [Reaped(Lease(*row[:3]), row[3], OutcomeName(row[4]), Status(row[5]), *row[6:]) for row in rows]
 
 
 @lru_cache(maxsize=16)
@@ -236,15 +225,7 @@ def _dead_letter_what_cannot_wait(jobs: JobReader, job_id: int, error: Exception
             logger.exception("Ending job %d failed", job_id)
             continue
         ended += [
-            Reaped(
-                lease=lease,
-                token=job.token or 0,
-                outcome=outcome.name,
-                status=status,
-                task=job.task,
-                queue=job.queue,
-                reason=reason,
-            )
+            Reaped(lease, job.token or 0, outcome.name, status, job.task, job.queue, reason)
             for status in settled.accepted.values()
         ]
     return ended
