@@ -103,12 +103,6 @@ WHERE batch.id = %s AND batch.cancelled_at IS NOT NULL
 """
 
 
-class Parent(NamedTuple):
-    is_closed: bool
-    cancelled_at: object
-    reason: str
-
-
 def open_batch(
     jobs: JobReader, name: str, *, kind: str = "batch", parent_id: int | None = None, context: str | None = None
 ) -> int:
@@ -119,10 +113,9 @@ def open_batch(
             found = run_joined(jobs.write_alias, _LOCK_PARENT, [parent_id])
             if not found:
                 raise InvalidWorkflow(f"parent: there is no batch {parent_id}")
-            parent = Parent(*found[0])
-            if parent.is_closed and parent.cancelled_at is None:
+            is_closed, cancelled_at, reason = found[0]
+            if is_closed and cancelled_at is None:
                 raise BatchClosed(f"batch {parent_id} is closed: all of its jobs are over")
-            cancelled_at, reason = parent.cancelled_at, parent.reason
         [(batch_id,)] = run_joined(
             jobs.write_alias, _OPEN, [name, kind, parent_id, context, cancelled_at, cancelled_at, reason]
         )

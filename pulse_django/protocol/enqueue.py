@@ -286,10 +286,10 @@ def _enqueue_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Calla
     """Add a list of which some jobs have unique keys: those in the order of their keys, and before the others."""
     keyed = [place for place, (new, _) in enumerate(encoded) if new.unique is not None]
     plain = [place for place, (new, _) in enumerate(encoded) if new.unique is None]
-    once = unique.folded([encoded[place] for place in keyed])
+    once, places = unique.folded([encoded[place] for place in keyed])
     with joined(jobs.write_alias):
-        found = _insert_unique(jobs, once.jobs, progress)
-        ids = dict(zip(keyed, (found[place] for place in once.places), strict=True))
+        found = _insert_unique(jobs, once, progress)
+        ids = dict(zip(keyed, (found[place] for place in places), strict=True))
         done = len(ids)
         others = _enqueue_all(
             jobs, [encoded[place] for place in plain], progress and (lambda written: progress(done + written))

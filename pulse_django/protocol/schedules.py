@@ -281,12 +281,7 @@ _COLUMNS_THAT_SAY_WHEN = ("cron", "tz", "every", "phase", "starts_at", "ends_at"
 _COLUMNS = (
     *_COLUMNS_THAT_SAY_WHEN,
     *(name for name in OVERRIDABLE if name not in SAY_WHEN),
-    "task",
-    "next_at",
-    "declared",
-    "declared_in",
-    "overrides",
-    "gone_at",
+    *("task", "next_at", "declared", "declared_in", "overrides", "gone_at"),
 )
 
 

@@ -23,17 +23,8 @@ Fields = Mapping[str, Any]  # JSON by the name of the field
 
 # What people may override. The timing is one field: an expression without its zone is another schedule.
 OVERRIDABLE = (
-    "timing",
-    "missed",
-    "grace",
-    "overlap",
-    "jitter",
-    "args",
-    "kwargs",
-    "queue",
-    "priority",
-    "starts_at",
-    "ends_at",
+    *("timing", "missed", "grace", "overlap", "jitter"),
+    *("args", "kwargs", "queue", "priority", "starts_at", "ends_at"),
 )
 # Those that say when the schedule is due. If one changes, the next instant is found anew.
 SAY_WHEN = ("timing", "starts_at", "ends_at")
