@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.db import models, router
-
 from pulse_django.words import counters
 from pulse_django.words.counters import Counters, TrafficCounts, TrafficKind
 from pulse_django.words.job_ids import range_of_ids, shard_number_of
@@ -47,7 +45,7 @@ from .job_queries import OUT_OF_ORDER, depths, id_at
 from .shards import IDS_OF_JOBS, position_of
 from .sql_functions import read
 from .traffic import Key
-from .transactions import joined, run_joined
+from .transactions import TableManager, joined, run_joined
 
 if TYPE_CHECKING:
     from pulse_django.models import Minute  # noqa: F401 - named in the base class below
@@ -116,15 +114,15 @@ RETURNING minute
 """
 
 
-class MinuteManager(models.Manager["Minute"]):
+class MinuteManager(TableManager["Minute"]):
     def unwritten(self) -> list[datetime]:
         """Return the minutes that are over and not written yet, of the last few."""
-        return [minute for (minute,) in run_joined(self._alias, _UNWRITTEN, [MOST_CAUGHT_UP - 1])]
+        return [minute for (minute,) in run_joined(self.write_alias, _UNWRITTEN, [MOST_CAUGHT_UP - 1])]
 
     def write(self, minute: datetime, *, is_latest: bool = True) -> bool:
         """Write what happened in that minute; if it is the latest, how things stand. Return whether we were first."""
         totals, before = self._before(minute)
-        found, workers = counted_in(self._alias, minute), before
+        found, workers = counted_in(self.write_alias, minute), before
         counted = found.signs
         if is_latest:
             workers = self._workers()
@@ -134,39 +132,35 @@ class MinuteManager(models.Manager["Minute"]):
         if is_latest:
             signs |= {"queues": self._depths()}
         values = [json.dumps(value) for value in (signs, totals, workers)]
-        with joined(self._alias):
-            is_first = bool(run_joined(self._alias, _WRITE, [minute, *values]))
+        with joined(self.write_alias):
+            is_first = bool(run_joined(self.write_alias, _WRITE, [minute, *values]))
             if is_first:
-                run_joined(self._alias, _RELIEVE, [minute])
-                traffic.write(self._alias, minute, found.traffic)
-                releases.note_release(self._alias)
+                run_joined(self.write_alias, _RELIEVE, [minute])
+                traffic.write(self.write_alias, minute, found.traffic)
+                releases.note_release(self.write_alias)
         return is_first
 
     def note(self, minute: datetime, signs: Mapping[str, Any]) -> None:
         """Add to what a minute says."""
-        run_joined(self._alias, _NOTE, [json.dumps(signs), minute])
+        run_joined(self.write_alias, _NOTE, [json.dumps(signs), minute])
 
     def forget(self, older_than: timedelta = KEPT) -> int:
         """Delete minutes that are too old for every reader, but for the totals."""
-        traffic.forget(self._alias)
-        releases.forget(self._alias)
-        return len(run_joined(self._alias, _FORGET, [older_than]))
+        traffic.forget(self.write_alias)
+        releases.forget(self.write_alias)
+        return len(run_joined(self.write_alias, _FORGET, [older_than]))
 
     def _before(self, minute: datetime) -> tuple[Counters, dict[str, Any]]:
-        rows = run_joined(self._alias, _BEFORE, [minute])
+        rows = run_joined(self.write_alias, _BEFORE, [minute])
         return (json.loads(rows[0][0]), json.loads(rows[0][1] or "{}")) if rows else ({}, {})
 
     def _workers(self) -> dict[str, Any]:
-        said = {key: read(vitals) for key, vitals in run_joined(self._alias, _WORKERS, [])}
+        said = {key: read(vitals) for key, vitals in run_joined(self.write_alias, _WORKERS, [])}
         return {key: vitals for key, vitals in said.items() if isinstance(vitals, dict)}
 
     def _depths(self) -> dict[str, list[Any]]:
-        waiting = depths(self._alias, MOST_WAITING)
+        waiting = depths(self.write_alias, MOST_WAITING)
         return {depth.queue: [depth.due, depth.later, depth.overdue] for depth in waiting}
-
-    @property
-    def _alias(self) -> str:
-        return self._db or router.db_for_write(self.model)
 
 
 # What happened in one minute, counted from the tables: each query reads a range of ids or of an index.

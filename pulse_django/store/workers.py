@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db import models, router
 from django.db.models import BooleanField, ExpressionWrapper, Q, Value
 from django.db.models.expressions import Combinable
 
@@ -16,7 +15,7 @@ from pulse_django.words.limits import MAX_USER
 from pulse_django.words.payloads import MAX_TRACEBACK, clean_text
 
 from .sql_functions import StatementTimestamp
-from .transactions import run_joined
+from .transactions import TableManager, run_joined
 
 if TYPE_CHECKING:
     from pulse_django.models import Worker  # noqa: F401 - named in the base class below
@@ -230,44 +229,40 @@ SELECT id FROM written
 """
 
 
-class WorkerManager(models.Manager["Worker"]):
+class WorkerManager(TableManager["Worker"]):
     def note(self, presence: Presence, silence: timedelta = timedelta(minutes=1)) -> Standing:
         """Write down that this worker is there, and how it is. Return which one it is of those that were heard lately.
 
         ``silence`` is how long ago that may be."""
-        [(rank, total, wanted)] = run_joined(self._alias, _NOTE, [json.dumps(asdict(presence)), silence])
+        [(rank, total, wanted)] = run_joined(self.write_alias, _NOTE, [json.dumps(asdict(presence)), silence])
         return Standing(rank, total, wanted)
 
     def farewell(self, name: str, boot_id: str) -> None:
         """Write down that this worker stopped, of its own will."""
-        run_joined(self._alias, _FAREWELL, [name, boot_id])
+        run_joined(self.write_alias, _FAREWELL, [name, boot_id])
 
     def mark_lost(self, silent_for: timedelta) -> list[str]:
         """Write down that workers are lost which have said nothing for so long. Return their names.
 
         One that comes back says so itself. Lost ones whose name is back need no acknowledgement."""
-        found = run_joined(self._alias, MARK_LOST, [silent_for])
+        found = run_joined(self.write_alias, MARK_LOST, [silent_for])
         return sorted(f"{name}:{boot_id}" for name, boot_id, is_new in found if is_new)
 
     def ask_stack(self, name: str, boot_id: str, job_id: int) -> bool:
         """Ask a live worker where the handler of a job is. It answers with its next heartbeats."""
-        return bool(run_joined(self._alias, ASK, [name, boot_id, job_id]))
+        return bool(run_joined(self.write_alias, ASK, [name, boot_id, job_id]))
 
     def answer_stack(self, name: str, boot_id: str, job_id: int, text: str) -> None:
         """Answer. Only the latest answer is kept, and for some minutes."""
-        run_joined(self._alias, ANSWER, [name, boot_id, job_id, clean_text(text, MAX_TRACEBACK)])
+        run_joined(self.write_alias, ANSWER, [name, boot_id, job_id, clean_text(text, MAX_TRACEBACK)])
 
     def acknowledge(self, name: str, boot_id: str, *, by: str) -> bool:
         """Acknowledge a lost worker. Return whether it was lost and not acknowledged before."""
-        return bool(run_joined(self._alias, ACKNOWLEDGE, [name, boot_id, clean_text(by, MAX_USER)]))
+        return bool(run_joined(self.write_alias, ACKNOWLEDGE, [name, boot_id, clean_text(by, MAX_USER)]))
 
     def forget(self, stopped_for: timedelta, lost_for: timedelta) -> int:
         """Delete the rows of workers that stopped that long ago, and of lost ones that were not acknowledged.
 
         Stacks that are not shown any more go as well."""
-        run_joined(self._alias, FORGET_STACKS, [])
-        return len(run_joined(self._alias, FORGET, [stopped_for, lost_for]))
-
-    @property
-    def _alias(self) -> str:
-        return self._db or router.db_for_write(self.model)
+        run_joined(self.write_alias, FORGET_STACKS, [])
+        return len(run_joined(self.write_alias, FORGET, [stopped_for, lost_for]))
