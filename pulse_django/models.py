@@ -30,7 +30,7 @@ from .store.sql_functions import STATUSES, ClockTimestamp, Document, ShortText, 
 from .store.workers import WorkerManager
 from .traffic_models import Release as Release
 from .traffic_models import Traffic as Traffic
-from .words.decisions import Budget
+from .words.decisions import Budget, retry_seconds
 from .words.job_options import MAX_NODE_NAME
 from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_LANE_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME, MAX_USER
 from .words.masks import MAX_MASKS
@@ -159,7 +159,17 @@ class Job(models.Model):
 
     @property
     def budget(self) -> Budget:
-        return Budget.of(self)
+        waited = None if self.started_at is None else self.started_at.timestamp() - self.created_at.timestamp()
+        return Budget(
+            attempts=self.attempts,
+            refunds=self.refunds,
+            max_attempts=self.max_attempts,
+            losses=self.losses,
+            max_losses=self.max_losses,
+            free_losses=self.free_losses,
+            cancel_requested=self.cancel_requested_at is not None,
+            retries_for=None if waited is None else retry_seconds(self.give_up_after, waited),
+        )
 
 
 class StoredAttempt(LedgerRow):

@@ -39,7 +39,6 @@ class ClockTimestamp(Func):
     """The instant at which this very row is written."""
 
     function = "clock_timestamp"
-    arity = 0
     output_field = DateTimeField()
 
 
@@ -47,7 +46,6 @@ class StatementTimestamp(Func):
     """The instant at which the statement arrived."""
 
     function = "statement_timestamp"
-    arity = 0
     output_field = DateTimeField()
 
 
@@ -55,7 +53,6 @@ class StoredSize(Func):
     """The bytes of a value as it is stored, compressed. Unlike ``TextSize`` it does not unpack the value."""
 
     function = "pg_catalog.pg_column_size"
-    arity = 1
     output_field = IntegerField()
 
 
@@ -63,7 +60,6 @@ class Cardinality(Func):
     """How many elements an array has."""
 
     function = "pg_catalog.cardinality"
-    arity = 1
     output_field = IntegerField()
 
 
@@ -71,7 +67,6 @@ class PlaceOfNull(Func):
     """Where an array of texts has its first NULL, or NULL. An array of arrays is an error."""
 
     template = "pg_catalog.array_position(%(expressions)s, NULL::text)"
-    arity = 1
     output_field = IntegerField()
 
 
@@ -79,7 +74,6 @@ class TextSize(Func):
     """The bytes of a JSON value or an array as the text that a worker reads. It unpacks the value."""
 
     template = "pg_catalog.octet_length((%(expressions)s)::text)"
-    arity = 1
     output_field = IntegerField()
 
 
@@ -87,7 +81,6 @@ class JsonType(Func):
     """``array``, ``object``, ``string`` ... of a jsonb value."""
 
     function = "pg_catalog.jsonb_typeof"
-    arity = 1
     output_field = CharField()
 
 
@@ -122,7 +115,6 @@ class Fingerprint(Func):
         f"pg_catalog.regexp_replace(%(expressions)s COLLATE \"C\", ' ?{_FRAME}', ''), 300),"
         f" '{_IS_VALUE}', '#', 'gi'), 200) COLLATE \"C\")"
     )
-    arity = 1
     output_field = TextField()
 
 
@@ -133,7 +125,6 @@ class InUtc(Func):
     """
 
     template = "(%(expressions)s AT TIME ZONE 'UTC')"
-    arity = 1
     output_field = DateTimeField()
 
 
@@ -141,7 +132,6 @@ class LimiterOf(Func):
     """The limiter's name in a lane key, which is empty for a share. A changed letter makes it another index."""
 
     template = "(pg_catalog.split_part((%(expressions)s)::text, ':', 1) COLLATE \"C\")"
-    arity = 1
     output_field = TextField()
 
 
@@ -283,7 +273,6 @@ class HasAll(Func):
 
     template = "(%(expressions)s)"
     arg_joiner = " OPERATOR(pg_catalog.@>) "
-    arity = 2
     output_field = BooleanField()
 
 

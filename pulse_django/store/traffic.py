@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -124,29 +125,15 @@ def added(spans: Iterable[TrafficSpan]) -> dict[Key, TrafficCounts]:
 
 def span_of(row: tuple[Any, ...]) -> TrafficSpan:
     """Read a row: kind, name, began_at, length, and what was counted."""
-    kind, name, began_at, length, enqueued, started, succeeded, failed, died, *took = row
-    ran_seconds, ran, waited_seconds, waited = took
-    counts = TrafficCounts(
-        enqueued=enqueued,
-        started=started,
-        succeeded=succeeded,
-        failed=failed,
-        died=died,
-        ran=Durations(ran_seconds, ran),
-        waited=Durations(waited_seconds, waited),
-    )
+    kind, name, began_at, length, *numbers, ran_seconds, ran, waited_seconds, waited = row
+    counts = TrafficCounts(*numbers, Durations(ran_seconds, ran), Durations(waited_seconds, waited))
     return TrafficSpan(TrafficKind(kind), name, began_at, length, counts)
 
 
 def _row(kind: TrafficKind, name: str, counts: TrafficCounts) -> dict[str, Any]:
-    return {
+    return asdict(counts) | {
         "kind": kind,
         "name": name,
-        "enqueued": counts.enqueued,
-        "started": counts.started,
-        "succeeded": counts.succeeded,
-        "failed": counts.failed,
-        "died": counts.died,
         "ran_seconds": round(counts.ran.seconds, 6),
         "ran": counts.ran.runs_by_bucket,
         "waited_seconds": round(counts.waited.seconds, 6),
