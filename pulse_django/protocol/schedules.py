@@ -28,7 +28,7 @@ from pulse_django.words.schedule_definitions import (
     columns_of,
     definition_of,
     overridden,
-    timing_of,
+    timing_or_none,
 )
 from pulse_django.words.ticks import Tick, TickOutcome, first_after, without_firing
 from pulse_django.words.timings import Timing
@@ -251,7 +251,7 @@ def _change(
     """Write a row whose lock is held, with these fields changed. If it is due at other instants, find the next one."""
     if unknown := fields.keys() - set(OVERRIDABLE):
         raise InvalidSchedule(f"{sorted(unknown)[0]}: cannot be changed")
-    was_due = None if is_new else (row.next_at, _quiet_timing(row), row.ends_at)
+    was_due = None if is_new else (row.next_at, timing_or_none(row), row.ends_at)
     before = None if is_new else {name: getattr(row, name) for name in _COLUMNS_THAT_SAY_WHEN}
     if row.declared is None:
         holds = {**definition_of(row).fields(_ZONE), **fields}
@@ -283,13 +283,6 @@ _COLUMNS = (
     *(name for name in OVERRIDABLE if name not in SAY_WHEN),
     *("task", "next_at", "declared", "declared_in", "overrides", "gone_at"),
 )
-
-
-def _quiet_timing(row: Schedule) -> Any:
-    try:
-        return timing_of(row)
-    except InvalidSchedule:
-        return None  # it was written by hand, and had no ticks
 
 
 def check(row: Schedule) -> Definition:

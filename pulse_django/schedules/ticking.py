@@ -28,6 +28,7 @@ from pulse_django.store.database_errors import DatabaseFault, fault_of, is_refus
 from pulse_django.store.transactions import durable, joined
 from pulse_django.words.job_options import NewJob, encode_meta
 from pulse_django.words.payloads import error_in_one_line, one_line
+from pulse_django.words.schedule_definitions import timing_or_none
 from pulse_django.words.ticks import Pause, Tick, TickOutcome, decide, first_after, jittered, without_firing
 from pulse_django.words.timings import Overlap, Timing
 
@@ -99,7 +100,7 @@ def _refused(schedule: Schedule, timing: Timing | None, now: datetime, why: str)
     """Refuse the ticks that are due. A schedule whose timing is invalid stops until it is changed."""
     ticks, next_at = [Tick(schedule.next_at or now, TickOutcome.REFUSED, why)], None
     if timing is None:
-        timing = _timing_of(schedule)
+        timing = timing_or_none(schedule)
     if timing is not None:
         if schedule.next_at is not None:
             ticks = without_firing(timing, schedule.next_at, now, TickOutcome.REFUSED, why, schedule.ends_at)
@@ -107,13 +108,6 @@ def _refused(schedule: Schedule, timing: Timing | None, now: datetime, why: str)
     if schedule.waiting_at is not None:
         ticks = [Tick(schedule.waiting_at, TickOutcome.REFUSED, why), *ticks]
     return Advance(schedule=schedule, ticks=ticks, next_at=next_at)
-
-
-def _timing_of(schedule: Schedule) -> Timing | None:
-    try:
-        return schedule.timing
-    except Exception:  # whatever a row that was written by hand holds
-        return None
 
 
 def jobs_of(
