@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pulse_django.exceptions import InvalidJob, PayloadError
@@ -93,6 +94,9 @@ class Head(NamedTuple):
         return row
 
 
+_shared = attrgetter(*Head._fields[:-1])  # all but the options
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob(JobOptions):
     """One job to enqueue. What is None follows the fleet's default."""
@@ -136,21 +140,10 @@ class NewJob(JobOptions):
 
     @property
     def head(self) -> Head:
-        return Head(
-            self.task,
-            self.queue,
-            self.priority,
-            _in_utc(self.run_after),
-            self.parent_id,
-            self.trace,
-            self.masked,
-            _in_utc(self.expires),
-            self.tags,
-            self.meta,
-            self.lane_key,
-            self.place,
-            values_of(self),
-        )
+        head = Head._make((*_shared(self), values_of(self)))
+        if self.run_after is None and self.expires is None:
+            return head
+        return head._replace(run_after=_in_utc(self.run_after), expires=_in_utc(self.expires))
 
     def encoded(self, limit: int) -> Payload:
         return self.encoded_with(self.args, self.kwargs, limit)

@@ -63,7 +63,9 @@ def encode_arguments(value: Any, *, limit: int, what: str) -> str:
     # json.dumps writes NUL as \u0000 and a lone surrogate as \udXXX: rare in honest text, so look closer only then.
     if "\\u0000" in text or "\\ud" in text or _may_hold_a_long_number(text):
         _refuse_unstorable(value, (what,))
-    return _within(text, limit, what)
+    if len(text) > limit:  # ASCII only, so that characters are bytes
+        raise _refusal((what,), f"{len(text)} bytes of JSON, over the limit of {limit} (PULSE['MAX_PAYLOAD_BYTES'])")
+    return text
 
 
 def canonical(value: Any, *, what: str) -> str:
@@ -223,13 +225,6 @@ def _exact_number(found: re.Match[str]) -> str:
         return _NEGATIVE_ZERO
     digits = format(Decimal(piece), "f")
     return digits if "." in digits else f"{digits}.0"
-
-
-def _within(text: str, limit: int, what: str) -> str:
-    # ASCII only, so that characters are bytes.
-    if len(text) > limit:
-        raise _refusal((what,), f"{len(text)} bytes of JSON, over the limit of {limit} (PULSE['MAX_PAYLOAD_BYTES'])")
-    return text
 
 
 def _may_hold_a_long_number(text: str) -> bool:

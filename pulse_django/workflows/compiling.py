@@ -79,7 +79,7 @@ def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | N
             add_needs(jobs, needs, new_jobs=ids)
         for batch in (*groups, *_batches_of(part)):
             seal_batch(jobs, batch.id)
-    if not news or _needs_what_was_there(all_jobs):
+    if not news or any(not isinstance(need, _Job) for one in all_jobs for need in one.needs.values()):
         resolve_when_committed(alias)
     queues = {one.call.task.queue_name for one in all_jobs if not one.needs and is_due_soon(one.call.task.run_after)}
     if queues:
@@ -93,28 +93,28 @@ def _check(workflow: Workflow, inside: tuple[Workflow, ...] = ()) -> None:
         raise InvalidWorkflow(f"the workflow {workflow.name!r} contains itself")
     if len(inside) > MOST_NESTED:
         raise InvalidWorkflow(f"the workflows are nested more than {MOST_NESTED} deep. Let a job enqueue the next one")
-    graph: dict[str, list[str]] = {}
     for node in workflow.nodes.values():
-        graph[node.name] = [need for need in node.needs.values() if isinstance(need, str)]
-        for need in graph[node.name]:
-            if need not in workflow.nodes:
+        for need in node.needs.values():
+            if isinstance(need, str) and need not in workflow.nodes:
                 raise InvalidWorkflow(f"{node.name!r} needs {need!r}, which is no node of {workflow.name!r}")
         if isinstance(node.what, Workflow):
             _check(node.what, (*inside, workflow))
     try:
-        TopologicalSorter(graph).prepare()
+        _sorter(workflow).prepare()
     except CycleError as error:
         raise InvalidWorkflow(f"the needs form a cycle: {' needs '.join(reversed(error.args[1]))}") from None
+
+
+def _sorter(workflow: Workflow) -> TopologicalSorter[str]:
+    graph = {name: [it for it in one.needs.values() if isinstance(it, str)] for name, one in workflow.nodes.items()}
+    return TopologicalSorter(graph)
 
 
 def _opened(workflow: Workflow, parent: Batch | None, outer: Mapping[str, object], alias: str) -> _Part:
     """Open the batch of a workflow. Its jobs that need nothing within it need what the workflow needs: ``outer``."""
     batch = Batch.open(workflow.name, parent=parent, context=workflow.context, kind="workflow", using=alias)
     part = _Part(workflow, batch)
-    graph = {
-        node.name: [need for need in node.needs.values() if isinstance(need, str)] for node in workflow.nodes.values()
-    }
-    for name in TopologicalSorter(graph).static_order():
+    for name in _sorter(workflow).static_order():
         node = workflow.nodes[name]
         needs: dict[str, object] = {
             known_as: _found(part, need, alias) if isinstance(need, str) else _outside(need, alias)
@@ -197,10 +197,6 @@ def _needs_of(one: _Job) -> Iterator[Need]:
             yield Need(batch_id=need.id, name=name, on_dead=one.on_dead)
         else:
             yield Need(job_id=int(str(need)), name=name, on_dead=one.on_dead)
-
-
-def _needs_what_was_there(jobs: list[_Job]) -> bool:
-    return any(not isinstance(need, _Job) for one in jobs for need in one.needs.values())
 
 
 def _enqueued(part: _Part) -> EnqueuedWorkflow:
