@@ -177,10 +177,6 @@ class Tick(models.Model):
     def __str__(self) -> str:
         return f"{self.at}: {self.outcome}"
 
-    def delay(self) -> Any:
-        """Return how late it was decided."""
-        return self.decided_at - self.at
-
 
 class Declaration(models.Model):
     """Whose code the schedules follow: the latest start among the workers of one settings module."""

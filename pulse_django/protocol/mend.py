@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from django.db import connections
 
@@ -16,9 +15,6 @@ from pulse_django.words.limits import MAX_DELAY
 
 from .reap import REAP_LIMIT
 from .statements import UNSTORABLE, check_limit
-
-if TYPE_CHECKING:
-    pass
 
 logger = SafeLogger(__name__)
 

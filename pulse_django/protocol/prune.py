@@ -18,7 +18,7 @@ from pulse_django.store.transactions import LOCK_NOT_AVAILABLE, Row, refuse_call
 from pulse_django.words.job_ids import job_ids_of
 from pulse_django.words.states import HOT, TERMINAL, Status, day_of, era_of
 
-from .ending import note_over
+from .ending import NOTE_OVER
 from .events import forget_events
 from .one_task import ERA
 from .statements import Compiled, check_delay, check_limit, compiled, skip_locked
@@ -80,7 +80,7 @@ gone AS (
 held AS MATERIALIZED (
     SELECT id, batch_id, awaited FROM gone WHERE era = {HOT}
 ),
-unresolved AS ({note_over("held", status="'CANCELLED'")}),
+unresolved AS ({NOTE_OVER.format(gone="held", status="'CANCELLED'")}),
 {_DELETE_KEYS.format(jobs="gone")}{{also}}
 SELECT id FROM gone
 """  # noqa: S608 - made of constants

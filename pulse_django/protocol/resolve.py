@@ -272,9 +272,12 @@ def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool 
             "limit": limit if with_timeouts else 0,
         }
         waiting = [job_id for (job_id,) in run_joined(alias, _LOCK_WAITING, touched)]
-        mark, free = (_mark_on_citus, _free_on_citus) if is_for_citus(connections[alias]) else (_mark, _free)
-        left_over = mark(alias, touched, waiting)
-        freed = free(alias, waiting) if waiting else []
+        if is_for_citus(connections[alias]):
+            left_over = _mark_on_citus(alias, touched, waiting)
+            freed = _free_on_citus(alias, waiting) if waiting else []
+        else:
+            left_over = run_joined(alias, _MARK, touched | {"locked": waiting})
+            freed = run_joined(alias, _FREE, {"waiting": waiting}) if waiting else []
         dealt_with = {"rows": rows, "batches": batches.locked, "waiting": waiting}
         gone = len(run_joined(alias, _FORGET, dealt_with)) if rows else 0
     cancelled = [
@@ -295,10 +298,6 @@ def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool 
     )
 
 
-def _mark(alias: str, touched: dict[str, Any], locked: list[int]) -> list[Row]:
-    return run_joined(alias, _MARK, touched | {"locked": locked})
-
-
 def _mark_on_citus(alias: str, touched: dict[str, Any], locked: list[int]) -> list[Row]:
     def mark(given: Given) -> list[Compiled]:
         note, params = given.compiled(_LEAVE_OVER.format(how="{given}", locked="%s"))
@@ -306,10 +305,6 @@ def _mark_on_citus(alias: str, touched: dict[str, Any], locked: list[int]) -> li
 
     _, answers = act_on(alias, (_HOW_THEY_ARE_MET, touched), "how", _TYPES_OF_HOW, mark)
     return answers[-1] if answers else []
-
-
-def _free(alias: str, waiting: list[int]) -> list[Row]:
-    return run_joined(alias, _FREE, {"waiting": waiting})
 
 
 def _free_on_citus(alias: str, waiting: list[int]) -> list[Row]:

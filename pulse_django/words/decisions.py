@@ -95,10 +95,7 @@ def decide(
     A retry that would come later than the job's ``give_up_after`` allows is not scheduled. The time since the claim is
     not counted here: only the database knows it, and it decides again (``protocol/ending.py``).
     """
-    return _in_time(_decided(outcome, budget, policy, fleet, max_losses, rand), budget)
-
-
-def _in_time(decision: Decision, budget: Budget) -> Decision:
+    decision = _decided(outcome, budget, policy, fleet, max_losses, rand)
     if not isinstance(decision, Retry) or budget.retries_for is None:
         return decision
     if decision.delay.total_seconds() <= budget.retries_for:

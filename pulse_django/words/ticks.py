@@ -57,10 +57,6 @@ class Decided:
     next_at: datetime | None  # None: never again
     has_more: bool = False  # ticks that are due and were left for the next decision
 
-    @property
-    def fired(self) -> list[Tick]:
-        return [tick for tick in self.ticks if tick.outcome is TickOutcome.FIRED]
-
 
 def decide(
     timing: Timing,

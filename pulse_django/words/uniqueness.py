@@ -58,9 +58,17 @@ class Unique:
                 f"no job to change"
             )
         if self.per is not None:
-            self._check_per()
+            _check_duration("per", self.per)
+            if self.until is not None:
+                raise InvalidJob("unique: per and until cannot be combined; a period does not depend on the job's end")
+            if self.on_conflict not in _IN_A_WINDOW:
+                raise InvalidJob(
+                    f"unique: per can be combined with on_conflict='keep' or 'raise', not {self.on_conflict!r}"
+                )
         if self.longest is not None:
-            self._check_longest()
+            _check_duration("longest", self.longest)
+            if self.on_conflict != "debounce":
+                raise InvalidJob("unique: longest requires on_conflict='debounce'")
 
     def _check_by(self) -> None:
         if callable(self.by):
@@ -70,20 +78,6 @@ class Unique:
         if not isinstance(self.by, list | tuple) or not all(isinstance(name, str) for name in self.by):
             raise InvalidJob(f"unique: by={self.by!r} is neither a tuple of parameter names nor a function")
         object.__setattr__(self, "by", tuple(self.by))
-
-    def _check_per(self) -> None:
-        _check_duration("per", self.per)
-        if self.until is not None:
-            raise InvalidJob("unique: per and until cannot be combined; a period does not depend on the job's end")
-        if self.on_conflict not in _IN_A_WINDOW:
-            raise InvalidJob(
-                f"unique: per can be combined with on_conflict='keep' or 'raise', not {self.on_conflict!r}"
-            )
-
-    def _check_longest(self) -> None:
-        _check_duration("longest", self.longest)
-        if self.on_conflict != "debounce":
-            raise InvalidJob("unique: longest requires on_conflict='debounce'")
 
     @property
     def until_start(self) -> bool:
