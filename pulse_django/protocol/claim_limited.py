@@ -25,7 +25,7 @@ from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import limiter_of_queue
 
-from .claim import FROM_THE_FIRST, GRANTED, Claims, Slots, TooHeavyParts, claim_pick, claiming, claims_of
+from .claim import FROM_THE_FIRST, GRANTED, Claims, Slots, claim_pick, claiming, claims_of
 from .limiters import IN_FORCE
 
 # Of one claim: a lock each. PostgreSQL's table of locks has room for 64 of each connection.
@@ -72,7 +72,7 @@ in_line AS (
 )"""
 _HAS_ROOM = "fits_key AND weighs <= pg_catalog.current_setting('pulse.slots')::int"
 _LANES = ", pg_catalog.array_agg(DISTINCT lane) FILTER (WHERE NOT (has_slots AND has_room)) AS lanes"
-_LEFT = TooHeavyParts(of_lane=", lane", columns=", line.is_left, line.lanes", granted=GRANTED.format(more=_LANES))
+_LEFT = {"of_lane": ", lane", "columns": ", line.is_left, line.lanes", "granted": GRANTED.format(more=_LANES)}
 
 
 # What is heavier than the limit since that was lowered is passed by: it cannot start, whatever ends.
@@ -128,10 +128,10 @@ def claim_limited(
         slots or Slots(limit, limit),
         in_line=_IN_LINE,
         has_room=_HAS_ROOM,
-        left=_LEFT,
         started=AT,
         probe="pg_catalog.current_setting('pulse.probe')::boolean",
         spent="" if (is_split := is_for_citus(connections[jobs.write_alias])) else SPENT,
+        **_LEFT,
     )
     count = [
         limiter, whole, limiter, marks.get(limiter, 0), queue or "", marks.get(whole, 0), keys,
