@@ -26,7 +26,7 @@ from .store.duties import DutyManager
 from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES
 from .store.ledger import MAX_HOLDER, MAX_STATUS, LedgerRow
 from .store.minute_stats import MinuteManager
-from .store.sql_functions import STATUSES, ClockTimestamp, Document, ShortText, Tags, instants_of
+from .store.sql_functions import STATUSES, ClockTimestamp, Document, ShortText, Tags, instants_of, rule
 from .store.workers import WorkerManager
 from .traffic_models import Release as Release
 from .traffic_models import Traffic as Traffic
@@ -247,10 +247,10 @@ class Worker(models.Model):
         verbose_name_plural = _("workers")
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["name", "boot_id"], name="pulse_worker_one_per_boot"),
-            models.CheckConstraint(name="pulse_worker_has_slots", condition=Q(slots__gte=0, in_flight__gte=0)),
-            models.CheckConstraint(
-                name="pulse_worker_acknowledged_if_lost",
-                condition=Q(lost_at__isnull=False) | Q(acknowledged_at__isnull=True, acknowledged_by=""),
+            rule("pulse_worker_has_slots", Q(slots__gte=0, in_flight__gte=0)),
+            rule(
+                "pulse_worker_acknowledged_if_lost",
+                Q(lost_at__isnull=False) | Q(acknowledged_at__isnull=True, acknowledged_by=""),
             ),
             instants_of(
                 "worker",

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from .exceptions import InvalidSchedule
 from .managers import ScheduleManager
 from .protocol import schedules
-from .store.sql_functions import ClockTimestamp, Document, ShortText, in_range, instants_of
+from .store.sql_functions import ClockTimestamp, Document, ShortText, in_range, instants_of, rule
 from .words.limits import MAX_DELAY, MAX_QUEUE_NAME, MAX_TASK_NAME
 from .words.schedule_definitions import MAX_BY, MAX_NAME, MAX_OWNER, Definition, timing_of
 from .words.ticks import TickOutcome
@@ -96,28 +96,25 @@ class Schedule(models.Model):
         verbose_name = _("schedule")
         verbose_name_plural = _("schedules")
         constraints: ClassVar = [
-            models.CheckConstraint(
-                name="pulse_schedule_cron_or_every",
-                condition=Q(cron__isnull=False, every__isnull=True, tz__isnull=False)
-                | Q(cron__isnull=True, every__isnull=False),
+            rule(
+                "pulse_schedule_cron_or_every",
+                Q(cron__isnull=False, every__isnull=True, tz__isnull=False) | Q(cron__isnull=True, every__isnull=False),
             ),
-            models.CheckConstraint(
-                name="pulse_schedule_pause_has_a_start",
-                condition=Q(paused_at__isnull=False) | Q(paused_until__isnull=True, pause_reason=""),
+            rule(
+                "pulse_schedule_pause_has_a_start",
+                Q(paused_at__isnull=False) | Q(paused_until__isnull=True, pause_reason=""),
             ),
-            models.CheckConstraint(
-                name="pulse_schedule_gone_is_not_due", condition=Q(gone_at__isnull=True) | Q(next_at=None)
-            ),
-            models.CheckConstraint(
-                name="pulse_schedule_instants_are_finite",
-                condition=in_range(
+            rule("pulse_schedule_gone_is_not_due", Q(gone_at__isnull=True) | Q(next_at=None)),
+            rule(
+                "pulse_schedule_instants_are_finite",
+                in_range(
                     *("starts_at", "ends_at", "next_at", "waiting_at", "last_at"),
                     *("gone_at", "paused_at", "paused_until", "created_at", "changed_at"),
                 ),
             ),
-            models.CheckConstraint(
-                name="pulse_schedule_durations_are_finite",
-                condition=in_range(
+            rule(
+                "pulse_schedule_durations_are_finite",
+                in_range(
                     "every", "phase", "grace", "jitter", lowest=timedelta(), highest=MAX_DELAY + timedelta(days=1)
                 ),
             ),
@@ -169,9 +166,7 @@ class Tick(models.Model):
     class Meta:
         verbose_name = _("tick")
         verbose_name_plural = _("ticks")
-        constraints: ClassVar = [
-            models.CheckConstraint(name="pulse_tick_instants_are_finite", condition=in_range("at", "decided_at"))
-        ]
+        constraints: ClassVar = [rule("pulse_tick_instants_are_finite", in_range("at", "decided_at"))]
         default_permissions = ()
 
     def __str__(self) -> str:

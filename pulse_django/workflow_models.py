@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from .store.sql_functions import ClockTimestamp, Document, ShortText, instants_of
+from .store.sql_functions import ClockTimestamp, Document, ShortText, instants_of, rule
 from .words.job_options import MAX_BATCH_KIND, MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnDead, When
 
 
@@ -51,9 +51,9 @@ class StoredBatch(models.Model):
             ),
         ]
         constraints: ClassVar = [
-            models.CheckConstraint(
-                name="pulse_batch_closed_after_sealed",
-                condition=Q(closed_at__isnull=True) | Q(sealed_at__isnull=False, ended_at__isnull=False),
+            rule(
+                "pulse_batch_closed_after_sealed",
+                Q(closed_at__isnull=True) | Q(sealed_at__isnull=False, ended_at__isnull=False),
             ),
             instants_of(
                 "batch", "created_at", "sealed_at", "died_at", "ended_at", "closed_at", "cancelled_at", "paused_at"
@@ -110,20 +110,19 @@ class Dependency(models.Model):
             ),
         ]
         constraints: ClassVar = [
-            models.CheckConstraint(
-                name="pulse_dependency_needs_one_thing",
-                condition=Q(needs__isnull=False, needs_batch__isnull=True, needs_event__isnull=True)
+            rule(
+                "pulse_dependency_needs_one_thing",
+                Q(needs__isnull=False, needs_batch__isnull=True, needs_event__isnull=True)
                 | Q(needs__isnull=True, needs_batch__isnull=False, needs_event__isnull=True)
                 | Q(needs__isnull=True, needs_batch__isnull=True, needs_event__isnull=False),
             ),
-            models.CheckConstraint(
-                name="pulse_dependency_is_known",
-                condition=Q(on_dead__in=[one.value for one in OnDead], moment__in=[one.value for one in When]),
+            rule(
+                "pulse_dependency_is_known",
+                Q(on_dead__in=[one.value for one in OnDead], moment__in=[one.value for one in When]),
             ),
-            models.CheckConstraint(
-                name="pulse_dependency_met_has_an_instant",
-                condition=Q(met__isnull=True, met_at__isnull=True)
-                | Q(met__in=[one.value for one in Met], met_at__isnull=False),
+            rule(
+                "pulse_dependency_met_has_an_instant",
+                Q(met__isnull=True, met_at__isnull=True) | Q(met__in=[one.value for one in Met], met_at__isnull=False),
             ),
             instants_of("dependency", "until", "met_at"),
         ]

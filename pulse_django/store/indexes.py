@@ -11,6 +11,8 @@ from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 from .sql_functions import HAS_TERMS, IS_TAGGED, Fingerprint, InUtc, LimiterOf, TagIndex
 
 HAS_ERROR = ~Q(last_error="")  # also of jobs that succeeded later
+_CLAIMABLE = {"status__in": [status.value for status in CLAIMABLE]}
+_IS_DEAD = Q(status=Status.DEAD_LETTERED.value)
 HOLDS_KEY = Q(status=Status.RUNNING.value) & ~Q(lane_key="")
 
 # One index, one query. None may hold or be conditioned on lease_until: every heartbeat would then touch
@@ -19,26 +21,13 @@ JOB_INDEXES = [
     # The key stands before the time: a lane that may not start anything is one range to leave out, and no rows to step
     # over.
     models.Index(
-        "queue",
-        F("priority").desc(),
-        F("ready").desc(),
-        "lane_key",
-        "next_run_at",
-        "id",
+        *("queue", F("priority").desc(), F("ready").desc(), "lane_key", "next_run_at", "id"),
         name="pulse_job_lane",
-        condition=Q(status__in=[status.value for status in CLAIMABLE]),
+        condition=Q(**_CLAIMABLE),
     ),
-    models.Index(
-        fields=["next_run_at", "id"],
-        name="pulse_job_unready",
-        condition=Q(status__in=[status.value for status in CLAIMABLE], ready=False),
-    ),
+    models.Index(fields=["next_run_at", "id"], name="pulse_job_unready", condition=Q(**_CLAIMABLE, ready=False)),
     # What waits and is set aside, because its task is paused: nothing, in most projects.
-    models.Index(
-        fields=["task", "queue", "id"],
-        name="pulse_job_aside",
-        condition=Q(status__in=[status.value for status in CLAIMABLE], ready__isnull=True),
-    ),
+    models.Index(fields=["task", "queue", "id"], name="pulse_job_aside", condition=Q(**_CLAIMABLE, ready__isnull=True)),
     models.Index(fields=["id"], name="pulse_job_reap", condition=Q(status=Status.RUNNING.value)),
     # Leases are counted by these. With the token, what ended long ago is not read while an old snapshot keeps it.
     models.Index(fields=["lane_key", "token"], name="pulse_job_held_key", condition=HOLDS_KEY),
@@ -49,13 +38,9 @@ JOB_INDEXES = [
         name="pulse_job_retention",
         condition=Q(status__in=[status.value for status in TERMINAL]),
     ),
-    models.Index(
-        fields=["finished_at", "id"], name="pulse_job_dead_letters", condition=Q(status=Status.DEAD_LETTERED.value)
-    ),
+    models.Index(fields=["finished_at", "id"], name="pulse_job_dead_letters", condition=_IS_DEAD),
     # The queues that hold dead letters, and how many each holds.
-    models.Index(
-        fields=["queue", "finished_at"], name="pulse_job_dead_in_queue", condition=Q(status=Status.DEAD_LETTERED.value)
-    ),
+    models.Index(fields=["queue", "finished_at"], name="pulse_job_dead_in_queue", condition=_IS_DEAD),
     models.Index(fields=["parent"], name="pulse_job_children", condition=Q(parent__isnull=False)),
     # In this partition a job that is finished is a dead letter.
     models.Index(
@@ -78,11 +63,7 @@ JOB_INDEXES = [
     models.Index(fields=["id"], name="pulse_job_errors", condition=HAS_ERROR),
     # Only of dead letters: nothing else pays for the fingerprint (docs/adr/0024, 0074).
     models.Index(
-        Fingerprint("last_error"),
-        InUtc("finished_at"),
-        "id",
-        name="pulse_job_error_group",
-        condition=Q(status=Status.DEAD_LETTERED.value),
+        Fingerprint("last_error"), InUtc("finished_at"), "id", name="pulse_job_error_group", condition=_IS_DEAD
     ),
 ]
 

@@ -217,10 +217,15 @@ def least_and_greatest_in_range(*names: str) -> Q:
     return Q(GreaterThanOrEqual(Least(*names), Value(FIRST))) & Q(LessThan(Greatest(*names), Value(LAST)))
 
 
+def rule(name: str, condition: Any) -> CheckConstraint:
+    """Return a constraint on each row of a table."""
+    return CheckConstraint(name=name, condition=condition)
+
+
 def instants_of(what: str, *names: str) -> CheckConstraint:
     """Return the rule for the instants of a table."""
     condition = least_and_greatest_in_range(*names) if len(names) > 1 else in_range(*names)
-    return CheckConstraint(name=f"pulse_{what}_instants_can_be_read", condition=condition)
+    return rule(f"pulse_{what}_instants_can_be_read", condition)
 
 
 # The columns of tags and of search terms: arrays of texts, their indexes, and the conditions that these serve.
