@@ -112,9 +112,8 @@ def prune_these(
     """
     if not set(statuses) <= set(TERMINAL):
         raise ValueError("prune does not delete live jobs")
-    ended = (
-        jobs.using(jobs.write_alias).terminal().filter(pk__in=sorted(job_ids_of(job_ids)), status__in=sorted(statuses))
-    )
+    ids = sorted(job_ids_of(job_ids))
+    ended = jobs.using(jobs.write_alias).terminal().filter(pk__in=ids, status__in=sorted(statuses))
     if Status.DEAD_LETTERED in statuses:
         ended = ended.holding_nothing()
     if error is not None:

@@ -233,9 +233,8 @@ def _lock(
 
 def unfinished(alias: str, job_ids: Collection[int]) -> frozenset[int]:
     """Return those of these jobs that are not finished."""
-    return (
-        frozenset(job_id for (job_id,) in run_joined(alias, _UNFINISHED, [sorted(job_ids)])) if job_ids else frozenset()
-    )
+    rows = run_joined(alias, _UNFINISHED, [sorted(job_ids)]) if job_ids else []
+    return frozenset(job_id for (job_id,) in rows)
 
 
 def key_of_tick(schedule_id: int, at: datetime) -> str:

@@ -380,16 +380,11 @@ def copied(value: Any) -> str:
     if isinstance(value, Json):
         return copied_json(value.text)
     if isinstance(value, tuple):
-        return _array(value).translate(_ESCAPED)
+        quoted = ['"' + text.replace("\\", r"\\").replace('"', r"\"") + '"' for text in value]
+        return f"{{{','.join(quoted)}}}".translate(_ESCAPED)
     if isinstance(value, timedelta):
         return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
     raise TypeError(f"{type(value).__name__} has no text for COPY")
-
-
-def _array(texts: Iterable[str]) -> str:
-    """Spell an array of texts as PostgreSQL reads it."""
-    quoted = ['"' + text.replace("\\", r"\\").replace('"', r"\"") + '"' for text in texts]
-    return f"{{{','.join(quoted)}}}"
 
 
 def copied_json(text: str) -> str:

@@ -207,13 +207,7 @@ _LONGEST_KEY = MAX_LANE_KEY - MAX_LIMITER_NAME - len(SEPARATOR) - _DIGITS
 
 
 def check_limiter_name(name: object) -> None:
-    if (
-        not isinstance(name, str)
-        or not name
-        or len(name) > MAX_LIMITER_NAME
-        or SEPARATOR in name
-        or not name.isprintable()
-    ):
+    if not (isinstance(name, str) and 0 < len(name) <= MAX_LIMITER_NAME and name.isprintable()) or SEPARATOR in name:
         raise InvalidJob(f"limit: {name!r} is not a name of at most {MAX_LIMITER_NAME} characters without colons")
 
 

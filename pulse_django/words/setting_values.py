@@ -53,11 +53,7 @@ def _share(value: object) -> float:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    if (
-        isinstance(value, str)
-        or not isinstance(value, list | tuple)
-        or not all(isinstance(name, str) for name in value)
-    ):
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         raise TypeError("a list of names")
     return tuple(value)
 

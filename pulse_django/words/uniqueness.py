@@ -47,7 +47,12 @@ class Unique:
     longest: timedelta | None = None  # from the first call to the run, however often a call postpones it
 
     def __post_init__(self) -> None:
-        self._check_by()
+        if isinstance(self.by, str):
+            raise InvalidJob(f"unique: by={self.by!r} is a single name; write by=({self.by!r},)")
+        if not callable(self.by):
+            if not isinstance(self.by, list | tuple) or not all(isinstance(name, str) for name in self.by):
+                raise InvalidJob(f"unique: by={self.by!r} is neither a tuple of parameter names nor a function")
+            object.__setattr__(self, "by", tuple(self.by))
         if self.on_conflict not in get_args(OnConflict):
             raise InvalidJob(f"unique: on_conflict={self.on_conflict!r} is none of {', '.join(get_args(OnConflict))}")
         if self.until not in (None, *get_args(Until)):
@@ -69,15 +74,6 @@ class Unique:
             _check_duration("longest", self.longest)
             if self.on_conflict != "debounce":
                 raise InvalidJob("unique: longest requires on_conflict='debounce'")
-
-    def _check_by(self) -> None:
-        if callable(self.by):
-            return
-        if isinstance(self.by, str):
-            raise InvalidJob(f"unique: by={self.by!r} is a single name; write by=({self.by!r},)")
-        if not isinstance(self.by, list | tuple) or not all(isinstance(name, str) for name in self.by):
-            raise InvalidJob(f"unique: by={self.by!r} is neither a tuple of parameter names nor a function")
-        object.__setattr__(self, "by", tuple(self.by))
 
     @property
     def until_start(self) -> bool:
