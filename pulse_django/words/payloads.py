@@ -279,10 +279,11 @@ class ErrorReport:
     def of(cls, error: BaseException, *, places_only: bool = False) -> ErrorReport:
         """Read an exception; with ``places_only`` nothing that it says, which may repeat what is secret."""
         kind = type(error)
+        lines_of: Callable[[BaseException], Iterable[str]] = _places if places_only else traceback.format_exception
         return cls(
             error_class=clean_text(dotted_path(kind), MAX_CLASS),
-            message=HIDDEN if places_only else _message(error),
-            traceback=_traceback(error, _places if places_only else traceback.format_exception),
+            message=HIDDEN if places_only else _read(lambda: str(error), MAX_MESSAGE, "message", "str()"),
+            traceback=_read(lambda: "".join(lines_of(error)), MAX_TRACEBACK, "traceback", "formatting"),
             lineage=tuple(clean_text(dotted_path(base), MAX_CLASS) for base in kind.__mro__),
             frame=_frame(error),
         )
@@ -300,18 +301,11 @@ class ErrorReport:
         return one_line(clean_text(self.summary, MAX_SUMMARY - len(where))) + where
 
 
-def _message(error: BaseException) -> str:
+def _read(read: Callable[[], str], most: int, what: str, how: str) -> str:
     try:
-        return clean_text(str(error), MAX_MESSAGE)
+        return clean_text(read(), most)
     except BaseException as second:  # an __str__ may raise anything, and the attempt must end all the same
-        return f"(the message is not available: str() raised {type(second).__name__})"
-
-
-def _traceback(error: BaseException, lines_of: Callable[[BaseException], Iterable[str]]) -> str:
-    try:
-        return clean_text("".join(lines_of(error)), MAX_TRACEBACK)
-    except BaseException as second:
-        return f"(the traceback is not available: formatting raised {type(second).__name__})"
+        return f"(the {what} is not available: {how} raised {type(second).__name__})"
 
 
 def _frame(error: BaseException) -> str:
