@@ -28,8 +28,6 @@ class Amendment(models.Model):
     by = ShortText(max_length=MAX_AMENDED_BY, blank=True, default="", db_default="")
     reason = models.TextField(blank=True, default="", db_default="")
 
-    objects: ClassVar[models.Manager[Amendment]] = models.Manager()
-
     class Meta:
         constraints: ClassVar = [instants_of("amendment", "at")]
         verbose_name = _("amendment")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from django.core.exceptions import ValidationError
 from django.db import models, router
@@ -31,12 +32,6 @@ _OVERLAPS = [
     (Overlap.ALLOW.value, _("run both")),
 ]
 _OUTCOMES = [(one.value, one.value.capitalize()) for one in TickOutcome]
-
-
-class CheckCall(Protocol):
-    """Raises InvalidSchedule for a task that is not there, or that does not take these arguments."""
-
-    def __call__(self, definition: Definition, /) -> None: ...
 
 
 class Schedule(models.Model):
@@ -89,8 +84,9 @@ class Schedule(models.Model):
     changed_by = ShortText(max_length=MAX_BY, blank=True, default="", db_default="", editable=False)
 
     objects: ClassVar[ScheduleManager] = ScheduleManager()
-    # Set by the app: models are loaded before the tasks that they name.
-    check_call: ClassVar[CheckCall] = staticmethod(lambda _: None)
+    # Raises InvalidSchedule for a task that is not there, or that does not take these arguments. Set by the app: models
+    # are loaded before the tasks that they name.
+    check_call: ClassVar[Callable[[Definition], None]] = staticmethod(lambda _: None)
 
     class Meta:
         verbose_name = _("schedule")

@@ -29,8 +29,6 @@ class Traffic(models.Model):
     waited_seconds = models.FloatField()
     waited = IntegerList()
 
-    objects: ClassVar[models.Manager[Traffic]] = models.Manager()
-
     class Meta:
         constraints: ClassVar = [instants_of("traffic", "began_at")]
         default_permissions = ()
@@ -45,8 +43,6 @@ class Release(models.Model):
     id = models.BigAutoField(primary_key=True)
     version = ShortText(max_length=MAX_VERSION)
     seen_at = models.DateTimeField()  # when the first worker with it started, or the last with a later one was gone
-
-    objects: ClassVar[models.Manager[Release]] = models.Manager()
 
     class Meta:
         constraints: ClassVar = [instants_of("release", "seen_at")]

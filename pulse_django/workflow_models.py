@@ -37,8 +37,6 @@ class StoredBatch(models.Model):
     completed = models.BigIntegerField(default=0, db_default=0)
     cancelled = models.BigIntegerField(default=0, db_default=0)
 
-    objects: ClassVar[models.Manager[StoredBatch]] = models.Manager()
-
     class Meta:
         db_table = "pulse_django_batch"
         verbose_name = _("workflow")
@@ -78,8 +76,6 @@ class Dependency(models.Model):
     until = models.DateTimeField(null=True)  # of an event: not longer
     met_at = models.DateTimeField(null=True)
     met = ShortText(max_length=10, null=True)  # how
-
-    objects: ClassVar[models.Manager[Dependency]] = models.Manager()
 
     class Meta:
         db_table = "pulse_django_dependency"
@@ -147,8 +143,6 @@ class Unresolved(models.Model):
     cancelled = models.IntegerField(default=0, db_default=0)
     died = models.BooleanField(default=False, db_default=False)  # a member became a dead letter, and may be none by now
 
-    objects: ClassVar[models.Manager[Unresolved]] = models.Manager()
-
     class Meta:
         db_table = "pulse_django_unresolved"
         default_permissions = ()
@@ -173,8 +167,6 @@ class Step(models.Model):
     at = models.DateTimeField(db_default=ClockTimestamp())
     seconds = models.FloatField(null=True)  # that it took
 
-    objects: ClassVar[models.Manager[Step]] = models.Manager()
-
     class Meta:
         constraints: ClassVar = [instants_of("step", "at")]
         db_table = "pulse_django_step"
@@ -191,8 +183,6 @@ class Event(models.Model):
     payload = Document(null=True, blank=True)
     sent_at = models.DateTimeField(db_default=ClockTimestamp())
     sent_by = ShortText(max_length=150, blank=True, default="", db_default="")
-
-    objects: ClassVar[models.Manager[Event]] = models.Manager()
 
     class Meta:
         constraints: ClassVar = [instants_of("event", "sent_at")]
