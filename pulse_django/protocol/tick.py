@@ -264,18 +264,9 @@ def advance(jobs: JobReader, plans: Sequence[Advance]) -> dict[int, list[int]]:
     there = new | {job for plan in plans for job in plan.jobs if isinstance(job, int)}
     made = {key: [job_id for job_id in found if job_id in there] for key, found in job_ids.items()}
     last = [None if plan.keeps_last_job else max(made[plan.schedule.pk], default=None) for plan in plans]
-    run_joined(
-        alias,
-        _ADVANCE,
-        [
-            [plan.schedule.pk for plan in plans],
-            [plan.next_at for plan in plans],
-            [plan.waiting_at for plan in plans],
-            [plan.last_at for plan in plans],
-            last,
-            [plan.resumed for plan in plans],
-        ],
-    )
+    instants = [[getattr(plan, name) for plan in plans] for name in ("next_at", "waiting_at", "last_at")]
+    ids_of_plans, resumed = [plan.schedule.pk for plan in plans], [plan.resumed for plan in plans]
+    run_joined(alias, _ADVANCE, [ids_of_plans, *instants, last, resumed])
     return made
 
 

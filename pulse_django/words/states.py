@@ -62,8 +62,8 @@ class Ending:
     @classmethod
     def of_waiting(cls, job_id: int, task: str, queue: str, attempt: int, **facts: Any) -> Ending:
         """Return the end of a job that was cancelled while no worker had it."""
-        of: dict[str, Any] = {"job_id": job_id, "task": task, "queue": queue, "attempt": attempt}
-        return cls(**of, status=Status.CANCELLED, outcome=None, **facts)
+        job: dict[str, Any] = {"job_id": job_id, "task": task, "queue": queue, "attempt": attempt}
+        return cls(**job, status=Status.CANCELLED, outcome=None, **facts)
 
 
 class HasTask(Protocol):
@@ -81,17 +81,8 @@ def run_ended(
     """Return the end of the job, if the run with this lease was its last."""
     if status not in TERMINAL:
         return None
-    return Ending(
-        job_id=lease.job_id,
-        task=of.task,
-        queue=of.queue,
-        attempt=lease.attempt,
-        previous=Status.RUNNING,
-        status=status,
-        by=by,
-        outcome=outcome,
-        reason=reason,
-    )
+    job: dict[str, Any] = {"job_id": lease.job_id, "task": of.task, "queue": of.queue, "attempt": lease.attempt}
+    return Ending(**job, previous=Status.RUNNING, status=status, by=by, outcome=outcome, reason=reason)
 
 
 # Eras, which are the partitions of the table of jobs.
