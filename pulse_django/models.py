@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.db import models
 from django.db.models import Q
@@ -43,6 +43,9 @@ from .workflow_models import Step as Step
 from .workflow_models import StoredBatch as StoredBatch
 from .workflow_models import Unresolved as Unresolved
 
+# Of keys that the database does not check.
+_UNCHECKED: Any = {"on_delete": models.DO_NOTHING, "db_constraint": False, "db_index": False}
+
 
 class Job(models.Model):
     """One unit of work, one row; the lease lives on it.
@@ -65,17 +68,9 @@ class Job(models.Model):
     kwargs = Document(default=dict, db_default=models.Value({}, models.JSONField()))
     # Of args and kwargs as text, to bound what a claim takes. NULL: not measured, as by an older release.
     payload_bytes = models.IntegerField(null=True, blank=True, editable=False)
-    parent = models.ForeignKey(
-        "self",
-        null=True,
-        blank=True,
-        on_delete=models.DO_NOTHING,
-        # A real foreign key would lock the parent's row in the enqueuing transaction, and its pruning would wait
-        # for its children's.
-        db_constraint=False,
-        db_index=False,
-        related_name="children",
-    )
+    # A real foreign key would lock the parent's row in the enqueuing transaction, and its pruning would wait for its
+    # children's.
+    parent = models.ForeignKey("self", null=True, blank=True, related_name="children", **_UNCHECKED)
     # A second job of the same task with the same key is not enqueued while the first is kept.
     idempotency_key = ShortText(max_length=MAX_IDEMPOTENCY_KEY, null=True, blank=True)  # NULL is "none"
 
@@ -94,16 +89,7 @@ class Job(models.Model):
     meta = Document(null=True, blank=True, editable=False)
     weight = models.SmallIntegerField(default=1, db_default=1, editable=False)  # slots of a worker, and of a limit
 
-    batch = models.ForeignKey(
-        StoredBatch,
-        null=True,
-        blank=True,
-        on_delete=models.DO_NOTHING,
-        db_constraint=False,
-        db_index=False,
-        related_name="members",
-        editable=False,
-    )
+    batch = models.ForeignKey(StoredBatch, null=True, blank=True, related_name="members", editable=False, **_UNCHECKED)
     node = ShortText(max_length=MAX_NODE_NAME, null=True, blank=True, editable=False)  # its name in its workflow
     awaited = models.BooleanField(default=False, db_default=False, editable=False)  # another job needs this one
 
@@ -179,14 +165,10 @@ class StoredAttempt(LedgerRow):
     """
 
     id = models.BigAutoField(primary_key=True)
+    # The row is inserted by the statement that updates its job, and pruned by the one that deletes it. A real foreign
+    # key checks that again for every settle, and costs an eighth of the throughput (docs/adr/0010).
     job = models.ForeignKey(
-        Job,
-        on_delete=models.CASCADE,
-        # The row is inserted by the statement that updates its job, and pruned by the one that deletes it. A real
-        # foreign key checks that again for every settle, and costs an eighth of the throughput (docs/adr/0010).
-        db_constraint=False,
-        db_index=False,
-        related_name="stored_attempts",
+        Job, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="stored_attempts"
     )
 
     class Meta:
@@ -200,9 +182,7 @@ class Attempt(LedgerRow):
     """The ledger: the stored attempts, and the run that completed each job, which is kept in the job's row."""
 
     id = models.BigIntegerField(primary_key=True)  # of those that jobs' rows keep: the job's, negative
-    job = models.ForeignKey(
-        Job, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="ledger"
-    )
+    job = models.ForeignKey(Job, related_name="ledger", **_UNCHECKED)
 
     class Meta:
         managed = False  # a view
