@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from .store.sql_functions import ClockTimestamp, Document, ShortText, instants_of, rule
+from .store.sql_functions import ClockTimestamp, Document, ShortText, index, instants_of, rule
 from .words.job_options import MAX_BATCH_KIND, MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnDead, When
 
 
@@ -42,11 +42,9 @@ class StoredBatch(models.Model):
         verbose_name = _("workflow")
         verbose_name_plural = _("workflows")
         indexes: ClassVar = [
-            models.Index(fields=["id"], name="pulse_batch_open", condition=Q(closed_at__isnull=True)),
-            models.Index(fields=["closed_at"], name="pulse_batch_closed", condition=Q(closed_at__isnull=False)),
-            models.Index(
-                fields=["id"], name="pulse_batch_paused", condition=Q(paused_at__isnull=False, closed_at__isnull=True)
-            ),
+            index("pulse_batch_open", ["id"], Q(closed_at__isnull=True)),
+            index("pulse_batch_closed", ["closed_at"], Q(closed_at__isnull=False)),
+            index("pulse_batch_paused", ["id"], Q(paused_at__isnull=False, closed_at__isnull=True)),
         ]
         constraints: ClassVar = [
             rule(
@@ -81,29 +79,17 @@ class Dependency(models.Model):
         db_table = "pulse_django_dependency"
         default_permissions = ()
         indexes: ClassVar = [
-            models.Index(fields=["job_id"], name="pulse_dependency_job"),
-            models.Index(fields=["job_id"], name="pulse_dependency_unmet", condition=Q(met_at__isnull=True)),
-            models.Index(
-                fields=["needs"], name="pulse_dependency_needs", condition=Q(needs__isnull=False, met_at__isnull=True)
+            index("pulse_dependency_job", ["job_id"]),
+            index("pulse_dependency_unmet", ["job_id"], Q(met_at__isnull=True)),
+            index("pulse_dependency_needs", ["needs"], Q(needs__isnull=False, met_at__isnull=True)),
+            index("pulse_dependency_batch", ["needs_batch"], Q(needs_batch__isnull=False, met_at__isnull=True)),
+            index("pulse_dependency_event", ["needs_event"], Q(needs_event__isnull=False, met_at__isnull=True)),
+            index(
+                "pulse_dependency_lost",
+                ["job_id"],
+                Q(met__in=[Met.DEAD.value, Met.CANCELLED.value]) & ~Q(on_dead=OnDead.GO_ON.value),
             ),
-            models.Index(
-                fields=["needs_batch"],
-                name="pulse_dependency_batch",
-                condition=Q(needs_batch__isnull=False, met_at__isnull=True),
-            ),
-            models.Index(
-                fields=["needs_event"],
-                name="pulse_dependency_event",
-                condition=Q(needs_event__isnull=False, met_at__isnull=True),
-            ),
-            models.Index(
-                fields=["job_id"],
-                name="pulse_dependency_lost",
-                condition=Q(met__in=[Met.DEAD.value, Met.CANCELLED.value]) & ~Q(on_dead=OnDead.GO_ON.value),
-            ),
-            models.Index(
-                fields=["until"], name="pulse_dependency_until", condition=Q(until__isnull=False, met_at__isnull=True)
-            ),
+            index("pulse_dependency_until", ["until"], Q(until__isnull=False, met_at__isnull=True)),
         ]
         constraints: ClassVar = [
             rule(
@@ -146,9 +132,7 @@ class Unresolved(models.Model):
     class Meta:
         db_table = "pulse_django_unresolved"
         default_permissions = ()
-        indexes: ClassVar = [
-            models.Index(fields=["batch_id"], name="pulse_unresolved_batch", condition=Q(batch_id__isnull=False))
-        ]
+        indexes: ClassVar = [index("pulse_unresolved_batch", ["batch_id"], Q(batch_id__isnull=False))]
 
     def __str__(self) -> str:
         return f"{self.pk}: {self.job_id or self.batch_id or self.event}"
@@ -188,7 +172,7 @@ class Event(models.Model):
         constraints: ClassVar = [instants_of("event", "sent_at")]
         verbose_name = _("event")
         verbose_name_plural = _("events")
-        indexes: ClassVar = [models.Index(fields=["sent_at"], name="pulse_event_sent")]
+        indexes: ClassVar = [index("pulse_event_sent", ["sent_at"])]
 
     def __str__(self) -> str:
         return self.name

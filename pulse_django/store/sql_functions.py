@@ -222,6 +222,11 @@ def rule(name: str, condition: Any) -> CheckConstraint:
     return CheckConstraint(name=name, condition=condition)
 
 
+def index(name: str, fields: list[str], condition: Q | None = None) -> models.Index:
+    """Return an index on these columns, of the rows that meet the condition."""
+    return models.Index(fields=fields, name=name, condition=condition)
+
+
 def instants_of(what: str, *names: str) -> CheckConstraint:
     """Return the rule for the instants of a table."""
     condition = least_and_greatest_in_range(*names) if len(names) > 1 else in_range(*names)
