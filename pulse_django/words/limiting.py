@@ -97,8 +97,7 @@ class Limit:
             check_limiter_name(self.name)
             if self.name.startswith(OF_QUEUE):
                 raise InvalidJob(f"limit: {self.name!r} begins with {OF_QUEUE!r}, as limits of queues do")
-        numbers = {"running": self.running, "per_key": self.per_key}
-        for name, number in numbers.items():
+        for name, number in (("running", self.running), ("per_key", self.per_key)):
             if number is not None:
                 _check_number(name, number)
         for name, rate in (("rate", self.rate), ("rate_per_key", self.rate_per_key)):

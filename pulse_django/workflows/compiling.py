@@ -117,8 +117,8 @@ def _opened(workflow: Workflow, parent: Batch | None, outer: Mapping[str, object
     for name in _sorter(workflow).static_order():
         node = workflow.nodes[name]
         needs: dict[str, object] = {
-            known_as: _found(part, need, alias) if isinstance(need, str) else _outside(need, alias)
-            for known_as, need in node.needs.items()
+            key: (part.jobs.get(need) or part.parts[need].batch) if isinstance(need, str) else _outside(need, alias)
+            for key, need in node.needs.items()
         }
         if not needs:
             needs = dict(outer)
@@ -127,10 +127,6 @@ def _opened(workflow: Workflow, parent: Batch | None, outer: Mapping[str, object
         else:
             part.jobs[name] = _Job(node, node.what, batch, needs, node.on_dead or workflow.on_dead)
     return part
-
-
-def _found(part: _Part, name: str, alias: str) -> object:
-    return part.jobs[name] if name in part.jobs else part.parts[name].batch
 
 
 def _outside(need: object, alias: str) -> object:
