@@ -321,7 +321,7 @@ class Isolation(StrEnum):
 
 # A call may give an instant as well.
 _EXPIRES = Option(
-    Duration(),
+    CheckedElsewhere("an aware `datetime`, or a `timedelta` above 0"),
     _("A job that has not started by then does not start. It is cancelled."),
     _("Expires"),
     column="expires_at",
@@ -439,10 +439,7 @@ class CallOptions(OptionsAnywhere, total=False):
             _("Idempotency key"),
         ),
     ]
-    expires: Annotated[
-        datetime | timedelta | None,
-        replace(_EXPIRES, kind=CheckedElsewhere("an aware `datetime`, or a `timedelta` above 0")),
-    ]
+    expires: Annotated[datetime | timedelta | None, _EXPIRES]
     meta: Annotated[
         Mapping[str, Any] | None,
         Option(
