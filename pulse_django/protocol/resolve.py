@@ -248,7 +248,6 @@ class Resolved:
 
 
 NOTHING = Resolved()
-NO_BATCHES = JudgedBatches([])
 
 
 def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool = False, after: int = 0) -> Resolved:
@@ -264,7 +263,7 @@ def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool 
             return NOTHING
         rows = [row_id for row_id, *_ in found]
         wanted = sorted({batch_id for _, _, batch_id, _ in found if batch_id is not None})
-        batches = judge_batches(alias, rows, wanted) if wanted else NO_BATCHES
+        batches = judge_batches(alias, rows, wanted) if wanted else JudgedBatches([])
         touched = {
             "jobs": sorted({job_id for _, job_id, _, _ in found if job_id is not None}),
             "batches": batches.locked,

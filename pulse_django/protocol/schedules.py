@@ -15,6 +15,7 @@ from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.database_errors import DatabaseFault, fault_of
+from pulse_django.store.pauses import MAX_REASON
 from pulse_django.store.transactions import joined, run_joined
 from pulse_django.words.job_ids import MAX_ID
 from pulse_django.words.limits import MAX_DELAY
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 logger = SafeLogger("pulse_django.schedules")
 
-MAX_REASON = 2_000
 CHANGED = "the schedule was changed before this tick was decided"
 _ZONE = "UTC"  # of an expression whose row names none: the CHECK of the table lets no such row pass
 

@@ -51,7 +51,6 @@ class _CannotBeSaid(ValueError):
 
 _HOUSEKEEPING = "celery.backend_cleanup"  # Celery's own
 _UNITS = ("days", "hours", "minutes", "seconds", "microseconds")
-_QUARTERS = 3  # months
 
 
 def from_celery_beat(alias: str) -> list[Found]:
@@ -159,7 +158,7 @@ def _timing_of_q(row: Row) -> Timing:
         case "M":
             return Cron(f"{time} {_day(at)} * *", name)
         case "Q":
-            months = sorted((at.month + _QUARTERS * quarter - 1) % 12 + 1 for quarter in range(4))
+            months = sorted((at.month + 3 * quarter - 1) % 12 + 1 for quarter in range(4))
             return Cron(f"{time} {_day(at)} {','.join(map(str, months))} *", name)
         case "Y":
             return Cron(f"{time} {_day(at)} {at.month} *", name)

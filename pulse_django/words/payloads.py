@@ -30,7 +30,6 @@ MAX_DEPTH = 100
 MAX_DIGITS = 4_300  # of a whole number: what Python reads by default
 _TOO_LONG = 10**MAX_DIGITS
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # json.dumps() would make one for each value
 _canonical = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
@@ -102,7 +101,7 @@ def clean_text(text: str, limit: int) -> str:
     if len(text) > limit:
         half = (limit - 40) // 2
         text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"[:limit]
-    return _UNSTORABLE.sub(_REPLACEMENT, text)
+    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def one_line(text: str) -> str:

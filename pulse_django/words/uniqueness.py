@@ -29,7 +29,6 @@ OnConflict = Literal[
 
 # These change or rely on a job that has not started, so its key is free once it starts.
 _UNTIL_START = ("replace", "debounce", "follow")
-_IN_A_WINDOW = ("keep", "raise")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,7 @@ class Unique:
             _check_duration("per", self.per)
             if self.until is not None:
                 raise InvalidJob("unique: per and until cannot be combined; a period does not depend on the job's end")
-            if self.on_conflict not in _IN_A_WINDOW:
+            if self.on_conflict not in ("keep", "raise"):
                 raise InvalidJob(
                     f"unique: per can be combined with on_conflict='keep' or 'raise', not {self.on_conflict!r}"
                 )
