@@ -87,10 +87,10 @@ def add_needs(
         if awaited:
             run_joined(jobs.write_alias, _AWAIT, [sorted(awaited)])
         run_joined(jobs.write_alias, _ADD, [json.dumps([_row_of(job_id, need) for job_id, need in needs])])
-        if waits:
-            # Those that need only what is new are looked at when it ends.
-            look_at = {job_id for job_id, need in needs if need.job_id is None or need.job_id in awaited}
-            note_waiting(jobs, look_at)
+        # Those that need only what is new are looked at when it ends.
+        look_at = {job_id for job_id, need in needs if need.job_id is None or need.job_id in awaited}
+        if waits and look_at:
+            run_joined(jobs.write_alias, _NOTE, [sorted(look_at)])
 
 
 def add_needs_of_run(jobs: JobReader, lease: Lease, needs: Sequence[Need]) -> bool:
@@ -106,12 +106,6 @@ def add_needs_of_run(jobs: JobReader, lease: Lease, needs: Sequence[Need]) -> bo
         refuse_circles(jobs, "job", lease.job_id, needs)
         add_needs(jobs, [(lease.job_id, need) for need in needs], waits=False)
     return True
-
-
-def note_waiting(jobs: JobReader, job_ids: Collection[int]) -> None:
-    """Have ``resolve`` look at these jobs after the commit."""
-    if job_ids:
-        run_joined(jobs.write_alias, _NOTE, [sorted(job_ids)])
 
 
 def _lock_batches(jobs: JobReader, needs: Collection[Need]) -> None:
