@@ -123,15 +123,15 @@ class MinuteManager(TableManager["Minute"]):
         """Write what happened in that minute; if it is the latest, how things stand. Return whether we were first."""
         totals, before = self._before(minute)
         found, workers = counted_in(self.write_alias, minute), before
-        counted = found.signs
+        counted, stands = found.signs, dict[str, Any]()
         if is_latest:
-            workers = self._workers()
+            said = {key: read(vitals) for key, vitals in run_joined(self.write_alias, _WORKERS, [])}
+            workers = {key: vitals for key, vitals in said.items() if isinstance(vitals, dict)}
             counted = counters.added(counted, counted_by_workers(workers, before))
+            waiting = depths(self.write_alias, MOST_WAITING)
+            stands = {"queues": {depth.queue: [depth.due, depth.later, depth.overdue] for depth in waiting}}
         totals = counters.added(totals, counted)
-        signs: dict[str, Any] = counters.added({}, counted)
-        if is_latest:
-            signs |= {"queues": self._depths()}
-        values = [json.dumps(value) for value in (signs, totals, workers)]
+        values = [json.dumps(value) for value in (counters.added({}, counted) | stands, totals, workers)]
         with joined(self.write_alias):
             is_first = bool(run_joined(self.write_alias, _WRITE, [minute, *values]))
             if is_first:
@@ -153,14 +153,6 @@ class MinuteManager(TableManager["Minute"]):
     def _before(self, minute: datetime) -> tuple[Counters, dict[str, Any]]:
         rows = run_joined(self.write_alias, _BEFORE, [minute])
         return (json.loads(rows[0][0]), json.loads(rows[0][1] or "{}")) if rows else ({}, {})
-
-    def _workers(self) -> dict[str, Any]:
-        said = {key: read(vitals) for key, vitals in run_joined(self.write_alias, _WORKERS, [])}
-        return {key: vitals for key, vitals in said.items() if isinstance(vitals, dict)}
-
-    def _depths(self) -> dict[str, list[Any]]:
-        waiting = depths(self.write_alias, MOST_WAITING)
-        return {depth.queue: [depth.due, depth.later, depth.overdue] for depth in waiting}
 
 
 # What happened in one minute, counted from the tables: each query reads a range of ids or of an index.
