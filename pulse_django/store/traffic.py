@@ -126,7 +126,8 @@ def added(spans: Iterable[TrafficSpan]) -> dict[Key, TrafficCounts]:
 def span_of(row: tuple[Any, ...]) -> TrafficSpan:
     """Read a row: kind, name, began_at, length, and what was counted."""
     kind, name, began_at, length, *numbers, ran_seconds, ran, waited_seconds, waited = row
-    counts = TrafficCounts(*numbers, Durations(ran_seconds, ran), Durations(waited_seconds, waited))
+    counts = TrafficCounts(*numbers)
+    counts.ran, counts.waited = Durations(ran_seconds, ran), Durations(waited_seconds, waited)
     return TrafficSpan(TrafficKind(kind), name, began_at, length, counts)
 
 

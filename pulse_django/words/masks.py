@@ -33,7 +33,8 @@ class Masks(NamedTuple):
             said = json.loads(text)
             if not all(_FITS[name](value) for name, value in said.items()):
                 return EVERYTHING
-            return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in said.items()})
+            parts: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in said.items()}
+            return cls(**parts)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             return EVERYTHING
 
