@@ -16,7 +16,7 @@ from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import IS_EXPIRED, JobReader
 from pulse_django.store.transactions import joined, refuse_callers_transaction, run_joined
 from pulse_django.words.job_ids import check_attempt, job_ids_of
-from pulse_django.words.job_options import Need, check_priority, check_queue_name
+from pulse_django.words.job_options import PRIORITY, QUEUE_NAME, Need
 from pulse_django.words.leases import Lease
 from pulse_django.words.limiting import OF_QUEUE, limiter_of_queue
 from pulse_django.words.verb_results import Changed
@@ -357,9 +357,9 @@ def move(
     if queue is None and priority is None:
         raise ValueError("move: give a queue or a priority")
     if queue is not None:
-        check_queue_name(queue)
+        QUEUE_NAME.check("queue", queue)
     if priority is not None:
-        check_priority(priority)
+        PRIORITY.check("priority", priority)
     check_attempt(attempt)
     limiter = limiter_of_queue(queue) if queue is not None and queue in conf.current().queue_limits else ""
     elsewhere = [queue, limiter]

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.words.job_options import TASK_NAME, check_queue_name
+from pulse_django.words.job_options import QUEUE_NAME, TASK_NAME
 from pulse_django.words.limiting import key_of
 from pulse_django.words.limits import MAX_LANE_KEY, MAX_USER
 from pulse_django.words.options import Duration, Note
@@ -103,7 +103,7 @@ def _subject(tasks: tuple[str, ...], queue: str | None, lane_key: str | None) ->
     for name in tasks:
         TASK_NAME.check("task", name)
     if queue is not None:
-        check_queue_name(queue)
+        QUEUE_NAME.check("queue", queue)
     if lane_key is not None:
         lane_key = _LANE_KEY.cleaned("lane_key", lane_key)
         if key_of(lane_key) is None:

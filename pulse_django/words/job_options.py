@@ -21,7 +21,8 @@ from .states import Status
 from .uniqueness import UniqueKey
 
 TASK_NAME = Text(MAX_TASK_NAME)
-_QUEUE, _PRIORITY = OPTIONS["queue_name"].kind, OPTIONS["priority"].kind
+# Any printable name is a queue; nothing need be created first.
+QUEUE_NAME, PRIORITY = OPTIONS["queue_name"].kind, OPTIONS["priority"].kind
 
 
 class Payload(NamedTuple):
@@ -122,8 +123,8 @@ class NewJob(JobOptions):
 
     def __post_init__(self) -> None:
         TASK_NAME.check("task", self.task)
-        _QUEUE.check("queue", self.queue)
-        _PRIORITY.check("priority", self.priority)
+        QUEUE_NAME.check("queue", self.queue)
+        PRIORITY.check("priority", self.priority)
         if self.run_after is not None:
             check_run_after(self.run_after)
         check_job(self)
@@ -190,15 +191,6 @@ def run_at_or_delay(run_after: datetime | timedelta | None) -> tuple[datetime | 
         # PostgreSQL reads offsets below 16 hours only, and would refuse others with the caller's transaction.
         return run_after.astimezone(UTC), timedelta()
     return None, run_after or timedelta()
-
-
-def check_queue_name(name: object) -> None:
-    """Any printable name is a queue; nothing need be created first."""
-    _QUEUE.check("queue", name)
-
-
-def check_priority(value: object) -> None:
-    _PRIORITY.check("priority", value)
 
 
 def check_run_after(value: object) -> None:

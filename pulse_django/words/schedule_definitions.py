@@ -11,7 +11,7 @@ from typing import Any
 
 from pulse_django.exceptions import InvalidJob, InvalidSchedule
 
-from .job_options import TASK_NAME, Payload, check_priority, check_queue_name
+from .job_options import PRIORITY, QUEUE_NAME, TASK_NAME, Payload
 from .limits import FIRST_YEAR, LAST_YEAR
 from .options import Text
 from .timings import Cron, Every, Timing
@@ -52,9 +52,9 @@ class Definition:
             if not isinstance(self.timing, Cron | Every):
                 raise InvalidSchedule(f"{self.timing!r} is neither a Cron nor an Every")
             if self.queue is not None:
-                check_queue_name(self.queue)
+                QUEUE_NAME.check("queue", self.queue)
             if self.priority is not None:
-                check_priority(self.priority)
+                PRIORITY.check("priority", self.priority)
             if not isinstance(self.args, Sequence) or isinstance(self.args, str | bytes | bytearray):
                 raise InvalidSchedule("args: not a list")
             if not isinstance(self.kwargs, Mapping):
