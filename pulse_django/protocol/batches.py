@@ -386,12 +386,9 @@ def judge_batches(alias: str, rows: Collection[int], batches: Collection[int]) -
             run_joined(alias, _NOTE_OUTCOME, judged[0][3:])
     else:
         judged = run_joined(alias, _JUDGE_BATCHES, [list(rows), locked])
-    return JudgedBatches(
-        locked,
-        closed=frozenset(batch_id for batch_id, closes, *_ in judged if closes),
-        cancelling=frozenset(batch_id for batch_id, _, has_wanted, *_ in judged if has_wanted),
-        has_more=any(row[3] for row in judged),
-    )
+    closed = frozenset(batch_id for batch_id, closes, *_ in judged if closes)
+    cancelling = frozenset(batch_id for batch_id, _, has_wanted, *_ in judged if has_wanted)
+    return JudgedBatches(locked, closed, cancelling, has_more=any(row[3] for row in judged))
 
 
 # Pause and resume a batch: between the two none of its jobs starts.

@@ -68,17 +68,11 @@ def _decided(
         waited = [Tick(waiting_at, outcome, schedule.pause_reason if is_paused else "waited for the last job")]
         is_running, waiting_at = not is_paused, None
     found: Sequence[Tick] = []
-    next_at, has_more = schedule.next_at, False
+    next_at, ends_at, has_more = schedule.next_at, schedule.ends_at, False
     if next_at is not None and next_at <= now:
+        waits = waiting_at is not None
         decided = decide(
-            timing,
-            next_at,
-            now,
-            pause=pause,
-            is_running=is_running,
-            is_waiting=waiting_at is not None,
-            ends_at=schedule.ends_at,
-            most=most,
+            timing, next_at, now, pause=pause, is_running=is_running, is_waiting=waits, ends_at=ends_at, most=most
         )
         found, next_at, has_more = decided.ticks, decided.next_at, decided.has_more
     ticks = [*waited, *found]

@@ -196,9 +196,6 @@ def _needs_of(one: _Job) -> Iterator[Need]:
 
 
 def _enqueued(part: _Part) -> EnqueuedWorkflow:
-    return EnqueuedWorkflow(
-        part.batch.id,
-        part.batch.alias,
-        {name: one.id for name, one in part.jobs.items()},
-        {name: _enqueued(inner) for name, inner in part.parts.items()},
-    )
+    job_ids = {name: one.id for name, one in part.jobs.items()}
+    workflows = {name: _enqueued(inner) for name, inner in part.parts.items()}
+    return EnqueuedWorkflow(part.batch.id, part.batch.alias, job_ids, workflows)
