@@ -116,9 +116,8 @@ def open_batch(
             is_closed, cancelled_at, reason = found[0]
             if is_closed and cancelled_at is None:
                 raise BatchClosed(f"batch {parent_id} is closed: all of its jobs are over")
-        [(batch_id,)] = run_joined(
-            jobs.write_alias, _OPEN, [name, kind, parent_id, context, cancelled_at, cancelled_at, reason]
-        )
+        values = [name, kind, parent_id, context, cancelled_at, cancelled_at, reason]
+        [(batch_id,)] = run_joined(jobs.write_alias, _OPEN, values)
     return int(batch_id)
 
 

@@ -291,9 +291,8 @@ def _enqueue_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Calla
         found = _insert_unique(jobs, once, progress)
         ids = dict(zip(keyed, (found[place] for place in places), strict=True))
         done = len(ids)
-        others = _enqueue_all(
-            jobs, [encoded[place] for place in plain], progress and (lambda written: progress(done + written))
-        )
+        rest = [encoded[place] for place in plain]
+        others = _enqueue_all(jobs, rest, progress and (lambda written: progress(done + written)))
     ids |= zip(plain, others, strict=True)
     return [ids[place] for place in range(len(encoded))]
 

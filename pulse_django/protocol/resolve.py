@@ -314,7 +314,6 @@ def _free_on_citus(alias: str, waiting: list[int]) -> list[Row]:
         return [*statements, given.compiled(f"WITH {_FREED.format(waiter='{given}')}")]
 
     found, answers = act_on(alias, (_WAITERS, {"waiting": waiting}), "waiter", _TYPES_OF_WAITER, free)
-    lost = [
-        tuple(row[name] for name in ("id", "queue", "task", "attempts", "reason")) for row in found if "reason" in row
-    ]
+    answered = ("id", "queue", "task", "attempts", "reason")
+    lost = [tuple(row[name] for name in answered) for row in found if "reason" in row]
     return [*(answers[-1] if answers else []), *lost]

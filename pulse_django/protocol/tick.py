@@ -251,9 +251,7 @@ def advance(jobs: JobReader, plans: Sequence[Advance]) -> dict[int, list[int]]:
     wanted = [(plan, job) for plan in plans for job in plan.jobs if isinstance(job, NewJob)]
     ids = take_ids(alias, len(wanted)) if wanted else []
     free = iter(ids)
-    job_ids = {
-        plan.schedule.pk: [next(free) if isinstance(job, NewJob) else job for job in plan.jobs] for plan in plans
-    }
+    job_ids = {one.schedule.pk: [next(free) if isinstance(job, NewJob) else job for job in one.jobs] for one in plans}
     rows = [row for plan in plans for row in _rows(plan, job_ids[plan.schedule.pk])]
     new = write_ticks(alias, rows) if rows else frozenset()
     if odd := [row for row in rows if len(row) > 3 and row[2] not in new]:

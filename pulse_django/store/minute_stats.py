@@ -301,9 +301,8 @@ def counted_in(alias: str, begin: datetime) -> Counted:
     span, counted = _span(alias, begin), Counted()
     _count_jobs(alias, span, counted)
     tally = counted.signs
-    for what, task, queue, outcome, bucket, number, seconds, requeued, expired in run_joined(
-        alias, _HOW_THEY_ENDED, span
-    ):
+    rows = run_joined(alias, _HOW_THEY_ENDED, span)
+    for what, task, queue, outcome, bucket, number, seconds, requeued, expired in rows:
         if sign := _MEASURED.get(what):
             counted.measure(sign, task, queue, bucket, number, seconds)
             continue
