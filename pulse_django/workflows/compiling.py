@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution.notify import is_due_soon, wake_workers
@@ -74,7 +75,11 @@ def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | N
         ids = jobs.enqueue_many(news) if news else []
         for one, job_id in zip(all_jobs, ids, strict=True):
             one.id = job_id
-        needs = [(one.id, need) for one in all_jobs for need in _needs_of(one)]
+        needs = [
+            (one.id, _need(found, name=name, on_dead=one.on_dead))
+            for one in all_jobs
+            for name, found in one.needs.items()
+        ]
         if needs:
             add_needs(jobs, needs, new_jobs=ids)
         for batch in (*groups, *_batches_of(part)):
@@ -145,8 +150,7 @@ def _needs_from_outside(workflow: Workflow, alias: str) -> Iterator[Need]:
     for node in workflow.nodes.values():
         for need in node.needs.values():
             if not isinstance(need, str):
-                found = _outside(need, alias)
-                yield Need(batch_id=found.id) if isinstance(found, Batch) else Need(job_id=int(str(found)))
+                yield _need(_outside(need, alias))
         if isinstance(node.what, Workflow):
             yield from _needs_from_outside(node.what, alias)
 
@@ -185,14 +189,10 @@ def _gathered(jobs: list[_Job]) -> list[Batch]:
     return list(groups.values())
 
 
-def _needs_of(one: _Job) -> Iterator[Need]:
-    for name, need in one.needs.items():
-        if isinstance(need, _Job):
-            yield Need(job_id=need.id, name=name, on_dead=one.on_dead)
-        elif isinstance(need, Batch):
-            yield Need(batch_id=need.id, name=name, on_dead=one.on_dead)
-        else:
-            yield Need(job_id=int(str(need)), name=name, on_dead=one.on_dead)
+def _need(found: object, **how: Any) -> Need:
+    if isinstance(found, Batch):
+        return Need(batch_id=found.id, **how)
+    return Need(job_id=found.id if isinstance(found, _Job) else int(str(found)), **how)
 
 
 def _enqueued(part: _Part) -> EnqueuedWorkflow:
