@@ -299,25 +299,6 @@ class Counted:
 def counted_in(alias: str, begin: datetime) -> Counted:
     """Count the minute that began then."""
     span, counted = _span(alias, begin), Counted()
-    _count_jobs(alias, span, counted)
-    tally = counted.signs
-    rows = run_joined(alias, _HOW_THEY_ENDED, span)
-    for what, task, queue, outcome, bucket, number, seconds, requeued, expired in rows:
-        if sign := _MEASURED.get(what):
-            counted.measure(sign, task, queue, bucket, number, seconds)
-            continue
-        counters.count(tally, RUNS, (task, outcome), number)
-        counters.count(tally, RECOVERY_REQUEUES, (), requeued)
-        counters.count(tally, LEASE_EXPIRATIONS, (), expired)
-        for one in counted.of(task, queue):
-            one.count_runs(outcome, number)
-    for outcome, reports in run_joined(alias, _LATE, span):
-        counters.count(tally, LATE_REPORTS, (outcome,), reports)
-    return counted
-
-
-def _count_jobs(alias: str, span: dict[str, Any], counted: Counted) -> None:
-    """Count the jobs that were enqueued, that were started and that are over."""
     tally = counted.signs
     for task, queue, jobs in run_joined(alias, _CREATED, span):
         counters.count(tally, JOBS_ENQUEUED, (queue,), jobs)
@@ -333,6 +314,19 @@ def _count_jobs(alias: str, span: dict[str, Any], counted: Counted) -> None:
         if status == Status.DEAD_LETTERED:
             for one in counted.of(task, queue):
                 one.died += jobs
+    rows = run_joined(alias, _HOW_THEY_ENDED, span)
+    for what, task, queue, outcome, bucket, number, seconds, requeued, expired in rows:
+        if sign := _MEASURED.get(what):
+            counted.measure(sign, task, queue, bucket, number, seconds)
+            continue
+        counters.count(tally, RUNS, (task, outcome), number)
+        counters.count(tally, RECOVERY_REQUEUES, (), requeued)
+        counters.count(tally, LEASE_EXPIRATIONS, (), expired)
+        for one in counted.of(task, queue):
+            one.count_runs(outcome, number)
+    for outcome, reports in run_joined(alias, _LATE, span):
+        counters.count(tally, LATE_REPORTS, (outcome,), reports)
+    return counted
 
 
 def _span(alias: str, begin: datetime) -> dict[str, Any]:

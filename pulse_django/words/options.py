@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, Protocol, TypedDict, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypedDict, get_args, get_origin, get_type_hints
 
 from pulse_django.exceptions import InvalidJob
 
@@ -46,17 +46,6 @@ from .timings import Timing
 from .uniqueness import Unique
 
 # The declaration of an option, and the kinds of values: a kind has the bounds and refuses other values.
-
-
-class Kind(Protocol):
-    """The values that an option takes, beside None where its type allows it."""
-
-    @property
-    def allowed(self) -> str:
-        """Return the allowed values, for the reference."""
-
-    def check(self, name: str, value: object) -> None:
-        """Raise InvalidJob for a value that is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +205,11 @@ class CheckedElsewhere:
 
     def check(self, name: str, value: object) -> None:
         """Leave it to ``tasks.py``, which knows the function and the backends."""
+
+
+# The values that an option takes, beside None where its type allows it. ``allowed`` says them, for the reference, and
+# ``check`` raises InvalidJob for others.
+Kind = Whole | Duration | Text | Note | Flag | OneOfTwo | Made | CheckedElsewhere
 
 
 # The options that ``@task`` takes for all jobs, and ``.using()`` for some. None is the same as leaving it out.
