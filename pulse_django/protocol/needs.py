@@ -272,7 +272,7 @@ _WALKS = {"job_id": _WALK_WAITING, "batch_id": _BATCHES}
 _walked_until: dict[tuple[str, str], int] = {}  # by alias and walk: the last row that was looked at
 
 
-def note_overlooked(jobs: JobReader, *, limit: int = WALKED_AT_ONCE) -> int:
+def note_overlooked(jobs: JobReader) -> int:
     """Look at the next jobs and batches that wait, and note those that wait in vain. Return how many."""
     alias, found = jobs.write_alias, 0
     on_citus = is_for_citus(connections[alias])
@@ -281,7 +281,7 @@ def note_overlooked(jobs: JobReader, *, limit: int = WALKED_AT_ONCE) -> int:
         sql = (_WALK_ON_CITUS if on_citus else _WALK).format(overlooked=walk, column=column)
         refuse_callers_transaction(alias)
         with joined(alias) if on_citus else nullcontext():
-            [(last, overlooked, *rest)] = run_joined(alias, sql, [_walked_until.get(place, 0), limit])
+            [(last, overlooked, *rest)] = run_joined(alias, sql, [_walked_until.get(place, 0), WALKED_AT_ONCE])
             if overlooked and on_citus:
                 run_joined(alias, _NOTE_OVERLOOKED.format(column=column), rest)
         _walked_until[place] = last or 0

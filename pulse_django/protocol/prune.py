@@ -356,7 +356,7 @@ def forget_orphans(jobs: JobReader) -> None:
         _walked_until[place] = last or 0
 
 
-def forget_batches(jobs: JobReader, *, older_than: timedelta, limit: int = BATCHES_LIMIT) -> int:
+def forget_batches(jobs: JobReader, *, older_than: timedelta) -> int:
     """Delete batches that closed so long ago and have no jobs any more, and old events. Return how many batches."""
     forget_events(jobs, older_than=older_than.total_seconds())
-    return len(run_alone(jobs.write_alias, _BATCHES, [older_than.total_seconds(), limit]))
+    return len(run_alone(jobs.write_alias, _BATCHES, [older_than.total_seconds(), BATCHES_LIMIT]))

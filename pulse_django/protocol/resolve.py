@@ -250,15 +250,15 @@ class Resolved:
 NOTHING = Resolved()
 
 
-def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool = False, after: int = 0) -> Resolved:
-    """Free what may run, cancel what never will, and close batches, after up to ``limit`` changes.
+def resolve(jobs: JobReader, *, with_timeouts: bool = False, after: int = 0) -> Resolved:
+    """Free what may run, cancel what never will, and close batches, after up to ``RESOLVE_LIMIT`` changes.
 
     ``after``: pass the changes up to this one by, so that those of a batch that is locked for long stop no others.
     ``with_timeouts``: look for events that did not come in time, as well. Any number of processes may do it at once.
     """
     alias = jobs.write_alias
     with joined(alias):
-        found = run_joined(alias, _FIND, [after, limit])
+        found = run_joined(alias, _FIND, [after, RESOLVE_LIMIT])
         if not found and not with_timeouts:
             return NOTHING
         rows = [row_id for row_id, *_ in found]
@@ -268,7 +268,7 @@ def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool 
             "jobs": sorted({job_id for _, job_id, _, _ in found if job_id is not None}),
             "batches": batches.locked,
             "events": sorted({event for *_, event in found if event is not None}),
-            "limit": limit if with_timeouts else 0,
+            "limit": RESOLVE_LIMIT if with_timeouts else 0,
         }
         waiting = [job_id for (job_id,) in run_joined(alias, _LOCK_WAITING, touched)]
         if is_for_citus(connections[alias]):
@@ -293,7 +293,7 @@ def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool 
         rows=gone,
         last=max(rows, default=0),
         is_locked=gone < len(rows),
-        has_more=len(rows) == limit or batches.has_more or bool(left_over or cancelled),
+        has_more=len(rows) == RESOLVE_LIMIT or batches.has_more or bool(left_over or cancelled),
     )
 
 
