@@ -25,7 +25,7 @@ from pulse_django.store.transactions import (
     joined,
     run_joined,
 )
-from pulse_django.words.job_options import Head, NewJob, Payload, Place, is_ready, run_at_or_delay
+from pulse_django.words.job_options import NewJob, Payload, Place, is_ready, run_at_or_delay
 from pulse_django.words.options import COLUMNS, values_of, with_settings
 from pulse_django.words.uniqueness import Unique
 
@@ -304,8 +304,8 @@ def _insert_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Callab
     found: dict[TaskKey, int] = {}
     for chunk in _chunks(one for _, one in in_order):
         heads = [new.head for new, _ in chunk]
-        distinct = list(dict.fromkeys(heads))
-        names, texts = unique.spelt(_columns_of(jobs, distinct))
+        distinct = {head: new for head, (new, _) in zip(heads, chunk, strict=True)}
+        names, texts = unique.spelt(_columns_of(jobs, list(distinct.values())))
         text_of = dict(zip(distinct, texts, strict=True))
         if any(payload.terms for _, payload in chunk):
             names = [*names, "search_terms"]
@@ -352,9 +352,10 @@ def _copy(jobs: JobReader, chunk: Sequence[Encoded], ids: Sequence[int]) -> None
 
     Jobs that are enqueued together mostly share all but their arguments. The text of what they share is made once.
     """
-    heads = {job: new.head for job, new in {id(new): new for new, _ in chunk}.items()}
-    distinct = list(dict.fromkeys(heads.values()))
-    columns, texts = copied_columns(_columns_of(jobs, distinct))
+    jobs_of_chunk = {id(new): new for new, _ in chunk}
+    heads = {job: new.head for job, new in jobs_of_chunk.items()}
+    distinct = {head: jobs_of_chunk[job] for job, head in heads.items()}
+    columns, texts = copied_columns(_columns_of(jobs, list(distinct.values())))
     text_of = dict(zip(distinct, texts, strict=True))
     shared = {job: text_of[head] for job, head in heads.items()}
     own = ["id", "args", "kwargs", "payload_bytes"]
@@ -376,12 +377,12 @@ def _encoded(lines: str) -> bytes:
         raise InvalidJob("a name, a trace or a mask contains a lone surrogate") from None  # its error has all lines
 
 
-def _columns_of(jobs: JobReader, heads: Sequence[Head]) -> list[dict[str, Any]]:
+def _columns_of(jobs: JobReader, news: Sequence[NewJob]) -> list[dict[str, Any]]:
     settings = conf.current()
-    rows = [head.by_column() | dict(zip(COLUMNS, with_settings(head.options, settings), strict=True)) for head in heads]
-    if any(head.place is not None for head in heads):  # what is NULL in one row would be in all
-        for row, head in zip(rows, heads, strict=True):
-            row |= (head.place or Place()).by_column()
+    rows = [new.by_column() | dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)) for new in news]
+    if any(new.place is not None for new in news):  # what is NULL in one row would be in all
+        for row, new in zip(rows, news, strict=True):
+            row |= (new.place or Place()).by_column()
     for row in rows:
         row["meta"] = None if row["meta"] is None else Json(row["meta"])
     _set_instants(jobs, rows, "next_run_at", [run_at_or_delay(row.pop("run_after")) for row in rows])

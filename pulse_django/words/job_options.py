@@ -69,33 +69,9 @@ class Payload(NamedTuple):
             raise type(error)(f"{place}: {error.fault}") from cause
 
 
-class Head(NamedTuple):
-    """All that a new job is but its arguments. Jobs that are enqueued together mostly share it."""
-
-    task: str
-    queue: str
-    priority: int
-    run_after: datetime | timedelta | None
-    parent_id: int | None
-    trace: str | None
-    masked: str | None
-    expires: datetime | timedelta | None
-    tags: tuple[str, ...]
-    meta: str | None
-    lane_key: str
-    place: Place | None
-    options: tuple[Any, ...]  # in the order of JOB_OPTIONS
-
-    def by_column(self) -> dict[str, Any]:
-        """Return it by the columns of the row; ``run_after`` and ``expires`` have none."""
-        row = self._asdict() | dict(zip(COLUMNS, self.options, strict=True))
-        row |= {"tags": self.tags or None, "ready": is_ready(self.lane_key, self.run_after)}
-        row |= NOWHERE if self.place is None else self.place.by_column()
-        del row["options"], row["place"]
-        return row
-
-
-_shared = attrgetter(*Head._fields[:-1])  # all but the options
+# What a row says of a job beside its arguments, its options and its place.
+_OWN = ("task", "queue", "priority", "run_after", "parent_id", "trace", "masked", "expires", "tags", "meta", "lane_key")
+_own = attrgetter(*_OWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +116,16 @@ class NewJob(JobOptions):
             Whole(1, MAX_ID).check("parent_id", self.parent_id)
 
     @property
-    def head(self) -> Head:
-        head = Head._make((*_shared(self), values_of(self)))
-        if self.run_after is None and self.expires is None:
-            return head
-        return head._replace(run_after=_in_utc(self.run_after), expires=_in_utc(self.expires))
+    def head(self) -> tuple[object, ...]:
+        """All that it is but its arguments, to be compared. Jobs that are enqueued together mostly share it."""
+        return (*_own(self), _in_utc(self.run_after), _in_utc(self.expires), self.place, values_of(self))
+
+    def by_column(self) -> dict[str, Any]:
+        """Return all but its arguments by the columns of the row; ``run_after`` and ``expires`` have none."""
+        row = dict(zip(_OWN, _own(self), strict=True)) | dict(zip(COLUMNS, values_of(self), strict=True))
+        row |= {"run_after": _in_utc(self.run_after), "expires": _in_utc(self.expires)}
+        row |= {"tags": self.tags or None, "ready": is_ready(self.lane_key, self.run_after)}
+        return row | (NOWHERE if self.place is None else self.place.by_column())
 
     def encoded(self, limit: int) -> Payload:
         return self.encoded_with(self.args, self.kwargs, limit)
