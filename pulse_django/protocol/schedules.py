@@ -96,14 +96,11 @@ written AS (
 SELECT id FROM written
 """
 
-_NOW = "SELECT clock_timestamp()"
-
 
 def clock(alias: str) -> datetime:
     """Return the server's."""
-    [(now,)] = run_joined(alias, _NOW, [])
-    found: datetime = now
-    return found
+    now: datetime = run_joined(alias, "SELECT clock_timestamp()", [])[0][0]
+    return now
 
 
 def store(row: Schedule, alias: str, by: str = "", why: str = "") -> None:

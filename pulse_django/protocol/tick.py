@@ -188,8 +188,7 @@ class Advance:
 
 def look(alias: str) -> Look:
     """Say when the next schedule is due."""
-    [(due_in, waits_no_longer)] = run_joined(alias, _LOOK, [])
-    return Look(due_in, waits_no_longer)
+    return Look._make(run_joined(alias, _LOOK, [])[0])
 
 
 def lock_due(

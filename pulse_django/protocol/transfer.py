@@ -158,8 +158,7 @@ def departures(alias: str, *, job_ids: Collection[int] | None = None, most: int 
 
 def deadline(alias: str) -> str:
     """Return until when departures that are read after this may be written to this shard, by its clock."""
-    [(until,)] = run_alone(alias, _DEADLINE, [GOOD_FOR])
-    return str(until)
+    return str(run_alone(alias, _DEADLINE, [GOOD_FOR])[0][0])
 
 
 class Arrived(NamedTuple):
@@ -189,8 +188,7 @@ def arrive(alias: str, sent: Sequence[OnItsWay], until: str) -> Arrived:
 
 def refuse(alias: str, departure_id: int) -> bool:
     """Let a job never arrive here. Return False if it has arrived already."""
-    [(is_refused,)] = run_alone(alias, _REFUSE, [departure_id])
-    return bool(is_refused)
+    return bool(run_alone(alias, _REFUSE, [departure_id])[0][0])
 
 
 def go_back(alias: str, departure_ids: Collection[int]) -> None:

@@ -234,8 +234,7 @@ class WorkerManager(TableManager["Worker"]):
         """Write down that this worker is there, and how it is. Return which one it is of those that were heard lately.
 
         ``silence`` is how long ago that may be."""
-        [(rank, total, wanted)] = run_joined(self.write_alias, _NOTE, [json.dumps(asdict(presence)), silence])
-        return Standing(rank, total, wanted)
+        return Standing._make(run_joined(self.write_alias, _NOTE, [json.dumps(asdict(presence)), silence])[0])
 
     def farewell(self, name: str, boot_id: str) -> None:
         """Write down that this worker stopped, of its own will."""
