@@ -17,9 +17,7 @@ class StoredBatch(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     name = ShortText(max_length=MAX_BATCH_NAME)
-    kind = ShortText(
-        max_length=MAX_BATCH_KIND, default="batch", db_default="batch"
-    )  # or a workflow, or a mass operation
+    kind = ShortText(max_length=MAX_BATCH_KIND, default="batch", db_default="batch")  # or workflow, mass operation
     parent = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.DO_NOTHING, db_constraint=False, related_name="children"
     )

@@ -119,13 +119,11 @@ def declared() -> tuple[list[Definition], list[str]]:
     return list(found.values()), problems
 
 
-def _fires_in(alias: str, definition: Definition) -> bool:
+def _fires_in(alias: str, one: Definition) -> bool:
     try:
-        shard = shard_of_schedule(
-            definition.name, definition.task, definition.queue, definition.args, definition.kwargs
-        )
+        shard = shard_of_schedule(one.name, one.task, one.queue, one.args, one.kwargs)
     except Exception as error:  # of the project's placement
-        logger.error("Schedule %s has no shard: %s", one_line(definition.name), error_in_one_line(error))
+        logger.error("Schedule %s has no shard: %s", one_line(one.name), error_in_one_line(error))
         return False
     return shard == alias
 

@@ -70,10 +70,7 @@ def from_django_q(alias: str) -> list[Found]:
     return [_found(row | {"name": row["name"] or f"django-q2 {row['id']}"}, row["func"], _of_q) for row in rows]
 
 
-SOURCES: Mapping[str, Callable[[str], list[Found]]] = {
-    "django-celery-beat": from_celery_beat,
-    "django-q2": from_django_q,
-}
+SOURCES = {"django-celery-beat": from_celery_beat, "django-q2": from_django_q}
 
 
 def _rows(alias: str, table: str) -> list[dict[str, Any]]:
