@@ -83,7 +83,7 @@ class SafeLogger:
             return
         try:
             file, line, function, _ = self.logger.findCaller(False, _CALLER)
-            raised = sys.exc_info() if exc_info is True else exc_info_of(exc_info or None)
+            raised: Any = exc_info_of(exc_info) if isinstance(exc_info, BaseException) else exc_info and sys.exc_info()
             record = self.logger.makeRecord(
                 self.logger.name, level, file, line, text, args, raised, function, extra, None
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 
@@ -129,17 +128,24 @@ class Reporter:
         return settled
 
     def _relayed(self, reports: list[Report]) -> Settled:
-        """Have the keeper settle what one message holds. The rest is for the next."""
-        some, self._asked = _part_of(reports), self._asked + 1
-        self._tell({"reports": to_wire(tuple(some)), "number": self._asked})
+        """Have the keeper settle these, one message after the other."""
+        settled = NOTHING
+        while reports:
+            some = _part_of(reports)
+            settled, reports = settled | self._asked_of_keeper(some), reports[len(some) :]
+        return settled
+
+    def _asked_of_keeper(self, reports: list[Report]) -> Settled:
+        self._asked += 1
+        self._tell({"reports": to_wire(tuple(reports)), "number": self._asked})
         while True:
             try:
                 answer = self.answers.get(timeout=PATIENCES * longest_wait())
             except Empty:
-                raise NoAnswer(f"the parent process has not settled {len(some)} reports") from None
+                raise NoAnswer(f"the parent process has not settled {len(reports)} reports") from None
             if answer["number"] == self._asked:  # an earlier one may come late
                 settled: Settled = from_wire(answer["settled"])
-                return replace(settled, skipped=settled.skipped | {report.lease for report in reports[len(some) :]})
+                return settled
 
     def _next(self) -> list[Performed]:
         first = self._get(None if not self._unsent else 0.0)

@@ -76,6 +76,7 @@ class Watchdog:
         self.found = NOTHING_FOUND  # when it asked last
         self._clock: ServerClock | None = None  # when the last sweep ended
         self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
+        self._kept_house_at = float("-inf")
         self._duties = {SWEEP, HOUSEKEEPING}  # to be done now: all, by one that has just started
         self._taken: frozenset[str] = frozenset()  # of these, what is to be noted as done
 
@@ -99,7 +100,7 @@ class Watchdog:
             if fault_of(error) not in (DatabaseFault.CHANGING, DatabaseFault.BUSY):
                 raise
             logger.warning("Sweeping without knowing when another watchdog did: %s", error_in_one_line(error))
-            return self.sweep(housekeeping=False)
+            return self.sweep(housekeeping=begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS)
         self._look_at_server(found.clock)
         overdue, self.found = found.overdue & self.found.overdue, found
         if SWEEP in found.taken & found.unfinished - self._duties:
@@ -148,6 +149,7 @@ class Watchdog:
             self._note_done(SWEEP)  # before housekeeping, which may fail
             if housekeeping:
                 self._keep_house(swept)
+                self._kept_house_at = begin
             swept.has_more |= has_more
             swept.took = time.monotonic() - begin
             return swept

@@ -18,6 +18,7 @@ from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
 from pulse_django.words.leases import Identity
 from pulse_django.words.states import Status
+from pulse_django.worker.channel import from_wire, to_wire
 from pulse_django.worker.guarded_connection import keep_calling
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.shared_leases import SharedLeases
@@ -169,6 +170,28 @@ def test_a_lone_report_is_sent_at_once(bench: Bench) -> None:
     [performed] = bench.performed()
     bench.reporter.report(performed)
     wait_until(lambda: bench.in_flight.is_idle, patience=2)
+
+
+def test_what_is_too_much_for_one_message_to_the_keeper_is_several_of_one_round(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may have two reports, of its time limit and of its handler: one of them alone must not be sent again."""
+    monkeypatch.setattr("pulse_django.worker.reporter.MOST_RELAYED", 2)
+    sizes: list[int] = []
+
+    def settle(message: Any) -> None:
+        reports = from_wire(message["reports"])
+        sizes.append(len(reports))
+        settled = Job.objects.settle(reports)
+        bench.reporter.answers.put({"settled": to_wire(settled), "number": message["number"]})
+
+    bench.reporter.goes_through_keeper, bench.reporter._tell = True, settle
+    for performed in bench.performed(5):
+        bench.reporter.report(performed)
+    bench.reporter.run_once()
+    assert sizes == [2, 2, 1]
+    assert bench.reporter.is_idle
+    assert set(Job.objects.values_list("status", flat=True)) == {Status.COMPLETED}
 
 
 def out_of_touch(performed: Performed) -> None:

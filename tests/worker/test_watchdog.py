@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,11 +12,11 @@ from django.db import OperationalError, connection
 from pulse_django.models import Job
 from pulse_django.signals import job_dead_lettered, job_reaped
 from pulse_django.store.job_queries import ServerClock
-from pulse_django.words.states import Status
+from pulse_django.words.states import HOT, Status
 from pulse_django.worker import watchdog
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Swept, Watchdog
-from tests.factories import make_job
+from tests.factories import make_job, now
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
@@ -397,12 +398,15 @@ class TestTurns:
         [dog] = self.dogs(database)
         job = expired()
         sql("ALTER TABLE pulse_django_duty RENAME TO elsewhere")
+        make_job(Status.COMPLETED, era=HOT, finished_at=now(-timedelta(days=400)))
         try:
-            swept = dog.take_turn()
+            swept, again = dog.take_turn(), dog.take_turn()
         finally:
             sql("ALTER TABLE elsewhere RENAME TO pulse_django_duty")
         assert swept is not None
+        assert again is not None
         assert [reaped.lease.job_id for reaped in swept.reaped] == [job.pk]
+        assert (sum(swept.pruned.values()), again.pruned) == (1, {}), "it keeps house, and not with every sweep"
         assert "Sweeping without knowing" in caplog.text
 
 

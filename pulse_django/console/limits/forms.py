@@ -32,7 +32,7 @@ UNTIL_RESUMED = (0, _("until resumed"))
 
 
 def lasting(given: Mapping[str, Any]) -> timedelta | None:
-    """Return for how long; None: until somebody ends it."""
+    """Return for how long; None: until a user ends it."""
     return timedelta(seconds=given["lasting"]) if given["lasting"] else None
 
 
