@@ -145,7 +145,10 @@ class Job(models.Model):
 
     @property
     def budget(self) -> Budget:
-        waited = None if self.started_at is None else self.started_at.timestamp() - self.created_at.timestamp()
+        retries_for = None
+        if self.started_at is not None and self.give_up_after is not None:
+            waited = self.started_at.timestamp() - self.created_at.timestamp()
+            retries_for = retry_seconds(self.give_up_after, waited)
         return Budget(
             attempts=self.attempts,
             refunds=self.refunds,
@@ -154,7 +157,7 @@ class Job(models.Model):
             max_losses=self.max_losses,
             free_losses=self.free_losses,
             cancel_requested=self.cancel_requested_at is not None,
-            retries_for=None if waited is None else retry_seconds(self.give_up_after, waited),
+            retries_for=retries_for,
         )
 
 

@@ -77,10 +77,12 @@ def request_cancel(
         rows = run_joined(jobs.write_alias, _REQUEST_CANCEL, params)
     cancelled = frozenset(row[0] for row in rows if row[1] == Status.CANCELLED)
     asked = frozenset(row[0] for row in rows if row[1] == Status.RUNNING)
-    for job_id, status, previous, *job in rows:
+    for job_id, status, previous, task, queue, attempts in rows:
         if status == Status.CANCELLED:
             facts: dict[str, Any] = {"previous": Status(previous), "by": EndedBy.CALLER, "reason": reason}
-            send_when_committed(jobs.model, Ending.of_waiting(job_id, *job, **facts), using=jobs.write_alias)
+            send_when_committed(
+                jobs.model, Ending.of_waiting(job_id, task, queue, attempts, **facts), using=jobs.write_alias
+            )
     return CancelRequested(cancelled=cancelled, asked=asked, refused=asked_for - cancelled - asked)
 
 

@@ -111,7 +111,9 @@ def _check(workflow: Workflow, inside: tuple[Workflow, ...] = ()) -> None:
 
 
 def _sorter(workflow: Workflow) -> TopologicalSorter[str]:
-    graph = {name: [it for it in one.needs.values() if isinstance(it, str)] for name, one in workflow.nodes.items()}
+    graph = {
+        name: [need for need in one.needs.values() if isinstance(need, str)] for name, one in workflow.nodes.items()
+    }
     return TopologicalSorter(graph)
 
 
