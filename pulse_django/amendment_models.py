@@ -7,7 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .store.sql_functions import ClockTimestamp, Document, ShortText, instants_of
+from .store.sql_functions import ClockTimestamp, Document, ShortText, index, instants_of
 from .words.masks import MAX_MASKS
 from .words.verb_results import MAX_AMENDED_BY
 
@@ -28,14 +28,12 @@ class Amendment(models.Model):
     by = ShortText(max_length=MAX_AMENDED_BY, blank=True, default="", db_default="")
     reason = models.TextField(blank=True, default="", db_default="")
 
-    objects: ClassVar[models.Manager[Amendment]] = models.Manager()
-
     class Meta:
         constraints: ClassVar = [instants_of("amendment", "at")]
         verbose_name = _("amendment")
         verbose_name_plural = _("amendments")
         default_permissions = ()
-        indexes = [models.Index(fields=["job_id", "id"], name="pulse_amendment_job")]
+        indexes = [index("pulse_amendment_job", ["job_id", "id"])]
 
     def __str__(self) -> str:
         return f"job {self.job_id} at {self.at}"

@@ -27,7 +27,7 @@ from .store.querysets import JobQuerySet
 from .words.decisions import Retry, decide
 from .words.display import shown
 from .words.job_ids import check_attempt
-from .words.job_options import TASK_NAME, check_queue_name
+from .words.job_options import QUEUE_NAME, TASK_NAME
 from .words.leases import Lease
 from .words.masks import PROGRESS
 from .words.outcomes import WorkerLost
@@ -56,7 +56,7 @@ def jobs(
     if status is not None and status not in tuple(Status):
         raise InvalidJob(f"status: {shown(status)} is none of {', '.join(Status)}")
     if queue is not None:
-        check_queue_name(queue)
+        QUEUE_NAME.check("queue", queue)
     if isinstance(task, str):
         TASK_NAME.check("task", task)
     wanted = {"status": status, "queue": queue, "task": task if task is None or isinstance(task, str) else key_of(task)}

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from .exceptions import InvalidJob
-from .words.job_options import check_queue_name
+from .words.job_options import QUEUE_NAME
 from .words.limiting import Limit
 from .words.retry_policies import Backoff
 from .words.setting_values import PARSER_OF_TYPE, RANGES
@@ -228,7 +228,7 @@ def _cross_rules(parsed: PulseSettings) -> list[Problem]:
         message = "WATCHDOG_INTERVAL is longer than LEASE_TTL: recovery would mostly wait for the watchdog."
         problems.append(Problem("pulse_django.E006", message, "Set WATCHDOG_INTERVAL to at most LEASE_TTL."))
     try:
-        check_queue_name(parsed.console_queue)
+        QUEUE_NAME.check("queue", parsed.console_queue)
     except InvalidJob as error:
         problems.append(_out_of_range("CONSOLE_QUEUE", parsed.console_queue, ValueError(str(error))))
     return problems + _rules_of_shards(parsed)

@@ -37,8 +37,6 @@ class Window(models.Model):
     until = models.DateTimeField()
     job_id = models.BigIntegerField()
 
-    objects: ClassVar[models.Manager[Window]] = models.Manager()
-
     class Meta:
         constraints: ClassVar = [instants_of("window", "until")]
         db_table = "pulse_django_window"

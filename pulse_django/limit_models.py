@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from .protocol.limiters import LimiterManager
 from .store.pauses import PauseManager
-from .store.sql_functions import ClockTimestamp, JsonType, ShortText, TextSize, instants_of
+from .store.sql_functions import ClockTimestamp, JsonType, ShortText, TextSize, instants_of, rule
 from .words.limits import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_QUEUE_NAME, MAX_TASK_NAME, MAX_USER
 
 MAX_NUMBERS_TEXT = 2_000  # of a limiter, as JSON
@@ -42,7 +42,7 @@ class Limiter(models.Model):
     class Meta:
         constraints: ClassVar = [
             instants_of("limiter", "declared_at", "override_until", "failures_since", "closed_until"),
-            models.CheckConstraint(name="pulse_limiter_numbers_are_bounded", condition=NUMBERS_ARE_BOUNDED),
+            rule("pulse_limiter_numbers_are_bounded", NUMBERS_ARE_BOUNDED),
         ]
         verbose_name = _("limit")
         verbose_name_plural = _("limits")
@@ -68,9 +68,9 @@ class Pause(models.Model):
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(name="pulse_pause_once", fields=["lane_key", "task", "queue"]),
-            models.CheckConstraint(
-                name="pulse_pause_is_of_something",
-                condition=models.Q(lane_key="") & ~models.Q(task="", queue="")
+            rule(
+                "pulse_pause_is_of_something",
+                models.Q(lane_key="") & ~models.Q(task="", queue="")
                 | ~models.Q(lane_key="") & models.Q(task="", queue=""),
             ),
             instants_of("pause", "paused_at", "paused_until"),

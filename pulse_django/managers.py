@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.db import models, router
-
 from .protocol import schedules
 from .protocol.amend import amend
 from .protocol.batches import hold
@@ -25,6 +23,7 @@ from .protocol.retry import retry
 from .protocol.set_aside import bring_back, promote, set_aside
 from .protocol.settle import keep_errors_after_completion, release, settle
 from .store.job_queries import JobReader
+from .store.transactions import TableManager
 from .words.timings import Timing
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class JobManager(JobReader):
     drop_days = drop_days
 
 
-class ScheduleManager(models.Manager["Schedule"]):
+class ScheduleManager(TableManager["Schedule"]):
     """Every write to a schedule but its ticks."""
 
     change = schedules.change
@@ -91,6 +90,7 @@ class ScheduleManager(models.Manager["Schedule"]):
     pause = schedules.pause
     resume = schedules.resume
     declare = schedules.declare
+    columns_of = staticmethod(schedules.columns_of_timing)
 
     def create(self, **fields: Any) -> Schedule:
         """Create a schedule that no code declares. It first fires after now.
@@ -102,15 +102,6 @@ class ScheduleManager(models.Manager["Schedule"]):
         schedule: Schedule = self.model(**{**fields, "task": _key_of(fields.get("task", ""))})
         schedules.store(schedule, self.write_alias)
         return schedule
-
-    @staticmethod
-    def columns_of(timing: Timing) -> dict[str, Any]:
-        """Return the columns that a ``Cron`` or an ``Every`` fills."""
-        return schedules.columns_of_timing(timing)
-
-    @property
-    def write_alias(self) -> str:
-        return self._db or router.db_for_write(self.model)
 
 
 def _key_of(task: Any) -> str:

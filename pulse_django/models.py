@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.db import models
+from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from .amendment_models import Amendment as Amendment
@@ -24,14 +25,14 @@ from .store.constraints import ATTEMPT_CONSTRAINTS, JOB_CONSTRAINTS
 from .store.duties import DutyManager
 from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES
 from .store.ledger import MAX_HOLDER, MAX_STATUS, LedgerRow
-from .store.minute_stats import MinuteManager, MinuteRow
-from .store.sql_functions import STATUSES, ClockTimestamp, Document, ShortText, Tags, instants_of
-from .store.workers import WORKER_CONSTRAINTS, WorkerManager, WorkerRow
+from .store.minute_stats import MinuteManager
+from .store.sql_functions import STATUSES, ClockTimestamp, Document, ShortText, Tags, instants_of, rule
+from .store.workers import WorkerManager
 from .traffic_models import Release as Release
 from .traffic_models import Traffic as Traffic
-from .words.decisions import Budget
+from .words.decisions import Budget, retry_seconds
 from .words.job_options import MAX_NODE_NAME
-from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_LANE_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
+from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_LANE_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME, MAX_USER
 from .words.masks import MAX_MASKS
 from .words.states import HOT, Status
 from .words.traces import MAX_TRACE
@@ -41,6 +42,9 @@ from .workflow_models import Event as Event
 from .workflow_models import Step as Step
 from .workflow_models import StoredBatch as StoredBatch
 from .workflow_models import Unresolved as Unresolved
+
+# Of keys that the database does not check.
+_UNCHECKED: Any = {"on_delete": models.DO_NOTHING, "db_constraint": False, "db_index": False}
 
 
 class Job(models.Model):
@@ -64,17 +68,9 @@ class Job(models.Model):
     kwargs = Document(default=dict, db_default=models.Value({}, models.JSONField()))
     # Of args and kwargs as text, to bound what a claim takes. NULL: not measured, as by an older release.
     payload_bytes = models.IntegerField(null=True, blank=True, editable=False)
-    parent = models.ForeignKey(
-        "self",
-        null=True,
-        blank=True,
-        on_delete=models.DO_NOTHING,
-        # A real foreign key would lock the parent's row in the enqueuing transaction, and its pruning would wait
-        # for its children's.
-        db_constraint=False,
-        db_index=False,
-        related_name="children",
-    )
+    # A real foreign key would lock the parent's row in the enqueuing transaction, and its pruning would wait for its
+    # children's.
+    parent = models.ForeignKey("self", null=True, blank=True, related_name="children", **_UNCHECKED)
     # A second job of the same task with the same key is not enqueued while the first is kept.
     idempotency_key = ShortText(max_length=MAX_IDEMPOTENCY_KEY, null=True, blank=True)  # NULL is "none"
 
@@ -93,24 +89,12 @@ class Job(models.Model):
     meta = Document(null=True, blank=True, editable=False)
     weight = models.SmallIntegerField(default=1, db_default=1, editable=False)  # slots of a worker, and of a limit
 
-    batch = models.ForeignKey(
-        StoredBatch,
-        null=True,
-        blank=True,
-        on_delete=models.DO_NOTHING,
-        db_constraint=False,
-        db_index=False,
-        related_name="members",
-        editable=False,
-    )
+    batch = models.ForeignKey(StoredBatch, null=True, blank=True, related_name="members", editable=False, **_UNCHECKED)
     node = ShortText(max_length=MAX_NODE_NAME, null=True, blank=True, editable=False)  # its name in its workflow
     awaited = models.BooleanField(default=False, db_default=False, editable=False)  # another job needs this one
 
     status = ShortText(
-        max_length=MAX_STATUS,
-        choices=STATUSES,
-        default=Status.PENDING.value,
-        db_default=Status.PENDING.value,
+        max_length=MAX_STATUS, choices=STATUSES, default=Status.PENDING.value, db_default=Status.PENDING.value
     )
     next_run_at = models.DateTimeField(db_default=ClockTimestamp())  # not before
     attempts = models.IntegerField(default=0, db_default=0)  # claims so far; only ever rises
@@ -161,7 +145,20 @@ class Job(models.Model):
 
     @property
     def budget(self) -> Budget:
-        return Budget.of(self)
+        retries_for = None
+        if self.started_at is not None and self.give_up_after is not None:
+            waited = self.started_at.timestamp() - self.created_at.timestamp()
+            retries_for = retry_seconds(self.give_up_after, waited)
+        return Budget(
+            attempts=self.attempts,
+            refunds=self.refunds,
+            max_attempts=self.max_attempts,
+            losses=self.losses,
+            max_losses=self.max_losses,
+            free_losses=self.free_losses,
+            cancel_requested=self.cancel_requested_at is not None,
+            retries_for=retries_for,
+        )
 
 
 class StoredAttempt(LedgerRow):
@@ -171,14 +168,10 @@ class StoredAttempt(LedgerRow):
     """
 
     id = models.BigAutoField(primary_key=True)
+    # The row is inserted by the statement that updates its job, and pruned by the one that deletes it. A real foreign
+    # key checks that again for every settle, and costs an eighth of the throughput (docs/adr/0010).
     job = models.ForeignKey(
-        Job,
-        on_delete=models.CASCADE,
-        # The row is inserted by the statement that updates its job, and pruned by the one that deletes it. A real
-        # foreign key checks that again for every settle, and costs an eighth of the throughput (docs/adr/0010).
-        db_constraint=False,
-        db_index=False,
-        related_name="stored_attempts",
+        Job, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="stored_attempts"
     )
 
     class Meta:
@@ -192,9 +185,7 @@ class Attempt(LedgerRow):
     """The ledger: the stored attempts, and the run that completed each job, which is kept in the job's row."""
 
     id = models.BigIntegerField(primary_key=True)  # of those that jobs' rows keep: the job's, negative
-    job = models.ForeignKey(
-        Job, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="ledger"
-    )
+    job = models.ForeignKey(Job, related_name="ledger", **_UNCHECKED)
 
     class Meta:
         managed = False  # a view
@@ -203,15 +194,61 @@ class Attempt(LedgerRow):
         verbose_name_plural = _("attempts")
 
 
-class Worker(WorkerRow):
+class Worker(models.Model):
     """The registry that operators see. Recovery never reads it: a lease is the only sign of life that counts."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = ShortText(max_length=80)
+    boot_id = ShortText(max_length=40)
+    host = ShortText(max_length=255)
+    pid = models.IntegerField()
+    versions = Document(default=dict, db_default=models.Value({}, models.JSONField()))
+    queues = Document(default=list, db_default=models.Value([], models.JSONField()))  # empty: all
+    slots = models.IntegerField()
+    in_flight = models.IntegerField(default=0, db_default=0)
+    tasks = Document(null=True, blank=True)  # the keys of those it can run; NULL: it has not said
+    vitals = Document(default=dict, db_default=models.Value({}, models.JSONField()))
+    stuck_slots = models.IntegerField(default=0, db_default=0)  # held by abandoned handlers
+    started_at = models.DateTimeField(db_default=ClockTimestamp())
+    last_beat_at = models.DateTimeField(db_default=ClockTimestamp())
+    stopped_at = models.DateTimeField(null=True, blank=True)  # of a lost one: when it was heard last
+    # When a watchdog noted that it disappeared without a clean stop. NULL: it lives, or it stopped.
+    lost_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_at = models.DateTimeField(null=True, blank=True)  # by a person, or by its return
+    # The job of whose handler an operator asks where it is, and the answer of the worker (store/workers.py).
+    stack_wanted = models.BigIntegerField(null=True, blank=True, editable=False)
+    stack_asked_at = models.DateTimeField(null=True, blank=True, editable=False)
+    stack_of = models.BigIntegerField(null=True, blank=True, editable=False)
+    stack = models.TextField(blank=True, default="", db_default="", editable=False)
+    stack_at = models.DateTimeField(null=True, blank=True, editable=False)
+    acknowledged_by = ShortText(max_length=MAX_USER, blank=True, default="", db_default="")  # empty: by its return
 
     objects: ClassVar[WorkerManager] = WorkerManager()
 
     class Meta:
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
-        constraints = WORKER_CONSTRAINTS
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["name", "boot_id"], name="pulse_worker_one_per_boot"),
+            rule("pulse_worker_has_slots", Q(slots__gte=0, in_flight__gte=0)),
+            rule(
+                "pulse_worker_acknowledged_if_lost",
+                Q(lost_at__isnull=False) | Q(acknowledged_at__isnull=True, acknowledged_by=""),
+            ),
+            instants_of(
+                "worker",
+                *("started_at", "last_beat_at", "stopped_at", "lost_at"),
+                *("acknowledged_at", "stack_asked_at", "stack_at"),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.boot_id}"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is lost and not acknowledged: the same rule as ``IS_LOST`` in SQL."""
+        return None not in (self.stopped_at, self.lost_at) and self.acknowledged_at is None
 
 
 class Fence(models.Model):
@@ -229,8 +266,14 @@ class Fence(models.Model):
         return f"{self.resource}: {self.token}"
 
 
-class Minute(MinuteRow):
+class Minute(models.Model):
     """What the whole fleet did in one minute, written once, by the first watchdog that comes."""
+
+    minute = models.DateTimeField(primary_key=True)  # its beginning
+    signs = models.JSONField()  # what was counted in it, and how things stood
+    # Of the latest only: what was counted since the first minute, and what each worker had counted of all its life.
+    totals = models.JSONField(null=True, blank=True)
+    workers = models.JSONField(null=True, blank=True)
 
     objects: ClassVar[MinuteManager] = MinuteManager()
 
@@ -238,6 +281,9 @@ class Minute(MinuteRow):
         constraints: ClassVar = [instants_of("minute", "minute")]
         verbose_name = _("minute")
         verbose_name_plural = _("minutes")
+
+    def __str__(self) -> str:
+        return self.minute.isoformat()
 
 
 class Duty(models.Model):

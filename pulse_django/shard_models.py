@@ -18,8 +18,6 @@ class Departure(models.Model):
     rows = models.JSONField()  # of the job, its attempts, its keys and its amendments
     at = models.DateTimeField(db_default=ClockTimestamp())
 
-    objects: ClassVar[models.Manager[Departure]] = models.Manager()
-
     class Meta:
         constraints: ClassVar = [instants_of("departure", "at")]
         default_permissions = ()
@@ -37,8 +35,6 @@ class Arrival(models.Model):
     is_refused = models.BooleanField(default=False, db_default=False)  # it goes back, and never arrives here
     at = models.DateTimeField(db_default=ClockTimestamp())
     forgotten_at = models.DateTimeField(null=True)  # when that shard had forgotten it
-
-    objects: ClassVar[models.Manager[Arrival]] = models.Manager()
 
     class Meta:
         constraints: ClassVar = [instants_of("arrival", "at", "forgotten_at")]

@@ -6,26 +6,47 @@ from typing import ClassVar
 
 from django.db import models
 
-from .store.releases import ReleaseRow
-from .store.sql_functions import instants_of
-from .store.traffic import TrafficRow
+from .store.releases import MAX_VERSION
+from .store.sql_functions import IntegerList, ShortText, instants_of
+from .words.limits import MAX_TASK_NAME
 
 
-class Traffic(TrafficRow):
+class Traffic(models.Model):
     """What one task or queue did in one span of time."""
 
-    objects: ClassVar[models.Manager[Traffic]] = models.Manager()
+    pk = models.CompositePrimaryKey("kind", "length", "began_at", "name")
+    kind = ShortText(max_length=5)
+    length = models.SmallIntegerField()  # in minutes
+    began_at = models.DateTimeField()
+    name = ShortText(max_length=MAX_TASK_NAME)
+    enqueued = models.IntegerField()
+    started = models.IntegerField()
+    succeeded = models.IntegerField()
+    failed = models.IntegerField()
+    died = models.IntegerField()
+    ran_seconds = models.FloatField()
+    ran = IntegerList()  # runs by bucket, as words/vital_signs.py counts them
+    waited_seconds = models.FloatField()
+    waited = IntegerList()
 
     class Meta:
         constraints: ClassVar = [instants_of("traffic", "began_at")]
         default_permissions = ()
 
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} {self.began_at.isoformat()}"
 
-class Release(ReleaseRow):
+
+class Release(models.Model):
     """A version of the project that workers brought, for the marks in charts."""
 
-    objects: ClassVar[models.Manager[Release]] = models.Manager()
+    id = models.BigAutoField(primary_key=True)
+    version = ShortText(max_length=MAX_VERSION)
+    seen_at = models.DateTimeField()  # when the first worker with it started, or the last with a later one was gone
 
     class Meta:
         constraints: ClassVar = [instants_of("release", "seen_at")]
         default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.version

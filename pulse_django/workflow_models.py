@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from .store.sql_functions import ClockTimestamp, Document, ShortText, instants_of
+from .store.sql_functions import ClockTimestamp, Document, ShortText, index, instants_of, rule
 from .words.job_options import MAX_BATCH_KIND, MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnDead, When
 
 
@@ -17,9 +17,7 @@ class StoredBatch(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     name = ShortText(max_length=MAX_BATCH_NAME)
-    kind = ShortText(
-        max_length=MAX_BATCH_KIND, default="batch", db_default="batch"
-    )  # or a workflow, or a mass operation
+    kind = ShortText(max_length=MAX_BATCH_KIND, default="batch", db_default="batch")  # or workflow, mass operation
     parent = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.DO_NOTHING, db_constraint=False, related_name="children"
     )
@@ -37,33 +35,22 @@ class StoredBatch(models.Model):
     completed = models.BigIntegerField(default=0, db_default=0)
     cancelled = models.BigIntegerField(default=0, db_default=0)
 
-    objects: ClassVar[models.Manager[StoredBatch]] = models.Manager()
-
     class Meta:
         db_table = "pulse_django_batch"
         verbose_name = _("workflow")
         verbose_name_plural = _("workflows")
         indexes: ClassVar = [
-            models.Index(fields=["id"], name="pulse_batch_open", condition=Q(closed_at__isnull=True)),
-            models.Index(fields=["closed_at"], name="pulse_batch_closed", condition=Q(closed_at__isnull=False)),
-            models.Index(
-                fields=["id"], name="pulse_batch_paused", condition=Q(paused_at__isnull=False, closed_at__isnull=True)
-            ),
+            index("pulse_batch_open", ["id"], Q(closed_at__isnull=True)),
+            index("pulse_batch_closed", ["closed_at"], Q(closed_at__isnull=False)),
+            index("pulse_batch_paused", ["id"], Q(paused_at__isnull=False, closed_at__isnull=True)),
         ]
         constraints: ClassVar = [
-            models.CheckConstraint(
-                name="pulse_batch_closed_after_sealed",
-                condition=Q(closed_at__isnull=True) | Q(sealed_at__isnull=False, ended_at__isnull=False),
+            rule(
+                "pulse_batch_closed_after_sealed",
+                Q(closed_at__isnull=True) | Q(sealed_at__isnull=False, ended_at__isnull=False),
             ),
             instants_of(
-                "batch",
-                "created_at",
-                "sealed_at",
-                "died_at",
-                "ended_at",
-                "closed_at",
-                "cancelled_at",
-                "paused_at",
+                "batch", "created_at", "sealed_at", "died_at", "ended_at", "closed_at", "cancelled_at", "paused_at"
             ),
         ]
 
@@ -86,51 +73,36 @@ class Dependency(models.Model):
     met_at = models.DateTimeField(null=True)
     met = ShortText(max_length=10, null=True)  # how
 
-    objects: ClassVar[models.Manager[Dependency]] = models.Manager()
-
     class Meta:
         db_table = "pulse_django_dependency"
         default_permissions = ()
         indexes: ClassVar = [
-            models.Index(fields=["job_id"], name="pulse_dependency_job"),
-            models.Index(fields=["job_id"], name="pulse_dependency_unmet", condition=Q(met_at__isnull=True)),
-            models.Index(
-                fields=["needs"], name="pulse_dependency_needs", condition=Q(needs__isnull=False, met_at__isnull=True)
+            index("pulse_dependency_job", ["job_id"]),
+            index("pulse_dependency_unmet", ["job_id"], Q(met_at__isnull=True)),
+            index("pulse_dependency_needs", ["needs"], Q(needs__isnull=False, met_at__isnull=True)),
+            index("pulse_dependency_batch", ["needs_batch"], Q(needs_batch__isnull=False, met_at__isnull=True)),
+            index("pulse_dependency_event", ["needs_event"], Q(needs_event__isnull=False, met_at__isnull=True)),
+            index(
+                "pulse_dependency_lost",
+                ["job_id"],
+                Q(met__in=[Met.DEAD.value, Met.CANCELLED.value]) & ~Q(on_dead=OnDead.GO_ON.value),
             ),
-            models.Index(
-                fields=["needs_batch"],
-                name="pulse_dependency_batch",
-                condition=Q(needs_batch__isnull=False, met_at__isnull=True),
-            ),
-            models.Index(
-                fields=["needs_event"],
-                name="pulse_dependency_event",
-                condition=Q(needs_event__isnull=False, met_at__isnull=True),
-            ),
-            models.Index(
-                fields=["job_id"],
-                name="pulse_dependency_lost",
-                condition=Q(met__in=[Met.DEAD.value, Met.CANCELLED.value]) & ~Q(on_dead=OnDead.GO_ON.value),
-            ),
-            models.Index(
-                fields=["until"], name="pulse_dependency_until", condition=Q(until__isnull=False, met_at__isnull=True)
-            ),
+            index("pulse_dependency_until", ["until"], Q(until__isnull=False, met_at__isnull=True)),
         ]
         constraints: ClassVar = [
-            models.CheckConstraint(
-                name="pulse_dependency_needs_one_thing",
-                condition=Q(needs__isnull=False, needs_batch__isnull=True, needs_event__isnull=True)
+            rule(
+                "pulse_dependency_needs_one_thing",
+                Q(needs__isnull=False, needs_batch__isnull=True, needs_event__isnull=True)
                 | Q(needs__isnull=True, needs_batch__isnull=False, needs_event__isnull=True)
                 | Q(needs__isnull=True, needs_batch__isnull=True, needs_event__isnull=False),
             ),
-            models.CheckConstraint(
-                name="pulse_dependency_is_known",
-                condition=Q(on_dead__in=[one.value for one in OnDead], moment__in=[one.value for one in When]),
+            rule(
+                "pulse_dependency_is_known",
+                Q(on_dead__in=[one.value for one in OnDead], moment__in=[one.value for one in When]),
             ),
-            models.CheckConstraint(
-                name="pulse_dependency_met_has_an_instant",
-                condition=Q(met__isnull=True, met_at__isnull=True)
-                | Q(met__in=[one.value for one in Met], met_at__isnull=False),
+            rule(
+                "pulse_dependency_met_has_an_instant",
+                Q(met__isnull=True, met_at__isnull=True) | Q(met__in=[one.value for one in Met], met_at__isnull=False),
             ),
             instants_of("dependency", "until", "met_at"),
         ]
@@ -155,14 +127,10 @@ class Unresolved(models.Model):
     cancelled = models.IntegerField(default=0, db_default=0)
     died = models.BooleanField(default=False, db_default=False)  # a member became a dead letter, and may be none by now
 
-    objects: ClassVar[models.Manager[Unresolved]] = models.Manager()
-
     class Meta:
         db_table = "pulse_django_unresolved"
         default_permissions = ()
-        indexes: ClassVar = [
-            models.Index(fields=["batch_id"], name="pulse_unresolved_batch", condition=Q(batch_id__isnull=False)),
-        ]
+        indexes: ClassVar = [index("pulse_unresolved_batch", ["batch_id"], Q(batch_id__isnull=False))]
 
     def __str__(self) -> str:
         return f"{self.pk}: {self.job_id or self.batch_id or self.event}"
@@ -181,8 +149,6 @@ class Step(models.Model):
     at = models.DateTimeField(db_default=ClockTimestamp())
     seconds = models.FloatField(null=True)  # that it took
 
-    objects: ClassVar[models.Manager[Step]] = models.Manager()
-
     class Meta:
         constraints: ClassVar = [instants_of("step", "at")]
         db_table = "pulse_django_step"
@@ -200,13 +166,11 @@ class Event(models.Model):
     sent_at = models.DateTimeField(db_default=ClockTimestamp())
     sent_by = ShortText(max_length=150, blank=True, default="", db_default="")
 
-    objects: ClassVar[models.Manager[Event]] = models.Manager()
-
     class Meta:
         constraints: ClassVar = [instants_of("event", "sent_at")]
         verbose_name = _("event")
         verbose_name_plural = _("events")
-        indexes: ClassVar = [models.Index(fields=["sent_at"], name="pulse_event_sent")]
+        indexes: ClassVar = [index("pulse_event_sent", ["sent_at"])]
 
     def __str__(self) -> str:
         return self.name

@@ -116,13 +116,13 @@ class Waits:
         raise WaitFor(", ".join(_said(need) for need in needs[:5]) + (", ..." if len(needs) > 5 else ""))
 
     def _need(self, given: object, on_dead: OnDead) -> Need:
-        from pulse_django.workflows.batches import batch_of
+        from pulse_django.workflows.batches import Batch
 
         alias = alias_of_run(self.run)
-        if (batch := batch_of(given)) is not None:
-            if batch.alias != alias:
-                raise InvalidJob(f"batch {batch.id} is in database {batch.alias!r}, and this job in {alias!r}")
-            return Need(batch_id=batch.id, on_dead=on_dead)
+        if isinstance(given, Batch):
+            if given.alias != alias:
+                raise InvalidJob(f"batch {given.id} is in database {given.alias!r}, and this job in {alias!r}")
+            return Need(batch_id=given.id, on_dead=on_dead)
         value = getattr(given, "id", given)
         where = locate(value)
         if where.alias != alias:

@@ -12,7 +12,6 @@ from django.db import migrations, models
 import pulse_django.migrations._days
 import pulse_django.migrations._schema
 import pulse_django.store.sql_functions
-import pulse_django.store.traffic
 from pulse_django.migrations._postgresql import PostgresMigration
 
 
@@ -624,9 +623,9 @@ class Migration(PostgresMigration):
                 ("failed", models.IntegerField()),
                 ("died", models.IntegerField()),
                 ("ran_seconds", models.FloatField()),
-                ("ran", pulse_django.store.traffic.IntegerList()),
+                ("ran", pulse_django.store.sql_functions.IntegerList()),
                 ("waited_seconds", models.FloatField()),
-                ("waited", pulse_django.store.traffic.IntegerList()),
+                ("waited", pulse_django.store.sql_functions.IntegerList()),
             ],
             options={
                 "default_permissions": (),

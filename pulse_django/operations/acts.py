@@ -21,7 +21,7 @@ from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Job
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.job_options import check_queue_name
+from pulse_django.words.job_options import QUEUE_NAME
 from pulse_django.words.limits import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
@@ -82,7 +82,7 @@ def errors_in_words(form: forms.Form) -> str:
 
 def validate_queue_name(name: str) -> None:
     try:
-        check_queue_name(name)
+        QUEUE_NAME.check("queue", name)
     except InvalidJob as error:
         raise forms.ValidationError(
             _("Invalid queue name: it is too long, or contains unprintable characters.")

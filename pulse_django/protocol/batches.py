@@ -103,12 +103,6 @@ WHERE batch.id = %s AND batch.cancelled_at IS NOT NULL
 """
 
 
-class Parent(NamedTuple):
-    is_closed: bool
-    cancelled_at: object
-    reason: str
-
-
 def open_batch(
     jobs: JobReader, name: str, *, kind: str = "batch", parent_id: int | None = None, context: str | None = None
 ) -> int:
@@ -119,13 +113,11 @@ def open_batch(
             found = run_joined(jobs.write_alias, _LOCK_PARENT, [parent_id])
             if not found:
                 raise InvalidWorkflow(f"parent: there is no batch {parent_id}")
-            parent = Parent(*found[0])
-            if parent.is_closed and parent.cancelled_at is None:
+            is_closed, cancelled_at, reason = found[0]
+            if is_closed and cancelled_at is None:
                 raise BatchClosed(f"batch {parent_id} is closed: all of its jobs are over")
-            cancelled_at, reason = parent.cancelled_at, parent.reason
-        [(batch_id,)] = run_joined(
-            jobs.write_alias, _OPEN, [name, kind, parent_id, context, cancelled_at, cancelled_at, reason]
-        )
+        values = [name, kind, parent_id, context, cancelled_at, cancelled_at, reason]
+        [(batch_id,)] = run_joined(jobs.write_alias, _OPEN, values)
     return int(batch_id)
 
 
@@ -393,12 +385,9 @@ def judge_batches(alias: str, rows: Collection[int], batches: Collection[int]) -
             run_joined(alias, _NOTE_OUTCOME, judged[0][3:])
     else:
         judged = run_joined(alias, _JUDGE_BATCHES, [list(rows), locked])
-    return JudgedBatches(
-        locked,
-        closed=frozenset(batch_id for batch_id, closes, *_ in judged if closes),
-        cancelling=frozenset(batch_id for batch_id, _, has_wanted, *_ in judged if has_wanted),
-        has_more=any(row[3] for row in judged),
-    )
+    closed = frozenset(batch_id for batch_id, closes, *_ in judged if closes)
+    cancelling = frozenset(batch_id for batch_id, _, has_wanted, *_ in judged if has_wanted)
+    return JudgedBatches(locked, closed, cancelling, has_more=any(row[3] for row in judged))
 
 
 # Pause and resume a batch: between the two none of its jobs starts.

@@ -77,9 +77,12 @@ def request_cancel(
         rows = run_joined(jobs.write_alias, _REQUEST_CANCEL, params)
     cancelled = frozenset(row[0] for row in rows if row[1] == Status.CANCELLED)
     asked = frozenset(row[0] for row in rows if row[1] == Status.RUNNING)
-    for row in rows:
-        if row[0] in cancelled:
-            send_when_committed(jobs.model, _ending_of(row, reason), using=jobs.write_alias)
+    for job_id, status, previous, task, queue, attempts in rows:
+        if status == Status.CANCELLED:
+            facts: dict[str, Any] = {"previous": Status(previous), "by": EndedBy.CALLER, "reason": reason}
+            send_when_committed(
+                jobs.model, Ending.of_waiting(job_id, task, queue, attempts, **facts), using=jobs.write_alias
+            )
     return CancelRequested(cancelled=cancelled, asked=asked, refused=asked_for - cancelled - asked)
 
 
@@ -95,18 +98,3 @@ def _on_citus(alias: str, params: list[Any]) -> list[Row]:
 
     found, _ = act_on(alias, (_WANTED, tuple(params)), "wanted", _TYPES, cancel_and_ask)
     return [(row["id"], "CANCELLED" if row["waits"] else "RUNNING", *(row[name] for name in _ANSWERS)) for row in found]
-
-
-def _ending_of(row: Row, reason: str) -> Ending:
-    job_id, status, previous, task, queue, attempts = row
-    return Ending(
-        job_id=job_id,
-        task=task,
-        queue=queue,
-        attempt=attempts,
-        previous=Status(previous),
-        status=Status(status),
-        by=EndedBy.CALLER,
-        outcome=None,
-        reason=reason,
-    )

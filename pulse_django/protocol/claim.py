@@ -49,19 +49,9 @@ class Claims(list[Claim]):
         self.is_left = is_left
 
 
-class TooHeavyParts(NamedTuple):
-    """Parts of a claim that say what was left because it is too heavy."""
-
-    of_lane: str = ""  # a column of what was picked
-    columns: str = ""
-    granted: str = "claimed"
-
-
-_UNASKED = TooHeavyParts()
 # One row at least: also a claim that grants nothing says whether a job was left.
 GRANTED = """(SELECT pg_catalog.bool_or(has_room AND NOT has_slots) AS is_left{more} FROM fitting) AS line
 LEFT JOIN claimed ON true"""
-_OF_DEALT = TooHeavyParts(columns=", line.is_left", granted=GRANTED.format(more=""))
 _ENOUGH = Slots(MOST_WEIGHT, 2**31 - 1)
 
 # What a claim brings at once, unless a single job is larger. Larger answers are copied several times on their way; with
@@ -140,6 +130,23 @@ _IN_LINE = """in_line AS (
     WINDOW line AS (ROWS UNBOUNDED PRECEDING)
 )"""
 
+
+class Parts(NamedTuple):
+    """What a claim of jobs with a limit says otherwise. Each part is whole."""
+
+    in_line: str = _IN_LINE  # sums up what was picked
+    has_room: str = "true"  # a further condition on these sums
+    of_lane: str = ""  # a column of what was picked
+    started: str = "clock_timestamp()"  # the instant that its runs begin at
+    probe: str = "false"  # whether their ends decide about a breaker
+    spent: str = ""  # a CTE beside ``claimed``
+    columns: str = ""  # of the answer
+    granted: str = "claimed"  # where the answer is read from
+
+
+_PLAIN = Parts()
+_DEALT = Parts(columns=", line.is_left", granted=GRANTED.format(more=""))
+
 _PICK_FROM_LANES = f"""
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout
     FROM {PAUSES}
@@ -200,14 +207,8 @@ def claim(
     most = [limit if takes is None else takes.get(lane, 0) for lane in visited]
     bounds = [since.get(lane, FROM_THE_FIRST) for lane in visited]
     params = [queues, priorities, keys, most, bounds, *pick_params, limit]
-    found = _claim(
-        jobs,
-        identity,
-        _PICK_FROM_LANES.format(pick=pick),
-        params,
-        slots or Slots(limit, limit),
-        _UNASKED if takes is None else _OF_DEALT,
-    )
+    picked, parts = _PICK_FROM_LANES.format(pick=pick), _PLAIN if takes is None else _DEALT
+    found = _claim(jobs, identity, picked, params, slots or Slots(limit, limit), parts)
     if aged:
         place = {lane: place for place, lane in enumerate(visited)}
         found.sort(key=lambda claim: place[Lane(claim.queue, claim.priority, claim.lane_key)])
@@ -233,49 +234,23 @@ def claim_these(jobs: JobReader, identity: Identity, job_ids: Collection[int]) -
     """Grant leases on those of these jobs that are due, wherever they stand in their queues, paused or not."""
     due = jobs.due().startable().filter(pk__in=sorted(job_ids_of(job_ids)))
     these = skip_locked(due.order_by("id").values(*PICKED, bytes=_BYTES))
-    return _claim(jobs, identity, *compiled(these, jobs.write_alias), _ENOUGH, _UNASKED)
+    return _claim(jobs, identity, *compiled(these, jobs.write_alias), _ENOUGH, _PLAIN)
 
 
 def _claim(
-    jobs: JobReader, identity: Identity, picked: str, params: Sequence[Any], slots: Slots, left: TooHeavyParts
+    jobs: JobReader, identity: Identity, picked: str, params: Sequence[Any], slots: Slots, parts: Parts
 ) -> Claims:
     holder = identity.mint_holder()
-    sql, values = claiming(picked, params, holder, slots, left=left)
+    sql, values = claiming(picked, params, holder, slots, parts)
     return claims_of(run_alone(jobs.write_alias, sql, values, plan_once=True), holder)
 
 
 def claiming(
-    picked: str,
-    params: Sequence[Any],
-    holder: str,
-    slots: Slots,
-    *,
-    in_line: str = _IN_LINE,
-    has_room: str = "true",
-    left: TooHeavyParts = _UNASKED,
-    started: str = "clock_timestamp()",
-    probe: str = "false",
-    spent: str = "",
+    picked: str, params: Sequence[Any], holder: str, slots: Slots, parts: Parts = _PLAIN
 ) -> tuple[str, list[Any]]:
-    """Return the statement that grants leases on what is picked, and its parameters.
-
-    ``in_line`` sums up what was picked, and ``has_room`` is a further condition on these sums. ``left`` says what is
-    asked about jobs that are too heavy.
-    ``started`` is the instant that its runs begin at, and ``probe`` whether their ends decide about a breaker.
-    ``spent`` is a CTE beside ``claimed``.
-    """
+    """Return the statement that grants leases on what is picked, and its parameters."""
     ttl = conf.current().lease_ttl
-    sql = _CLAIM.format(
-        picked=picked,
-        in_line=in_line,
-        has_room=has_room,
-        options=_OPTIONS,
-        returning=_RETURNING,
-        started=started,
-        probe=probe,
-        spent=spent,
-        **left._asdict(),
-    )
+    sql = _CLAIM.format(picked=picked, options=_OPTIONS, returning=_RETURNING, **parts._asdict())
     return sql, [*params, slots.all, CLAIM_BYTES, slots.free, ttl, holder, ttl]
 
 

@@ -25,7 +25,7 @@ from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import limiter_of_queue
 
-from .claim import FROM_THE_FIRST, GRANTED, Claims, Slots, TooHeavyParts, claim_pick, claiming, claims_of
+from .claim import FROM_THE_FIRST, GRANTED, Claims, Parts, Slots, claim_pick, claiming, claims_of
 from .limiters import IN_FORCE
 
 # Of one claim: a lock each. PostgreSQL's table of locks has room for 64 of each connection.
@@ -70,9 +70,6 @@ in_line AS (
     FROM of_lanes
     WINDOW line AS (ORDER BY line_place)
 )"""
-_HAS_ROOM = "fits_key AND weighs <= pg_catalog.current_setting('pulse.slots')::int"
-_LANES = ", pg_catalog.array_agg(DISTINCT lane) FILTER (WHERE NOT (has_slots AND has_room)) AS lanes"
-_LEFT = TooHeavyParts(of_lane=", lane", columns=", line.is_left, line.lanes", granted=GRANTED.format(more=_LANES))
 
 
 # What is heavier than the limit since that was lowered is passed by: it cannot start, whatever ends.
@@ -126,12 +123,7 @@ def claim_limited(
         [queues, priorities, keys, [FROM_THE_FIRST] * len(keys), *pick_params],
         holder,
         slots or Slots(limit, limit),
-        in_line=_IN_LINE,
-        has_room=_HAS_ROOM,
-        left=_LEFT,
-        started=AT,
-        probe="pg_catalog.current_setting('pulse.probe')::boolean",
-        spent="" if (is_split := is_for_citus(connections[jobs.write_alias])) else SPENT,
+        _LIMITED._replace(spent="") if (is_split := is_for_citus(connections[jobs.write_alias])) else _LIMITED,
     )
     count = [
         limiter, whole, limiter, marks.get(limiter, 0), queue or "", marks.get(whole, 0), keys,
@@ -261,12 +253,7 @@ TOKENS = """LEAST(
 NEXT_IN = "(1::float8 - {tokens}) * {per} / ({n} - {burst} + 1::float8)"
 OVERALL = {"n": "limiter.rate", "per": "limiter.rate_per", "burst": "limiter.rate_burst", "bucket": "bucket"}
 OF_QUEUE = {"n": "whole.rate", "per": "whole.rate_per", "burst": "whole.rate_burst", "bucket": "bucket"}
-OF_KEY = {
-    "n": "limiter.key_rate",
-    "per": "limiter.key_rate_per",
-    "burst": "limiter.key_rate_burst",
-    "bucket": "bucket",
-}
+OF_KEY = {"n": "limiter.key_rate", "per": "limiter.key_rate_per", "burst": "limiter.key_rate_burst", "bucket": "bucket"}
 
 # Written with the instant at which the locks were held, so that starts stand in the ledger as the buckets count them.
 AT = "pg_catalog.current_setting('pulse.at')::timestamptz"
@@ -441,6 +428,18 @@ SPENT = f""",
 spent AS (
     {_INTO_BUCKETS}{_SPENDING}    {_AGAIN}
 )"""
+
+_LANES = ", pg_catalog.array_agg(DISTINCT lane) FILTER (WHERE NOT (has_slots AND has_room)) AS lanes"
+_LIMITED = Parts(
+    in_line=_IN_LINE,
+    has_room="fits_key AND weighs <= pg_catalog.current_setting('pulse.slots')::int",
+    of_lane=", lane",
+    started=AT,
+    probe="pg_catalog.current_setting('pulse.probe')::boolean",
+    spent=SPENT,
+    columns=", line.is_left, line.lanes",
+    granted=GRANTED.format(more=_LANES),
+)
 
 # Citus cannot send that to a node: it works out what is spent, from the lanes of what was claimed, and then writes it.
 SPENT_BY = f"WITH claimed AS MATERIALIZED (SELECT pg_catalog.unnest(%s::text[]) AS lane_key),{_LIMITERS}{_SPENDING}"

@@ -77,9 +77,8 @@ def declare_once(
     fingerprint = hashlib.blake2b(json.dumps(wanted, sort_keys=True).encode(), digest_size=32).hexdigest()
     with joined(alias):
         run_joined(alias, _FIRST, [declarer.scope])
-        [(last, booted_at, is_own, lives)] = run_joined(
-            alias, _STANDING, [declarer.worker, silence, silence, declarer.scope]
-        )
+        params = [declarer.worker, silence, silence, declarer.scope]
+        [(last, booted_at, is_own, lives)] = run_joined(alias, _STANDING, params)
         if lives and not is_own and booted_at > declarer.booted_at:
             return False
         if last != fingerprint or stored() < len(wanted):

@@ -86,7 +86,7 @@ def leave_on_citus(
     where = {"ids": f"[{given.name}.id]", "condition": condition}
     gone = _GOES.format(using="{given}", carried=", ".join([*carried, *also]), **where)
     insert = _INSERT.format(columns=", ".join(columns), values=", ".join(columns.values()), gone=gone)
-    note = note_over(gone, status=columns["status"])
+    note = NOTE_OVER.format(gone=gone, status=columns["status"])
     delete = _DELETE.format(using="USING {given}", carried="job.id, job.task, job.queue", **where)
     texts = [insert, *([note] if is_noted else []), delete]
     return [given.compiled(text.replace(CLOCK, f"source_{NOW}").replace(ERA, f"source_{TODAY}")) for text in texts]
@@ -113,7 +113,7 @@ def _left(*, using: str, ids: str, condition: str, also: Sequence[str], gone: st
     return _LEAVE.format(
         delete=_DELETE.format(using=using, ids=ids, condition=condition, carried=carried),
         insert=_INSERT.format(columns=", ".join(columns), values=", ".join(columns.values()), gone=gone),
-        note=note_over("gone", status=columns["status"]),
+        note=NOTE_OVER.format(gone="gone", status=columns["status"]),
     )
 
 
@@ -129,7 +129,8 @@ def _columns(values: Mapping[str, str]) -> dict[str, str]:
 
 # One row for each batch, however many of its members are over, and one for each job that others need. Most jobs are
 # neither. So the CTE is read once: two reads and a union make the settle of ten such jobs take 4 % longer.
-_NOTE_OVER = """
+# ``status`` is what each job of ``gone`` is now.
+NOTE_OVER = """
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE {status} = 'COMPLETED'),
@@ -139,6 +140,7 @@ _NOTE_OVER = """
     GROUP BY 1, 2
 """
 
+# Which runs left a dead letter, or a job that waits for others.
 _NOTE_STAYED = """
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
     SELECT id, NULL::bigint, false FROM {stayed} WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
@@ -148,16 +150,6 @@ _NOTE_STAYED = """
 
 # Of a row of ``ended``: whether one of the two has noted it.
 IS_NOTED = "awaited OR batch_id IS NOT NULL OR verdict = 'WAITING'"
-
-
-def note_over(gone: str, *, status: str) -> str:
-    """Return the SQL that notes which of these jobs are over. ``status`` is what each of them is now."""
-    return _NOTE_OVER.format(gone=gone, status=status)
-
-
-def note_stayed(stayed: str) -> str:
-    """Return the SQL that notes which of these runs left a dead letter, or a job that waits for others."""
-    return _NOTE_STAYED.format(stayed=stayed)
 
 
 # The rules of ``decide()`` that only the database can judge in time, because a report may have been written before: a
@@ -314,7 +306,7 @@ def end(*, still: str = "", error: str = "ending.error", completes: bool = False
     left = leave("ending", _leaves(still), brings=_BRINGS, **_TAKES_ALONG)
     stay = _STAY.format(still=still, error=error)
     ledger = _LEDGER.format(ended="ended")
-    return f"{stay}{left},\nunresolved_too AS ({note_stayed('stayed')}),{_ENDED},\nledger AS ({ledger})"
+    return f"{stay}{left},\nunresolved_too AS ({_NOTE_STAYED.format(stayed='stayed')}),{_ENDED},\nledger AS ({ledger})"
 
 
 def end_on_citus(
@@ -335,7 +327,7 @@ def end_on_citus(
             stay = _STAY.format(still="", error=error).removesuffix(",").replace("FROM ending", "FROM {given}")
             statements.append(given.compiled(f"WITH {stay} SELECT id FROM stayed"))  # noqa: S608 - made of constants
             if any(row["is_noted"] and not row["leaves"] for row in given.rows):
-                statements.append(given.compiled(note_stayed("{given}")))
+                statements.append(given.compiled(_NOTE_STAYED.format(stayed="{given}")))
         if given.any("has_entry"):
             statements.append(given.compiled(_LEDGER.format(ended="{given}").replace(CLOCK, NOW)))
         return statements

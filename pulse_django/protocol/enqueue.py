@@ -25,7 +25,7 @@ from pulse_django.store.transactions import (
     joined,
     run_joined,
 )
-from pulse_django.words.job_options import Head, NewJob, Payload, Place, is_ready, run_at_or_delay
+from pulse_django.words.job_options import NewJob, Payload, Place, is_ready, run_at_or_delay
 from pulse_django.words.options import COLUMNS, values_of, with_settings
 from pulse_django.words.uniqueness import Unique
 
@@ -91,57 +91,9 @@ def get_or_enqueue_alone(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
     """Do so without a look at the batch."""
     settings = conf.current()
     payload = new.encoded(settings.max_payload_bytes)
-    options = with_settings(values_of(new), settings)
-    while not (rows := _insert(jobs, new, options, payload)):
-        kept = _job_with_key(jobs, new)
-        if kept is not None and new.unique is not None and new.unique.rule.on_conflict == "raise":
-            raise AlreadyEnqueued(new.task, kept.pk)
-        if kept is not None:  # over or pruned in this very moment: then the key is free again
-            return kept, False
-    [(job_id, created_at, next_run_at, expires_at, is_new)] = rows
-    if not is_new:
-        return unique.changed(jobs, job_id), False
-    if new.unique is not None:
-        unique.begin_windows_with_jobs(jobs, new.unique.rule, [job_id])
-    values = {
-        "id": job_id,
-        "task": new.task,
-        "queue": new.queue,
-        "priority": new.priority,
-        "args": json.loads(payload.args),
-        "kwargs": json.loads(payload.kwargs),
-        "payload_bytes": payload.size,
-        "search_terms": list(payload.terms),
-        "next_run_at": next_run_at,
-        "parent_id": new.parent_id,
-        "trace": new.trace,
-        "masked": new.masked,
-        "expires_at": expires_at,
-        "tags": list(new.tags),
-        "meta": None if new.meta is None else json.loads(new.meta),
-        "lane_key": new.lane_key,
-        "ready": is_ready(new.lane_key, new.run_after),
-        "created_at": created_at,
-        **({} if new.place is None else new.place.by_column()),
-        **({} if new.unique is None else unique.columns_of(new.unique)),
-        **dict(zip(COLUMNS, options, strict=True)),
-    }
-    blank = _blank(jobs.model)
-    # Several times as fast as by name, because Django looks at each field again.
-    job: Job = jobs.model.from_db(jobs.write_alias, blank, (blank | values).values())
-    return job, True
-
-
-@lru_cache(maxsize=4)
-def _blank(model: type[Job]) -> dict[str, Any]:
-    """Return what the fields of a new job are by default."""
-    return {field.attname: field.get_default() for field in model._meta.concrete_fields}
-
-
-def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Payload) -> list[Row]:
     run_at, delay = run_at_or_delay(new.run_after)
     expires_at, expires_in = run_at_or_delay(new.expires)
-    values = {
+    values: dict[str, Any] = {
         "task": new.task,
         "queue": new.queue,
         "priority": new.priority,
@@ -161,8 +113,46 @@ def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Pay
         "lane_key": new.lane_key or None,
         **({} if new.place is None else new.place.by_column()),
         **({} if new.unique is None else unique.columns_of(new.unique)),
-        **dict(zip(COLUMNS, options, strict=True)),
+        **dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)),
     }
+    while not (rows := _insert(jobs, new, values)):
+        kept = _job_with_key(jobs, new)
+        if kept is not None and new.unique is not None and new.unique.rule.on_conflict == "raise":
+            raise AlreadyEnqueued(new.task, kept.pk)
+        if kept is not None:  # over or pruned in this very moment: then the key is free again
+            return kept, False
+    [(job_id, created_at, next_run_at, expires_at, is_new)] = rows
+    if not is_new:
+        return unique.changed(jobs, job_id), False
+    if new.unique is not None:
+        unique.begin_windows_with_jobs(jobs, new.unique.rule, [job_id])
+    values |= {
+        "id": job_id,
+        "args": json.loads(payload.args),
+        "kwargs": json.loads(payload.kwargs),
+        "search_terms": list(payload.terms),
+        "next_run_at": next_run_at,
+        "expires_at": expires_at,
+        "tags": list(new.tags),
+        "meta": None if new.meta is None else json.loads(new.meta),
+        "lane_key": new.lane_key,
+        "ready": is_ready(new.lane_key, new.run_after),
+        "created_at": created_at,
+    }
+    blank = _blank(jobs.model)
+    # Several times as fast as by name, because Django looks at each field again.
+    row = [values.get(name, default) for name, default in blank.items()]
+    job: Job = jobs.model.from_db(jobs.write_alias, blank, row)
+    return job, True
+
+
+@lru_cache(maxsize=4)
+def _blank(model: type[Job]) -> dict[str, Any]:
+    """Return what the fields of a new job are by default."""
+    return {field.attname: field.get_default() for field in model._meta.concrete_fields}
+
+
+def _insert(jobs: JobReader, new: NewJob, values: Mapping[str, Any]) -> list[Row]:
     # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
     sent = {name: value for name, value in values.items() if value is not None and value is not False}
     if not is_ready(new.lane_key, new.run_after):
@@ -296,14 +286,13 @@ def _enqueue_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Calla
     """Add a list of which some jobs have unique keys: those in the order of their keys, and before the others."""
     keyed = [place for place, (new, _) in enumerate(encoded) if new.unique is not None]
     plain = [place for place, (new, _) in enumerate(encoded) if new.unique is None]
-    once = unique.folded([encoded[place] for place in keyed])
+    once, places = unique.folded([encoded[place] for place in keyed])
     with joined(jobs.write_alias):
-        found = _insert_unique(jobs, once.jobs, progress)
-        ids = dict(zip(keyed, (found[place] for place in once.places), strict=True))
+        found = _insert_unique(jobs, once, progress)
+        ids = dict(zip(keyed, (found[place] for place in places), strict=True))
         done = len(ids)
-        others = _enqueue_all(
-            jobs, [encoded[place] for place in plain], progress and (lambda written: progress(done + written))
-        )
+        rest = [encoded[place] for place in plain]
+        others = _enqueue_all(jobs, rest, progress and (lambda written: progress(done + written)))
     ids |= zip(plain, others, strict=True)
     return [ids[place] for place in range(len(encoded))]
 
@@ -315,8 +304,8 @@ def _insert_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Callab
     found: dict[TaskKey, int] = {}
     for chunk in _chunks(one for _, one in in_order):
         heads = [new.head for new, _ in chunk]
-        distinct = list(dict.fromkeys(heads))
-        names, texts = unique.spelt(_columns_of(jobs, distinct))
+        distinct = {head: new for head, (new, _) in zip(heads, chunk, strict=True)}
+        names, texts = unique.spelt(_columns_of(jobs, list(distinct.values())))
         text_of = dict(zip(distinct, texts, strict=True))
         if any(payload.terms for _, payload in chunk):
             names = [*names, "search_terms"]
@@ -363,9 +352,10 @@ def _copy(jobs: JobReader, chunk: Sequence[Encoded], ids: Sequence[int]) -> None
 
     Jobs that are enqueued together mostly share all but their arguments. The text of what they share is made once.
     """
-    heads = {job: new.head for job, new in {id(new): new for new, _ in chunk}.items()}
-    distinct = list(dict.fromkeys(heads.values()))
-    columns, texts = copied_columns(_columns_of(jobs, distinct))
+    jobs_of_chunk = {id(new): new for new, _ in chunk}
+    heads = {job: new.head for job, new in jobs_of_chunk.items()}
+    distinct = {head: jobs_of_chunk[job] for job, head in heads.items()}
+    columns, texts = copied_columns(_columns_of(jobs, list(distinct.values())))
     text_of = dict(zip(distinct, texts, strict=True))
     shared = {job: text_of[head] for job, head in heads.items()}
     own = ["id", "args", "kwargs", "payload_bytes"]
@@ -387,12 +377,12 @@ def _encoded(lines: str) -> bytes:
         raise InvalidJob("a name, a trace or a mask contains a lone surrogate") from None  # its error has all lines
 
 
-def _columns_of(jobs: JobReader, heads: Sequence[Head]) -> list[dict[str, Any]]:
+def _columns_of(jobs: JobReader, news: Sequence[NewJob]) -> list[dict[str, Any]]:
     settings = conf.current()
-    rows = [head.by_column() | dict(zip(COLUMNS, with_settings(head.options, settings), strict=True)) for head in heads]
-    if any(head.place is not None for head in heads):  # what is NULL in one row would be in all
-        for row, head in zip(rows, heads, strict=True):
-            row |= (head.place or Place()).by_column()
+    rows = [new.by_column() | dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)) for new in news]
+    if any(new.place is not None for new in news):  # what is NULL in one row would be in all
+        for row, new in zip(rows, news, strict=True):
+            row |= (new.place or Place()).by_column()
     for row in rows:
         row["meta"] = None if row["meta"] is None else Json(row["meta"])
     _set_instants(jobs, rows, "next_run_at", [run_at_or_delay(row.pop("run_after")) for row in rows])

@@ -39,6 +39,6 @@ def send_event(jobs: JobReader, name: str, payload: str | None, *, by: str = "")
     return is_new
 
 
-def forget_events(jobs: JobReader, *, older_than: float, limit: int = 1_000) -> int:
+def forget_events(jobs: JobReader, *, older_than: float) -> int:
     """Delete events that were sent so many seconds ago, and that no job waits for. Return how many."""
-    return len(run_joined(jobs.write_alias, _FORGET, [older_than, limit]))
+    return len(run_joined(jobs.write_alias, _FORGET, [older_than, 1_000]))

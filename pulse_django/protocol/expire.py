@@ -103,17 +103,5 @@ def _expire_on_citus(alias: str, pick: str, limit_or_ids: int | list[int]) -> li
 
 
 def _endings(rows: Sequence[Row], by: EndedBy) -> list[Ending]:
-    return [_ending(*row, by=by) for row in rows]
-
-
-def _ending(job_id: int, task: str, queue: str, *, by: EndedBy) -> Ending:
-    facts: dict[str, Any] = {"job_id": job_id, "task": task, "queue": queue, "by": by}
-    return Ending(
-        **facts,
-        attempt=0,
-        previous=Status.PENDING,
-        status=Status.CANCELLED,
-        outcome=None,
-        reason=NOT_STARTED_IN_TIME,
-        expired=True,
-    )
+    facts: dict[str, Any] = {"previous": Status.PENDING, "by": by, "reason": NOT_STARTED_IN_TIME, "expired": True}
+    return [Ending.of_waiting(job_id, task, queue, 0, **facts) for job_id, task, queue in rows]

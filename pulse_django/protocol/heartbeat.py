@@ -68,12 +68,8 @@ def heartbeat(jobs: JobReader, leases: Collection[Lease], progress: Mapping[Leas
     alive = frozenset(asked_to_stop)
     missing = frozenset(leases) - alive
     skipped = still_held(jobs, missing) if missing else frozenset()
-    return Beat(
-        alive=alive,
-        lost=missing - skipped,
-        skipped=skipped,
-        cancelled=frozenset(lease for lease, asked in asked_to_stop.items() if asked),
-    )
+    cancelled = frozenset(lease for lease, asked in asked_to_stop.items() if asked)
+    return Beat(alive=alive, lost=missing - skipped, skipped=skipped, cancelled=cancelled)
 
 
 def _beat(jobs: JobReader, leases: Collection[Lease], progress: Mapping[Lease, str]) -> list[Row]:

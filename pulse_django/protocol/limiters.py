@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.db import models, router
-
 from pulse_django.store.pauses import MAX_REASON
-from pulse_django.store.transactions import run_joined
+from pulse_django.store.transactions import TableManager, run_joined
 from pulse_django.words.limiting import Breaker, check_limiter_name, check_numbers
 from pulse_django.words.limits import MAX_USER
 from pulse_django.words.options import Duration, Note
@@ -141,7 +139,7 @@ _LASTING = Duration(or_zero=True)
 _BY, _REASON = Note(MAX_USER), Note(MAX_REASON)
 
 
-class LimiterManager(models.Manager["Limiter"]):
+class LimiterManager(TableManager["Limiter"]):
     """``Limiter.objects``: every write to a limiter."""
 
     def declare_new(self, scope: str, limits: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -160,14 +158,14 @@ class LimiterManager(models.Manager["Limiter"]):
 
         def store() -> None:
             self._declare(_DECLARE_ALL, scope, limits)
-            run_joined(self._alias, _FORGET, [scope, list(limits)])
+            run_joined(self.write_alias, _FORGET, [scope, list(limits)])
 
         return declare_once(
-            self._alias,
+            self.write_alias,
             declarer._replace(scope=f"limits:{scope}"[:MAX_SCOPE]),
             limits,
             silence=silence,
-            stored=self.using(self._alias).filter(name__in=list(limits), declared_in=scope).count,
+            stored=self.using(self.write_alias).filter(name__in=list(limits), declared_in=scope).count,
             store=store,
         )
 
@@ -194,14 +192,14 @@ class LimiterManager(models.Manager["Limiter"]):
             "by": _BY.cleaned("by", by),
             "reason": _REASON.cleaned("reason", reason),
         }
-        run_joined(self._alias, _OVERRIDE, values)
+        run_joined(self.write_alias, _OVERRIDE, values)
 
     def close(self, name: str, *, for_: timedelta, reason: str = "") -> bool:
         """Start none of its jobs for a time. Return whether it was not closed for longer already."""
         check_limiter_name(name)
         _LASTING.check("for_", for_)
         values = {"name": name, "seconds": for_.total_seconds(), "reason": _REASON.cleaned("reason", reason)}
-        return bool(run_joined(self._alias, _CLOSE, values))
+        return bool(run_joined(self.write_alias, _CLOSE, values))
 
     def failed(self, name: str, breaker: Breaker, *, reason: str) -> bool:
         """Count a failure. Return whether nothing starts now because of it."""
@@ -213,21 +211,17 @@ class LimiterManager(models.Manager["Limiter"]):
             "seconds": breaker.for_.total_seconds(),
             "reason": _REASON.cleaned("reason", reason),
         }
-        return [is_open for (is_open,) in run_joined(self._alias, _FAILED, values)] == [True]
+        return [is_open for (is_open,) in run_joined(self.write_alias, _FAILED, values)] == [True]
 
     def reopen(self, name: str) -> bool:
         """Let its jobs start again. Return whether it was closed."""
         check_limiter_name(name)
-        return bool(run_joined(self._alias, _OPEN, [name]))
+        return bool(run_joined(self.write_alias, _OPEN, [name]))
 
     def _declare(self, statement: str, scope: str, limits: Mapping[str, Mapping[str, Any]]) -> list[str]:
         numbers = [json.dumps(dict(one), sort_keys=True) for one in limits.values()]
-        return [name for (name,) in run_joined(self._alias, statement, [scope, list(limits), numbers])]
+        return [name for (name,) in run_joined(self.write_alias, statement, [scope, list(limits), numbers])]
 
     def forget_full_buckets(self) -> list[str]:
         """Delete the buckets that would be full by now, whatever was taken from them. Return their scopes."""
-        return [scope for (scope,) in run_joined(self._alias, _FORGET_FULL, [])]
-
-    @property
-    def _alias(self) -> str:
-        return self._db or router.db_for_write(self.model)
+        return [scope for (scope,) in run_joined(self.write_alias, _FORGET_FULL, [])]

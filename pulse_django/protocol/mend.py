@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from django.db import connections
 
@@ -15,10 +14,7 @@ from pulse_django.store.transactions import run_alone, run_joined
 from pulse_django.words.limits import MAX_DELAY
 
 from .reap import REAP_LIMIT
-from .statements import UNSTORABLE, check_limit
-
-if TYPE_CHECKING:
-    pass
+from .statements import UNSTORABLE
 
 logger = SafeLogger(__name__)
 
@@ -108,14 +104,13 @@ def _mend_one(jobs: JobReader, job_id: int) -> list[int]:
         return []
 
 
-def shorten_leases(jobs: JobReader, *, step: timedelta | None = None, limit: int = REAP_LIMIT) -> int:
-    """After the server's clock was set back by ``step``, shorten up to ``limit`` leases by as much, to one TTL at
+def shorten_leases(jobs: JobReader, *, step: timedelta | None = None) -> int:
+    """After the server's clock was set back by ``step``, shorten up to ``REAP_LIMIT`` leases by as much, to one TTL at
     least. Return how many. Without a known ``step``, shorten to one TTL the leases that no worker can have asked for.
 
     No lease is taken from its holder, whose next heartbeat extends it.
     """
-    check_limit(limit)
     settings = conf.current()
     longest = settings.longest_lease if step is None else settings.lease_ttl
-    params = {"ttl": settings.lease_ttl, "longest": longest, "step": step or MAX_DELAY, "limit": limit}
+    params = {"ttl": settings.lease_ttl, "longest": longest, "step": step or MAX_DELAY, "limit": REAP_LIMIT}
     return len(run_alone(jobs.write_alias, _SHORTEN, params))

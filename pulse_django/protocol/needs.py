@@ -16,7 +16,7 @@ from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import IS_EXPIRED, JobReader
 from pulse_django.store.transactions import joined, refuse_callers_transaction, run_joined
 from pulse_django.words.job_ids import check_attempt, job_ids_of
-from pulse_django.words.job_options import Need, check_priority, check_queue_name
+from pulse_django.words.job_options import PRIORITY, QUEUE_NAME, Need
 from pulse_django.words.leases import Lease
 from pulse_django.words.limiting import OF_QUEUE, limiter_of_queue
 from pulse_django.words.verb_results import Changed
@@ -87,10 +87,10 @@ def add_needs(
         if awaited:
             run_joined(jobs.write_alias, _AWAIT, [sorted(awaited)])
         run_joined(jobs.write_alias, _ADD, [json.dumps([_row_of(job_id, need) for job_id, need in needs])])
-        if waits:
-            # Those that need only what is new are looked at when it ends.
-            look_at = {job_id for job_id, need in needs if need.job_id is None or need.job_id in awaited}
-            note_waiting(jobs, look_at)
+        # Those that need only what is new are looked at when it ends.
+        look_at = {job_id for job_id, need in needs if need.job_id is None or need.job_id in awaited}
+        if waits and look_at:
+            run_joined(jobs.write_alias, _NOTE, [sorted(look_at)])
 
 
 def add_needs_of_run(jobs: JobReader, lease: Lease, needs: Sequence[Need]) -> bool:
@@ -106,12 +106,6 @@ def add_needs_of_run(jobs: JobReader, lease: Lease, needs: Sequence[Need]) -> bo
         refuse_circles(jobs, "job", lease.job_id, needs)
         add_needs(jobs, [(lease.job_id, need) for need in needs], waits=False)
     return True
-
-
-def note_waiting(jobs: JobReader, job_ids: Collection[int]) -> None:
-    """Have ``resolve`` look at these jobs after the commit."""
-    if job_ids:
-        run_joined(jobs.write_alias, _NOTE, [sorted(job_ids)])
 
 
 def _lock_batches(jobs: JobReader, needs: Collection[Need]) -> None:
@@ -278,7 +272,7 @@ _WALKS = {"job_id": _WALK_WAITING, "batch_id": _BATCHES}
 _walked_until: dict[tuple[str, str], int] = {}  # by alias and walk: the last row that was looked at
 
 
-def note_overlooked(jobs: JobReader, *, limit: int = WALKED_AT_ONCE) -> int:
+def note_overlooked(jobs: JobReader) -> int:
     """Look at the next jobs and batches that wait, and note those that wait in vain. Return how many."""
     alias, found = jobs.write_alias, 0
     on_citus = is_for_citus(connections[alias])
@@ -287,7 +281,7 @@ def note_overlooked(jobs: JobReader, *, limit: int = WALKED_AT_ONCE) -> int:
         sql = (_WALK_ON_CITUS if on_citus else _WALK).format(overlooked=walk, column=column)
         refuse_callers_transaction(alias)
         with joined(alias) if on_citus else nullcontext():
-            [(last, overlooked, *rest)] = run_joined(alias, sql, [_walked_until.get(place, 0), limit])
+            [(last, overlooked, *rest)] = run_joined(alias, sql, [_walked_until.get(place, 0), WALKED_AT_ONCE])
             if overlooked and on_citus:
                 run_joined(alias, _NOTE_OVERLOOKED.format(column=column), rest)
         _walked_until[place] = last or 0
@@ -363,9 +357,9 @@ def move(
     if queue is None and priority is None:
         raise ValueError("move: give a queue or a priority")
     if queue is not None:
-        check_queue_name(queue)
+        QUEUE_NAME.check("queue", queue)
     if priority is not None:
-        check_priority(priority)
+        PRIORITY.check("priority", priority)
     check_attempt(attempt)
     limiter = limiter_of_queue(queue) if queue is not None and queue in conf.current().queue_limits else ""
     elsewhere = [queue, limiter]

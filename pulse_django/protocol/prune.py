@@ -18,8 +18,9 @@ from pulse_django.store.transactions import LOCK_NOT_AVAILABLE, Row, refuse_call
 from pulse_django.words.job_ids import job_ids_of
 from pulse_django.words.states import HOT, TERMINAL, Status, day_of, era_of
 
-from .ending import note_over
+from .ending import NOTE_OVER
 from .events import forget_events
+from .one_task import ERA
 from .statements import Compiled, check_delay, check_limit, compiled, skip_locked
 
 if TYPE_CHECKING:
@@ -51,22 +52,6 @@ freed AS (
     WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
 )"""
 
-
-def delete_attempts(jobs: str) -> str:
-    """Return the SQL that deletes the stored attempts of the jobs of a CTE."""
-    return _DELETE_ATTEMPTS.format(jobs=jobs)
-
-
-def delete_amendments(jobs: str) -> str:
-    """Return the SQL that deletes the amendments of the jobs of a CTE."""
-    return _DELETE_AMENDMENTS.format(jobs=jobs)
-
-
-def delete_keys(jobs: str) -> str:
-    """Return the SQL that deletes the idempotency keys of the jobs of a CTE."""
-    return _DELETE_KEYS.format(jobs=jobs)
-
-
 # Periods of unique jobs that are over, in the same statement: it is not sent for them alone.
 _DELETE_WINDOWS = f""",
 ended AS MATERIALIZED (
@@ -85,8 +70,8 @@ closed AS (
 
 _PRUNE = f"""
 WITH old (id) AS MATERIALIZED ({{pick}}),
-{delete_attempts("old")},
-{delete_amendments("old")},
+{_DELETE_ATTEMPTS.format(jobs="old")},
+{_DELETE_AMENDMENTS.format(jobs="old")},
 gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
@@ -95,8 +80,8 @@ gone AS (
 held AS MATERIALIZED (
     SELECT id, batch_id, awaited FROM gone WHERE era = {HOT}
 ),
-unresolved AS ({note_over("held", status="'CANCELLED'")}),
-{delete_keys("gone")}{{also}}
+unresolved AS ({NOTE_OVER.format(gone="held", status="'CANCELLED'")}),
+{_DELETE_KEYS.format(jobs="gone")}{{also}}
 SELECT id FROM gone
 """  # noqa: S608 - made of constants
 
@@ -127,9 +112,8 @@ def prune_these(
     """
     if not set(statuses) <= set(TERMINAL):
         raise ValueError("prune does not delete live jobs")
-    ended = (
-        jobs.using(jobs.write_alias).terminal().filter(pk__in=sorted(job_ids_of(job_ids)), status__in=sorted(statuses))
-    )
+    ids = sorted(job_ids_of(job_ids))
+    ended = jobs.using(jobs.write_alias).terminal().filter(pk__in=ids, status__in=sorted(statuses))
     if Status.DEAD_LETTERED in statuses:
         ended = ended.holding_nothing()
     if error is not None:
@@ -207,9 +191,9 @@ WITH cleaned AS MATERIALIZED (
     ORDER BY id
     LIMIT %(limit)s
 ),
-{delete_attempts("cleaned")},
-{delete_amendments("cleaned")},
-{delete_keys("cleaned")}
+{_DELETE_ATTEMPTS.format(jobs="cleaned")},
+{_DELETE_AMENDMENTS.format(jobs="cleaned")},
+{_DELETE_KEYS.format(jobs="cleaned")}
 SELECT pg_catalog.max(id) FROM cleaned
 """  # noqa: S608 - made of constants
 
@@ -264,9 +248,10 @@ def _days(jobs: JobReader) -> tuple[list[date], datetime]:
 
 
 def _carry(jobs: JobReader, day: date) -> int:
-    """Move members of open batches to today, and return how many."""
-    columns = [field.column for field in jobs.model._meta.concrete_fields]
-    return carry_open_batches(jobs, era_of(day), columns, limit=CLEANED_AT_ONCE)
+    """Move members of open batches out of a day that is to be dropped, to today. Return how many."""
+    values = {field.column: field.column for field in jobs.model._meta.concrete_fields} | {"era": ERA}
+    sql = _CARRY.format(columns=", ".join(values), values=", ".join(values.values()))
+    return len(run_alone(jobs.write_alias, sql, {"era": era_of(day), "limit": CLEANED_AT_ONCE}))
 
 
 def _clean(jobs: JobReader, day: date) -> bool:
@@ -371,16 +356,7 @@ def forget_orphans(jobs: JobReader) -> None:
         _walked_until[place] = last or 0
 
 
-def forget_batches(jobs: JobReader, *, older_than: timedelta, limit: int = BATCHES_LIMIT) -> int:
+def forget_batches(jobs: JobReader, *, older_than: timedelta) -> int:
     """Delete batches that closed so long ago and have no jobs any more, and old events. Return how many batches."""
     forget_events(jobs, older_than=older_than.total_seconds())
-    return len(run_alone(jobs.write_alias, _BATCHES, [older_than.total_seconds(), limit]))
-
-
-def carry_open_batches(jobs: JobReader, era: int, columns: list[str], *, limit: int) -> int:
-    """Move members of open batches out of a day that is to be dropped. Return how many."""
-    values = {column: column for column in columns} | {
-        "era": "(SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int)"
-    }
-    sql = _CARRY.format(columns=", ".join(values), values=", ".join(values.values()))
-    return len(run_alone(jobs.write_alias, sql, {"era": era, "limit": limit}))
+    return len(run_alone(jobs.write_alias, _BATCHES, [older_than.total_seconds(), BATCHES_LIMIT]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -130,7 +130,11 @@ def reap(jobs: JobReader, *, limit: int = REAP_LIMIT, within: timedelta | None =
         return _reap(jobs, _reap_pick(jobs.model, jobs.write_alias, limit, within=within))
     except UNSTORABLE:
         logger.exception("Reaping a batch of %d runs failed; trying them one by one", limit)
-    return _reap_one_by_one(jobs, _reapable_ids(jobs, limit, within))
+    over = jobs.using(jobs.write_alias).reapable()
+    if within is not None:
+        over = over.filter(lease_ran_out_lately(within))
+    ids = list(over.order_by("id").values_list("id", flat=True)[:limit])
+    return [reaped for job_id in ids for reaped in _reap_one(jobs, job_id)]
 
 
 def reap_these(jobs: JobReader, job_ids: Sequence[int]) -> list[Reaped]:
@@ -140,7 +144,7 @@ def reap_these(jobs: JobReader, job_ids: Sequence[int]) -> list[Reaped]:
         return _reap(jobs, _compiled_reap_pick(over, jobs.write_alias, len(job_ids)))
     except UNSTORABLE:
         logger.exception("Reaping %d runs failed; trying them one by one", len(job_ids))
-    return _reap_one_by_one(jobs, job_ids)
+    return [reaped for job_id in job_ids for reaped in _reap_one(jobs, job_id)]
 
 
 def overlooked(jobs: JobReader, beyond: timedelta, *, limit: int = REAP_LIMIT) -> list[int]:
@@ -169,18 +173,7 @@ def _reap(jobs: JobReader, pick: Compiled) -> list[Reaped]:
         rows: list[Row] = [tuple(row.get(column) for column in _ANSWERS) for row in found]
     else:
         rows = run_alone(jobs.write_alias, _REAP.format(pick=sql), values, lock_timeout=REAP_LOCK_TIMEOUT)
-    return [
-        Reaped(
-            lease=Lease(*row[:3]),
-            token=row[3],
-            outcome=OutcomeName(row[4]),
-            status=Status(row[5]),
-            task=row[6],
-            queue=row[7],
-            reason=row[8],
-        )
-        for row in rows
-    ]
+    return [Reaped(Lease(*row[:3]), row[3], OutcomeName(row[4]), Status(row[5]), *row[6:]) for row in rows]
 
 
 @lru_cache(maxsize=16)
@@ -198,17 +191,6 @@ def _compiled_reap_pick(over: JobQuerySet, alias: str, limit: int) -> Compiled:
     return compiled(skip_locked(over.order_by("id").values(*columns))[:limit], alias)
 
 
-def _reapable_ids(jobs: JobReader, limit: int, within: timedelta | None) -> list[int]:
-    over = jobs.using(jobs.write_alias).reapable()
-    if within is not None:
-        over = over.filter(lease_ran_out_lately(within))
-    return list(over.order_by("id").values_list("id", flat=True)[:limit])
-
-
-def _reap_one_by_one(jobs: JobReader, job_ids: Iterable[int]) -> list[Reaped]:
-    return [reaped for job_id in job_ids for reaped in _reap_one(jobs, job_id)]
-
-
 def _reap_one(jobs: JobReader, job_id: int) -> list[Reaped]:
     over = jobs.using(jobs.write_alias).reapable().filter(pk=job_id)
     try:
@@ -221,14 +203,9 @@ def _reap_one(jobs: JobReader, job_id: int) -> list[Reaped]:
 def _dead_letter_what_cannot_wait(jobs: JobReader, job_id: int, error: Exception) -> list[Reaped]:
     """End a run whose job the table refuses to take back among those that wait."""
     reason = f"storing it for another run failed: {error_in_one_line(error)}"
-    held = (
-        jobs.using(jobs.write_alias)
-        .reapable()
-        .filter(pk=job_id)
-        .only("locked_by", "attempts", "token", "task", "queue")
-    )
+    held = jobs.using(jobs.write_alias).reapable().filter(pk=job_id)
     ended = []
-    for job in held:
+    for job in held.only("locked_by", "attempts", "token", "task", "queue"):
         lease = Lease(job.pk, str(job.locked_by), job.attempts)
         try:
             settled = settle(jobs, [Report(lease, outcome := WorkerLost(), DeadLetter(reason))])
@@ -236,15 +213,7 @@ def _dead_letter_what_cannot_wait(jobs: JobReader, job_id: int, error: Exception
             logger.exception("Ending job %d failed", job_id)
             continue
         ended += [
-            Reaped(
-                lease=lease,
-                token=job.token or 0,
-                outcome=outcome.name,
-                status=status,
-                task=job.task,
-                queue=job.queue,
-                reason=reason,
-            )
+            Reaped(lease, job.token or 0, outcome.name, status, job.task, job.queue, reason)
             for status in settled.accepted.values()
         ]
     return ended

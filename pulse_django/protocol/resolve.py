@@ -248,51 +248,53 @@ class Resolved:
 
 
 NOTHING = Resolved()
-NO_BATCHES = JudgedBatches([])
 
 
-def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool = False, after: int = 0) -> Resolved:
-    """Free what may run, cancel what never will, and close batches, after up to ``limit`` changes.
+def resolve(jobs: JobReader, *, with_timeouts: bool = False, after: int = 0) -> Resolved:
+    """Free what may run, cancel what never will, and close batches, after up to ``RESOLVE_LIMIT`` changes.
 
     ``after``: pass the changes up to this one by, so that those of a batch that is locked for long stop no others.
     ``with_timeouts``: look for events that did not come in time, as well. Any number of processes may do it at once.
     """
     alias = jobs.write_alias
     with joined(alias):
-        found = run_joined(alias, _FIND, [after, limit])
+        found = run_joined(alias, _FIND, [after, RESOLVE_LIMIT])
         if not found and not with_timeouts:
             return NOTHING
         rows = [row_id for row_id, *_ in found]
         wanted = sorted({batch_id for _, _, batch_id, _ in found if batch_id is not None})
-        batches = judge_batches(alias, rows, wanted) if wanted else NO_BATCHES
+        batches = judge_batches(alias, rows, wanted) if wanted else JudgedBatches([])
         touched = {
             "jobs": sorted({job_id for _, job_id, _, _ in found if job_id is not None}),
             "batches": batches.locked,
             "events": sorted({event for *_, event in found if event is not None}),
-            "limit": limit if with_timeouts else 0,
+            "limit": RESOLVE_LIMIT if with_timeouts else 0,
         }
         waiting = [job_id for (job_id,) in run_joined(alias, _LOCK_WAITING, touched)]
-        mark, free = (_mark_on_citus, _free_on_citus) if is_for_citus(connections[alias]) else (_mark, _free)
-        left_over = mark(alias, touched, waiting)
-        freed = free(alias, waiting) if waiting else []
+        if is_for_citus(connections[alias]):
+            left_over = _mark_on_citus(alias, touched, waiting)
+            freed = _free_on_citus(alias, waiting) if waiting else []
+        else:
+            left_over = run_joined(alias, _MARK, touched | {"locked": waiting})
+            freed = run_joined(alias, _FREE, {"waiting": waiting}) if waiting else []
         dealt_with = {"rows": rows, "batches": batches.locked, "waiting": waiting}
         gone = len(run_joined(alias, _FORGET, dealt_with)) if rows else 0
-    cancelled = [row for row in freed if row[4] is not None]
+    cancelled = [
+        Ending.of_waiting(job_id, task, queue, attempts, previous=Status.WAITING, by=EndedBy.NEEDS, reason=reason)
+        for job_id, queue, task, attempts, reason in freed
+        if reason is not None
+    ]
     return Resolved(
         queues=tuple(sorted({queue for _, queue, _, _, reason in freed if reason is None})),
         freed=frozenset(job_id for job_id, *_, reason in freed if reason is None),
-        endings=tuple(_ending(*row) for row in cancelled),
+        endings=tuple(cancelled),
         closed=batches.closed,
         cancelling=batches.cancelling,
         rows=gone,
         last=max(rows, default=0),
         is_locked=gone < len(rows),
-        has_more=len(rows) == limit or batches.has_more or bool(left_over or cancelled),
+        has_more=len(rows) == RESOLVE_LIMIT or batches.has_more or bool(left_over or cancelled),
     )
-
-
-def _mark(alias: str, touched: dict[str, Any], locked: list[int]) -> list[Row]:
-    return run_joined(alias, _MARK, touched | {"locked": locked})
 
 
 def _mark_on_citus(alias: str, touched: dict[str, Any], locked: list[int]) -> list[Row]:
@@ -304,10 +306,6 @@ def _mark_on_citus(alias: str, touched: dict[str, Any], locked: list[int]) -> li
     return answers[-1] if answers else []
 
 
-def _free(alias: str, waiting: list[int]) -> list[Row]:
-    return run_joined(alias, _FREE, {"waiting": waiting})
-
-
 def _free_on_citus(alias: str, waiting: list[int]) -> list[Row]:
     def free(given: Given) -> list[Compiled]:
         statements = [given.compiled(_RESUMED.format(waiter="{given}"))] if given.any("is_resumed") else []
@@ -316,21 +314,6 @@ def _free_on_citus(alias: str, waiting: list[int]) -> list[Row]:
         return [*statements, given.compiled(f"WITH {_FREED.format(waiter='{given}')}")]
 
     found, answers = act_on(alias, (_WAITERS, {"waiting": waiting}), "waiter", _TYPES_OF_WAITER, free)
-    lost = [
-        tuple(row[name] for name in ("id", "queue", "task", "attempts", "reason")) for row in found if "reason" in row
-    ]
+    answered = ("id", "queue", "task", "attempts", "reason")
+    lost = [tuple(row[name] for name in answered) for row in found if "reason" in row]
     return [*(answers[-1] if answers else []), *lost]
-
-
-def _ending(job_id: int, queue: str, task: str, attempts: int, reason: str) -> Ending:
-    return Ending(
-        job_id=job_id,
-        task=task,
-        queue=queue,
-        attempt=attempts,
-        previous=Status.WAITING,
-        status=Status.CANCELLED,
-        by=EndedBy.NEEDS,
-        outcome=None,
-        reason=reason,
-    )

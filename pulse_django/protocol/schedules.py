@@ -15,20 +15,21 @@ from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.database_errors import DatabaseFault, fault_of
-from pulse_django.store.schedules import MAX_BY
+from pulse_django.store.pauses import MAX_REASON
 from pulse_django.store.transactions import joined, run_joined
 from pulse_django.words.job_ids import MAX_ID
 from pulse_django.words.limits import MAX_DELAY
 from pulse_django.words.options import Whole
 from pulse_django.words.payloads import clean_text, error_in_one_line, one_line
 from pulse_django.words.schedule_definitions import (
+    MAX_BY,
     OVERRIDABLE,
     SAY_WHEN,
     Definition,
     columns_of,
     definition_of,
     overridden,
-    timing_of,
+    timing_or_none,
 )
 from pulse_django.words.ticks import Tick, TickOutcome, first_after, without_firing
 from pulse_django.words.timings import Timing
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 logger = SafeLogger("pulse_django.schedules")
 
-MAX_REASON = 2_000
 CHANGED = "the schedule was changed before this tick was decided"
 _ZONE = "UTC"  # of an expression whose row names none: the CHECK of the table lets no such row pass
 
@@ -96,14 +96,11 @@ written AS (
 SELECT id FROM written
 """
 
-_NOW = "SELECT clock_timestamp()"
-
 
 def clock(alias: str) -> datetime:
     """Return the server's."""
-    [(now,)] = run_joined(alias, _NOW, [])
-    found: datetime = now
-    return found
+    now: datetime = run_joined(alias, "SELECT clock_timestamp()", [])[0][0]
+    return now
 
 
 def store(row: Schedule, alias: str, by: str = "", why: str = "") -> None:
@@ -251,7 +248,7 @@ def _change(
     """Write a row whose lock is held, with these fields changed. If it is due at other instants, find the next one."""
     if unknown := fields.keys() - set(OVERRIDABLE):
         raise InvalidSchedule(f"{sorted(unknown)[0]}: cannot be changed")
-    was_due = None if is_new else (row.next_at, _quiet_timing(row), row.ends_at)
+    was_due = None if is_new else (row.next_at, timing_or_none(row), row.ends_at)
     before = None if is_new else {name: getattr(row, name) for name in _COLUMNS_THAT_SAY_WHEN}
     if row.declared is None:
         holds = {**definition_of(row).fields(_ZONE), **fields}
@@ -281,20 +278,8 @@ _COLUMNS_THAT_SAY_WHEN = ("cron", "tz", "every", "phase", "starts_at", "ends_at"
 _COLUMNS = (
     *_COLUMNS_THAT_SAY_WHEN,
     *(name for name in OVERRIDABLE if name not in SAY_WHEN),
-    "task",
-    "next_at",
-    "declared",
-    "declared_in",
-    "overrides",
-    "gone_at",
+    *("task", "next_at", "declared", "declared_in", "overrides", "gone_at"),
 )
-
-
-def _quiet_timing(row: Schedule) -> Any:
-    try:
-        return timing_of(row)
-    except InvalidSchedule:
-        return None  # it was written by hand, and had no ticks
 
 
 def check(row: Schedule) -> Definition:

@@ -143,6 +143,6 @@ RETURNING job.queue
 """  # noqa: S608 - made of constants
 
 
-def promote(jobs: JobReader, *, limit: int = PROMOTE_LIMIT) -> list[str]:
-    """Make up to ``limit`` jobs ready whose time has come. Return the queue of each."""
-    return [queue for (queue,) in run_joined(jobs.write_alias, _PROMOTE, [limit])]
+def promote(jobs: JobReader) -> list[str]:
+    """Make up to ``PROMOTE_LIMIT`` jobs ready whose time has come. Return the queue of each."""
+    return [queue for (queue,) in run_joined(jobs.write_alias, _PROMOTE, [PROMOTE_LIMIT])]

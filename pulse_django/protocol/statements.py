@@ -32,11 +32,8 @@ def compiled(rows: Any, alias: str, *, everywhere: bool = False) -> Compiled:
     # together with the first statement, and there is none.
     with transaction.atomic(using=alias, savepoint=False):
         sql, params = rows.query.get_compiler(connection=connections[alias]).as_sql()
-    return _with_statuses(sql if everywhere else sql.replace('"pulse_django_job"', f'"{HOT_PARTITION}"'), params)
-
-
-def _with_statuses(sql: str, params: Iterable[Any]) -> Compiled:
-    begin, *rest = sql.split("%s")
+    table = "pulse_django_job" if everywhere else HOT_PARTITION
+    begin, *rest = sql.replace('"pulse_django_job"', f'"{table}"').split("%s")
     others = []
     for value, following in zip(params, rest, strict=True):
         if isinstance(value, str) and value in _STATUSES:

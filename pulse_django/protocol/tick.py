@@ -188,16 +188,11 @@ class Advance:
 
 def look(alias: str) -> Look:
     """Say when the next schedule is due."""
-    [(due_in, waits_no_longer)] = run_joined(alias, _LOOK, [])
-    return Look(due_in, waits_no_longer)
+    return Look._make(run_joined(alias, _LOOK, [])[0])
 
 
 def lock_due(
-    schedules: Any,
-    known: Collection[str],
-    *,
-    until: datetime | None = None,
-    **which: Any,
+    schedules: Any, known: Collection[str], *, until: datetime | None = None, **which: Any
 ) -> tuple[list[Schedule], datetime | None]:
     """Lock schedules that are due, or whose tick waits no longer, and return them and the server's clock.
 
@@ -237,9 +232,8 @@ def _lock(
 
 def unfinished(alias: str, job_ids: Collection[int]) -> frozenset[int]:
     """Return those of these jobs that are not finished."""
-    return (
-        frozenset(job_id for (job_id,) in run_joined(alias, _UNFINISHED, [sorted(job_ids)])) if job_ids else frozenset()
-    )
+    rows = run_joined(alias, _UNFINISHED, [sorted(job_ids)]) if job_ids else []
+    return frozenset(job_id for (job_id,) in rows)
 
 
 def key_of_tick(schedule_id: int, at: datetime) -> str:
@@ -256,9 +250,7 @@ def advance(jobs: JobReader, plans: Sequence[Advance]) -> dict[int, list[int]]:
     wanted = [(plan, job) for plan in plans for job in plan.jobs if isinstance(job, NewJob)]
     ids = take_ids(alias, len(wanted)) if wanted else []
     free = iter(ids)
-    job_ids = {
-        plan.schedule.pk: [next(free) if isinstance(job, NewJob) else job for job in plan.jobs] for plan in plans
-    }
+    job_ids = {one.schedule.pk: [next(free) if isinstance(job, NewJob) else job for job in one.jobs] for one in plans}
     rows = [row for plan in plans for row in _rows(plan, job_ids[plan.schedule.pk])]
     new = write_ticks(alias, rows) if rows else frozenset()
     if odd := [row for row in rows if len(row) > 3 and row[2] not in new]:
@@ -269,18 +261,9 @@ def advance(jobs: JobReader, plans: Sequence[Advance]) -> dict[int, list[int]]:
     there = new | {job for plan in plans for job in plan.jobs if isinstance(job, int)}
     made = {key: [job_id for job_id in found if job_id in there] for key, found in job_ids.items()}
     last = [None if plan.keeps_last_job else max(made[plan.schedule.pk], default=None) for plan in plans]
-    run_joined(
-        alias,
-        _ADVANCE,
-        [
-            [plan.schedule.pk for plan in plans],
-            [plan.next_at for plan in plans],
-            [plan.waiting_at for plan in plans],
-            [plan.last_at for plan in plans],
-            last,
-            [plan.resumed for plan in plans],
-        ],
-    )
+    instants = [[getattr(plan, name) for plan in plans] for name in ("next_at", "waiting_at", "last_at")]
+    ids_of_plans, resumed = [plan.schedule.pk for plan in plans], [plan.resumed for plan in plans]
+    run_joined(alias, _ADVANCE, [ids_of_plans, *instants, last, resumed])
     return made
 
 

@@ -62,6 +62,12 @@ _DEPARTED = """
 SELECT id, job_id, to_shard, rows::text FROM pulse_django_departure WHERE {condition} ORDER BY id LIMIT %s
 """
 
+_PUT_JOB = """put_job AS (
+    INSERT INTO pulse_django_job_hot
+    SELECT row.*
+    FROM fresh, pg_catalog.jsonb_populate_record(NULL::pulse_django_job_hot, fresh.rows->'job'::text) AS row
+    RETURNING {returned}
+)"""
 _PUT = """put_{name} AS (
     INSERT INTO {table}
     SELECT row.*
@@ -78,12 +84,7 @@ arrived AS (
     INSERT INTO pulse_django_arrival (departure_id) SELECT id FROM sent ON CONFLICT DO NOTHING RETURNING departure_id
 ),
 fresh AS MATERIALIZED (SELECT sent.* FROM sent JOIN arrived ON arrived.departure_id = sent.id),
-put_job AS (
-    INSERT INTO pulse_django_job_hot
-    SELECT row.*
-    FROM fresh, pg_catalog.jsonb_populate_record(NULL::pulse_django_job_hot, fresh.rows->'job'::text) AS row
-    RETURNING queue
-),
+{_PUT_JOB.format(returned="queue")},
 {_PUTS}
 SELECT queue, NULL::bigint, false FROM put_job GROUP BY queue
 UNION ALL
@@ -99,12 +100,7 @@ RETURNING is_refused
 """
 _GO_BACK = f"""
 WITH fresh AS (DELETE FROM pulse_django_departure WHERE id = ANY (%s) RETURNING id, rows),
-put_job AS (
-    INSERT INTO pulse_django_job_hot
-    SELECT row.*
-    FROM fresh, pg_catalog.jsonb_populate_record(NULL::pulse_django_job_hot, fresh.rows->'job'::text) AS row
-    RETURNING id
-),
+{_PUT_JOB.format(returned="id")},
 {_PUTS}
 SELECT id FROM put_job
 """  # noqa: S608 - made of constants
@@ -162,8 +158,7 @@ def departures(alias: str, *, job_ids: Collection[int] | None = None, most: int 
 
 def deadline(alias: str) -> str:
     """Return until when departures that are read after this may be written to this shard, by its clock."""
-    [(until,)] = run_alone(alias, _DEADLINE, [GOOD_FOR])
-    return str(until)
+    return str(run_alone(alias, _DEADLINE, [GOOD_FOR])[0][0])
 
 
 class Arrived(NamedTuple):
@@ -182,9 +177,7 @@ def arrive(alias: str, sent: Sequence[OnItsWay], until: str) -> Arrived:
         if len(sent) == 1:
             only = {sent[0].departure_id}
             return Arrived(set(), set(), only) if refuse(alias, *only) else Arrived(set(), only, set())
-        parts = [
-            arrive(alias, [one], until) for one in sent
-        ]  # one that cannot be written does not keep the others away
+        parts = [arrive(alias, [one], until) for one in sent]  # one that is refused does not keep the others away
         return Arrived(*(set().union(*found) for found in zip(*parts, strict=True)))
     return Arrived(
         {queue for queue, _, _ in rows if queue is not None},
@@ -195,8 +188,7 @@ def arrive(alias: str, sent: Sequence[OnItsWay], until: str) -> Arrived:
 
 def refuse(alias: str, departure_id: int) -> bool:
     """Let a job never arrive here. Return False if it has arrived already."""
-    [(is_refused,)] = run_alone(alias, _REFUSE, [departure_id])
-    return bool(is_refused)
+    return bool(run_alone(alias, _REFUSE, [departure_id])[0][0])
 
 
 def go_back(alias: str, departure_ids: Collection[int]) -> None:

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -171,13 +170,10 @@ class Conflict(NamedTuple):
     params: tuple[float, ...] = ()
 
 
-_NO_CONFLICT = Conflict("")
-
-
 def conflict_of(rule: Unique) -> Conflict:
     """Return what an INSERT of a job with such a key does if another job holds it."""
     if rule.per is not None:
-        return _NO_CONFLICT
+        return Conflict("")
     if rule.on_conflict == "replace":
         return Conflict(_ON_CONFLICT + _CHANGE.format(due="excluded.next_run_at"))
     if rule.on_conflict == "debounce":
@@ -263,21 +259,16 @@ class Row(NamedTuple):
         return without(self, "text")
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """A list in which each key stands once."""
-
-    jobs: list[tuple[NewJob, Payload]]  # in the order in which their keys first stood
-    places: list[int]  # of each job of the list: where its key is among these
-
-
 def key_of(new: NewJob) -> TaskKey:
     key: UniqueKey = new.unique  # type: ignore[assignment]  # only jobs with a key come here
     return new.task, key.key
 
 
-def folded(encoded: Sequence[tuple[NewJob, Payload]]) -> Folded:
-    """Keep one job for each key: the first, or the last where a later call replaces an earlier one."""
+def folded(encoded: Sequence[tuple[NewJob, Payload]]) -> tuple[list[tuple[NewJob, Payload]], list[int]]:
+    """Keep one job for each key: the first, or the last where a later call replaces an earlier one.
+
+    Return these in the order in which their keys first stood, and of each job of the list where its key is among them.
+    """
     place_of: dict[TaskKey, int] = {}
     kept: list[tuple[NewJob, Payload]] = []
     places = []
@@ -292,7 +283,7 @@ def folded(encoded: Sequence[tuple[NewJob, Payload]]) -> Folded:
             raise AlreadyEnqueued(new.task, None)
         elif not rule.keeps_first:
             kept[place] = (new, payload)
-    return Folded(kept, places)
+    return kept, places
 
 
 def spelt(columns: Sequence[dict[str, Any]]) -> tuple[list[str], list[str]]:
@@ -315,7 +306,8 @@ def insert(jobs: JobReader, rule: Unique, rows: Iterable[Row], names: Sequence[s
     """Insert the jobs of one rule, or do what it says of those whose key is held. Return the id of each key's job."""
     pending = {row.key: row for row in sorted(rows, key=lambda row: row.key)}
     found: dict[TaskKey, int] = {}
-    with _all_or_none(jobs, rule):
+    # Take back what was inserted before a key proved to be held. The caller may catch the error and go on.
+    with undone_alone(jobs.write_alias) if rule.on_conflict == "raise" else nullcontext():
         while pending:
             ids = {row.job_id: row.key for row in pending.values()}
             written = {
@@ -331,11 +323,6 @@ def insert(jobs: JobReader, rule: Unique, rows: Iterable[Row], names: Sequence[s
             found |= written | kept
             pending = {key: row for key, row in pending.items() if key not in found}
     return found
-
-
-def _all_or_none(jobs: JobReader, rule: Unique) -> AbstractContextManager[None]:
-    """Take back what was inserted before a key proved to be held. The caller may catch the error and go on."""
-    return undone_alone(jobs.write_alias) if rule.on_conflict == "raise" else nullcontext()
 
 
 def _insert(jobs: JobReader, rule: Unique, rows: Iterable[Row], names: tuple[str, ...]) -> list[tuple[Any, ...]]:

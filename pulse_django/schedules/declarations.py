@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -42,22 +42,11 @@ class _Rows:
         return Row.objects
 
 
-@dataclass(frozen=True, slots=True, init=False)
 class Schedule:
     """Declare that a task runs at certain times. A task may have several, each with a name of its own.
 
     Write it where the task is declared. For schedules that are made at run time, use ``Schedule.objects.create()``.
     """
-
-    name: str
-    task: Task
-    timing: Timing
-    args: Sequence[Any] = field(repr=False)
-    kwargs: Mapping[str, Any] = field(repr=False)
-    queue: str | None
-    priority: int | None
-    starts_at: datetime | None
-    ends_at: datetime | None
 
     objects: ClassVar = _Rows()
 
@@ -80,39 +69,24 @@ class Schedule:
             raise InvalidSchedule(f"{name}: task is {task!r}, not a task. Decorate the function with @task")
         if (timing is None) == (every is None):
             raise InvalidSchedule(f"{name}: give either a Cron, an Every or every=timedelta(...)")
-        values = {
-            "name": name,
-            "task": task,
-            "timing": timing if every is None else Every(every),
-            "args": args,
-            "kwargs": kwargs or {},
-            "queue": queue,
-            "priority": priority,
-            "starts_at": starts_at,
-            "ends_at": ends_at,
-        }
-        for attribute, value in values.items():
-            object.__setattr__(self, attribute, value)
+        self.task = task
+        self.definition = Definition(
+            name=name,
+            task=key_of(task),
+            timing=Every(every) if timing is None else timing,  # type: ignore[arg-type]  # one of the two is given
+            args=args,
+            kwargs=kwargs or {},
+            queue=queue,
+            priority=priority,
+            starts_at=starts_at,
+            ends_at=ends_at,
+        )
         self.definition.check(conf.current().max_payload_bytes)
         with _lock:
             other = _declared.get(name)
             if other is not None and key_of(other.task) != key_of(task):
                 raise InvalidSchedule(f"Two schedules are called {name!r}: of {key_of(other.task)} and {key_of(task)}")
             _declared[name] = self
-
-    @property
-    def definition(self) -> Definition:
-        return Definition(
-            name=self.name,
-            task=key_of(self.task),
-            timing=self.timing,
-            args=self.args,
-            kwargs=self.kwargs,
-            queue=self.queue,
-            priority=self.priority,
-            starts_at=self.starts_at,
-            ends_at=self.ends_at,
-        )
 
 
 def declared_in(alias: str) -> list[Definition]:
@@ -145,13 +119,11 @@ def declared() -> tuple[list[Definition], list[str]]:
     return list(found.values()), problems
 
 
-def _fires_in(alias: str, definition: Definition) -> bool:
+def _fires_in(alias: str, one: Definition) -> bool:
     try:
-        shard = shard_of_schedule(
-            definition.name, definition.task, definition.queue, definition.args, definition.kwargs
-        )
+        shard = shard_of_schedule(one.name, one.task, one.queue, one.args, one.kwargs)
     except Exception as error:  # of the project's placement
-        logger.error("Schedule %s has no shard: %s", one_line(definition.name), error_in_one_line(error))
+        logger.error("Schedule %s has no shard: %s", one_line(one.name), error_in_one_line(error))
         return False
     return shard == alias
 

@@ -53,14 +53,9 @@ def recent(alias: str, schedule_ids: Sequence[int], most: int = 20) -> dict[int,
     for schedule_id, at, outcome, note, decided_at, job_id in rows:
         job = jobs.get(job_id)
         took = job.finished_at - job.started_at if job and job.finished_at and job.started_at else None
+        late, status = decided_at - at, job.status if job else ""
         tick = RecentTick(
-            at=at,
-            outcome=TickOutcome(outcome),
-            note=note,
-            late=decided_at - at,
-            job_id=job_id,
-            status=job.status if job else "",
-            took=took,
+            at=at, outcome=TickOutcome(outcome), note=note, late=late, job_id=job_id, status=status, took=took
         )
         found[schedule_id].append(tick)
     return found

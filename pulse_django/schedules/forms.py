@@ -12,9 +12,9 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.execution.registry import registry
 from pulse_django.models import Schedule
-from pulse_django.store.schedules import MAX_OWNER
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.own_tasks import OWN_TASKS
+from pulse_django.words.schedule_definitions import MAX_OWNER
 
 # Held until the end of the transaction: two requests of one owner must not both find the last place free.
 _LOCK_OWNER = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s::text, 7243))::text"
@@ -59,8 +59,8 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own t
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
-        if self.instance.pk is None and self._is_full():
-            raise self._too_many()
+        if self.instance.pk is None:
+            self._refuse_if_full()
         return cleaned
 
     def save(self, commit: bool = True) -> Schedule:
@@ -74,17 +74,12 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own t
         with transaction.atomic(using=alias):
             if self.instance.pk is None and self._quota is not None:
                 run_joined(alias, _LOCK_OWNER, [self._owner])
-                if self._is_full():
-                    raise self._too_many()
+                self._refuse_if_full()
             self.instance.save(using=alias, by=self._by)
         saved: Schedule = self.instance
         return saved
 
-    def _is_full(self) -> bool:
-        if self._quota is None:
-            return False
-        alias = router.db_for_write(Schedule)
-        return Schedule.objects.using(alias).filter(owner=self._owner).count() >= self._quota
-
-    def _too_many(self) -> ValidationError:
-        return ValidationError(_("There may be at most %(quota)s schedules."), "quota", {"quota": self._quota})
+    def _refuse_if_full(self) -> None:
+        own = Schedule.objects.using(router.db_for_write(Schedule)).filter(owner=self._owner)
+        if self._quota is not None and own.count() >= self._quota:
+            raise ValidationError(_("There may be at most %(quota)s schedules."), "quota", {"quota": self._quota})

@@ -51,7 +51,6 @@ class _CannotBeSaid(ValueError):
 
 _HOUSEKEEPING = "celery.backend_cleanup"  # Celery's own
 _UNITS = ("days", "hours", "minutes", "seconds", "microseconds")
-_QUARTERS = 3  # months
 
 
 def from_celery_beat(alias: str) -> list[Found]:
@@ -60,20 +59,18 @@ def from_celery_beat(alias: str) -> list[Found]:
     crontabs = {row["id"]: row for row in _rows(alias, "django_celery_beat_crontabschedule")}
     intervals = {row["id"]: row for row in _rows(alias, "django_celery_beat_intervalschedule")}
     return [
-        _of_beat(row, crontabs.get(row["crontab_id"]), intervals.get(row["interval_id"]))
+        _found(row, row["task"], _of_beat, crontabs.get(row["crontab_id"]), intervals.get(row["interval_id"]))
         for row in sorted(tasks, key=lambda row: str(row["name"]))
     ]
 
 
 def from_django_q(alias: str) -> list[Found]:
     """Read the table of django-q2."""
-    return [_of_q(row) for row in sorted(_rows(alias, "django_q_schedule"), key=lambda row: int(row["id"]))]
+    rows = sorted(_rows(alias, "django_q_schedule"), key=lambda row: int(row["id"]))
+    return [_found(row | {"name": row["name"] or f"django-q2 {row['id']}"}, row["func"], _of_q) for row in rows]
 
 
-SOURCES: Mapping[str, Callable[[str], list[Found]]] = {
-    "django-celery-beat": from_celery_beat,
-    "django-q2": from_django_q,
-}
+SOURCES = {"django-celery-beat": from_celery_beat, "django-q2": from_django_q}
 
 
 def _rows(alias: str, table: str) -> list[dict[str, Any]]:
@@ -87,35 +84,32 @@ def _rows(alias: str, table: str) -> list[dict[str, Any]]:
         raise NothingToRead(f"There is no table {table} in database {alias!r} that can be read.") from error
 
 
-def _found(name: str, task: str, read: Callable[[], dict[str, Any]]) -> Found:
+def _found(row: Row, task: str, read: Callable[..., dict[str, Any]], *others: Row | None) -> Found:
     """Return what could be read, or why it could not."""
     try:
-        return Found(name=name, task=task, **read())
+        return Found(name=row["name"], task=task, **read(row, *others))
     except (InvalidSchedule, ValueError, SyntaxError, TypeError) as error:
-        return Found(name=name, task=task, why_not=str(error))
+        return Found(name=row["name"], task=task, why_not=str(error))
 
 
-def _of_beat(row: Row, crontab: Row | None, interval: Row | None) -> Found:
-    def read() -> dict[str, Any]:
-        if row["one_off"]:
-            raise _CannotBeSaid("it runs once: enqueue the task with run_after")
-        notes = ["expires is left out"] if row["expires"] else []
-        if row.get("expire_seconds"):
-            notes.append(f"its jobs do not expire: use @task(expires=timedelta(seconds={row['expire_seconds']}))")
-        if (priority := row.get("priority")) is not None:
-            notes.append("higher priorities run first, as in RabbitMQ; in Redis it was lower ones")
-        return {
-            "timing": _timing_of_beat(crontab, interval, row.get("last_run_at") or row["start_time"]),
-            "priority": None if priority is None else min(priority, HIGHEST_PRIORITY),
-            "args": _loaded(row["args"], list),
-            "kwargs": _loaded(row["kwargs"], dict),
-            "queue": row["queue"] or None,
-            "starts_at": row["start_time"],
-            "is_disabled": not row["enabled"],
-            "notes": tuple(notes),
-        }
-
-    return _found(row["name"], row["task"], read)
+def _of_beat(row: Row, crontab: Row | None, interval: Row | None) -> dict[str, Any]:
+    if row["one_off"]:
+        raise _CannotBeSaid("it runs once: enqueue the task with run_after")
+    notes = ["expires is left out"] if row["expires"] else []
+    if row.get("expire_seconds"):
+        notes.append(f"its jobs do not expire: use @task(expires=timedelta(seconds={row['expire_seconds']}))")
+    if (priority := row.get("priority")) is not None:
+        notes.append("higher priorities run first, as in RabbitMQ; in Redis it was lower ones")
+    return {
+        "timing": _timing_of_beat(crontab, interval, row.get("last_run_at") or row["start_time"]),
+        "priority": None if priority is None else min(priority, HIGHEST_PRIORITY),
+        "args": _loaded(row["args"], list),
+        "kwargs": _loaded(row["kwargs"], dict),
+        "queue": row["queue"] or None,
+        "starts_at": row["start_time"],
+        "is_disabled": not row["enabled"],
+        "notes": tuple(notes),
+    }
 
 
 def _timing_of_beat(crontab: Row | None, interval: Row | None, last: datetime | None) -> Timing:
@@ -134,18 +128,15 @@ def _timing_of_beat(crontab: Row | None, interval: Row | None, last: datetime | 
     return Cron(" ".join(fields), str(crontab["timezone"]))
 
 
-def _of_q(row: Row) -> Found:
-    def read() -> dict[str, Any]:
-        if row["repeats"] is not None and row["repeats"] >= 0:
-            raise _CannotBeSaid(f"it runs {row['repeats']} more times: schedules here have an end (ends_at) instead")
-        return {
-            "timing": _timing_of_q(row),
-            "args": _arguments(row["args"]),
-            "kwargs": _named(row["kwargs"]),
-            "queue": row["cluster"] or None,
-        }
-
-    return _found(row["name"] or f"django-q2 {row['id']}", row["func"], read)
+def _of_q(row: Row) -> dict[str, Any]:
+    if row["repeats"] is not None and row["repeats"] >= 0:
+        raise _CannotBeSaid(f"it runs {row['repeats']} more times: schedules here have an end (ends_at) instead")
+    return {
+        "timing": _timing_of_q(row),
+        "args": _arguments(row["args"]),
+        "kwargs": _named(row["kwargs"]),
+        "queue": row["cluster"] or None,
+    }
 
 
 def _timing_of_q(row: Row) -> Timing:
@@ -164,7 +155,7 @@ def _timing_of_q(row: Row) -> Timing:
         case "M":
             return Cron(f"{time} {_day(at)} * *", name)
         case "Q":
-            months = sorted((at.month + _QUARTERS * quarter - 1) % 12 + 1 for quarter in range(4))
+            months = sorted((at.month + 3 * quarter - 1) % 12 + 1 for quarter in range(4))
             return Cron(f"{time} {_day(at)} {','.join(map(str, months))} *", name)
         case "Y":
             return Cron(f"{time} {_day(at)} {at.month} *", name)

@@ -28,6 +28,7 @@ from pulse_django.store.database_errors import DatabaseFault, fault_of, is_refus
 from pulse_django.store.transactions import durable, joined
 from pulse_django.words.job_options import NewJob, encode_meta
 from pulse_django.words.payloads import error_in_one_line, one_line
+from pulse_django.words.schedule_definitions import timing_or_none
 from pulse_django.words.ticks import Pause, Tick, TickOutcome, decide, first_after, jittered, without_firing
 from pulse_django.words.timings import Overlap, Timing
 
@@ -67,17 +68,11 @@ def _decided(
         waited = [Tick(waiting_at, outcome, schedule.pause_reason if is_paused else "waited for the last job")]
         is_running, waiting_at = not is_paused, None
     found: Sequence[Tick] = []
-    next_at, has_more = schedule.next_at, False
+    next_at, ends_at, has_more = schedule.next_at, schedule.ends_at, False
     if next_at is not None and next_at <= now:
+        waits = waiting_at is not None
         decided = decide(
-            timing,
-            next_at,
-            now,
-            pause=pause,
-            is_running=is_running,
-            is_waiting=waiting_at is not None,
-            ends_at=schedule.ends_at,
-            most=most,
+            timing, next_at, now, pause=pause, is_running=is_running, is_waiting=waits, ends_at=ends_at, most=most
         )
         found, next_at, has_more = decided.ticks, decided.next_at, decided.has_more
     ticks = [*waited, *found]
@@ -99,7 +94,7 @@ def _refused(schedule: Schedule, timing: Timing | None, now: datetime, why: str)
     """Refuse the ticks that are due. A schedule whose timing is invalid stops until it is changed."""
     ticks, next_at = [Tick(schedule.next_at or now, TickOutcome.REFUSED, why)], None
     if timing is None:
-        timing = _timing_of(schedule)
+        timing = timing_or_none(schedule)
     if timing is not None:
         if schedule.next_at is not None:
             ticks = without_firing(timing, schedule.next_at, now, TickOutcome.REFUSED, why, schedule.ends_at)
@@ -107,13 +102,6 @@ def _refused(schedule: Schedule, timing: Timing | None, now: datetime, why: str)
     if schedule.waiting_at is not None:
         ticks = [Tick(schedule.waiting_at, TickOutcome.REFUSED, why), *ticks]
     return Advance(schedule=schedule, ticks=ticks, next_at=next_at)
-
-
-def _timing_of(schedule: Schedule) -> Timing | None:
-    try:
-        return schedule.timing
-    except Exception:  # whatever a row that was written by hand holds
-        return None
 
 
 def jobs_of(
@@ -374,10 +362,7 @@ def _admitted(alias: str, plan: Advance) -> Advance:
     return replace(plan, ticks=ticks, jobs=jobs, last_at=plan.last_at if jobs else None)
 
 
-_LOGGED: dict[TickOutcome, Callable[..., Any]] = {
-    TickOutcome.MISSED: logger.warning,
-    TickOutcome.REFUSED: logger.error,
-}
+_LOGGED: dict[TickOutcome, Callable[..., Any]] = {TickOutcome.MISSED: logger.warning, TickOutcome.REFUSED: logger.error}
 
 
 def _log(plan: Advance) -> None:

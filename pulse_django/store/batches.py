@@ -42,7 +42,7 @@ GROUP BY tree.root
 """  # noqa: S608 - made of constants
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BatchProgress:
     """How far a batch is."""
 
@@ -78,10 +78,7 @@ def progress_of(alias: str, batch_id: int) -> BatchProgress:
 def progress_of_each(alias: str, batch_ids: Sequence[int]) -> dict[int, BatchProgress]:
     """Count the jobs of several batches, in one statement."""
     rows = run_joined(alias, _PROGRESS, {"batches": list(batch_ids)})
-    return {
-        batch_id: BatchProgress(total=total, completed=completed, cancelled=cancelled, dead=dead)
-        for batch_id, total, completed, cancelled, dead in rows
-    }
+    return {batch_id: BatchProgress(*counts) for batch_id, *counts in rows}
 
 
 def members(columns: str, batch: str, most: str) -> str:

@@ -141,8 +141,7 @@ def rows_on(alias: str, node: CitusNode, sql: str, params: dict[str, Any]) -> li
 
 
 def schema_of(alias: str) -> str:
-    [(name, _)] = run_joined(alias, _SCHEMA, [])
-    return str(name)
+    return str(run_joined(alias, _SCHEMA, [])[0][0])
 
 
 def distribute(alias: str) -> None:

@@ -30,6 +30,7 @@ from .sql_functions import (
     in_range,
     instants_of,
     least_and_greatest_in_range,
+    rule,
 )
 
 # jsonb needs up to six times the room of its text; PULSE["MAX_PAYLOAD_BYTES"] is the limit that users meet.
@@ -62,14 +63,14 @@ def _sensible(duration: str) -> Q:
     return Q(**{f"{duration}__isnull": True}) | Q(**{f"{duration}__gt": timedelta(), f"{duration}__lte": MAX_DELAY})
 
 
+_CLAIMABLE, _TERMINAL = [status.value for status in CLAIMABLE], [status.value for status in TERMINAL]
+_OUTCOMES = [name.value for name in OutcomeName]
+
 JOB_CONSTRAINTS: list[models.BaseConstraint] = [
-    models.CheckConstraint(
-        name="pulse_job_status_is_known",
-        condition=Q(status__in=[status.value for status in Status]),
-    ),
-    models.CheckConstraint(
-        name="pulse_job_running_iff_leased",
-        condition=Q(
+    rule("pulse_job_status_is_known", Q(status__in=[status.value for status in Status])),
+    rule(
+        "pulse_job_running_iff_leased",
+        Q(
             status=Status.RUNNING.value,
             locked_by__isnull=False,
             lease_until__isnull=False,
@@ -78,108 +79,64 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
             attempts__gt=F("refunds"),
         )
         | ~Q(status=Status.RUNNING.value)
-        & Q(
-            locked_by__isnull=True,
-            lease_until__isnull=True,
-            token__isnull=True,
-            deadline__isnull=True,
-        ),
+        & Q(locked_by__isnull=True, lease_until__isnull=True, token__isnull=True, deadline__isnull=True),
     ),
-    models.CheckConstraint(
-        name="pulse_job_finished_iff_terminal",
-        condition=Q(status__in=[status.value for status in TERMINAL], finished_at__isnull=False)
-        | ~Q(status__in=[status.value for status in TERMINAL]) & Q(finished_at__isnull=True),
+    rule(
+        "pulse_job_finished_iff_terminal",
+        Q(status__in=_TERMINAL, finished_at__isnull=False) | ~Q(status__in=_TERMINAL) & Q(finished_at__isnull=True),
     ),
-    models.CheckConstraint(
-        name="pulse_job_dead_letter_has_reason",
-        condition=~Q(status=Status.DEAD_LETTERED.value) | ~Q(last_error=""),
-    ),
-    models.CheckConstraint(
-        name="pulse_job_refunds_within_attempts",
-        condition=Q(refunds__gte=0, attempts__gte=F("refunds")),
-    ),
-    models.CheckConstraint(
-        name="pulse_job_attempts_within_budget",
-        condition=Q(max_attempts__gte=1) & Q(max_attempts__gte=F("attempts") - F("refunds")),
+    rule("pulse_job_dead_letter_has_reason", ~Q(status=Status.DEAD_LETTERED.value) | ~Q(last_error="")),
+    rule("pulse_job_refunds_within_attempts", Q(refunds__gte=0, attempts__gte=F("refunds"))),
+    rule(
+        "pulse_job_attempts_within_budget", Q(max_attempts__gte=1) & Q(max_attempts__gte=F("attempts") - F("refunds"))
     ),
     # A claim adds an attempt: were there none left, the claim would fail, and its whole batch with it.
-    models.CheckConstraint(
-        name="pulse_job_waiting_has_budget",
-        condition=~Q(status__in=[status.value for status in CLAIMABLE])
-        | Q(max_attempts__gt=F("attempts") - F("refunds")),
-    ),
-    models.CheckConstraint(
-        name="pulse_job_waiting_is_wanted",
-        condition=~Q(status__in=[status.value for status in CLAIMABLE]) | Q(cancel_requested_at__isnull=True),
-    ),
-    models.CheckConstraint(
-        name="pulse_job_losses_within_attempts",
-        condition=Q(losses__gte=0, attempts__gte=F("losses")),
-    ),
-    models.CheckConstraint(
-        name="pulse_job_result_only_if_completed",
-        condition=Q(result__isnull=True, completed_by__isnull=True, completed_token__isnull=True)
+    rule("pulse_job_waiting_has_budget", ~Q(status__in=_CLAIMABLE) | Q(max_attempts__gt=F("attempts") - F("refunds"))),
+    rule("pulse_job_waiting_is_wanted", ~Q(status__in=_CLAIMABLE) | Q(cancel_requested_at__isnull=True)),
+    rule("pulse_job_losses_within_attempts", Q(losses__gte=0, attempts__gte=F("losses"))),
+    rule(
+        "pulse_job_result_only_if_completed",
+        Q(result__isnull=True, completed_by__isnull=True, completed_token__isnull=True)
         | Q(status=Status.COMPLETED.value),
     ),
-    models.CheckConstraint(
-        name="pulse_job_priority_in_range",
-        condition=Q(priority__gte=LOWEST_PRIORITY, priority__lte=HIGHEST_PRIORITY),
-    ),
-    models.CheckConstraint(
-        name="pulse_job_durations_are_sensible",
-        condition=_sensible("lease_ttl") & _sensible("timeout") & _sensible("stall_after"),
-    ),
+    rule("pulse_job_priority_in_range", Q(priority__gte=LOWEST_PRIORITY, priority__lte=HIGHEST_PRIORITY)),
+    rule("pulse_job_durations_are_sensible", _sensible("lease_ttl") & _sensible("timeout") & _sensible("stall_after")),
     # What lies beyond could be stored and never be read: Python's calendar ends before PostgreSQL's.
-    models.CheckConstraint(
-        name="pulse_job_instant_can_be_read",
-        condition=in_range("next_run_at"),
-    ),
+    rule("pulse_job_instant_can_be_read", in_range("next_run_at")),
     # The ledger shows a completed run under its job's negative id: the smallest bigint has none.
-    models.CheckConstraint(
-        name="pulse_job_can_be_read",
-        condition=Q(id__gt=0)
+    rule(
+        "pulse_job_can_be_read",
+        Q(id__gt=0)
         & least_and_greatest_in_range(
-            "expires_at",
-            "lease_until",
-            "deadline",
-            "progress_at",
-            "cancel_requested_at",
-            "created_at",
-            "started_at",
-            "finished_at",
+            *("expires_at", "lease_until", "deadline", "progress_at", "cancel_requested_at"),
+            *("created_at", "started_at", "finished_at"),
         ),
     ),
-    models.CheckConstraint(
-        name="pulse_job_arguments_have_their_shape",
-        condition=Exact(JsonType("args"), Value("array")) & Exact(JsonType("kwargs"), Value("object")),
+    rule(
+        "pulse_job_arguments_have_their_shape",
+        Exact(JsonType("args"), Value("array")) & Exact(JsonType("kwargs"), Value("object")),
     ),
-    models.CheckConstraint(
-        name="pulse_job_payload_is_bounded",
-        condition=LessThanOrEqual(_stored_payload(), MAX_STORED_PAYLOAD),
-    ),
+    rule("pulse_job_payload_is_bounded", LessThanOrEqual(_stored_payload(), MAX_STORED_PAYLOAD)),
     # Measuring unpacks the values, so it is done when a job begins to wait and when it gets its result, and neither
     # at a claim nor at a heartbeat (docs/adr/0030).
-    models.CheckConstraint(
-        name="pulse_job_payload_text_is_bounded",
-        condition=(
-            ~Q(status__in=[status.value for status in CLAIMABLE])
-            | Q(LessThanOrEqual(_text_for_a_claim(), MAX_PAYLOAD_TEXT))
-        )
+    rule(
+        "pulse_job_payload_text_is_bounded",
+        (~Q(status__in=_CLAIMABLE) | Q(LessThanOrEqual(_text_for_a_claim(), MAX_PAYLOAD_TEXT)))
         & (Q(result__isnull=True) | Q(LessThanOrEqual(TextSize("result"), MAX_PAYLOAD_TEXT))),
     ),
     # Measured when a job begins to wait, as its payload. Most jobs have none, and the others end at their status.
-    models.CheckConstraint(
-        name="pulse_job_labels_are_bounded",
-        condition=Q(meta__isnull=True, tags__isnull=True, search_terms__isnull=True)
+    rule(
+        "pulse_job_labels_are_bounded",
+        Q(meta__isnull=True, tags__isnull=True, search_terms__isnull=True)
         | ~Q(status__in=[status.value for status in (Status.WAITING, *CLAIMABLE)])
         | Q(LessThanOrEqual(TextSize("meta"), MAX_LABELS_TEXT))
         & _bounded_list("tags", MOST_TAGS)
         & _bounded_list("search_terms", MOST_SEARCHED),
     ),
     # A settle adds it to created_at: one that overflows would fail the settle, and its whole batch with it.
-    models.CheckConstraint(name="pulse_job_retry_limit_is_sensible", condition=_sensible("give_up_after")),
+    rule("pulse_job_retry_limit_is_sensible", _sensible("give_up_after")),
     # One of 0 or less would let a limit be exceeded.
-    models.CheckConstraint(name="pulse_job_weight_in_range", condition=Q(weight__gte=1, weight__lte=MOST_WEIGHT)),
+    rule("pulse_job_weight_in_range", Q(weight__gte=1, weight__lte=MOST_WEIGHT)),
     # Of the hot partition only: what is in the others is over. A claim adds to ``attempts``, and nothing lowers them: a
     # key that is held until the start is free from the first claim on, by any release's worker.
     models.UniqueConstraint(
@@ -191,15 +148,11 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
 
 ATTEMPT_CONSTRAINTS = [
     models.UniqueConstraint(fields=["job", "number"], name="pulse_attempt_one_per_run"),
-    models.CheckConstraint(name="pulse_attempt_number_is_positive", condition=Q(number__gt=0)),
-    models.CheckConstraint(
-        name="pulse_attempt_outcome_is_known",
-        condition=Q(outcome__in=[name.value for name in OutcomeName]),
-    ),
-    models.CheckConstraint(
-        name="pulse_attempt_late_has_an_instant",
-        condition=Q(late_outcome="", late_at__isnull=True)
-        | Q(late_outcome__in=[name.value for name in OutcomeName], late_at__isnull=False),
+    rule("pulse_attempt_number_is_positive", Q(number__gt=0)),
+    rule("pulse_attempt_outcome_is_known", Q(outcome__in=_OUTCOMES)),
+    rule(
+        "pulse_attempt_late_has_an_instant",
+        Q(late_outcome="", late_at__isnull=True) | Q(late_outcome__in=_OUTCOMES, late_at__isnull=False),
     ),
     instants_of("attempt", "due_at", "started_at", "finished_at", "last_seen_at", "late_at"),
     # No rule on started_at <= finished_at: a step of the server's clock must not keep a run from ending.

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from django.db import models, router
-
 from .job_queries import ARE_EXPIRED, ARE_UNRESOLVED, SERVER_CLOCK, ServerClock
 from .pauses import ARE_SET_ASIDE, IS_OF_TASK
-from .transactions import run_alone
+from .transactions import TableManager, run_alone
 
 if TYPE_CHECKING:
     from pulse_django.models import Duty  # noqa: F401 - named in the base class below
@@ -118,22 +116,18 @@ class TakenDuties(NamedTuple):
     has_workflows: bool = False  # or batches, steps or events
 
 
-class DutyManager(models.Manager["Duty"]):
+class DutyManager(TableManager["Duty"]):
     def take(self, every: Mapping[str, float]) -> TakenDuties:
         """Take the duties that nobody did for so many seconds."""
         names = sorted(every)
-        [row] = run_alone(self._alias, _TAKE, [names, [every[name] for name in names]])
+        [row] = run_alone(self.write_alias, _TAKE, [names, [every[name] for name in names]])
         started_at, up_for, taken, new, *lists = row[:6]
         if new:
-            taken += [name for (name,) in run_alone(self._alias, _TAKE_NEW, [sorted(new)])]
+            taken += [name for (name,) in run_alone(self.write_alias, _TAKE_NEW, [sorted(new)])]
         unfinished, overdue = map(frozenset, lists)
         clock, there_are = ServerClock(started_at, up_for), row[6:]
         return TakenDuties(clock, frozenset(taken), unfinished, overdue - frozenset(taken), *there_are)
 
     def done(self, names: Collection[str]) -> None:
         """Note that these were done to the end."""
-        run_alone(self._alias, _DONE, [sorted(names)])
-
-    @property
-    def _alias(self) -> str:
-        return self._db or router.db_for_write(self.model)
+        run_alone(self.write_alias, _DONE, [sorted(names)])

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.db import models, router
-
 from pulse_django.words import counters
 from pulse_django.words.counters import Counters, TrafficCounts, TrafficKind
 from pulse_django.words.job_ids import range_of_ids, shard_number_of
@@ -47,7 +45,7 @@ from .job_queries import OUT_OF_ORDER, depths, id_at
 from .shards import IDS_OF_JOBS, position_of
 from .sql_functions import read
 from .traffic import Key
-from .transactions import joined, run_joined
+from .transactions import TableManager, joined, run_joined
 
 if TYPE_CHECKING:
     from pulse_django.models import Minute  # noqa: F401 - named in the base class below
@@ -116,73 +114,45 @@ RETURNING minute
 """
 
 
-class MinuteRow(models.Model):
-    """The columns of a minute."""
-
-    minute = models.DateTimeField(primary_key=True)  # its beginning
-    signs = models.JSONField()  # what was counted in it, and how things stood
-    # Of the latest only: what was counted since the first minute, and what each worker had counted of all its life.
-    totals = models.JSONField(null=True, blank=True)
-    workers = models.JSONField(null=True, blank=True)
-
-    class Meta:
-        abstract = True
-
-    def __str__(self) -> str:
-        return self.minute.isoformat()
-
-
-class MinuteManager(models.Manager["Minute"]):
+class MinuteManager(TableManager["Minute"]):
     def unwritten(self) -> list[datetime]:
         """Return the minutes that are over and not written yet, of the last few."""
-        return [minute for (minute,) in run_joined(self._alias, _UNWRITTEN, [MOST_CAUGHT_UP - 1])]
+        return [minute for (minute,) in run_joined(self.write_alias, _UNWRITTEN, [MOST_CAUGHT_UP - 1])]
 
     def write(self, minute: datetime, *, is_latest: bool = True) -> bool:
         """Write what happened in that minute; if it is the latest, how things stand. Return whether we were first."""
         totals, before = self._before(minute)
-        found, workers = counted_in(self._alias, minute), before
-        counted = found.signs
+        found, workers = counted_in(self.write_alias, minute), before
+        counted, stands = found.signs, dict[str, Any]()
         if is_latest:
-            workers = self._workers()
+            said = {key: read(vitals) for key, vitals in run_joined(self.write_alias, _WORKERS, [])}
+            workers = {key: vitals for key, vitals in said.items() if isinstance(vitals, dict)}
             counted = counters.added(counted, counted_by_workers(workers, before))
+            waiting = depths(self.write_alias, MOST_WAITING)
+            stands = {"queues": {depth.queue: [depth.due, depth.later, depth.overdue] for depth in waiting}}
         totals = counters.added(totals, counted)
-        signs: dict[str, Any] = counters.added({}, counted)
-        if is_latest:
-            signs |= {"queues": self._depths()}
-        values = [json.dumps(value) for value in (signs, totals, workers)]
-        with joined(self._alias):
-            is_first = bool(run_joined(self._alias, _WRITE, [minute, *values]))
+        values = [json.dumps(value) for value in (counters.added({}, counted) | stands, totals, workers)]
+        with joined(self.write_alias):
+            is_first = bool(run_joined(self.write_alias, _WRITE, [minute, *values]))
             if is_first:
-                run_joined(self._alias, _RELIEVE, [minute])
-                traffic.write(self._alias, minute, found.traffic)
-                releases.note_release(self._alias)
+                run_joined(self.write_alias, _RELIEVE, [minute])
+                traffic.write(self.write_alias, minute, found.traffic)
+                releases.note_release(self.write_alias)
         return is_first
 
     def note(self, minute: datetime, signs: Mapping[str, Any]) -> None:
         """Add to what a minute says."""
-        run_joined(self._alias, _NOTE, [json.dumps(signs), minute])
+        run_joined(self.write_alias, _NOTE, [json.dumps(signs), minute])
 
     def forget(self, older_than: timedelta = KEPT) -> int:
         """Delete minutes that are too old for every reader, but for the totals."""
-        traffic.forget(self._alias)
-        releases.forget(self._alias)
-        return len(run_joined(self._alias, _FORGET, [older_than]))
+        traffic.forget(self.write_alias)
+        releases.forget(self.write_alias)
+        return len(run_joined(self.write_alias, _FORGET, [older_than]))
 
     def _before(self, minute: datetime) -> tuple[Counters, dict[str, Any]]:
-        rows = run_joined(self._alias, _BEFORE, [minute])
+        rows = run_joined(self.write_alias, _BEFORE, [minute])
         return (json.loads(rows[0][0]), json.loads(rows[0][1] or "{}")) if rows else ({}, {})
-
-    def _workers(self) -> dict[str, Any]:
-        said = {key: read(vitals) for key, vitals in run_joined(self._alias, _WORKERS, [])}
-        return {key: vitals for key, vitals in said.items() if isinstance(vitals, dict)}
-
-    def _depths(self) -> dict[str, list[Any]]:
-        waiting = depths(self._alias, MOST_WAITING)
-        return {depth.queue: [depth.due, depth.later, depth.overdue] for depth in waiting}
-
-    @property
-    def _alias(self) -> str:
-        return self._db or router.db_for_write(self.model)
 
 
 # What happened in one minute, counted from the tables: each query reads a range of ids or of an index.
@@ -329,26 +299,6 @@ class Counted:
 def counted_in(alias: str, begin: datetime) -> Counted:
     """Count the minute that began then."""
     span, counted = _span(alias, begin), Counted()
-    _count_jobs(alias, span, counted)
-    tally = counted.signs
-    for what, task, queue, outcome, bucket, number, seconds, requeued, expired in run_joined(
-        alias, _HOW_THEY_ENDED, span
-    ):
-        if sign := _MEASURED.get(what):
-            counted.measure(sign, task, queue, bucket, number, seconds)
-            continue
-        counters.count(tally, RUNS, (task, outcome), number)
-        counters.count(tally, RECOVERY_REQUEUES, (), requeued)
-        counters.count(tally, LEASE_EXPIRATIONS, (), expired)
-        for one in counted.of(task, queue):
-            one.count_runs(outcome, number)
-    for outcome, reports in run_joined(alias, _LATE, span):
-        counters.count(tally, LATE_REPORTS, (outcome,), reports)
-    return counted
-
-
-def _count_jobs(alias: str, span: dict[str, Any], counted: Counted) -> None:
-    """Count the jobs that were enqueued, that were started and that are over."""
     tally = counted.signs
     for task, queue, jobs in run_joined(alias, _CREATED, span):
         counters.count(tally, JOBS_ENQUEUED, (queue,), jobs)
@@ -364,6 +314,19 @@ def _count_jobs(alias: str, span: dict[str, Any], counted: Counted) -> None:
         if status == Status.DEAD_LETTERED:
             for one in counted.of(task, queue):
                 one.died += jobs
+    rows = run_joined(alias, _HOW_THEY_ENDED, span)
+    for what, task, queue, outcome, bucket, number, seconds, requeued, expired in rows:
+        if sign := _MEASURED.get(what):
+            counted.measure(sign, task, queue, bucket, number, seconds)
+            continue
+        counters.count(tally, RUNS, (task, outcome), number)
+        counters.count(tally, RECOVERY_REQUEUES, (), requeued)
+        counters.count(tally, LEASE_EXPIRATIONS, (), expired)
+        for one in counted.of(task, queue):
+            one.count_runs(outcome, number)
+    for outcome, reports in run_joined(alias, _LATE, span):
+        counters.count(tally, LATE_REPORTS, (outcome,), reports)
+    return counted
 
 
 def _span(alias: str, begin: datetime) -> dict[str, Any]:

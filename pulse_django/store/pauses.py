@@ -8,10 +8,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.db import models, router
-
 from pulse_django.exceptions import InvalidJob
-from pulse_django.words.job_options import TASK_NAME, check_queue_name
+from pulse_django.words.job_options import QUEUE_NAME, TASK_NAME
 from pulse_django.words.limiting import key_of
 from pulse_django.words.limits import MAX_LANE_KEY, MAX_USER
 from pulse_django.words.options import Duration, Note
@@ -19,7 +17,7 @@ from pulse_django.words.payloads import clean_text
 
 from .constraints import IS_CLAIMABLE
 from .sql_functions import loose_scan
-from .transactions import run_joined
+from .transactions import TableManager, run_joined
 
 if TYPE_CHECKING:
     from pulse_django.models import Pause  # noqa: F401 - named in the base class below
@@ -52,7 +50,7 @@ _FORGET = "DELETE FROM pulse_django_pause WHERE paused_until <= statement_timest
 _LANE_KEY = Note(MAX_LANE_KEY)
 
 
-class PauseManager(models.Manager["Pause"]):
+class PauseManager(TableManager["Pause"]):
     """``Pause.objects``: pause tasks, a queue, tasks in one queue, or a key, and resume them.
 
     ``execution.pauses`` knows the other names of a task.
@@ -82,7 +80,7 @@ class PauseManager(models.Manager["Pause"]):
             "by": clean_text(by, MAX_USER),
             "anew": bool(anew),
         }
-        return bool(run_joined(self._alias, _PAUSE, values))
+        return bool(run_joined(self.write_alias, _PAUSE, values))
 
     def resume(
         self, *tasks: str, queue: str | None = None, lane_key: str | None = None, seen: datetime | None = None
@@ -93,15 +91,11 @@ class PauseManager(models.Manager["Pause"]):
         """
         if seen is not None and (not isinstance(seen, datetime) or seen.utcoffset() is None):
             raise InvalidJob(f"seen: {seen!r} is not an aware datetime")
-        return bool(run_joined(self._alias, _RESUME, _subject(tasks, queue, lane_key) | {"seen": seen}))
+        return bool(run_joined(self.write_alias, _RESUME, _subject(tasks, queue, lane_key) | {"seen": seen}))
 
     def forget_ended(self) -> list[tuple[str, str, str]]:
         """Delete pauses that are over. Return the task, the queue and the key of each. Claims do not wait for it."""
-        return [(task, queue, key) for task, queue, key in run_joined(self._alias, _FORGET, [])]
-
-    @property
-    def _alias(self) -> str:
-        return self._db or router.db_for_write(self.model)
+        return [(task, queue, key) for task, queue, key in run_joined(self.write_alias, _FORGET, [])]
 
 
 def _subject(tasks: tuple[str, ...], queue: str | None, lane_key: str | None) -> dict[str, Any]:
@@ -109,7 +103,7 @@ def _subject(tasks: tuple[str, ...], queue: str | None, lane_key: str | None) ->
     for name in tasks:
         TASK_NAME.check("task", name)
     if queue is not None:
-        check_queue_name(queue)
+        QUEUE_NAME.check("queue", queue)
     if lane_key is not None:
         lane_key = _LANE_KEY.cleaned("lane_key", lane_key)
         if key_of(lane_key) is None:

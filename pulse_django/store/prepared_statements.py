@@ -61,7 +61,10 @@ class PreparedStatements:
         connection.ensure_connection()
         if connection.connection is not self._session:
             with connection.cursor() as cursor:
-                self._is_direct_session = _is_direct(cursor)
+                # Whether the process that answers is the one that was connected to, and plans by itself.
+                cursor.execute(_BACKEND)
+                answers, is_citus = cursor.fetchone()
+                self._is_direct_session = bool(answers == cursor.connection.info.backend_pid and not is_citus)
                 if self._is_direct_session:
                     cursor.execute(_SESSION + settings)
                     connection.connection.prepare_threshold = 0
@@ -119,10 +122,3 @@ class PreparedStatements:
 
 def _call(name: str, params: int) -> str:
     return f"EXECUTE {name}({', '.join(['%s'] * params)})" if params else f"EXECUTE {name}"
-
-
-def _is_direct(cursor: Any) -> bool:
-    """Whether the process that answers is the one that was connected to, and plans by itself."""
-    cursor.execute(_BACKEND)
-    answers, is_citus = cursor.fetchone()
-    return bool(answers == cursor.connection.info.backend_pid and not is_citus)

@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from pulse_django.models import Job  # noqa: F401 - named in the base class below
 
 
-def lease_ran_out() -> Q:
-    return Q(lease_until__lt=StatementTimestamp())
-
-
-def past_deadline() -> Q:
-    return Q(deadline__lt=StatementTimestamp())
-
-
-def made_no_progress() -> Q:
-    last_sign = Greatest(F("started_at"), F("progress_at"))  # GREATEST ignores NULL
-    silence = ExpressionWrapper(StatementTimestamp() - last_sign, output_field=DurationField())
-    return Q(stall_after__lt=silence)
-
-
 def lease_ran_out_lately(within: timedelta) -> Q:
     """Or not at all."""
     return Q(lease_until__gte=StatementTimestamp() - within)
@@ -135,4 +121,6 @@ class JobQuerySet(QuerySet["Job"]):
 
     def reapable(self) -> Self:
         """Running, but to be ended by a watchdog: lease run out, past the deadline, or stalled."""
-        return self.running().filter(lease_ran_out() | past_deadline() | made_no_progress())
+        now, last_sign = StatementTimestamp(), Greatest(F("started_at"), F("progress_at"))  # GREATEST ignores NULL
+        silence = ExpressionWrapper(now - last_sign, output_field=DurationField())
+        return self.running().filter(Q(lease_until__lt=now) | Q(deadline__lt=now) | Q(stall_after__lt=silence))

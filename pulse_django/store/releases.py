@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from django.db import models
-
-from .sql_functions import ShortText, read
+from .sql_functions import read
 from .transactions import run_joined
 
 MAX_VERSION = 200
@@ -33,20 +31,6 @@ _WRITE = "INSERT INTO pulse_django_release (version, seen_at) VALUES (%s, %s) RE
 _FORGET = """
 DELETE FROM pulse_django_release WHERE seen_at < statement_timestamp() - %s::interval RETURNING id
 """
-
-
-class ReleaseRow(models.Model):
-    """The columns of a release."""
-
-    id = models.BigAutoField(primary_key=True)
-    version = ShortText(max_length=MAX_VERSION)
-    seen_at = models.DateTimeField()  # when the first worker with it started, or the last with a later one was gone
-
-    class Meta:
-        abstract = True
-
-    def __str__(self) -> str:
-        return self.version
 
 
 def note_release(alias: str) -> None:

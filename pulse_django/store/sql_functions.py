@@ -39,7 +39,6 @@ class ClockTimestamp(Func):
     """The instant at which this very row is written."""
 
     function = "clock_timestamp"
-    arity = 0
     output_field = DateTimeField()
 
 
@@ -47,7 +46,6 @@ class StatementTimestamp(Func):
     """The instant at which the statement arrived."""
 
     function = "statement_timestamp"
-    arity = 0
     output_field = DateTimeField()
 
 
@@ -55,7 +53,6 @@ class StoredSize(Func):
     """The bytes of a value as it is stored, compressed. Unlike ``TextSize`` it does not unpack the value."""
 
     function = "pg_catalog.pg_column_size"
-    arity = 1
     output_field = IntegerField()
 
 
@@ -63,7 +60,6 @@ class Cardinality(Func):
     """How many elements an array has."""
 
     function = "pg_catalog.cardinality"
-    arity = 1
     output_field = IntegerField()
 
 
@@ -71,7 +67,6 @@ class PlaceOfNull(Func):
     """Where an array of texts has its first NULL, or NULL. An array of arrays is an error."""
 
     template = "pg_catalog.array_position(%(expressions)s, NULL::text)"
-    arity = 1
     output_field = IntegerField()
 
 
@@ -79,7 +74,6 @@ class TextSize(Func):
     """The bytes of a JSON value or an array as the text that a worker reads. It unpacks the value."""
 
     template = "pg_catalog.octet_length((%(expressions)s)::text)"
-    arity = 1
     output_field = IntegerField()
 
 
@@ -87,7 +81,6 @@ class JsonType(Func):
     """``array``, ``object``, ``string`` ... of a jsonb value."""
 
     function = "pg_catalog.jsonb_typeof"
-    arity = 1
     output_field = CharField()
 
 
@@ -122,7 +115,6 @@ class Fingerprint(Func):
         f"pg_catalog.regexp_replace(%(expressions)s COLLATE \"C\", ' ?{_FRAME}', ''), 300),"
         f" '{_IS_VALUE}', '#', 'gi'), 200) COLLATE \"C\")"
     )
-    arity = 1
     output_field = TextField()
 
 
@@ -133,7 +125,6 @@ class InUtc(Func):
     """
 
     template = "(%(expressions)s AT TIME ZONE 'UTC')"
-    arity = 1
     output_field = DateTimeField()
 
 
@@ -141,7 +132,6 @@ class LimiterOf(Func):
     """The limiter's name in a lane key, which is empty for a share. A changed letter makes it another index."""
 
     template = "(pg_catalog.split_part((%(expressions)s)::text, ':', 1) COLLATE \"C\")"
-    arity = 1
     output_field = TextField()
 
 
@@ -227,10 +217,20 @@ def least_and_greatest_in_range(*names: str) -> Q:
     return Q(GreaterThanOrEqual(Least(*names), Value(FIRST))) & Q(LessThan(Greatest(*names), Value(LAST)))
 
 
+def rule(name: str, condition: Any) -> CheckConstraint:
+    """Return a constraint on each row of a table."""
+    return CheckConstraint(name=name, condition=condition)
+
+
+def index(name: str, fields: list[str], condition: Q | None = None) -> models.Index:
+    """Return an index on these columns, of the rows that meet the condition."""
+    return models.Index(fields=fields, name=name, condition=condition)
+
+
 def instants_of(what: str, *names: str) -> CheckConstraint:
     """Return the rule for the instants of a table."""
     condition = least_and_greatest_in_range(*names) if len(names) > 1 else in_range(*names)
-    return CheckConstraint(name=f"pulse_{what}_instants_can_be_read", condition=condition)
+    return rule(f"pulse_{what}_instants_can_be_read", condition)
 
 
 # The columns of tags and of search terms: arrays of texts, their indexes, and the conditions that these serve.
@@ -269,12 +269,20 @@ class Tags(_Field):
         return list(value) if isinstance(value, list | tuple) else value
 
 
+class IntegerList(_Field):
+    """An ``integer[]`` column."""
+
+    description = "List of integers"
+
+    def db_type(self, connection: Any) -> str:
+        return "integer[]"
+
+
 class HasAll(Func):
     """Whether the first list of tags has all of the second."""
 
     template = "(%(expressions)s)"
     arg_joiner = " OPERATOR(pg_catalog.@>) "
-    arity = 2
     output_field = BooleanField()
 
 

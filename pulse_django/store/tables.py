@@ -44,14 +44,12 @@ def problem_with_tables(alias: str) -> str:
         return f"The tables of Pulse are missing in database {alias!r}. {run}"
     for model in models:
         table = model._meta.db_table
+        columns = [field.column for field in model._meta.concrete_fields]
+        lacks = [f"{table} has no column {column}" for column in columns if (table, column) not in there]
         if not any(name == table for name, _ in there):
-            return (
-                f"The tables of Pulse in database {alias!r} are older than this code: table {table} is missing. {run}"
-            )
-        for field in model._meta.concrete_fields:
-            if (table, field.column) not in there:
-                why = f"{table} has no column {field.column}"
-                return f"The tables of Pulse in database {alias!r} are older than this code: {why}. {run}"
+            lacks = [f"table {table} is missing"]
+        if lacks:
+            return f"The tables of Pulse in database {alias!r} are older than this code: {lacks[0]}. {run}"
     return ""
 
 

@@ -10,22 +10,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from django.db import models
+from typing import Any, NamedTuple
 
 from pulse_django.words.counters import Durations, TrafficCounts, TrafficKind, capped
-from pulse_django.words.limits import MAX_TASK_NAME
 
-from .sql_functions import ShortText
 from .transactions import run_joined
-
-# Only the stubs of Django make this class generic.
-if TYPE_CHECKING:
-    _Field = models.Field[Any, Any]
-else:
-    _Field = models.Field
 
 MINUTE, TEN_MINUTES, TWO_HOURS, DAY = 1, 10, 120, 1440  # the lengths of spans, in minutes
 FINER = {TEN_MINUTES: MINUTE, TWO_HOURS: TEN_MINUTES, DAY: TWO_HOURS}
@@ -93,40 +84,6 @@ class TrafficSpan(NamedTuple):
     counts: TrafficCounts
 
 
-class IntegerList(_Field):
-    """An ``integer[]`` column."""
-
-    description = "List of integers"
-
-    def db_type(self, connection: Any) -> str:
-        return "integer[]"
-
-
-class TrafficRow(models.Model):
-    """The columns of a span."""
-
-    pk = models.CompositePrimaryKey("kind", "length", "began_at", "name")
-    kind = ShortText(max_length=5)
-    length = models.SmallIntegerField()  # in minutes
-    began_at = models.DateTimeField()
-    name = ShortText(max_length=MAX_TASK_NAME)
-    enqueued = models.IntegerField()
-    started = models.IntegerField()
-    succeeded = models.IntegerField()
-    failed = models.IntegerField()
-    died = models.IntegerField()
-    ran_seconds = models.FloatField()
-    ran = IntegerList()  # runs by bucket, as words/vital_signs.py counts them
-    waited_seconds = models.FloatField()
-    waited = IntegerList()
-
-    class Meta:
-        abstract = True
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name} {self.began_at.isoformat()}"
-
-
 def write(alias: str, minute: datetime, counts: Mapping[Key, TrafficCounts]) -> None:
     """Write what was counted in a minute, and add up the longer spans that are over with it.
 
@@ -168,29 +125,16 @@ def added(spans: Iterable[TrafficSpan]) -> dict[Key, TrafficCounts]:
 
 def span_of(row: tuple[Any, ...]) -> TrafficSpan:
     """Read a row: kind, name, began_at, length, and what was counted."""
-    kind, name, began_at, length, enqueued, started, succeeded, failed, died, *took = row
-    ran_seconds, ran, waited_seconds, waited = took
-    counts = TrafficCounts(
-        enqueued=enqueued,
-        started=started,
-        succeeded=succeeded,
-        failed=failed,
-        died=died,
-        ran=Durations(ran_seconds, ran),
-        waited=Durations(waited_seconds, waited),
-    )
+    kind, name, began_at, length, *numbers, ran_seconds, ran, waited_seconds, waited = row
+    counts = TrafficCounts(*numbers)
+    counts.ran, counts.waited = Durations(ran_seconds, ran), Durations(waited_seconds, waited)
     return TrafficSpan(TrafficKind(kind), name, began_at, length, counts)
 
 
 def _row(kind: TrafficKind, name: str, counts: TrafficCounts) -> dict[str, Any]:
-    return {
+    return asdict(counts) | {
         "kind": kind,
         "name": name,
-        "enqueued": counts.enqueued,
-        "started": counts.started,
-        "succeeded": counts.succeeded,
-        "failed": counts.failed,
-        "died": counts.died,
         "ran_seconds": round(counts.ran.seconds, 6),
         "ran": counts.ran.runs_by_bucket,
         "waited_seconds": round(counts.waited.seconds, 6),

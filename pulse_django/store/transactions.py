@@ -12,11 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, DataError, IntegrityError, ProgrammingError, connections, transaction
+from django.db import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    ProgrammingError,
+    connections,
+    models,
+    router,
+    transaction,
+)
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from pulse_django.exceptions import NotInsideTransaction
@@ -27,6 +36,7 @@ from .prepared_statements import PreparedStatements
 LOCK_NOT_AVAILABLE = "55P03"
 
 Row = tuple[Any, ...]
+_Model = TypeVar("_Model", bound=models.Model)
 Params = Sequence[Any] | Mapping[str, Any]
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
@@ -36,6 +46,14 @@ _COMMIT = "; COMMIT"
 _ANSWER_SOON = "SET LOCAL idle_in_transaction_session_timeout = '10s'; "
 _TIMEOUTS = "PULSE_TIMEOUTS"  # the key of a connection's settings under which ours have them, as SQL
 _PREPARED = "PULSE_PREPARED"  # the same for its prepared statements
+
+
+class TableManager(models.Manager[_Model]):
+    """A manager whose statements go to the database that its table is written in."""
+
+    @property
+    def write_alias(self) -> str:
+        return self._db or router.db_for_write(self.model)
 
 
 def with_timeouts(
@@ -362,16 +380,11 @@ def copied(value: Any) -> str:
     if isinstance(value, Json):
         return copied_json(value.text)
     if isinstance(value, tuple):
-        return _array(value).translate(_ESCAPED)
+        quoted = ['"' + text.replace("\\", r"\\").replace('"', r"\"") + '"' for text in value]
+        return f"{{{','.join(quoted)}}}".translate(_ESCAPED)
     if isinstance(value, timedelta):
         return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
     raise TypeError(f"{type(value).__name__} has no text for COPY")
-
-
-def _array(texts: Iterable[str]) -> str:
-    """Spell an array of texts as PostgreSQL reads it."""
-    quoted = ['"' + text.replace("\\", r"\\").replace('"', r"\"") + '"' for text in texts]
-    return f"{{{','.join(quoted)}}}"
 
 
 def copied_json(text: str) -> str:

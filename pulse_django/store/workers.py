@@ -8,15 +8,14 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db import models, router
 from django.db.models import BooleanField, ExpressionWrapper, Q, Value
 from django.db.models.expressions import Combinable
 
 from pulse_django.words.limits import MAX_USER
 from pulse_django.words.payloads import MAX_TRACEBACK, clean_text
 
-from .sql_functions import ClockTimestamp, Document, ShortText, StatementTimestamp, instants_of
-from .transactions import run_joined
+from .sql_functions import StatementTimestamp
+from .transactions import TableManager, run_joined
 
 if TYPE_CHECKING:
     from pulse_django.models import Worker  # noqa: F401 - named in the base class below
@@ -230,105 +229,39 @@ SELECT id FROM written
 """
 
 
-class WorkerRow(models.Model):
-    """The columns of a worker."""
-
-    id = models.BigAutoField(primary_key=True)
-    name = ShortText(max_length=80)
-    boot_id = ShortText(max_length=40)
-    host = ShortText(max_length=255)
-    pid = models.IntegerField()
-    versions = Document(default=dict, db_default=models.Value({}, models.JSONField()))
-    queues = Document(default=list, db_default=models.Value([], models.JSONField()))  # empty: all
-    slots = models.IntegerField()
-    in_flight = models.IntegerField(default=0, db_default=0)
-    tasks = Document(null=True, blank=True)  # the keys of those it can run; NULL: it has not said
-    vitals = Document(default=dict, db_default=models.Value({}, models.JSONField()))
-    stuck_slots = models.IntegerField(default=0, db_default=0)  # held by abandoned handlers
-    started_at = models.DateTimeField(db_default=ClockTimestamp())
-    last_beat_at = models.DateTimeField(db_default=ClockTimestamp())
-    stopped_at = models.DateTimeField(null=True, blank=True)  # of a lost one: when it was heard last
-    # When a watchdog noted that it disappeared without a clean stop. NULL: it lives, or it stopped.
-    lost_at = models.DateTimeField(null=True, blank=True)
-    acknowledged_at = models.DateTimeField(null=True, blank=True)  # by a person, or by its return
-    # The job of whose handler an operator asks where it is, and the answer of the worker (store/workers.py).
-    stack_wanted = models.BigIntegerField(null=True, blank=True, editable=False)
-    stack_asked_at = models.DateTimeField(null=True, blank=True, editable=False)
-    stack_of = models.BigIntegerField(null=True, blank=True, editable=False)
-    stack = models.TextField(blank=True, default="", db_default="", editable=False)
-    stack_at = models.DateTimeField(null=True, blank=True, editable=False)
-    acknowledged_by = ShortText(max_length=MAX_USER, blank=True, default="", db_default="")  # empty: by its return
-
-    class Meta:
-        abstract = True
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.boot_id}"
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether it is lost and not acknowledged: the same rule as ``IS_LOST`` in SQL."""
-        return None not in (self.stopped_at, self.lost_at) and self.acknowledged_at is None
-
-
-WORKER_CONSTRAINTS = [
-    models.UniqueConstraint(fields=["name", "boot_id"], name="pulse_worker_one_per_boot"),
-    models.CheckConstraint(name="pulse_worker_has_slots", condition=Q(slots__gte=0, in_flight__gte=0)),
-    models.CheckConstraint(
-        name="pulse_worker_acknowledged_if_lost",
-        condition=Q(lost_at__isnull=False) | Q(acknowledged_at__isnull=True, acknowledged_by=""),
-    ),
-    instants_of(
-        "worker",
-        "started_at",
-        "last_beat_at",
-        "stopped_at",
-        "lost_at",
-        "acknowledged_at",
-        "stack_asked_at",
-        "stack_at",
-    ),
-]
-
-
-class WorkerManager(models.Manager["Worker"]):
+class WorkerManager(TableManager["Worker"]):
     def note(self, presence: Presence, silence: timedelta = timedelta(minutes=1)) -> Standing:
         """Write down that this worker is there, and how it is. Return which one it is of those that were heard lately.
 
         ``silence`` is how long ago that may be."""
-        [(rank, total, wanted)] = run_joined(self._alias, _NOTE, [json.dumps(asdict(presence)), silence])
-        return Standing(rank, total, wanted)
+        return Standing._make(run_joined(self.write_alias, _NOTE, [json.dumps(asdict(presence)), silence])[0])
 
     def farewell(self, name: str, boot_id: str) -> None:
         """Write down that this worker stopped, of its own will."""
-        run_joined(self._alias, _FAREWELL, [name, boot_id])
+        run_joined(self.write_alias, _FAREWELL, [name, boot_id])
 
     def mark_lost(self, silent_for: timedelta) -> list[str]:
         """Write down that workers are lost which have said nothing for so long. Return their names.
 
         One that comes back says so itself. Lost ones whose name is back need no acknowledgement."""
-        found = run_joined(self._alias, MARK_LOST, [silent_for])
+        found = run_joined(self.write_alias, MARK_LOST, [silent_for])
         return sorted(f"{name}:{boot_id}" for name, boot_id, is_new in found if is_new)
 
     def ask_stack(self, name: str, boot_id: str, job_id: int) -> bool:
         """Ask a live worker where the handler of a job is. It answers with its next heartbeats."""
-        return bool(run_joined(self._alias, ASK, [name, boot_id, job_id]))
+        return bool(run_joined(self.write_alias, ASK, [name, boot_id, job_id]))
 
     def answer_stack(self, name: str, boot_id: str, job_id: int, text: str) -> None:
         """Answer. Only the latest answer is kept, and for some minutes."""
-        run_joined(self._alias, ANSWER, [name, boot_id, job_id, clean_text(text, MAX_TRACEBACK)])
+        run_joined(self.write_alias, ANSWER, [name, boot_id, job_id, clean_text(text, MAX_TRACEBACK)])
 
     def acknowledge(self, name: str, boot_id: str, *, by: str) -> bool:
         """Acknowledge a lost worker. Return whether it was lost and not acknowledged before."""
-        return bool(run_joined(self._alias, ACKNOWLEDGE, [name, boot_id, clean_text(by, MAX_USER)]))
+        return bool(run_joined(self.write_alias, ACKNOWLEDGE, [name, boot_id, clean_text(by, MAX_USER)]))
 
     def forget(self, stopped_for: timedelta, lost_for: timedelta) -> int:
         """Delete the rows of workers that stopped that long ago, and of lost ones that were not acknowledged.
 
         Stacks that are not shown any more go as well."""
-        run_joined(self._alias, FORGET_STACKS, [])
-        return len(run_joined(self._alias, FORGET, [stopped_for, lost_for]))
-
-    @property
-    def _alias(self) -> str:
-        return self._db or router.db_for_write(self.model)
+        run_joined(self.write_alias, FORGET_STACKS, [])
+        return len(run_joined(self.write_alias, FORGET, [stopped_for, lost_for]))

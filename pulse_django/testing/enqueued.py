@@ -68,8 +68,8 @@ def _said_by_using(wanted: NewJob, alias: str) -> Said:
     declared = registry.get(wanted.task)
     if declared is None:
         return {}
-    plain = new_job(declared, (), {}, alias).head.by_column()
-    return {option: value for option, value in wanted.head.by_column().items() if value != plain[option]}
+    plain = new_job(declared, (), {}, alias).by_column()
+    return {option: value for option, value in wanted.by_column().items() if value != plain[option]}
 
 
 def _fits(job: Job, option: str, value: Any) -> bool:

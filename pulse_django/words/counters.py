@@ -146,11 +146,6 @@ class Durations:
     def histogram(self) -> Histogram:
         return Histogram(Counter({bucket: runs for bucket, runs in enumerate(self.runs_by_bucket) if runs}))
 
-    @property
-    def mean(self) -> float | None:
-        runs = sum(self.runs_by_bucket)
-        return self.seconds / runs if runs else None
-
 
 @dataclass(slots=True)
 class TrafficCounts:

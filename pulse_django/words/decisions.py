@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Protocol, assert_never
+from datetime import timedelta
+from typing import assert_never
 
 from pulse_django.exceptions import CannotBeCalled, DecryptionFailed, NotInsideTransaction, UnstorableResult
 
@@ -95,10 +95,7 @@ def decide(
     A retry that would come later than the job's ``give_up_after`` allows is not scheduled. The time since the claim is
     not counted here: only the database knows it, and it decides again (``protocol/ending.py``).
     """
-    return _in_time(_decided(outcome, budget, policy, fleet, max_losses, rand), budget)
-
-
-def _in_time(decision: Decision, budget: Budget) -> Decision:
+    decision = _decided(outcome, budget, policy, fleet, max_losses, rand)
     if not isinstance(decision, Retry) or budget.retries_for is None:
         return decision
     if decision.delay.total_seconds() <= budget.retries_for:
@@ -158,21 +155,6 @@ def _retry_or_dead_letter(reason: str, budget: Budget, backoff: Backoff, rand: R
 # How many runs a job may have, how many of its runs count, and until when it is retried.
 
 
-class HasBudget(Protocol):
-    """A row of the jobs table."""
-
-    attempts: int
-    refunds: int
-    max_attempts: int
-    losses: int
-    max_losses: int | None
-    free_losses: bool
-    cancel_requested_at: datetime | None
-    created_at: datetime
-    started_at: datetime | None
-    give_up_after: timedelta | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """How many runs of a job count, and how many it may have."""
@@ -185,21 +167,6 @@ class Budget:
     free_losses: bool = False  # a lost worker costs no attempt
     cancel_requested: bool = False
     retries_for: float | None = None  # seconds after the claim in which a retry may be scheduled; None: for ever
-
-    @classmethod
-    def of(cls, job: HasBudget) -> Budget:
-        return cls(
-            attempts=job.attempts,
-            refunds=job.refunds,
-            max_attempts=job.max_attempts,
-            losses=job.losses,
-            max_losses=job.max_losses,
-            free_losses=job.free_losses,
-            cancel_requested=job.cancel_requested_at is not None,
-            retries_for=None
-            if job.started_at is None or job.give_up_after is None
-            else retry_seconds(job.give_up_after, job.started_at.timestamp() - job.created_at.timestamp()),
-        )
 
     @property
     def counted(self) -> int:

@@ -49,7 +49,6 @@ def check_attempt(value: object) -> None:
 
 BITS_OF_COUNT = 48
 MOST_SHARD_NUMBER = 2**15 - 1
-_MOST_ID = 2**63 - 1
 
 
 def shard_number_of(row_id: int) -> int:
@@ -64,4 +63,4 @@ def floor_of_ids(shard_number: int) -> int:
 
 def range_of_ids(shard_number: int) -> tuple[int, int]:
     """Return the first id that a shard may give, and the first beyond."""
-    return floor_of_ids(shard_number), min(floor_of_ids(shard_number + 1), _MOST_ID)
+    return floor_of_ids(shard_number), min(floor_of_ids(shard_number + 1), MAX_ID)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pulse_django.exceptions import InvalidJob, PayloadError
@@ -20,7 +21,8 @@ from .states import Status
 from .uniqueness import UniqueKey
 
 TASK_NAME = Text(MAX_TASK_NAME)
-_QUEUE, _PRIORITY = OPTIONS["queue_name"].kind, OPTIONS["priority"].kind
+# Any printable name is a queue; nothing need be created first.
+QUEUE_NAME, PRIORITY = OPTIONS["queue_name"].kind, OPTIONS["priority"].kind
 
 
 class Payload(NamedTuple):
@@ -67,30 +69,9 @@ class Payload(NamedTuple):
             raise type(error)(f"{place}: {error.fault}") from cause
 
 
-class Head(NamedTuple):
-    """All that a new job is but its arguments. Jobs that are enqueued together mostly share it."""
-
-    task: str
-    queue: str
-    priority: int
-    run_after: datetime | timedelta | None
-    parent_id: int | None
-    trace: str | None
-    masked: str | None
-    expires: datetime | timedelta | None
-    tags: tuple[str, ...]
-    meta: str | None
-    lane_key: str
-    place: Place | None
-    options: tuple[Any, ...]  # in the order of JOB_OPTIONS
-
-    def by_column(self) -> dict[str, Any]:
-        """Return it by the columns of the row; ``run_after`` and ``expires`` have none."""
-        row = self._asdict() | dict(zip(COLUMNS, self.options, strict=True))
-        row |= {"tags": self.tags or None, "ready": is_ready(self.lane_key, self.run_after)}
-        row |= NOWHERE if self.place is None else self.place.by_column()
-        del row["options"], row["place"]
-        return row
+# What a row says of a job beside its arguments, its options and its place.
+_OWN = ("task", "queue", "priority", "run_after", "parent_id", "trace", "masked", "expires", "tags", "meta", "lane_key")
+_own = attrgetter(*_OWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +99,8 @@ class NewJob(JobOptions):
 
     def __post_init__(self) -> None:
         TASK_NAME.check("task", self.task)
-        _QUEUE.check("queue", self.queue)
-        _PRIORITY.check("priority", self.priority)
+        QUEUE_NAME.check("queue", self.queue)
+        PRIORITY.check("priority", self.priority)
         if self.run_after is not None:
             check_run_after(self.run_after)
         check_job(self)
@@ -135,22 +116,16 @@ class NewJob(JobOptions):
             Whole(1, MAX_ID).check("parent_id", self.parent_id)
 
     @property
-    def head(self) -> Head:
-        return Head(
-            self.task,
-            self.queue,
-            self.priority,
-            _in_utc(self.run_after),
-            self.parent_id,
-            self.trace,
-            self.masked,
-            _in_utc(self.expires),
-            self.tags,
-            self.meta,
-            self.lane_key,
-            self.place,
-            values_of(self),
-        )
+    def head(self) -> tuple[object, ...]:
+        """All that it is but its arguments, to be compared. Jobs that are enqueued together mostly share it."""
+        return (*_own(self), _in_utc(self.run_after), _in_utc(self.expires), self.place, values_of(self))
+
+    def by_column(self) -> dict[str, Any]:
+        """Return all but its arguments by the columns of the row; ``run_after`` and ``expires`` have none."""
+        row = dict(zip(_OWN, _own(self), strict=True)) | dict(zip(COLUMNS, values_of(self), strict=True))
+        row |= {"run_after": _in_utc(self.run_after), "expires": _in_utc(self.expires)}
+        row |= {"tags": self.tags or None, "ready": is_ready(self.lane_key, self.run_after)}
+        return row | (NOWHERE if self.place is None else self.place.by_column())
 
     def encoded(self, limit: int) -> Payload:
         return self.encoded_with(self.args, self.kwargs, limit)
@@ -197,15 +172,6 @@ def run_at_or_delay(run_after: datetime | timedelta | None) -> tuple[datetime | 
         # PostgreSQL reads offsets below 16 hours only, and would refuse others with the caller's transaction.
         return run_after.astimezone(UTC), timedelta()
     return None, run_after or timedelta()
-
-
-def check_queue_name(name: object) -> None:
-    """Any printable name is a queue; nothing need be created first."""
-    _QUEUE.check("queue", name)
-
-
-def check_priority(value: object) -> None:
-    _PRIORITY.check("priority", value)
 
 
 def check_run_after(value: object) -> None:

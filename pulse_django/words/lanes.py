@@ -90,11 +90,7 @@ def in_jobs(
 
 
 def deal(
-    lanes: Sequence[Lane],
-    limit: int,
-    *,
-    held: Mapping[Lane, int],
-    weight: Callable[[Lane], float] = lambda _: 1.0,
+    lanes: Sequence[Lane], limit: int, *, held: Mapping[Lane, int], weight: Callable[[Lane], float] = lambda _: 1.0
 ) -> dict[Lane, int]:
     """Deal ``limit`` slots to lanes of one priority, which stand in the order of their rotation.
 

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import secrets
-import socket
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -156,10 +155,6 @@ class Identity:
         self._pid = os.getpid()
         self._serials = itertools.count(1)
         self.last_holder = ""  # that was minted
-
-    @classmethod
-    def of_this_process(cls) -> Identity:
-        return cls(f"{socket.gethostname()}-{os.getpid()}")
 
     def mint_holder(self) -> str:
         if self._pid != os.getpid():

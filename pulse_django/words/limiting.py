@@ -97,8 +97,7 @@ class Limit:
             check_limiter_name(self.name)
             if self.name.startswith(OF_QUEUE):
                 raise InvalidJob(f"limit: {self.name!r} begins with {OF_QUEUE!r}, as limits of queues do")
-        numbers = {"running": self.running, "per_key": self.per_key}
-        for name, number in numbers.items():
+        for name, number in (("running", self.running), ("per_key", self.per_key)):
             if number is not None:
                 _check_number(name, number)
         for name, rate in (("rate", self.rate), ("rate_per_key", self.rate_per_key)):
@@ -207,13 +206,7 @@ _LONGEST_KEY = MAX_LANE_KEY - MAX_LIMITER_NAME - len(SEPARATOR) - _DIGITS
 
 
 def check_limiter_name(name: object) -> None:
-    if (
-        not isinstance(name, str)
-        or not name
-        or len(name) > MAX_LIMITER_NAME
-        or SEPARATOR in name
-        or not name.isprintable()
-    ):
+    if not (isinstance(name, str) and 0 < len(name) <= MAX_LIMITER_NAME and name.isprintable()) or SEPARATOR in name:
         raise InvalidJob(f"limit: {name!r} is not a name of at most {MAX_LIMITER_NAME} characters without colons")
 
 

@@ -7,11 +7,9 @@ import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
 from keyword import iskeyword
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pulse_django.exceptions import InvalidJob
-
-T = TypeVar("T")
 
 MAX_MASKS = 2_000  # characters of the text; a function needs a hundred parameters to come near
 
@@ -32,7 +30,11 @@ class Masks(NamedTuple):
         if text is None:
             return NOTHING
         try:
-            return cls(**{name: _READ[name](value) for name, value in json.loads(text).items()})
+            said = json.loads(text)
+            if not all(_FITS[name](value) for name, value in said.items()):
+                return EVERYTHING
+            parts: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in said.items()}
+            return cls(**parts)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             return EVERYTHING
 
@@ -50,38 +52,22 @@ class Masks(NamedTuple):
         return name in self.names or (self.only is not None and name not in self.only)
 
 
-def _position(value: object) -> int:
-    if type(value) is not int or value < 0:  # True is an int, too
-        raise TypeError
-    return value
+def _are_positions(values: object) -> bool:
+    return isinstance(values, list) and all(type(one) is int and one >= 0 for one in values)  # True is an int, too
 
 
-def _name(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
+def _are_names(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(one, str) for one in values)
 
 
-def _yes_or_no(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _each(read: Callable[[object], T], values: object) -> tuple[T, ...]:
-    if not isinstance(values, list):  # a str has items as well
-        raise TypeError
-    return tuple(map(read, values))
-
-
-# How each part of the text is read. TypeError: it is not what Masks.text writes.
-_READ: dict[str, Callable[[object], Any]] = {
-    "positions": lambda said: _each(_position, said),
-    "rest": lambda said: None if said is None else _position(said),
-    "names": lambda said: _each(_name, said),
-    "only": lambda said: None if said is None else _each(_name, said),
-    "returned": _yes_or_no,
-    "encrypted": _yes_or_no,
+# Whether each part of the text is what Masks.text writes.
+_FITS: dict[str, Callable[[object], bool]] = {
+    "positions": _are_positions,
+    "rest": lambda said: said is None or _are_positions([said]),
+    "names": _are_names,
+    "only": lambda said: said is None or _are_names(said),
+    "returned": lambda said: isinstance(said, bool),
+    "encrypted": lambda said: isinstance(said, bool),
 }
 
 NOTHING = Masks()

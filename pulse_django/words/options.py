@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, Protocol, TypedDict, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypedDict, get_args, get_origin, get_type_hints
 
 from pulse_django.exceptions import InvalidJob
 
@@ -46,17 +46,6 @@ from .timings import Timing
 from .uniqueness import Unique
 
 # The declaration of an option, and the kinds of values: a kind has the bounds and refuses other values.
-
-
-class Kind(Protocol):
-    """The values that an option takes, beside None where its type allows it."""
-
-    @property
-    def allowed(self) -> str:
-        """Return the allowed values, for the reference."""
-
-    def check(self, name: str, value: object) -> None:
-        """Raise InvalidJob for a value that is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +207,11 @@ class CheckedElsewhere:
         """Leave it to ``tasks.py``, which knows the function and the backends."""
 
 
+# The values that an option takes, beside None where its type allows it. ``allowed`` says them, for the reference, and
+# ``check`` raises InvalidJob for others.
+Kind = Whole | Duration | Text | Note | Flag | OneOfTwo | Made | CheckedElsewhere
+
+
 # The options that ``@task`` takes for all jobs, and ``.using()`` for some. None is the same as leaving it out.
 #
 # They are declared as the others are, in ``options.py``.
@@ -321,7 +315,7 @@ class Isolation(StrEnum):
 
 # A call may give an instant as well.
 _EXPIRES = Option(
-    Duration(),
+    CheckedElsewhere("an aware `datetime`, or a `timedelta` above 0"),
     _("A job that has not started by then does not start. It is cancelled."),
     _("Expires"),
     column="expires_at",
@@ -439,10 +433,7 @@ class CallOptions(OptionsAnywhere, total=False):
             _("Idempotency key"),
         ),
     ]
-    expires: Annotated[
-        datetime | timedelta | None,
-        replace(_EXPIRES, kind=CheckedElsewhere("an aware `datetime`, or a `timedelta` above 0")),
-    ]
+    expires: Annotated[datetime | timedelta | None, _EXPIRES]
     meta: Annotated[
         Mapping[str, Any] | None,
         Option(

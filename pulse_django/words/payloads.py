@@ -30,7 +30,6 @@ MAX_DEPTH = 100
 MAX_DIGITS = 4_300  # of a whole number: what Python reads by default
 _TOO_LONG = 10**MAX_DIGITS
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # json.dumps() would make one for each value
 _canonical = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
@@ -63,7 +62,9 @@ def encode_arguments(value: Any, *, limit: int, what: str) -> str:
     # json.dumps writes NUL as \u0000 and a lone surrogate as \udXXX: rare in honest text, so look closer only then.
     if "\\u0000" in text or "\\ud" in text or _may_hold_a_long_number(text):
         _refuse_unstorable(value, (what,))
-    return _within(text, limit, what)
+    if len(text) > limit:  # ASCII only, so that characters are bytes
+        raise _refusal((what,), f"{len(text)} bytes of JSON, over the limit of {limit} (PULSE['MAX_PAYLOAD_BYTES'])")
+    return text
 
 
 def canonical(value: Any, *, what: str) -> str:
@@ -100,7 +101,7 @@ def clean_text(text: str, limit: int) -> str:
     if len(text) > limit:
         half = (limit - 40) // 2
         text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"[:limit]
-    return _UNSTORABLE.sub(_REPLACEMENT, text)
+    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def one_line(text: str) -> str:
@@ -225,13 +226,6 @@ def _exact_number(found: re.Match[str]) -> str:
     return digits if "." in digits else f"{digits}.0"
 
 
-def _within(text: str, limit: int, what: str) -> str:
-    # ASCII only, so that characters are bytes.
-    if len(text) > limit:
-        raise _refusal((what,), f"{len(text)} bytes of JSON, over the limit of {limit} (PULSE['MAX_PAYLOAD_BYTES'])")
-    return text
-
-
 def _may_hold_a_long_number(text: str) -> bool:
     if 0 < sys.get_int_max_str_digits() <= MAX_DIGITS:
         return False  # it could not have been written
@@ -284,10 +278,11 @@ class ErrorReport:
     def of(cls, error: BaseException, *, places_only: bool = False) -> ErrorReport:
         """Read an exception; with ``places_only`` nothing that it says, which may repeat what is secret."""
         kind = type(error)
+        lines_of: Callable[[BaseException], Iterable[str]] = _places if places_only else traceback.format_exception
         return cls(
             error_class=clean_text(dotted_path(kind), MAX_CLASS),
-            message=HIDDEN if places_only else _message(error),
-            traceback=_traceback(error, _places if places_only else traceback.format_exception),
+            message=HIDDEN if places_only else _read(lambda: str(error), MAX_MESSAGE, "message", "str()"),
+            traceback=_read(lambda: "".join(lines_of(error)), MAX_TRACEBACK, "traceback", "formatting"),
             lineage=tuple(clean_text(dotted_path(base), MAX_CLASS) for base in kind.__mro__),
             frame=_frame(error),
         )
@@ -305,18 +300,11 @@ class ErrorReport:
         return one_line(clean_text(self.summary, MAX_SUMMARY - len(where))) + where
 
 
-def _message(error: BaseException) -> str:
+def _read(read: Callable[[], str], most: int, what: str, how: str) -> str:
     try:
-        return clean_text(str(error), MAX_MESSAGE)
+        return clean_text(read(), most)
     except BaseException as second:  # an __str__ may raise anything, and the attempt must end all the same
-        return f"(the message is not available: str() raised {type(second).__name__})"
-
-
-def _traceback(error: BaseException, lines_of: Callable[[BaseException], Iterable[str]]) -> str:
-    try:
-        return clean_text("".join(lines_of(error)), MAX_TRACEBACK)
-    except BaseException as second:
-        return f"(the traceback is not available: formatting raised {type(second).__name__})"
+        return f"(the {what} is not available: {how} raised {type(second).__name__})"
 
 
 def _frame(error: BaseException) -> str:

@@ -51,20 +51,6 @@ class RetryPolicy:
     never: frozenset[str] = frozenset()
     only: frozenset[str] | None = None  # None: any exception is retried
 
-    @classmethod
-    def of(
-        cls,
-        *,
-        never: Iterable[ExceptionType] = (),
-        only: Iterable[ExceptionType] | None = None,
-        backoff: Backoff | None = None,
-    ) -> RetryPolicy:
-        return cls(
-            backoff=backoff,
-            never=_classes(tuple(never)),
-            only=None if only is None else _classes(tuple(only)),
-        )
-
     def retries(self, lineage: Iterable[str]) -> bool:
         """Say whether an exception with these classes, from its own up to its last base, may be tried again."""
         classes = frozenset(lineage)
@@ -73,7 +59,7 @@ class RetryPolicy:
         return self.only is None or bool(classes & self.only)
 
 
-def _classes(exceptions: Iterable[ExceptionType]) -> frozenset[str]:
+def _classes(exceptions: tuple[ExceptionType, ...]) -> frozenset[str]:
     for one in exceptions:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
             raise InvalidJob(f"{one!r} is no exception class; write never(ValueError, KeyError)")
@@ -89,12 +75,12 @@ NO_RETRIES = RetryPolicy(only=frozenset())
 
 def never(*exceptions: ExceptionType, backoff: Backoff | None = None) -> RetryPolicy:
     """Retry whatever is raised but these."""
-    return RetryPolicy.of(never=exceptions, backoff=backoff)
+    return RetryPolicy(backoff, never=_classes(exceptions))
 
 
 def only(*exceptions: ExceptionType, backoff: Backoff | None = None) -> RetryPolicy:
     """Retry these, and dead-letter anything else at once."""
-    return RetryPolicy.of(only=exceptions, backoff=backoff)
+    return RetryPolicy(backoff, only=_classes(exceptions))
 
 
 # Read from an exception for how long an HTTP server wants no more requests.

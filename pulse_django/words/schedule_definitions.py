@@ -11,29 +11,20 @@ from typing import Any
 
 from pulse_django.exceptions import InvalidJob, InvalidSchedule
 
-from .job_options import TASK_NAME, Payload, check_priority, check_queue_name
+from .job_options import PRIORITY, QUEUE_NAME, TASK_NAME, Payload
 from .limits import FIRST_YEAR, LAST_YEAR
 from .options import Text
 from .timings import Cron, Every, Timing
 
-MAX_NAME = 100
+MAX_NAME, MAX_OWNER, MAX_BY = 100, 200, 200
 _NAME = Text(MAX_NAME)
 
 Fields = Mapping[str, Any]  # JSON by the name of the field
 
 # What people may override. The timing is one field: an expression without its zone is another schedule.
 OVERRIDABLE = (
-    "timing",
-    "missed",
-    "grace",
-    "overlap",
-    "jitter",
-    "args",
-    "kwargs",
-    "queue",
-    "priority",
-    "starts_at",
-    "ends_at",
+    *("timing", "missed", "grace", "overlap", "jitter"),
+    *("args", "kwargs", "queue", "priority", "starts_at", "ends_at"),
 )
 # Those that say when the schedule is due. If one changes, the next instant is found anew.
 SAY_WHEN = ("timing", "starts_at", "ends_at")
@@ -61,9 +52,9 @@ class Definition:
             if not isinstance(self.timing, Cron | Every):
                 raise InvalidSchedule(f"{self.timing!r} is neither a Cron nor an Every")
             if self.queue is not None:
-                check_queue_name(self.queue)
+                QUEUE_NAME.check("queue", self.queue)
             if self.priority is not None:
-                check_priority(self.priority)
+                PRIORITY.check("priority", self.priority)
             if not isinstance(self.args, Sequence) or isinstance(self.args, str | bytes | bytearray):
                 raise InvalidSchedule("args: not a list")
             if not isinstance(self.kwargs, Mapping):
@@ -114,23 +105,23 @@ def columns_of(fields: Fields) -> dict[str, Any]:
 
 def timing_of(row: Any) -> Timing:
     """Return the timing of a row with these columns, or raise InvalidSchedule."""
-    return _timing(
-        row.cron, row.tz, row.every, row.phase, row.missed, row.grace, row.overlap, row.jitter or timedelta()
-    )
+    policy = row.missed, row.grace, row.overlap, row.jitter or timedelta()
+    return _timing(row.cron, row.tz, row.every, row.phase, policy)
+
+
+def timing_or_none(row: Any) -> Timing | None:
+    """Return the timing of a row. None: it was written by hand, and has none."""
+    try:
+        return timing_of(row)
+    except Exception:  # whatever such a row holds
+        return None
 
 
 @lru_cache(maxsize=4_096)
 def _timing(
-    cron: str | None,
-    tz: str | None,
-    every: timedelta | None,
-    phase: timedelta | None,
-    missed: str,
-    grace: timedelta | None,
-    overlap: str,
-    jitter: timedelta,
+    cron: str | None, tz: str | None, every: timedelta | None, phase: timedelta | None, how: tuple[Any, ...]
 ) -> Timing:
-    policy: dict[str, Any] = {"missed": missed, "grace": grace, "overlap": overlap, "jitter": jitter}
+    policy = dict(zip(("missed", "grace", "overlap", "jitter"), how, strict=True))
     if (cron is None) == (every is None):
         raise InvalidSchedule("give either cron or every")
     if every is not None:
@@ -140,17 +131,8 @@ def _timing(
 
 def definition_of(row: Any) -> Definition:
     """Return what a row says."""
-    return Definition(
-        name=row.name,
-        task=row.task,
-        timing=timing_of(row),
-        args=row.args,
-        kwargs=row.kwargs,
-        queue=row.queue,
-        priority=row.priority,
-        starts_at=row.starts_at,
-        ends_at=row.ends_at,
-    )
+    same = ("name", "task", "args", "kwargs", "queue", "priority", "starts_at", "ends_at")
+    return Definition(timing=timing_of(row), **{name: getattr(row, name) for name in same})
 
 
 def overridden(declared: Fields, overrides: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -35,10 +35,15 @@ def _duration(value: object) -> timedelta:
         raise ValueError("The value is too large for a timedelta.") from error
 
 
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError("a whole number")
-    return value
+def _one(kind: type, what: str) -> Callable[[object], Any]:
+    """Return a parser of one type. A bool is no number."""
+
+    def parsed(value: object) -> object:
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise TypeError(what)
+        return value
+
+    return parsed
 
 
 def _share(value: object) -> float:
@@ -48,55 +53,41 @@ def _share(value: object) -> float:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    if (
-        isinstance(value, str)
-        or not isinstance(value, list | tuple)
-        or not all(isinstance(name, str) for name in value)
-    ):
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         raise TypeError("a list of names")
     return tuple(value)
 
 
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError("True or False")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("a string")
+def _by_name(value: object, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError(f"a dict of {what}")
     return value
 
 
 def _alerts(value: object) -> Mapping[str, float | bool]:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise TypeError("a dict of conditions")
-    for name, most in value.items():
+    given = _by_name(value, "conditions")
+    for name, most in given.items():
         if not isinstance(most, int | float) or not most >= 0:
             raise ValueError(f"{name!r} is {most!r}. Use True, False or the number that is allowed.")
     try:
-        return MappingProxyType({name: most if isinstance(most, bool) else float(most) for name, most in value.items()})
+        return MappingProxyType({name: most if isinstance(most, bool) else float(most) for name, most in given.items()})
     except OverflowError as error:
         raise ValueError("A number is too large.") from error
 
 
 def _shards(value: object) -> Mapping[str, int]:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise TypeError("a dict of database aliases and numbers")
-    for alias, number in value.items():
+    given = _by_name(value, "database aliases and numbers")
+    for alias, number in given.items():
         if type(number) is not int or not 0 <= number <= MOST_SHARD_NUMBER:
             raise ValueError(f"{alias!r} is {number!r}. A number is from 0 to {MOST_SHARD_NUMBER:,}.")
-    if len(set(value.values())) < len(value):
+    if len(set(given.values())) < len(given):
         raise ValueError("Two databases have the same number.")
-    return MappingProxyType(dict(value))
+    return MappingProxyType(dict(given))
 
 
 def _lists_by_name(value: object) -> Mapping[str, tuple[str, ...]]:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise TypeError("a dict of queues and database aliases")
     lists = {}
-    for name, given in value.items():
+    for name, given in _by_name(value, "queues and database aliases").items():
         one = (given,) if isinstance(given, str) else given
         if not isinstance(one, list | tuple) or not one or not all(isinstance(alias, str) for alias in one):
             raise ValueError(f"{name!r} is {given!r}. Use a database alias, or a list of them.")
@@ -111,19 +102,16 @@ def _names_by_name(value: object) -> Mapping[str, str]:
 
 
 def _weights(value: object) -> Mapping[str, float]:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise TypeError("a dict of keys and weights")
-    for name, weight in value.items():
+    given = _by_name(value, "keys and weights")
+    for name, weight in given.items():
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
             raise ValueError(f"{name!r} is {weight!r}. A weight is a number from {LEAST_WEIGHT} to {MOST_WEIGHT:,}.")
-    return MappingProxyType({name: float(weight) for name, weight in value.items()})
+    return MappingProxyType({name: float(weight) for name, weight in given.items()})
 
 
 def _queue_limits(value: object) -> Mapping[str, Limit]:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise TypeError("a dict of queues and limits")
     limits = {}
-    for queue, given in value.items():
+    for queue, given in _by_name(value, "queues and limits").items():
         try:
             limits[queue] = limit_of_queue(queue, given)
         except (InvalidJob, TypeError) as error:
@@ -152,9 +140,9 @@ def _keys(value: object) -> Mapping[str, bytes]:
 # By the annotation of the field that holds the value.
 PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
     "timedelta": _duration,
-    "int": _count,
-    "bool": _flag,
-    "str": _text,
+    "int": _one(int, "a whole number"),
+    "bool": _one(bool, "True or False"),
+    "str": _one(str, "a string"),
     "float": _share,
     "tuple[str, ...]": _names,
     "Mapping[str, float | bool]": _alerts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from .leases import Lease
 from .outcomes import OutcomeName
@@ -59,6 +59,12 @@ class Ending:
     reason: str = ""
     expired: bool = False  # it had not started in time
 
+    @classmethod
+    def of_waiting(cls, job_id: int, task: str, queue: str, attempt: int, **facts: Any) -> Ending:
+        """Return the end of a job that was cancelled while no worker had it."""
+        job: dict[str, Any] = {"job_id": job_id, "task": task, "queue": queue, "attempt": attempt}
+        return cls(**job, status=Status.CANCELLED, outcome=None, **facts)
+
 
 class HasTask(Protocol):
     """A job, a claim or whatever else knows its task."""
@@ -75,17 +81,8 @@ def run_ended(
     """Return the end of the job, if the run with this lease was its last."""
     if status not in TERMINAL:
         return None
-    return Ending(
-        job_id=lease.job_id,
-        task=of.task,
-        queue=of.queue,
-        attempt=lease.attempt,
-        previous=Status.RUNNING,
-        status=status,
-        by=by,
-        outcome=outcome,
-        reason=reason,
-    )
+    job: dict[str, Any] = {"job_id": lease.job_id, "task": of.task, "queue": of.queue, "attempt": lease.attempt}
+    return Ending(**job, previous=Status.RUNNING, status=status, by=by, outcome=outcome, reason=reason)
 
 
 # Eras, which are the partitions of the table of jobs.

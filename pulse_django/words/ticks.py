@@ -57,10 +57,6 @@ class Decided:
     next_at: datetime | None  # None: never again
     has_more: bool = False  # ticks that are due and were left for the next decision
 
-    @property
-    def fired(self) -> list[Tick]:
-        return [tick for tick in self.ticks if tick.outcome is TickOutcome.FIRED]
-
 
 def decide(
     timing: Timing,
@@ -161,12 +157,12 @@ def _joined(ticks: Sequence[Tick]) -> list[Tick]:
 def _judged(
     timing: Timing, due: Sequence[datetime], now: datetime, *, is_running: bool, is_waiting: bool
 ) -> list[Tick]:
-    fires = {at for at in due if not _why_missed(timing, at, now, is_latest=at == due[-1])}
+    notes = {at: _why_missed(timing, at, now, is_latest=at == due[-1]) for at in due}
+    fires = [at for at in due if not notes[at]]
     found: list[Tick] = []
     for at in due:
-        if at not in fires:
-            note = _why_missed(timing, at, now, is_latest=at == due[-1])
-            found.append(Tick(at, TickOutcome.MISSED, note))
+        if notes[at]:
+            found.append(Tick(at, TickOutcome.MISSED, notes[at]))
             continue
         outcome, note = TickOutcome.FIRED, ""
         if timing.overlap == Overlap.CANCEL and at != max(fires):

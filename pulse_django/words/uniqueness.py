@@ -29,7 +29,6 @@ OnConflict = Literal[
 
 # These change or rely on a job that has not started, so its key is free once it starts.
 _UNTIL_START = ("replace", "debounce", "follow")
-_IN_A_WINDOW = ("keep", "raise")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,12 @@ class Unique:
     longest: timedelta | None = None  # from the first call to the run, however often a call postpones it
 
     def __post_init__(self) -> None:
-        self._check_by()
+        if isinstance(self.by, str):
+            raise InvalidJob(f"unique: by={self.by!r} is a single name; write by=({self.by!r},)")
+        if not callable(self.by):
+            if not isinstance(self.by, list | tuple) or not all(isinstance(name, str) for name in self.by):
+                raise InvalidJob(f"unique: by={self.by!r} is neither a tuple of parameter names nor a function")
+            object.__setattr__(self, "by", tuple(self.by))
         if self.on_conflict not in get_args(OnConflict):
             raise InvalidJob(f"unique: on_conflict={self.on_conflict!r} is none of {', '.join(get_args(OnConflict))}")
         if self.until not in (None, *get_args(Until)):
@@ -58,32 +62,17 @@ class Unique:
                 f"no job to change"
             )
         if self.per is not None:
-            self._check_per()
+            _check_duration("per", self.per)
+            if self.until is not None:
+                raise InvalidJob("unique: per and until cannot be combined; a period does not depend on the job's end")
+            if self.on_conflict not in ("keep", "raise"):
+                raise InvalidJob(
+                    f"unique: per can be combined with on_conflict='keep' or 'raise', not {self.on_conflict!r}"
+                )
         if self.longest is not None:
-            self._check_longest()
-
-    def _check_by(self) -> None:
-        if callable(self.by):
-            return
-        if isinstance(self.by, str):
-            raise InvalidJob(f"unique: by={self.by!r} is a single name; write by=({self.by!r},)")
-        if not isinstance(self.by, list | tuple) or not all(isinstance(name, str) for name in self.by):
-            raise InvalidJob(f"unique: by={self.by!r} is neither a tuple of parameter names nor a function")
-        object.__setattr__(self, "by", tuple(self.by))
-
-    def _check_per(self) -> None:
-        _check_duration("per", self.per)
-        if self.until is not None:
-            raise InvalidJob("unique: per and until cannot be combined; a period does not depend on the job's end")
-        if self.on_conflict not in _IN_A_WINDOW:
-            raise InvalidJob(
-                f"unique: per can be combined with on_conflict='keep' or 'raise', not {self.on_conflict!r}"
-            )
-
-    def _check_longest(self) -> None:
-        _check_duration("longest", self.longest)
-        if self.on_conflict != "debounce":
-            raise InvalidJob("unique: longest requires on_conflict='debounce'")
+            _check_duration("longest", self.longest)
+            if self.on_conflict != "debounce":
+                raise InvalidJob("unique: longest requires on_conflict='debounce'")
 
     @property
     def until_start(self) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from .decisions import Decision
 from .display import without
@@ -26,8 +26,18 @@ class Report(NamedTuple):
         return without(self, "progress")
 
 
+class _Sets:
+    """Answers that can be added up: each field is a union."""
+
+    __slots__ = ()
+
+    def __or__(self, other: Self) -> Self:
+        names = [one.name for one in fields(self)]  # type: ignore[arg-type]  # each of these is a dataclass
+        return type(self)(**{name: getattr(self, name) | getattr(other, name) for name in names})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Settled(_Sets):
     """The answer to a settle. Every reported lease is in exactly one of the four."""
 
     accepted: Mapping[Lease, Status]  # the report ended the run; the status that the job has now
@@ -35,15 +45,6 @@ class Settled:
     lost: frozenset[Lease]  # the job had moved on: nothing changed; the first such verdict is kept as ``late_outcome``
     skipped: frozenset[Lease] = frozenset()  # another statement had locked the row: report again soon
     has_unresolved: bool = False  # other jobs may wait for one of these: resolve after the commit
-
-    def __or__(self, other: Settled) -> Settled:
-        return Settled(
-            accepted={**self.accepted, **other.accepted},
-            repeated=self.repeated | other.repeated,
-            lost=self.lost | other.lost,
-            skipped=self.skipped | other.skipped,
-            has_unresolved=self.has_unresolved or other.has_unresolved,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ class Beat:
     cancelled: frozenset[Lease]  # those of ``alive`` whose job was asked to stop
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Reaped:
     """One run that a watchdog ended."""
 
@@ -77,7 +78,7 @@ class Reaped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CancelRequested:
+class CancelRequested(_Sets):
     """The answer to a request to cancel. It is true if it changed a job."""
 
     cancelled: frozenset[int]  # were waiting, are CANCELLED now
@@ -86,13 +87,6 @@ class CancelRequested:
 
     def __bool__(self) -> bool:
         return bool(self.cancelled or self.asked)
-
-    def __or__(self, other: CancelRequested) -> CancelRequested:
-        return CancelRequested(
-            cancelled=self.cancelled | other.cancelled,
-            asked=self.asked | other.asked,
-            refused=self.refused | other.refused,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +101,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retried:
+class Retried(_Sets):
     """The answer to a retry of dead letters. It is true if one will run again."""
 
     revived: frozenset[int]  # will run again
@@ -117,14 +111,6 @@ class Retried:
 
     def __bool__(self) -> bool:
         return bool(self.revived)
-
-    def __or__(self, other: Retried) -> Retried:
-        return Retried(
-            revived=self.revived | other.revived,
-            moved_on=self.moved_on | other.moved_on,
-            key_taken=self.key_taken | other.key_taken,
-            of_cancelled=self.of_cancelled | other.of_cancelled,
-        )
 
 
 MAX_AMENDED_BY, MAX_AMEND_REASON = 200, 2_000  # characters

@@ -8,7 +8,7 @@ from typing import Any
 
 from pulse_django.conf import PulseSettings
 from pulse_django.execution.placement import shards
-from pulse_django.words.job_options import check_queue_name
+from pulse_django.words.job_options import QUEUE_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class WorkerOptions:
     def checked(self) -> WorkerOptions:
         """Return them if they make sense."""
         for queue in self.queues:
-            check_queue_name(queue)
+            QUEUE_NAME.check("queue", queue)
         for flag in ("processes", "concurrency"):
             if getattr(self, flag) < 1:
                 raise ValueError(f"--{flag} must be at least 1")

@@ -186,11 +186,6 @@ class Batch:
         return self.id in resumed
 
 
-def batch_of(given: object) -> Batch | None:
-    """Return a batch, or None for what is none."""
-    return given if isinstance(given, Batch) else None
-
-
 __all__ = ["Batch", "BatchProgress"]
 
 

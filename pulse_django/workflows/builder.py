@@ -113,13 +113,7 @@ def _on_dead(given: object) -> OnDead:
 def _named(node: str, needs: Iterable[object] | Mapping[str, object]) -> dict[str, object]:
     if isinstance(needs, str | GenericTaskResult | Batch | int):
         raise InvalidWorkflow(f"{node}: needs={needs!r} is a single need; write needs=[...]")
-    named = dict(needs) if isinstance(needs, Mapping) else {_name_of(one): one for one in needs}
+    named = dict(needs) if isinstance(needs, Mapping) else {str(getattr(one, "id", one)): one for one in needs}
     for name in named:
         NODE_NAME.check("needs", name)
     return named
-
-
-def _name_of(need: object) -> str:
-    if isinstance(need, str):
-        return need
-    return str(getattr(need, "id", need))

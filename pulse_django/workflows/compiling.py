@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution.notify import is_due_soon, wake_workers
@@ -74,12 +75,16 @@ def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | N
         ids = jobs.enqueue_many(news) if news else []
         for one, job_id in zip(all_jobs, ids, strict=True):
             one.id = job_id
-        needs = [(one.id, need) for one in all_jobs for need in _needs_of(one)]
+        needs = [
+            (one.id, _need(found, name=name, on_dead=one.on_dead))
+            for one in all_jobs
+            for name, found in one.needs.items()
+        ]
         if needs:
             add_needs(jobs, needs, new_jobs=ids)
         for batch in (*groups, *_batches_of(part)):
             seal_batch(jobs, batch.id)
-    if not news or _needs_what_was_there(all_jobs):
+    if not news or any(not isinstance(need, _Job) for one in all_jobs for need in one.needs.values()):
         resolve_when_committed(alias)
     queues = {one.call.task.queue_name for one in all_jobs if not one.needs and is_due_soon(one.call.task.run_after)}
     if queues:
@@ -93,32 +98,34 @@ def _check(workflow: Workflow, inside: tuple[Workflow, ...] = ()) -> None:
         raise InvalidWorkflow(f"the workflow {workflow.name!r} contains itself")
     if len(inside) > MOST_NESTED:
         raise InvalidWorkflow(f"the workflows are nested more than {MOST_NESTED} deep. Let a job enqueue the next one")
-    graph: dict[str, list[str]] = {}
     for node in workflow.nodes.values():
-        graph[node.name] = [need for need in node.needs.values() if isinstance(need, str)]
-        for need in graph[node.name]:
-            if need not in workflow.nodes:
+        for need in node.needs.values():
+            if isinstance(need, str) and need not in workflow.nodes:
                 raise InvalidWorkflow(f"{node.name!r} needs {need!r}, which is no node of {workflow.name!r}")
         if isinstance(node.what, Workflow):
             _check(node.what, (*inside, workflow))
     try:
-        TopologicalSorter(graph).prepare()
+        _sorter(workflow).prepare()
     except CycleError as error:
         raise InvalidWorkflow(f"the needs form a cycle: {' needs '.join(reversed(error.args[1]))}") from None
+
+
+def _sorter(workflow: Workflow) -> TopologicalSorter[str]:
+    graph = {
+        name: [need for need in one.needs.values() if isinstance(need, str)] for name, one in workflow.nodes.items()
+    }
+    return TopologicalSorter(graph)
 
 
 def _opened(workflow: Workflow, parent: Batch | None, outer: Mapping[str, object], alias: str) -> _Part:
     """Open the batch of a workflow. Its jobs that need nothing within it need what the workflow needs: ``outer``."""
     batch = Batch.open(workflow.name, parent=parent, context=workflow.context, kind="workflow", using=alias)
     part = _Part(workflow, batch)
-    graph = {
-        node.name: [need for need in node.needs.values() if isinstance(need, str)] for node in workflow.nodes.values()
-    }
-    for name in TopologicalSorter(graph).static_order():
+    for name in _sorter(workflow).static_order():
         node = workflow.nodes[name]
         needs: dict[str, object] = {
-            known_as: _found(part, need, alias) if isinstance(need, str) else _outside(need, alias)
-            for known_as, need in node.needs.items()
+            key: (part.jobs.get(need) or part.parts[need].batch) if isinstance(need, str) else _outside(need, alias)
+            for key, need in node.needs.items()
         }
         if not needs:
             needs = dict(outer)
@@ -127,10 +134,6 @@ def _opened(workflow: Workflow, parent: Batch | None, outer: Mapping[str, object
         else:
             part.jobs[name] = _Job(node, node.what, batch, needs, node.on_dead or workflow.on_dead)
     return part
-
-
-def _found(part: _Part, name: str, alias: str) -> object:
-    return part.jobs[name] if name in part.jobs else part.parts[name].batch
 
 
 def _outside(need: object, alias: str) -> object:
@@ -149,8 +152,7 @@ def _needs_from_outside(workflow: Workflow, alias: str) -> Iterator[Need]:
     for node in workflow.nodes.values():
         for need in node.needs.values():
             if not isinstance(need, str):
-                found = _outside(need, alias)
-                yield Need(batch_id=found.id) if isinstance(found, Batch) else Need(job_id=int(str(found)))
+                yield _need(_outside(need, alias))
         if isinstance(node.what, Workflow):
             yield from _needs_from_outside(node.what, alias)
 
@@ -189,24 +191,13 @@ def _gathered(jobs: list[_Job]) -> list[Batch]:
     return list(groups.values())
 
 
-def _needs_of(one: _Job) -> Iterator[Need]:
-    for name, need in one.needs.items():
-        if isinstance(need, _Job):
-            yield Need(job_id=need.id, name=name, on_dead=one.on_dead)
-        elif isinstance(need, Batch):
-            yield Need(batch_id=need.id, name=name, on_dead=one.on_dead)
-        else:
-            yield Need(job_id=int(str(need)), name=name, on_dead=one.on_dead)
-
-
-def _needs_what_was_there(jobs: list[_Job]) -> bool:
-    return any(not isinstance(need, _Job) for one in jobs for need in one.needs.values())
+def _need(found: object, **how: Any) -> Need:
+    if isinstance(found, Batch):
+        return Need(batch_id=found.id, **how)
+    return Need(job_id=found.id if isinstance(found, _Job) else int(str(found)), **how)
 
 
 def _enqueued(part: _Part) -> EnqueuedWorkflow:
-    return EnqueuedWorkflow(
-        part.batch.id,
-        part.batch.alias,
-        {name: one.id for name, one in part.jobs.items()},
-        {name: _enqueued(inner) for name, inner in part.parts.items()},
-    )
+    job_ids = {name: one.id for name, one in part.jobs.items()}
+    workflows = {name: _enqueued(inner) for name, inner in part.parts.items()}
+    return EnqueuedWorkflow(part.batch.id, part.batch.alias, job_ids, workflows)

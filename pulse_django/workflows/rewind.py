@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 from django.db import transaction
@@ -38,12 +37,7 @@ def preview(job_id: int | str, step: str, *, using: str | None = None) -> Rewoun
 
 
 def retry_from(
-    job_id: int | str,
-    step: str,
-    *,
-    attempt: int | None = None,
-    cancelled_too: bool = False,
-    using: str | None = None,
+    job_id: int | str, step: str, *, attempt: int | None = None, cancelled_too: bool = False, using: str | None = None
 ) -> Rewound:
     """Retry a dead letter, and repeat a step and all steps after it.
 
@@ -95,21 +89,8 @@ def _split(where: Located, step: str) -> Rewound:
 
 def _copy_of(job: Job) -> NewJob:
     task = registry.get(job.task)
-    known = {field.name for field in fields(NewJob)}
-    options: dict[str, Any] = {
-        one.name: getattr(job, one.column) for one in JOB_OPTIONS if one.name in known and one.name != "idempotency_key"
-    }
-    return NewJob(
-        task=job.task,
-        args=job.args,
-        kwargs=job.kwargs,
-        queue=job.queue,
-        priority=job.priority,
-        parent_id=job.parent_id,
-        masked=job.masked,
-        tags=tuple(job.tags or ()),
-        lane_key=job.lane_key,
-        names=names_of(task) if task else (),
-        search=searched(task),
-        **options,
-    )
+    same = ("task", "args", "kwargs", "queue", "priority", "parent_id", "masked", "lane_key")
+    values: dict[str, Any] = {name: getattr(job, name) for name in same}
+    values |= {one.name: getattr(job, one.column) for one in JOB_OPTIONS if one.name != "idempotency_key"}
+    names = names_of(task) if task else ()
+    return NewJob(tags=tuple(job.tags or ()), names=names, search=searched(task), **values)

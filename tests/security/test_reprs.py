@@ -40,7 +40,7 @@ HARMLESS = {
     "Given.rows",  # its repr leaves it out
     "Act.answers", "Act.done", "Act.form", "Act.label", "Act.label_of_all", "Act.refusals", "Act.says",
     "Act.says_of_all", "RowAct.do", "RowAct.fits", "RowAct.label", "RowAct.refused", "RowAct.says",
-    "Head.options", "LimitFacts.numbers",
+    "LimitFacts.numbers",
     "LimitFacts.of_code", "LimitFacts.override", "Option.annotation", "Option.default",
     "PulseSettings.alerts", "PulseTask.func", "Presence.vitals", "Reading.value", "Reason.facts",
     "Refused.why", "Repair.act", "Sign.label", "Sign.means", "Subject.key", "Range.least", "Range.most",

@@ -23,7 +23,7 @@ from pulse_django.words.outcomes import (
     returned,
 )
 from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.retry_policies import NO_RETRIES, Backoff, RetryPolicy
+from pulse_django.words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, never, only
 from tests.faults import all_faults
 
 FRESH = Budget(attempts=1, refunds=0, max_attempts=10)
@@ -46,9 +46,9 @@ LATE_AND_FREE = Budget(attempts=1, refunds=0, max_attempts=1, free_losses=True, 
 LATE_AND_UNWANTED = Budget(attempts=1, refunds=0, max_attempts=10, cancel_requested=True, retries_for=0.0)
 
 FLEET = RetryPolicy()  # no rule of its own
-SLOW = RetryPolicy.of(backoff=Backoff(unit=timedelta(minutes=1)))
-NOT_VALUE_ERRORS = RetryPolicy.of(never=[ValueError])
-ONLY_OS_ERRORS = RetryPolicy.of(only=[OSError])
+SLOW = RetryPolicy(Backoff(unit=timedelta(minutes=1)))
+NOT_VALUE_ERRORS = never(ValueError)
+ONLY_OS_ERRORS = only(OSError)
 
 VALUE_ERROR = Failed(ErrorReport.of(ValueError("no")))
 UNICODE_ERROR = Failed(ErrorReport.of(UnicodeError("no")))  # a subclass of ValueError
@@ -195,7 +195,7 @@ def test_the_backoff_is_never_shorter_than_the_first() -> None:
 def test_a_policy_matches_after_the_exception_crossed_a_process_boundary() -> None:
     lineage = tuple(ErrorReport.of(ConnectionResetError()).lineage)  # strings only: the class need not be importable
     assert ONLY_OS_ERRORS.retries(lineage)
-    assert not RetryPolicy.of(never=[ConnectionError]).retries(lineage)
+    assert not never(ConnectionError).retries(lineage)
 
 
 class TestReturned:

@@ -53,10 +53,6 @@ def test_a_name_of_nothing_is_still_a_name() -> None:
     assert Identity("").name == "worker"
 
 
-def test_an_identity_of_this_process_names_its_host_and_pid() -> None:
-    assert Identity.of_this_process().name.rpartition("-")[2].isdigit()
-
-
 lanes = strategies.lists(
     strategies.builds(Lane, strategies.sampled_from("abcdef"), strategies.integers(-2, 2)), unique=True
 )

@@ -22,7 +22,7 @@ from pulse_django.fleet.known_names import UnknownName, unknown_queue, unknown_t
 from pulse_django.fleet.pauses import MOST_COUNTED, paused_tasks, waiting_jobs
 from pulse_django.models import Pause
 from pulse_django.operations.acts import MAX_REASON, errors_in_words
-from pulse_django.words.job_options import TASK_NAME, check_queue_name
+from pulse_django.words.job_options import QUEUE_NAME, TASK_NAME
 from pulse_django.words.limits import MAX_QUEUE_NAME, MAX_TASK_NAME
 
 from .forms import LASTING, UNTIL_RESUMED
@@ -49,7 +49,7 @@ class TaskForm(forms.Form):
         name: str = self.cleaned_data["queue"]
         try:
             if name:
-                check_queue_name(name)
+                QUEUE_NAME.check("queue", name)
         except InvalidJob as error:
             raise forms.ValidationError(str(error)) from error
         return name
