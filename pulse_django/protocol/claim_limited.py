@@ -123,7 +123,7 @@ def claim_limited(
         [queues, priorities, keys, [FROM_THE_FIRST] * len(keys), *pick_params],
         holder,
         slots or Slots(limit, limit),
-        _LIMITED._replace(spent="") if (is_split := is_for_citus(connections[jobs.write_alias])) else _LIMITED,
+        _LIMITED._replace(spent="" if (is_split := is_for_citus(connections[jobs.write_alias])) else SPENT),
     )
     count = [
         limiter, whole, limiter, marks.get(limiter, 0), queue or "", marks.get(whole, 0), keys,
@@ -436,7 +436,6 @@ _LIMITED = Parts(
     of_lane=", lane",
     started=AT,
     probe="pg_catalog.current_setting('pulse.probe')::boolean",
-    spent=SPENT,
     columns=", line.is_left, line.lanes",
     granted=GRANTED.format(more=_LANES),
 )
