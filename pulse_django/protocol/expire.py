@@ -17,7 +17,8 @@ from django.db import connections
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import send_when_committed
 from pulse_django.store.citus import is_for_citus
-from pulse_django.store.job_queries import IS_EXPIRED, JobReader
+from pulse_django.store.gates import Capability, Gate
+from pulse_django.store.job_queries import IS_EXPIRED, JobReader, is_expired
 from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone, run_joined
 from pulse_django.words.states import NOT_STARTED_IN_TIME, EndedBy, Ending, Status
 
@@ -26,6 +27,8 @@ from .one_task import Given, act_on
 from .statements import UNSTORABLE, Compiled, check_limit
 
 logger = SafeLogger(__name__)
+
+CAPABILITY = Capability(name="expiry", gates=(Gate(code="expired", job=f"NOT ({is_expired('{job}.')})", by_id=True),))
 
 # Longer statements would hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
 EXPIRE_LIMIT = 1_000

@@ -41,7 +41,7 @@ class Depth(NamedTuple):
 def is_expired(row: str = "", *, now: str = "statement_timestamp()") -> str:
     """Return the SQL that says whether a job has not started in time. ``row`` goes before each column: ``job.``.
 
-    The first three conditions are those of the index. ``JobQuerySet.startable`` says the opposite to the ORM.
+    The first three conditions are those of the index.
     """
     return (
         f"{row}attempts = 0 AND {row}expires_at IS NOT NULL AND {row}status::text = 'PENDING' "

@@ -16,6 +16,7 @@ from pulse_django.words.options import Duration, Note
 from pulse_django.words.payloads import clean_text
 
 from .constraints import IS_CLAIMABLE
+from .gates import Capability, Gate
 from .sql_functions import loose_scan
 from .transactions import TableManager, run_joined
 
@@ -132,40 +133,39 @@ TASKS_SET_ASIDE = loose_scan(
     following=("task::text = met.task::text AND queue::text > met.queue::text", "task::text > met.task::text"),
 )
 
-# What is paused now, as an array of "task, line feed, queue". No name has a line feed. A statement reads it once.
+# What is paused now, as an array: "task, line feed, queue", and of a key two line feeds before it. No name has one.
 _LINE_FEED = "pg_catalog.chr(10)"
 PAUSED = (
-    f"ARRAY(SELECT pg_catalog.concat(task, {_LINE_FEED}, queue) FROM pulse_django_pause"  # noqa: S608 - made of constants
-    f" WHERE lane_key::text = '' AND {IS_IN_FORCE})"
+    f"ARRAY(SELECT pg_catalog.concat(task, {_LINE_FEED}, queue, CASE WHEN {IS_OF_KEY} THEN {_LINE_FEED} END, lane_key)"  # noqa: S608 - made of constants
+    f" FROM pulse_django_pause WHERE {IS_IN_FORCE})"
 )
-# The array as a relation. OFFSET 0, or the planner asks again wherever it is named.
-PAUSES = f"(SELECT {PAUSED} AS names OFFSET 0) AS pauses"
-_NOTHING_IS = "pg_catalog.cardinality(pauses.names) = 0"
 
 
-def is_open(queue: str) -> str:
-    """Return the SQL that says, beside ``PAUSES``, whether a queue is not paused."""
-    return f"({_NOTHING_IS} OR pg_catalog.concat({_LINE_FEED}, {queue}) <> ALL (pauses.names))"
-
-
-def can_start(row: str = "") -> str:
-    """Return the SQL that says, beside ``PAUSES``, whether the task of a job is not paused."""
-    return f"({_NOTHING_IS} OR {is_not_paused(row, 'pauses.names')})"
-
-
-def is_among(paused: str, task: str, queue: str) -> str:
-    """Return the SQL that says whether a task is paused in a queue, by an array like ``PAUSED``.
+def is_not_paused(row: str, names: str = PAUSED) -> str:
+    """Return the SQL that says whether the task of a job is not paused. ``row`` goes before the columns: ``job.``.
 
     Of the column ``task`` the planner knows which names are frequent. With one task in the table it would expect that
     none of its jobs can start, and read and sort whole lanes. What a function returns it knows nothing of.
     """
-    names = f"ARRAY[pg_catalog.concat({task}, {_LINE_FEED}), pg_catalog.concat({task}, {_LINE_FEED}, {queue})]"
-    return f"{names} OPERATOR(pg_catalog.&&) {paused}"
+    task = f"pg_catalog.concat({row}task, {_LINE_FEED})"
+    in_queue = f"pg_catalog.concat({row}task, {_LINE_FEED}, {row}queue)"
+    return f"NOT ARRAY[{task}, {in_queue}] OPERATOR(pg_catalog.&&) {names}"
 
 
-def is_not_paused(row: str = "", names: str = PAUSED) -> str:
-    """Return the SQL that says whether the task of a job is not paused. ``row`` goes before the columns: ``job.``."""
-    return f"NOT {is_among(names, f'{row}task', f'{row}queue')}"
+_NOTHING_IS = "pg_catalog.cardinality(pauses.names) = 0"
+_KEY = f"pg_catalog.concat({_LINE_FEED}, {_LINE_FEED}, {{lane}}.key)"
+CAPABILITY = Capability(
+    name="pauses",
+    reads=f"SELECT {PAUSED} AS names",
+    gates=(
+        Gate(
+            code="queue-paused",
+            lane=f"({_NOTHING_IS} OR pg_catalog.concat({_LINE_FEED}, {{lane}}.queue) <> ALL (pauses.names))",
+        ),
+        Gate(code="key-paused", of_keys=True, lane=f"({_NOTHING_IS} OR {_KEY} <> ALL (pauses.names))"),
+        Gate(code="task-paused", of_tasks=True, job=f"({_NOTHING_IS} OR {is_not_paused('{job}.', 'pauses.names')})"),
+    ),
+)
 
 
 # Of a lane whose head is not set aside yet. With more, what is behind is asked for when it is.

@@ -55,7 +55,7 @@ class KeyedLanes:
         self._claim_dealt, self._granted = claim_dealt, granted
         self._cursors: dict[tuple[str, int], Lane] = {}
         self._held: Counter[Lane] = Counter()
-        self._paused: dict[Lane, float] = {}  # and until when
+        self._shut: set[Lane] = set()  # their keys are paused
         self._held_at = float("-inf")
         self._closed: dict[Limits, float] = {}  # until when they allow nothing
         self.wanted_slots: int | None = None  # so many free ones are waited for; another thread may read it
@@ -103,8 +103,8 @@ class KeyedLanes:
             limit = min(limit, free)  # a lease that waits for a slot would occupy the limit
         self._gather_until = None
         self._count([lane for part in parts for lane in part], now)
-        found, empty, self.wanted_slots = 0, set(self._paused), None
-        for part in ([lane for lane in part if lane not in self._paused] for part in parts):
+        found, empty, self.wanted_slots = 0, set(self._shut), None
+        for part in ([lane for lane in part if lane not in self._shut] for part in parts):
             if found >= limit:
                 break
             if not part:
@@ -210,15 +210,15 @@ class KeyedLanes:
         self._closed[limits] = time.monotonic() + pause
 
     def _count(self, lanes: Sequence[Lane], now: float) -> None:
-        """Find out how many leases each lane holds in the fleet, and which are paused, unless it was just asked."""
+        """Find out how many leases each lane holds in the fleet, and which are shut, unless it was just asked."""
         if now - self._held_at <= HELD_KEPT and all(lane in self._held for lane in lanes):
             return
         use = self._database.call(self._database.jobs.use, lanes) if lanes else {}
         self._held = Counter({lane: one.held for lane, one in use.items()})
         self._held_at = now
-        self._paused = {lane: now + one.paused_for for lane, one in use.items() if one.paused_for is not None}
-        for lane, until in self._paused.items():
-            self._closed[lane.key,] = min(until, now + CLOSED_FOR)  # a name that no limit has: to look again then
+        self._shut = {lane for lane, one in use.items() if not one.is_open}
+        # Names that no limit has: to look again then.
+        self._closed |= {(lane.key,): now + CLOSED_FOR for lane in self._shut}
 
 
 def _weight(lane: Lane) -> float:

@@ -458,9 +458,7 @@ def explain_and_claim(case: str) -> None:
         return
     lane = Lane(job.queue, job.priority, job.lane_key)
     claims: list[Claim] = []
-    if Job.objects.use([lane])[lane].paused_for is not None:
-        pass  # a worker leaves the lane out
-    elif limiter := job.lane_key.partition(":")[0]:
+    if limiter := job.lane_key.partition(":")[0]:
         claims = Job.objects.claim_limited(Identity("w"), limiter, [lane], {lane: 1}, limit=1).claims
     else:
         claims = Job.objects.claim(Identity("w"), lanes=[lane])

@@ -272,10 +272,10 @@ WITH picked AS MATERIALIZED (
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
     FROM (
         SELECT ARRAY(
-            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue, CASE WHEN lane_key::text <> '' THEN
+                pg_catalog.chr(10) END, lane_key)
             FROM pulse_django_pause
-            WHERE lane_key::text = ''
-                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+            WHERE (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
     CROSS JOIN ROWS FROM (
         pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]), pg_catalog.unnest(:key::text[]),
         pg_catalog.unnest(pg_catalog.current_setting('pulse.takes')::int[]), pg_catalog.unnest(:since::float8[])
@@ -289,11 +289,14 @@ WITH picked AS MATERIALIZED (
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text IN ('PENDING', 'RETRYING')
                 AND pulse_django_job_hot.next_run_at <= (statement_timestamp())
-                AND (pulse_django_job_hot.expires_at IS NULL OR pulse_django_job_hot.expires_at >
-                    (statement_timestamp()) OR pulse_django_job_hot.attempts > :attempts)
-                AND ((pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(pulse_django_job_hot.task,
-                    pg_catalog.chr(10)), pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10),
-                    pulse_django_job_hot.queue)] OPERATOR(pg_catalog.&&) pauses.names))
+                AND (NOT (pulse_django_job_hot.attempts = 0
+                        AND pulse_django_job_hot.expires_at IS NOT NULL
+                        AND pulse_django_job_hot.status::text = 'PENDING'
+                        AND pulse_django_job_hot.expires_at <= statement_timestamp())
+                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT
+                        ARRAY[pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10)),
+                        pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10), pulse_django_job_hot.queue)]
+                        OPERATOR(pg_catalog.&&) pauses.names))
                 AND pulse_django_job_hot.lane_key::text = (lane.key)
                 AND pulse_django_job_hot.next_run_at >= (pg_catalog.to_timestamp(lane.since))
                 AND pulse_django_job_hot.priority = (lane.priority)
@@ -306,6 +309,8 @@ WITH picked AS MATERIALIZED (
     WHERE lane.take > 0
         AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
             (pauses.names))
+        AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), pg_catalog.chr(10),
+            lane.key) <> ALL (pauses.names))
     LIMIT pg_catalog.current_setting('pulse.most')::int
 ),
 of_lanes AS (
@@ -675,10 +680,10 @@ WITH picked AS MATERIALIZED (
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
     FROM (
         SELECT ARRAY(
-            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue, CASE WHEN lane_key::text <> '' THEN
+                pg_catalog.chr(10) END, lane_key)
             FROM pulse_django_pause
-            WHERE lane_key::text = ''
-                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+            WHERE (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
     CROSS JOIN ROWS FROM (
         pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]), pg_catalog.unnest(:key::text[]),
         pg_catalog.unnest(:said::text::int[]), pg_catalog.unnest(:since::float8[])
@@ -692,11 +697,14 @@ WITH picked AS MATERIALIZED (
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text IN ('PENDING', 'RETRYING')
                 AND pulse_django_job_hot.next_run_at <= (statement_timestamp())
-                AND (pulse_django_job_hot.expires_at IS NULL OR pulse_django_job_hot.expires_at >
-                    (statement_timestamp()) OR pulse_django_job_hot.attempts > :attempts)
-                AND ((pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(pulse_django_job_hot.task,
-                    pg_catalog.chr(10)), pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10),
-                    pulse_django_job_hot.queue)] OPERATOR(pg_catalog.&&) pauses.names))
+                AND (NOT (pulse_django_job_hot.attempts = 0
+                        AND pulse_django_job_hot.expires_at IS NOT NULL
+                        AND pulse_django_job_hot.status::text = 'PENDING'
+                        AND pulse_django_job_hot.expires_at <= statement_timestamp())
+                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT
+                        ARRAY[pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10)),
+                        pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10), pulse_django_job_hot.queue)]
+                        OPERATOR(pg_catalog.&&) pauses.names))
                 AND pulse_django_job_hot.lane_key::text = (lane.key)
                 AND pulse_django_job_hot.next_run_at >= (pg_catalog.to_timestamp(lane.since))
                 AND pulse_django_job_hot.priority = (lane.priority)
@@ -709,6 +717,8 @@ WITH picked AS MATERIALIZED (
     WHERE lane.take > 0
         AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
             (pauses.names))
+        AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), pg_catalog.chr(10),
+            lane.key) <> ALL (pauses.names))
     LIMIT :said::text::int
 ),
 of_lanes AS (

@@ -1,0 +1,10 @@
+"""The capabilities that are installed, in the order in which a claim asks them."""
+
+from __future__ import annotations
+
+from .protocol import expire
+from .store import gates, pauses
+
+
+def install() -> None:
+    gates.install(expire.CAPABILITY, pauses.CAPABILITY)

@@ -1,0 +1,106 @@
+"""Gates: what the start of a job needs beside its turn. A capability declares its gates; verbs put them into their SQL.
+
+Claims, looks, setting aside and ``explain()`` ask the same words. None of them knows who declared a gate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A condition of a start, in SQL without parameters: about a job, or about the lane that it waits in.
+
+    A gate of lanes is asked once for each lane, before any of its jobs is read. A gate of jobs is asked for each job.
+    """
+
+    code: str  # of the reason that explain() gives if it is shut
+    lane: str = ""  # {lane} is a relation with queue and key
+    job: str = ""  # {job} is a row of jobs
+    of_keys: bool = False  # it shuts lanes with a key alone; lanes without one do not ask
+    of_tasks: bool = False  # it reads the task and the queue alone: the jobs that it shuts out are set aside
+    by_id: bool = False  # a claim of certain jobs asks it, too
+
+    def __post_init__(self) -> None:
+        if bool(self.lane) is bool(self.job):
+            raise ValueError(f"{self.code}: a gate is about a lane or about a job")
+        # It would become a join above the pick, which locks jobs of shut lanes and visits lanes in another order.
+        if re.search(r"\b(EXISTS|IN)\s*\(\s*SELECT", self.lane + self.job):
+            raise ValueError(f"{self.code}: ask for an ARRAY(SELECT ...), or for a scalar in COALESCE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capability:
+    """What one capability hands in."""
+
+    name: str
+    gates: tuple[Gate, ...] = ()
+    reads: str = ""  # a query for the one row that its gates read, as a relation of its name
+
+
+_installed: tuple[Capability, ...] | None = None
+_assembled: list[Callable[[], None]] = []
+
+
+def install(*capabilities: Capability) -> None:
+    """Say which capabilities there are, before the first statement is sent."""
+    global _installed
+    _installed = capabilities
+    for forget in _assembled:
+        forget()
+
+
+def installed() -> tuple[Capability, ...]:
+    if _installed is None:  # a claim would start what is paused
+        raise RuntimeError("Pulse is not set up: call django.setup() first")
+    return _installed
+
+
+def assembled(build: Callable[P, T]) -> Callable[P, T]:
+    """Keep what is built from gates until other capabilities are installed."""
+    kept = cache(build)
+    _assembled.append(kept.cache_clear)
+    return kept  # type: ignore[return-value]
+
+
+def _gates() -> list[Gate]:
+    return [gate for capability in installed() for gate in capability.gates]
+
+
+def _all_of(conditions: list[str]) -> str:
+    return " AND ".join(conditions) or "true"
+
+
+def gates_of_jobs(row: str) -> str:
+    """Return the SQL that says, beside ``what_gates_read()``, whether all gates are open for a job."""
+    return _all_of([gate.job.replace("{job}", row) for gate in _gates() if gate.job])
+
+
+def gates_by_id(row: str) -> str:
+    """Return the SQL of the gates that a claim of certain jobs asks."""
+    return _all_of([gate.job.replace("{job}", row) for gate in _gates() if gate.by_id])
+
+
+def gates_of_tasks(row: str) -> str:
+    """Return the SQL of the gates that read the task and the queue alone."""
+    return _all_of([gate.job.replace("{job}", row) for gate in _gates() if gate.of_tasks])
+
+
+def gates_of_lanes(lane: str, *, keyed: bool) -> str:
+    """Return the SQL that says whether all gates are open for a lane."""
+    gates = [gate for gate in _gates() if gate.lane and (keyed or not gate.of_keys)]
+    return _all_of([gate.lane.replace("{lane}", lane) for gate in gates])
+
+
+def what_gates_read() -> str:
+    """Return relations of one row each, to stand first in FROM. OFFSET 0, or the planner asks again for each use."""
+    reading = [one for one in installed() if one.reads]
+    return "".join(f"({one.reads} OFFSET 0) AS {one.name}\n    CROSS JOIN " for one in reading)
