@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import connections
+from django.utils.translation import gettext_lazy as _
 
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import send_when_committed
@@ -28,7 +29,13 @@ from .statements import UNSTORABLE, Compiled, check_limit
 
 logger = SafeLogger(__name__)
 
-CAPABILITY = Capability(name="expiry", gates=(Gate(code="expired", job=f"NOT ({is_expired('{job}.')})", by_id=True),))
+_EXPIRED = Gate(
+    code="expired",
+    job=f"NOT ({is_expired('{job}.')})",
+    by_id=True,
+    sentence=_("It did not start before it expired at %(at)s. A watchdog cancels it."),
+)
+CAPABILITY = Capability(name="expiry", gates=(_EXPIRED,))
 
 # Longer statements would hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
 EXPIRE_LIMIT = 1_000

@@ -9,10 +9,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_SHUT = (
+    "SELECT '{gate.code}' AS code, facts.opens_at, facts.reason, facts.shut_by "
+    "FROM (SELECT) AS asked LEFT JOIN LATERAL ({gate.facts}) AS facts ON true WHERE NOT ({gate.lane}{gate.job})"
+)
+NO_FACTS = "SELECT NULL::timestamptz AS opens_at, ''::text AS reason, ''::text AS shut_by"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +28,9 @@ class Gate:
     """
 
     code: str  # of the reason that explain() gives if it is shut
+    sentence: Any  # of that reason, to be translated. It may name %(queue)s, %(task)s, %(key)s and %(at)s of its expiry
+    sentence_until: Any = ""  # if it is known when it opens: %(until)s
+    facts: str = NO_FACTS  # a query for at most one row: when it opens, why it is shut, and by whom
     lane: str = ""  # {lane} is a relation with queue and key
     job: str = ""  # {job} is a row of jobs
     of_keys: bool = False  # it shuts lanes with a key alone; lanes without one do not ask
@@ -71,7 +79,7 @@ def assembled(build: Callable[P, T]) -> Callable[P, T]:
     return kept  # type: ignore[return-value]
 
 
-def _gates() -> list[Gate]:
+def gates() -> list[Gate]:
     return [gate for capability in installed() for gate in capability.gates]
 
 
@@ -81,26 +89,32 @@ def _all_of(conditions: list[str]) -> str:
 
 def gates_of_jobs(row: str) -> str:
     """Return the SQL that says, beside ``what_gates_read()``, whether all gates are open for a job."""
-    return _all_of([gate.job.replace("{job}", row) for gate in _gates() if gate.job])
+    return _all_of([gate.job.replace("{job}", row) for gate in gates() if gate.job])
 
 
 def gates_by_id(row: str) -> str:
     """Return the SQL of the gates that a claim of certain jobs asks."""
-    return _all_of([gate.job.replace("{job}", row) for gate in _gates() if gate.by_id])
+    return _all_of([gate.job.replace("{job}", row) for gate in gates() if gate.by_id])
 
 
 def gates_of_tasks(row: str) -> str:
     """Return the SQL of the gates that read the task and the queue alone."""
-    return _all_of([gate.job.replace("{job}", row) for gate in _gates() if gate.of_tasks])
+    return _all_of([gate.job.replace("{job}", row) for gate in gates() if gate.of_tasks])
 
 
 def gates_of_lanes(lane: str, *, keyed: bool) -> str:
     """Return the SQL that says whether all gates are open for a lane."""
-    gates = [gate for gate in _gates() if gate.lane and (keyed or not gate.of_keys)]
-    return _all_of([gate.lane.replace("{lane}", lane) for gate in gates])
+    asked = [gate for gate in gates() if gate.lane and (keyed or not gate.of_keys)]
+    return _all_of([gate.lane.replace("{lane}", lane) for gate in asked])
 
 
 def what_gates_read() -> str:
     """Return relations of one row each, to stand first in FROM. OFFSET 0, or the planner asks again for each use."""
     reading = [one for one in installed() if one.reads]
     return "".join(f"({one.reads} OFFSET 0) AS {one.name}\n    CROSS JOIN " for one in reading)
+
+
+def shut_gates(job: str) -> str:
+    """Return a query for the gates that are shut for a job, beside ``what_gates_read()`` and its ``lane``."""
+    asked = [_SHUT.format(gate=gate) for gate in gates()]
+    return "\n    UNION ALL ".join(asked).replace("{job}", job).replace("{lane}", "lane")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.utils.translation import gettext_lazy as _
+
 from pulse_django.exceptions import InvalidJob
 from pulse_django.words.job_options import QUEUE_NAME, TASK_NAME
 from pulse_django.words.limiting import key_of
@@ -154,17 +156,42 @@ def is_not_paused(row: str, names: str = PAUSED) -> str:
 
 _NOTHING_IS = "pg_catalog.cardinality(pauses.names) = 0"
 _KEY = f"pg_catalog.concat({_LINE_FEED}, {_LINE_FEED}, {{lane}}.key)"
+
+
+def _facts(which: str) -> str:
+    """Return a query for a pause; of several of a task for the one that lasts longest."""
+    return f"""SELECT paused_until AS opens_at, reason, paused_by AS shut_by
+        FROM pulse_django_pause
+        WHERE {which} AND {IS_IN_FORCE}
+        ORDER BY paused_until DESC NULLS FIRST
+        LIMIT 1"""  # noqa: S608 - made of constants
+
+
+_QUEUE_PAUSED = Gate(
+    code="queue-paused",
+    lane=f"({_NOTHING_IS} OR pg_catalog.concat({_LINE_FEED}, {{lane}}.queue) <> ALL (pauses.names))",
+    sentence=_("The queue %(queue)s is paused until it is resumed."),
+    sentence_until=_("The queue %(queue)s is paused until %(until)s."),
+    facts=_facts(f"{IS_OF_QUEUE} AND queue::text = {{lane}}.queue"),
+)
+_KEY_PAUSED = Gate(
+    code="key-paused",
+    lane=f"({_NOTHING_IS} OR {_KEY} <> ALL (pauses.names))",
+    of_keys=True,
+    sentence=_("The key %(key)s is paused until it is resumed."),
+    sentence_until=_("The key %(key)s is paused until %(until)s."),
+    facts=_facts(f"{IS_OF_KEY} AND lane_key::text = {{lane}}.key"),
+)
+_TASK_PAUSED = Gate(
+    code="task-paused",
+    job=f"({_NOTHING_IS} OR {is_not_paused('{job}.', 'pauses.names')})",
+    of_tasks=True,
+    sentence=_("The task %(task)s is paused until it is resumed."),
+    sentence_until=_("The task %(task)s is paused until %(until)s."),
+    facts=_facts(f"{IS_OF_TASK} AND task::text = {{job}}.task::text AND queue::text IN ('', {{job}}.queue::text)"),
+)
 CAPABILITY = Capability(
-    name="pauses",
-    reads=f"SELECT {PAUSED} AS names",
-    gates=(
-        Gate(
-            code="queue-paused",
-            lane=f"({_NOTHING_IS} OR pg_catalog.concat({_LINE_FEED}, {{lane}}.queue) <> ALL (pauses.names))",
-        ),
-        Gate(code="key-paused", of_keys=True, lane=f"({_NOTHING_IS} OR {_KEY} <> ALL (pauses.names))"),
-        Gate(code="task-paused", of_tasks=True, job=f"({_NOTHING_IS} OR {is_not_paused('{job}.', 'pauses.names')})"),
-    ),
+    name="pauses", reads=f"SELECT {PAUSED} AS names", gates=(_QUEUE_PAUSED, _KEY_PAUSED, _TASK_PAUSED)
 )
 
 

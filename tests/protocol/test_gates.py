@@ -12,6 +12,7 @@ import pytest
 from django.utils import timezone
 
 from pulse_django import capabilities
+from pulse_django.fleet.explanation import explain
 from pulse_django.models import Job, Limiter, Pause
 from pulse_django.protocol import claim, expire
 from pulse_django.store import gates, pauses
@@ -22,6 +23,7 @@ from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import Limit, lane_key, lane_of_chunks, lane_of_share
 from tests.database import empty_tables
 from tests.faults import all_faults
+from tests.fleet.states import live_worker
 
 pytestmark = [pytest.mark.usefixtures("pulse_db"), pytest.mark.alters_statements]
 
@@ -30,7 +32,14 @@ SEND, NIGHT = "shop.send", "shop.night"
 SHARE, LIMITED = lane_of_share("ann"), lane_key("stripe", "ann")
 
 # A capability from outside: a task that starts at night only.
-BY_DAY = Gate(code="by-day", job=f"({{job}}.task::text <> '{NIGHT}' OR night.is_night)", of_tasks=True)
+BY_DAY = Gate(
+    code="by-day",
+    job=f"({{job}}.task::text <> '{NIGHT}' OR night.is_night)",
+    of_tasks=True,
+    sentence="The task %(task)s starts at night.",
+    sentence_until="The task %(task)s starts at night, which begins at %(until)s.",
+    facts="SELECT statement_timestamp() + interval '1 hour' AS opens_at, '' AS reason, '' AS shut_by",
+)
 NIGHT_SHIFT = Capability(name="night", reads="SELECT false AS is_night", gates=(BY_DAY,))
 INSTALLED = (expire.CAPABILITY, pauses.CAPABILITY, NIGHT_SHIFT)
 
@@ -161,16 +170,28 @@ def test_a_job_that_a_gate_of_tasks_shuts_out_is_set_aside_and_brought_back(inst
     assert sorted(started()) == [NIGHT, SEND]
 
 
+def test_a_shut_gate_is_a_reason_that_explain_gives(installing: None) -> None:
+    gates.install(*INSTALLED)
+    live_worker(tasks=None)
+    enqueue(NIGHT)
+    found = explain(Job.objects.get().pk)
+    [reason] = found.reasons
+    assert (reason.code, reason.facts) == ("by-day", {"task": NIGHT})
+    assert reason.sentence.startswith(f"The task {NIGHT} starts at night, which begins at 2")
+    assert found.starts_in is not None
+    assert found.starts_in[0] > 59 * MINUTE
+
+
 def test_a_gate_that_could_become_a_join_is_refused() -> None:
     for condition in ("EXISTS (SELECT 1)", "{job}.task IN (SELECT 'a')"):
         with pytest.raises(ValueError, match=r"ask for an ARRAY\(SELECT"):
-            Gate(code="x", job=condition)
+            Gate(code="x", job=condition, sentence="No.")
 
 
 def test_a_gate_is_about_a_lane_or_about_a_job() -> None:
     for wrong in ({}, {"lane": "true", "job": "true"}):
         with pytest.raises(ValueError, match="about a lane or about a job"):
-            Gate(code="x", **wrong)
+            Gate(code="x", sentence="No.", **wrong)
 
 
 def test_nothing_is_claimed_before_it_is_known_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
