@@ -6,10 +6,18 @@ Claims, looks, setting aside and ``explain()`` ask the same words. None of them 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ParamSpec, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from pulse_django.words.lanes import Lane
+from pulse_django.words.leases import Identity
+
+if TYPE_CHECKING:
+    from pulse_django.managers import JobManager
+    from pulse_django.protocol.claim import Claims, Slots
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,6 +53,40 @@ class Gate:
             raise ValueError(f"{self.code}: ask for an ARRAY(SELECT ...), or for a scalar in COALESCE")
 
 
+Group = tuple[str, ...]  # names of what claims from some lanes wait for: groups that share one are freed together
+
+
+class WorkerDatabase(Protocol):
+    """The connection of a thread that claims."""
+
+    @property
+    def alias(self) -> str: ...
+    @property
+    def jobs(self) -> JobManager: ...
+    def call(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+
+class LaneClaim(NamedTuple):
+    """What a claim from lanes of one group brought."""
+
+    claims: Claims
+    allowed: Mapping[Lane, int] = MappingProxyType({})  # of each lane; nothing if they were fewer in all
+    shut_for: float | None = None  # seconds in which the group gives nothing, if it gave nothing now
+    refusal: tuple[str, str] | None = None  # what let nothing start, and why
+
+
+class LaneClaimer(Protocol):
+    """Claims from lanes by a statement of its own, and only for free slots. A child has one for each shard."""
+
+    def group_of(
+        self, lane: Lane
+    ) -> Group: ...  # one claim is for lanes of one group; empty: it does not have the lane
+    def prepare(self) -> None: ...
+    def claim(
+        self, group: Group, lanes: Sequence[Lane], takes: Mapping[Lane, int], *, limit: int, slots: Slots
+    ) -> LaneClaim: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
     """What one capability hands in."""
@@ -52,6 +94,9 @@ class Capability:
     name: str
     gates: tuple[Gate, ...] = ()
     reads: str = ""  # a query for the one row that its gates read, as a relation of its name
+    claimer: Callable[[WorkerDatabase, Identity], LaneClaimer] | None = None  # of lanes with keys
+    share_of: Callable[[str], float] | None = None  # of a lane key: its weight when slots are dealt
+    jobs_a_slot: Callable[[str], int | None] | None = None  # of a lane key, if one slot takes several of its jobs
 
 
 _installed: tuple[Capability, ...] | None = None
