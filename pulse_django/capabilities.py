@@ -1,11 +1,23 @@
-"""The capabilities that are installed, in the order in which a claim asks them."""
+"""The capabilities that are installed, in the order in which verbs, workers and watchdogs ask them."""
 
 from __future__ import annotations
 
+from .execution import pauses
+from .fleet import unknown_tasks
 from .limits import claiming
 from .protocol import expire
-from .store import gates, pauses
+from .schedules import ticking
+from .store import capability
+from .workflows import sweeps
 
 
 def install() -> None:
-    gates.install(expire.CAPABILITY, pauses.CAPABILITY, claiming.CAPABILITY, claiming.CHUNKS)
+    capability.install(
+        expire.CAPABILITY,
+        pauses.CAPABILITY,
+        claiming.CAPABILITY,
+        claiming.CHUNKS,
+        ticking.CAPABILITY,
+        unknown_tasks.CAPABILITY,
+        sweeps.CAPABILITY,
+    )

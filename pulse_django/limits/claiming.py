@@ -11,7 +11,7 @@ from pulse_django.execution.lane_keys import chunk_of_lane, declared_limits, lim
 from pulse_django.models import Limiter
 from pulse_django.protocol.claim import Slots
 from pulse_django.protocol.declarations import scope_of_code
-from pulse_django.store.gates import Capability, Group, LaneClaim, WorkerDatabase
+from pulse_django.store.capability import Capability, Group, LaneClaim, StepDone, SweepStep, WorkerDatabase
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import key_of, limiter_of_queue
@@ -60,7 +60,18 @@ def share_of(lane_key: str) -> float:
     return conf.current().share_weights.get(key_of(lane_key) or "", 1.0)
 
 
-CAPABILITY = Capability(name="limits", claimer=LimitedLanes, share_of=share_of)
+def _forget_full_buckets(database: WorkerDatabase) -> StepDone:
+    database.call(Limiter.objects.db_manager(database.alias).forget_full_buckets)
+    return StepDone()
+
+
+CAPABILITY = Capability(
+    name="limits",
+    exists="EXISTS (SELECT 1 FROM pulse_django_limiter)",
+    claimer=LimitedLanes,
+    share_of=share_of,
+    sweeps=(SweepStep(name="full buckets", run=_forget_full_buckets, is_housekeeping=True),),
+)
 CHUNKS = Capability(name="chunks", jobs_a_slot=chunk_of_lane)
 
 

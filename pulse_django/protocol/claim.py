@@ -11,7 +11,8 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
 from pulse_django import conf
-from pulse_django.store.gates import assembled, gates_of_jobs, gates_of_lanes, what_gates_read
+from pulse_django.store.capability import assembled
+from pulse_django.store.gates import gates_of_jobs, gates_of_lanes, what_gates_read
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.sql_functions import TextSize
 from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone

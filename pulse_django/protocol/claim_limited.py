@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections
 
+from pulse_django.store.capability import assembled
 from pulse_django.store.citus import is_for_citus
-from pulse_django.store.gates import assembled, gates_of_lanes, what_gates_read
+from pulse_django.store.gates import gates_of_lanes, what_gates_read
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import Row, joined, refuse_callers_transaction, run_joined, run_message
 from pulse_django.words.lanes import Lane

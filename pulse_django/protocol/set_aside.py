@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 
+from pulse_django.store.capability import assembled
 from pulse_django.store.constraints import IS_CLAIMABLE
-from pulse_django.store.gates import assembled, gates_of_tasks, what_gates_read
+from pulse_django.store.gates import gates_of_tasks, what_gates_read
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.lane_queries import IN_LANE, PAIRS, lanes_cte
 from pulse_django.store.pauses import IS_SET_ASIDE, TASKS_SET_ASIDE

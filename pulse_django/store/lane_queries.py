@@ -8,8 +8,9 @@ from typing import NamedTuple
 from pulse_django.words.lanes import Lane
 from pulse_django.words.limiting import OF_QUEUE
 
+from .capability import assembled
 from .constraints import IS_CLAIMABLE
-from .gates import assembled, gates_of_lanes, gates_of_tasks, what_gates_read
+from .gates import gates_of_lanes, gates_of_tasks, what_gates_read
 from .sql_functions import loose_scan
 from .transactions import run_joined
 

@@ -17,8 +17,8 @@ from pulse_django.words.limits import MAX_LANE_KEY, MAX_USER
 from pulse_django.words.options import Duration, Note
 from pulse_django.words.payloads import clean_text
 
+from .capability import Gate
 from .constraints import IS_CLAIMABLE
-from .gates import Capability, Gate
 from .sql_functions import loose_scan
 from .transactions import TableManager, run_joined
 
@@ -186,13 +186,13 @@ _TASK_PAUSED = Gate(
     code="task-paused",
     job=f"({_NOTHING_IS} OR {is_not_paused('{job}.', 'pauses.names')})",
     of_tasks=True,
+    may_shut=f"EXISTS (SELECT 1 FROM pulse_django_pause WHERE {IS_OF_TASK})",  # noqa: S608 - made of constants
     sentence=_("The task %(task)s is paused until it is resumed."),
     sentence_until=_("The task %(task)s is paused until %(until)s."),
     facts=_facts(f"{IS_OF_TASK} AND task::text = {{job}}.task::text AND queue::text IN ('', {{job}}.queue::text)"),
 )
-CAPABILITY = Capability(
-    name="pauses", reads=f"SELECT {PAUSED} AS names", gates=(_QUEUE_PAUSED, _KEY_PAUSED, _TASK_PAUSED)
-)
+READS = f"SELECT {PAUSED} AS names"
+GATES = (_QUEUE_PAUSED, _KEY_PAUSED, _TASK_PAUSED)
 
 
 # Of a lane whose head is not set aside yet. With more, what is behind is asked for when it is.

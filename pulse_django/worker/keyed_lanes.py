@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from pulse_django.protocol.claim import Claims
-from pulse_django.store.gates import Group, LaneClaim, LaneClaimer, installed
+from pulse_django.store.capability import Group, LaneClaim, LaneClaimer, installed
 from pulse_django.store.lane_queries import MOST_KEYS
 from pulse_django.words import counters
 from pulse_django.words.counters import Counters

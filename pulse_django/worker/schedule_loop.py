@@ -71,8 +71,8 @@ class ScheduleLoop:
             self._limits = _limits_of_code() if self._declarer else {}
             self._definitions = declared_in(self.database.alias) if self._declarer else []
         found = NOTHING_FOUND if self._watchdog is None else self._watchdog.found
-        has_schedules = self._definitions or found.has_schedules
-        has_limits = self._limits or (self._limits is not None and found.has_limits)
+        has_schedules = self._definitions or "schedules" in found.there_is
+        has_limits = self._limits or (self._limits is not None and "limits" in found.there_is)
         if self._declarer and (has_schedules or has_limits) and time.monotonic() >= self._declare_at:
             self._declare(self._definitions if has_schedules else None, self._limits if has_limits else None)
         if self._watchdog is None or not has_schedules:

@@ -12,11 +12,13 @@ import pytest
 from django.utils import timezone
 
 from pulse_django import capabilities
+from pulse_django.execution import pauses
 from pulse_django.fleet.explanation import explain
 from pulse_django.models import Job, Limiter, Pause
 from pulse_django.protocol import claim, expire
-from pulse_django.store import gates, pauses
-from pulse_django.store.gates import Capability, Gate
+from pulse_django.store import capability
+from pulse_django.store.capability import Capability, Gate
+from pulse_django.store.gates import gates_of_jobs
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Identity
@@ -119,7 +121,7 @@ def without(code: str) -> tuple[Capability, ...]:
 
 
 def test_what_shuts_a_gate_holds_from_the_next_claim_on(installing: None) -> None:
-    gates.install(*INSTALLED)
+    capability.install(*INSTALLED)
     assert started_in_vain() == {}
 
 
@@ -131,7 +133,7 @@ def installing() -> Iterator[None]:
 
 def test_each_gate_is_needed(installing: None) -> None:
     mutants: dict[str, tuple[Capability, ...]] = {
-        gate.code: without(gate.code) for capability in INSTALLED for gate in capability.gates
+        gate.code: without(gate.code) for one in INSTALLED for gate in one.gates
     }
     mutants["an empty array"] = (
         expire.CAPABILITY, replace(pauses.CAPABILITY, reads="SELECT '{}'::text[] AS names"), NIGHT_SHIFT
@@ -140,7 +142,7 @@ def test_each_gate_is_needed(installing: None) -> None:
     with all_faults() as about:
         for mutant, installed in mutants.items():
             with about(mutant):
-                gates.install(*installed)
+                capability.install(*installed)
                 found[mutant] = set(started_in_vain())
                 assert found[mutant]
     pauses_found = found["queue-paused"] | found["task-paused"] | found["key-paused"]
@@ -155,23 +157,23 @@ def test_the_key_of_a_lane_is_needed(installing: None) -> None:
 
     compile_pick = claim.claim_pick
     with mock.patch.object(claim, "claim_pick", of_any_lane):
-        gates.install(*INSTALLED)
+        capability.install(*INSTALLED)
         assert {"a limited job, by a plain claim", "a chunk's job, by a plain claim"} <= set(started_in_vain())
 
 
 def test_a_job_that_a_gate_of_tasks_shuts_out_is_set_aside_and_brought_back(installing: None) -> None:
-    gates.install(*INSTALLED)
+    capability.install(*INSTALLED)
     enqueue(NIGHT), enqueue(SEND)
     assert Job.objects.set_aside() == ["default"]
     assert Job.objects.get(ready=None).task == NIGHT
     assert not Job.objects.bring_back()
-    gates.install(expire.CAPABILITY, pauses.CAPABILITY, replace(NIGHT_SHIFT, reads="SELECT true AS is_night"))
+    capability.install(expire.CAPABILITY, pauses.CAPABILITY, replace(NIGHT_SHIFT, reads="SELECT true AS is_night"))
     assert Job.objects.bring_back() == ["default"]
     assert sorted(started()) == [NIGHT, SEND]
 
 
 def test_a_shut_gate_is_a_reason_that_explain_gives(installing: None) -> None:
-    gates.install(*INSTALLED)
+    capability.install(*INSTALLED)
     live_worker(tasks=None)
     enqueue(NIGHT)
     found = explain(Job.objects.get().pk)
@@ -195,6 +197,6 @@ def test_a_gate_is_about_a_lane_or_about_a_job() -> None:
 
 
 def test_nothing_is_claimed_before_it_is_known_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "_installed", None)
+    monkeypatch.setattr(capability, "_installed", None)
     with pytest.raises(RuntimeError, match=r"django\.setup"):
-        gates.gates_of_jobs("job")
+        gates_of_jobs("job")

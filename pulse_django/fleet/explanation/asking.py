@@ -12,8 +12,9 @@ from pulse_django.fleet import history
 from pulse_django.fleet.read_only import rows
 from pulse_django.models import Job
 from pulse_django.protocol import claim_limited
+from pulse_django.store.capability import assembled
 from pulse_django.store.constraints import IS_CLAIMABLE
-from pulse_django.store.gates import assembled, gates, shut_gates, what_gates_read
+from pulse_django.store.gates import gates, shut_gates, what_gates_read
 from pulse_django.store.lane_queries import IN_LANE, lanes_cte
 from pulse_django.store.sql_functions import loose_scan
 from pulse_django.words import counters
