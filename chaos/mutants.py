@@ -77,8 +77,8 @@ def no_outage_grace() -> None:
     reaps_at_the_first_look()
 
 
-def no_grace_after_refused_writes() -> None:
-    """Only that the server was away counts as an outage."""
+def forgets_what_kept_it() -> None:
+    """Only that the server was away counts as an outage, and not that a reap failed."""
     reaps_at_the_first_look()
     Outages.failed = lambda *_: None  # type: ignore[method-assign]
     Outages.trusts_leases = lambda self, now, _: now >= self.trusts_leases_at  # type: ignore[method-assign]
@@ -101,7 +101,7 @@ def a_watchdog_is_quicker_than_holders() -> None:
 
 def a_reap_waits_for_the_table() -> None:
     reap.REAP_LOCK_TIMEOUT = 60.0
-    no_grace_after_refused_writes()
+    forgets_what_kept_it()
 
 
 def claims_what_has_expired() -> None:
@@ -128,10 +128,10 @@ def leases_by_our_own_clock() -> None:
     run = transactions.run_alone
 
     def by_our_own_clock(alias: str, sql: str, params: Any, **options: Any) -> Any:
-        ours = f"to_timestamp({time.time()})"
-        for place in ("lease_until = ", "GREATEST(job.lease_until, "):
-            sql = sql.replace(f"{place}clock_timestamp() +", f"{place}{ours} +")
-        return run(alias, sql, params, **options)
+        lease = "clock_timestamp() + COALESCE(lease_ttl,"
+        if lease not in sql:
+            raise SystemExit("a lease is not reckoned here any more: the mutant needs a new place")
+        return run(alias, sql.replace(lease, f"to_timestamp({time.time()}) + COALESCE(lease_ttl,"), params, **options)
 
     claim.run_alone = beats.run_alone = by_our_own_clock
 
@@ -321,7 +321,7 @@ MUTANTS: dict[str, Mutant] = {
         breaks=("no healthy job is reaped",),
     ),
     "no grace after refused writes": Mutant(
-        plant=no_grace_after_refused_writes,
+        plant=no_outage_grace,
         nemeses=("writes refused",),
         breaks=("no healthy job is reaped",),
     ),

@@ -37,8 +37,8 @@ def leaves_what_departs() -> None:
 
     arrive = moving.arrive
 
-    def arrives(to: str, sent: Any) -> Any:
-        found = arrive(to, sent)
+    def arrives(to: str, sent: Any, until: str) -> Any:
+        found = arrive(to, sent, until)
         source = next(alias for alias in moving.shards() if transfer.departures(alias, job_ids=[sent[0].job_id]))
         go_back_as_well(source, sent)
         return found
