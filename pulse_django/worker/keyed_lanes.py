@@ -56,6 +56,8 @@ class KeyedLanes:
         self._database, self._in_flight = database, in_flight
         self._claim_dealt, self._granted = claim_dealt, granted
         self._claimers = [one.claimer(database, identity) for one in installed() if one.claimer is not None]
+        self._shares = [one.share_of for one in installed() if one.share_of is not None]
+        self._chunks = [one.jobs_a_slot for one in installed() if one.jobs_a_slot is not None]
         self._cursors: dict[tuple[str, int], Lane] = {}
         self._held: Counter[Lane] = Counter()
         self._shut: set[Lane] = set()  # their keys are paused
@@ -111,7 +113,7 @@ class KeyedLanes:
                 break
             if not (open_lanes := [lane for lane in part.lanes if lane not in self._shut]):
                 continue
-            jobs_a_slot = {lane: size for lane in open_lanes if (size := _jobs_a_slot(lane.key))}
+            jobs_a_slot = {lane: size for lane in open_lanes if (size := self._jobs_a_slot(lane))}
             takes = self._takes(open_lanes, limit - found, jobs_a_slot)
             if not takes:
                 self.wanted_slots = 1  # a chunk may not take what is prefetched beyond the slots
@@ -135,6 +137,17 @@ class KeyedLanes:
             if lane in self._held:
                 self._held[lane] = max(0, self._held[lane] - weight)
         return {name for lane in settled for name in self._owner_of(lane)[1]}
+
+    def _weight(self, lane: Lane) -> float:
+        for share_of in self._shares:
+            return share_of(lane.key)
+        return 1.0
+
+    def _jobs_a_slot(self, lane: Lane) -> int | None:
+        for jobs_a_slot in self._chunks:
+            if size := jobs_a_slot(lane.key):
+                return size
+        return None
 
     def _owner_of(self, lane: Lane) -> tuple[LaneClaimer | None, Group]:
         """Return who claims from a lane, and what such a claim may wait for."""
@@ -173,8 +186,8 @@ class KeyedLanes:
     def _takes(self, part: Sequence[Lane], slots: int, jobs_a_slot: Mapping[Lane, int]) -> Mapping[Lane, int]:
         """Deal slots to lanes. Return how many jobs of each to claim for them."""
         if not jobs_a_slot:
-            return deal(part, slots, held=self._held, weight=_weight)
-        takes, flight = deal(part, slots, held=in_slots(self._held, jobs_a_slot), weight=_weight), self._in_flight
+            return deal(part, slots, held=self._held, weight=self._weight)
+        takes, flight = deal(part, slots, held=in_slots(self._held, jobs_a_slot), weight=self._weight), self._in_flight
         return in_jobs(
             takes, jobs_a_slot, gathered=flight.gathering, free=flight.free_slots, most=flight.most_jobs(),
             more_soon=flight.has_room_soon,
@@ -218,15 +231,6 @@ class KeyedLanes:
         self._shut = {lane for lane, one in use.items() if not one.is_open}
         # Names that no group has: to look again then.
         self._closed |= {(lane.key,): now + CLOSED_FOR for lane in self._shut}
-
-
-def _weight(lane: Lane) -> float:
-    return next((share(lane.key) for one in installed() if (share := one.share_of) is not None), 1.0)
-
-
-def _jobs_a_slot(lane_key: str) -> int | None:
-    asked = (one.jobs_a_slot for one in installed() if one.jobs_a_slot is not None)
-    return next((size for ask in asked if (size := ask(lane_key))), None)
 
 
 def _short(most: Mapping[Lane, int], claims: Sequence[Claim]) -> set[Lane]:
