@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .execution import pauses
+from .execution import encryption, pauses, unique_keys
 from .fleet import unknown_tasks
 from .limits import claiming
 from .protocol import expire
@@ -14,6 +14,8 @@ from .workflows import sweeps
 def install() -> None:
     capability.install(
         expire.CAPABILITY,
+        unique_keys.CAPABILITY,
+        encryption.CAPABILITY,
         pauses.CAPABILITY,
         claiming.CAPABILITY,
         claiming.CHUNKS,

@@ -8,6 +8,7 @@ from typing import Any
 from django.utils.crypto import salted_hmac
 
 from pulse_django.exceptions import InvalidJob, PayloadError
+from pulse_django.store.capability import Capability, OfCall
 from pulse_django.words.payloads import canonical
 from pulse_django.words.uniqueness import Unique, UniqueKey
 
@@ -92,3 +93,6 @@ def _fits_json(value: object) -> bool:
     except PayloadError:
         return False
     return True
+
+
+CAPABILITY = Capability(name="unique", of_call=OfCall(is_used, of_call))

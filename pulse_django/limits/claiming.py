@@ -7,14 +7,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from pulse_django import conf
+from pulse_django.execution import lane_keys
 from pulse_django.execution.lane_keys import chunk_of_lane, declared_limits, limiters_of_claim
 from pulse_django.models import Limiter
 from pulse_django.protocol.claim import Slots
 from pulse_django.protocol.declarations import scope_of_code
-from pulse_django.store.capability import Capability, Group, LaneClaim, StepDone, SweepStep, WorkerDatabase
+from pulse_django.store.capability import Capability, Group, LaneClaim, OfCall, StepDone, SweepStep, WorkerDatabase
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import key_of, limiter_of_queue
+
+from .after_run import AFTER_RUN
 
 # Seconds until a lock that another claimer holds is tried again. It is held for the time of a statement.
 CONTENDED_FOR = (0.001, 0.004)
@@ -70,6 +73,8 @@ CAPABILITY = Capability(
     exists="EXISTS (SELECT 1 FROM pulse_django_limiter)",
     claimer=LimitedLanes,
     share_of=share_of,
+    of_call=OfCall(lane_keys.is_used, lane_keys.of_call),
+    after_run=AFTER_RUN,
     sweeps=(SweepStep(name="full buckets", run=_forget_full_buckets, is_housekeeping=True),),
 )
 CHUNKS = Capability(name="chunks", jobs_a_slot=chunk_of_lane)

@@ -16,6 +16,8 @@ from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Identity
 
 if TYPE_CHECKING:
+    from pulse_django.execution.registry import Task
+    from pulse_django.execution.run import Run
     from pulse_django.managers import JobManager
     from pulse_django.protocol.claim import Claims, Slots
 
@@ -84,6 +86,22 @@ class LaneClaimer(Protocol):
     ) -> LaneClaim: ...
 
 
+class OfCall(NamedTuple):
+    """What a capability makes of a call: fields of the new job."""
+
+    is_used: Callable[[Task], bool]  # asked once for each task
+    fields: Callable[[Task, Sequence[Any], Mapping[str, Any]], dict[str, Any]]
+    hides: bool = False  # it masks or encrypts
+
+
+class AfterRun(NamedTuple):
+    """What a capability does after a handler, before the run is judged."""
+
+    concerns: Callable[[Run, Task, BaseException], bool]  # whether ``failed`` may ask the database
+    failed: Callable[[Run, Task, BaseException], BaseException]  # returns what the run ends with
+    succeeded: Callable[[Run], None]  # of a run whose end decides about others
+
+
 class StepDone(NamedTuple):
     """What a step of a sweep has done."""
 
@@ -112,6 +130,8 @@ class Capability:
     claimer: Callable[[WorkerDatabase, Identity], LaneClaimer] | None = None  # of lanes with keys
     share_of: Callable[[str], float] | None = None  # of a lane key: its weight when slots are dealt
     jobs_a_slot: Callable[[str], int | None] | None = None  # of a lane key, if one slot takes several of its jobs
+    of_call: OfCall | None = None
+    after_run: AfterRun | None = None
     sweeps: tuple[SweepStep, ...] = ()
 
 
