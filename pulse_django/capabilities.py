@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .execution import encryption, pauses, unique_keys
+from .execution import amending, encryption, pauses, unique_keys
 from .fleet import unknown_tasks
 from .limits import claiming
 from .protocol import expire
@@ -15,6 +15,7 @@ def install() -> None:
     capability.install(
         expire.CAPABILITY,
         unique_keys.CAPABILITY,
+        amending.CAPABILITY,
         encryption.CAPABILITY,
         pauses.CAPABILITY,
         claiming.CAPABILITY,

@@ -16,8 +16,7 @@ from pulse_django.store.capability import assembled
 from pulse_django.store.constraints import IS_CLAIMABLE
 from pulse_django.store.gates import gates_of_tasks, what_gates_read
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.lane_queries import IN_LANE, PAIRS, lanes_cte
-from pulse_django.store.pauses import IS_SET_ASIDE, TASKS_SET_ASIDE
+from pulse_django.store.lane_queries import IN_LANE, IS_SET_ASIDE, PAIRS, TASKS_SET_ASIDE, lanes_cte
 from pulse_django.store.transactions import run_joined
 
 # Statements of a sweep or a call, about 0.2 s: lost runs or a web request wait meanwhile. A later sweep does the rest.

@@ -102,6 +102,16 @@ class AfterRun(NamedTuple):
     succeeded: Callable[[Run], None]  # of a run whose end decides about others
 
 
+class Satellite(NamedTuple):
+    """Rows of another table that belong to jobs. They go with their job, and move with it to another shard."""
+
+    table: str
+    rows: str = ""  # their name on the way to another shard; empty: jobs that have some do not move
+    deletion: str = ""  # CTEs that delete those of ``{jobs}``, which has id, task and idempotency_key
+    of_day: str = ""  # a condition on a job: it may have some, which are deleted before its day is dropped
+    is_walked: bool = False  # rows of jobs that are gone are found by walking through the table: it has job_id
+
+
 class StepDone(NamedTuple):
     """What a step of a sweep has done."""
 
@@ -132,6 +142,8 @@ class Capability:
     jobs_a_slot: Callable[[str], int | None] | None = None  # of a lane key, if one slot takes several of its jobs
     of_call: OfCall | None = None
     after_run: AfterRun | None = None
+    satellites: tuple[Satellite, ...] = ()
+    outdated: str = ""  # CTEs that delete what is over by itself, in a statement that prunes jobs
     sweeps: tuple[SweepStep, ...] = ()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .capability import assembled, installed
 from .gates import may_shut_tasks
 from .job_queries import SERVER_CLOCK, ServerClock
-from .pauses import ARE_SET_ASIDE
+from .lane_queries import ARE_SET_ASIDE
 from .transactions import TableManager, run_alone
 
 if TYPE_CHECKING:

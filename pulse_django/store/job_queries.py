@@ -12,8 +12,7 @@ from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
 from .constraints import IS_CLAIMABLE
-from .lane_queries import IN_LANE, LANES_CTE, LaneReader
-from .pauses import IS_SET_ASIDE
+from .lane_queries import IN_LANE, IS_SET_ASIDE, LANES_CTE, LaneReader
 from .querysets import JobQuerySet
 from .transactions import Params, Row, run_joined
 

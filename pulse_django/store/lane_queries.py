@@ -14,6 +14,19 @@ from .gates import gates_of_lanes, gates_of_tasks, what_gates_read
 from .sql_functions import loose_scan
 from .transactions import run_joined
 
+# Of a job: whether it is set aside.
+IS_SET_ASIDE = f"{IS_CLAIMABLE} AND ready IS NULL"
+ARE_SET_ASIDE = f"EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IS_SET_ASIDE})"  # noqa: S608 - made of constants
+
+# By task and queue, so that a pause which goes on costs a probe, however many of its jobs are set aside.
+TASKS_SET_ASIDE = loose_scan(
+    "met",
+    "task, queue",
+    where=IS_SET_ASIDE,
+    order="task, queue",
+    following=("task::text = met.task::text AND queue::text > met.queue::text", "task::text > met.task::text"),
+)
+
 
 class WaitingLane(NamedTuple):
     """A lane with claimable jobs."""

@@ -18,8 +18,6 @@ from pulse_django.words.options import Duration, Note
 from pulse_django.words.payloads import clean_text
 
 from .capability import Gate
-from .constraints import IS_CLAIMABLE
-from .sql_functions import loose_scan
 from .transactions import TableManager, run_joined
 
 if TYPE_CHECKING:
@@ -121,19 +119,6 @@ IS_IN_FORCE = "(paused_until IS NULL OR paused_until > statement_timestamp())"
 IS_OF_QUEUE = "lane_key::text = '' AND task::text = ''"
 IS_OF_TASK = "lane_key::text = '' AND task::text <> ''"
 IS_OF_KEY = "lane_key::text <> ''"
-
-# Of a job: whether it is set aside.
-IS_SET_ASIDE = f"{IS_CLAIMABLE} AND ready IS NULL"
-ARE_SET_ASIDE = f"EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IS_SET_ASIDE})"  # noqa: S608 - made of constants
-
-# By task and queue, so that a pause which goes on costs a probe, however many of its jobs are set aside.
-TASKS_SET_ASIDE = loose_scan(
-    "met",
-    "task, queue",
-    where=IS_SET_ASIDE,
-    order="task, queue",
-    following=("task::text = met.task::text AND queue::text > met.queue::text", "task::text > met.task::text"),
-)
 
 # What is paused now, as an array: "task, line feed, queue", and of a key two line feeds before it. No name has one.
 _LINE_FEED = "pg_catalog.chr(10)"

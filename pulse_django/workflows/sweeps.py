@@ -5,7 +5,7 @@ from __future__ import annotations
 from pulse_django import conf
 from pulse_django.execution.resolving import Remaining, hold_paused, resolve
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.capability import Capability, StepDone, SweepStep, WorkerDatabase
+from pulse_django.store.capability import Capability, Satellite, StepDone, SweepStep, WorkerDatabase
 from pulse_django.store.job_queries import ARE_UNRESOLVED
 
 logger = SafeLogger("pulse_django.watchdog")
@@ -35,6 +35,10 @@ CAPABILITY = Capability(
     name="workflows",
     exists="EXISTS (SELECT 1 FROM pulse_django_batch) OR EXISTS (SELECT 1 FROM pulse_django_dependency)"
     " OR EXISTS (SELECT 1 FROM pulse_django_step) OR EXISTS (SELECT 1 FROM pulse_django_event)",
+    satellites=(
+        Satellite(table="pulse_django_dependency", is_walked=True),
+        Satellite(table="pulse_django_step", is_walked=True),
+    ),
     sweeps=(
         SweepStep(
             name="paused batches",

@@ -25,7 +25,7 @@ from pulse_django.fleet.conditions import Limits, known
 from pulse_django.fleet.conditions.shared_queries import with_shared_queries
 from pulse_django.models import Job, Limiter, Minute, Pause
 from pulse_django.protocol import claim, claim_limited, expire, prune, reap, set_aside, settle, unique
-from pulse_django.store import job_queries, lane_queries, pauses
+from pulse_django.store import job_queries, lane_queries
 from pulse_django.words.decisions import Complete, Postpone
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane, rotation
@@ -400,7 +400,7 @@ class TestAMillionClaimableJobs:
         assert too_many == {}
 
     def test_a_pause_that_does_nothing_is_found_out_without_reading_the_lanes(self) -> None:
-        asked = f"SELECT {pauses.ARE_SET_ASIDE}"
+        asked = f"SELECT {lane_queries.ARE_SET_ASIDE}"
         assert buffers(explain(asked)) < 10
         Pause.objects.pause("tests.paused")
         plan = explain(set_aside.set_aside_sql(), 1_000)
@@ -412,7 +412,7 @@ class TestAMillionClaimableJobs:
     def test_a_hundred_thousand_jobs_that_are_set_aside_at_the_head_cost_a_claim_nothing(self) -> None:
         lanes = [Lane("queue-0", 9)]
         paused_head(100_000, ready="NULL")
-        assert buffers(explain(f"SELECT {pauses.ARE_SET_ASIDE}")) < 10
+        assert buffers(explain(f"SELECT {lane_queries.ARE_SET_ASIDE}")) < 10
         assert buffers(explain(set_aside.bring_back_sql(), 1_000)) < 20
         Pause.objects.resume("tests.paused")
         Pause.objects.pause("tests.paused", queue="queue-0")
