@@ -5,8 +5,9 @@ from __future__ import annotations
 from .execution import amending, encryption, pauses, unique_keys
 from .fleet import unknown_tasks
 from .limits import claiming
+from .metrics import minute_recorder
 from .protocol import expire
-from .schedules import ticking
+from .schedules import loop
 from .store import capability
 from .workflows import sweeps
 
@@ -20,7 +21,8 @@ def install() -> None:
         pauses.CAPABILITY,
         claiming.CAPABILITY,
         claiming.CHUNKS,
-        ticking.CAPABILITY,
+        loop.CAPABILITY,
+        minute_recorder.CAPABILITY,
         unknown_tasks.CAPABILITY,
         sweeps.CAPABILITY,
     )

@@ -24,7 +24,6 @@ from pulse_django.models import Job, Schedule
 from pulse_django.protocol.schedules import clock
 from pulse_django.protocol.tick import MOST_DUE, Advance, advance, ids_of_due, key_of_tick, lock_due, unfinished
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.capability import Capability
 from pulse_django.store.database_errors import DatabaseFault, fault_of, is_refused
 from pulse_django.store.transactions import durable, joined
 from pulse_django.words.job_options import NewJob, encode_meta
@@ -373,6 +372,3 @@ def _log(plan: Advance) -> None:
             earlier = f" and {len(alike) - 1} before it" if len(alike) > 1 else ""
             name, note = one_line(plan.schedule.name), one_line(latest.note)
             tell("Schedule %s: %s%s %s: %s", name, latest.at, earlier, outcome.value, note)
-
-
-CAPABILITY = Capability(name="schedules", exists="EXISTS (SELECT 1 FROM pulse_django_schedule)")

@@ -63,6 +63,7 @@ class WorkerDatabase(Protocol):
     @property
     def jobs(self) -> JobManager: ...
     def call(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def hang_up(self) -> None: ...
 
 
 class LaneClaim(NamedTuple):
@@ -129,6 +130,24 @@ class SweepStep:
     is_housekeeping: bool = False  # once a minute, and not in each sweep
 
 
+class LoopFacts(NamedTuple):
+    """What a loop knows of its process."""
+
+    watches: bool = True  # it has a watchdog
+    there_is: Callable[[], frozenset[str]] = frozenset  # what that found when it asked last: names of what is used
+    declarer: str = ""  # the worker whose code the rows of declarations follow; empty: they do not
+    fleet_size: Callable[[], int] = lambda: 1
+
+
+class KeeperLoop(NamedTuple):
+    """A loop with a connection of its own, in a keeper and in ``pulse_watchdog``."""
+
+    purpose: str
+    longest_pause: float  # seconds
+    start: Callable[[WorkerDatabase, LoopFacts], Callable[[], float]]  # returns a step, which returns how long to wait
+    is_of_watchdogs: bool = False  # it runs only where a watchdog does
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
     """What one capability hands in."""
@@ -145,6 +164,7 @@ class Capability:
     satellites: tuple[Satellite, ...] = ()
     outdated: str = ""  # CTEs that delete what is over by itself, in a statement that prunes jobs
     sweeps: tuple[SweepStep, ...] = ()
+    loops: tuple[KeeperLoop, ...] = ()
 
 
 _installed: tuple[Capability, ...] | None = None

@@ -43,6 +43,7 @@ from pulse_django.fleet.limits import limits
 from pulse_django.fleet.pauses import paused_tasks, waiting_jobs
 from pulse_django.fleet.shards import shard_facts
 from pulse_django.fleet.unknown_tasks import give_up
+from pulse_django.metrics.minute_recorder import MinuteRecorder
 from pulse_django.models import Duty, Job, Limiter, Minute, Pause, Schedule, Worker
 from pulse_django.operations.preview import look as preview
 from pulse_django.protocol import expire, reap, transfer
@@ -87,7 +88,6 @@ from pulse_django.words.verb_results import Report
 from pulse_django.worker.executors import connection_cleanup
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.listener import Listener
-from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.watchdog import Watchdog
 from tests.console import test_every_page as pages
 from tests.database import empty_tables, leave_no_line_behind
