@@ -151,7 +151,7 @@ class Watchdog:
                 if step.is_housekeeping is are_housekeeping and (asked is None or asked in self.found.there_is):
                     done = step.run(self.database)
                     swept.has_more |= done.has_more
-                    swept.said.update(done.said)
+                    swept.said |= done.said
 
     def _reap_if_leases_can_be_trusted(self) -> list[Reaped]:
         outages, ttl = self._outages, conf.current().lease_ttl.total_seconds()
