@@ -118,5 +118,5 @@ CAPABILITY = Capability(
     name="pauses",
     reads=READS,
     gates=GATES,
-    sweeps=(SweepStep(name="ended pauses", run=_forget_ended, is_housekeeping=True),),
+    sweeps=(SweepStep(name="ended pauses", run=_forget_ended, says={"resumed": []}, is_housekeeping=True),),
 )

@@ -87,4 +87,5 @@ def _give_up(database: WorkerDatabase) -> StepDone:
     return StepDone(len(given_up) == MOST_AT_ONCE, {"given_up": given_up})
 
 
-CAPABILITY = Capability(name="health", sweeps=(SweepStep(name="unknown tasks", run=_give_up, is_housekeeping=True),))
+_STEP = SweepStep(name="unknown tasks", run=_give_up, says={"given_up": []}, is_housekeeping=True)
+CAPABILITY = Capability(name="health", sweeps=(_STEP,))

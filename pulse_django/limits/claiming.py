@@ -80,9 +80,6 @@ CAPABILITY = Capability(
 CHUNKS = Capability(name="chunks", jobs_a_slot=chunk_of_lane)
 
 
-# The smallest tokens that the runs of a limit can have, so that counting them does not read what ended long ago.
-
-
 # A scope's mark is believed so many seconds after its lock was first held: a claim that began before the scope had a
 # limit, and took no lock, has ended by then.
 SETTLES_IN = 15.0
@@ -90,6 +87,8 @@ MOST_SCOPES = 10_000
 
 
 class LaneMarks:
+    """The smallest tokens that runs of a limit can have: counting them does not read what ended long ago."""
+
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._since: dict[tuple[str | None, str], float] = {}  # by the limiter's version and scope: when first locked

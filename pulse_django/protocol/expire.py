@@ -33,6 +33,7 @@ _EXPIRED = Gate(
     code="expired",
     job=f"NOT ({is_expired('{job}.')})",
     by_id=True,
+    about=("at",),
     sentence=_("It did not start before it expired at %(at)s. A watchdog cancels it."),
 )
 # Longer statements would hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
@@ -137,5 +138,5 @@ CAPABILITY = Capability(
     name="expiry",
     exists=ARE_EXPIRED,
     gates=(_EXPIRED,),
-    sweeps=(SweepStep(name="expired", run=_sweep),),
+    sweeps=(SweepStep(name="expired", run=_sweep, says={"expired": 0}),),
 )

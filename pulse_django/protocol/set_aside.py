@@ -48,7 +48,7 @@ hit AS MATERIALIZED (
         FROM (
             SELECT task, queue FROM pulse_django_job_hot WHERE {IN_LANE} ORDER BY next_run_at, id LIMIT share.most
         ) AS head
-        WHERE NOT ({can_start})
+        WHERE ({can_start}) IS NOT TRUE
     )
 ),
 found AS MATERIALIZED (
@@ -57,7 +57,7 @@ found AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT id, task, queue FROM pulse_django_job_hot WHERE {IN_LANE} ORDER BY next_run_at, id LIMIT {READ_OF_LANE}
     ) AS head
-    WHERE NOT ({can_start})
+    WHERE ({can_start}) IS NOT TRUE
     LIMIT %s
 ),
 aside AS (

@@ -28,14 +28,15 @@ NO_FACTS = "SELECT NULL::timestamptz AS opens_at, ''::text AS reason, ''::text A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A condition of a start, in SQL without parameters: about a job, or about the lane that it waits in.
+    """A condition of a start, in SQL without parameters: about a job, or about the lane that it waits in. NULL: shut.
 
     A gate of lanes is asked once for each lane, before any of its jobs is read. A gate of jobs is asked for each job.
     """
 
     code: str  # of the reason that explain() gives if it is shut
-    sentence: Any  # of that reason, to be translated. It may name %(queue)s, %(task)s, %(key)s and %(at)s of its expiry
-    sentence_until: Any = ""  # if it is known when it opens: %(until)s
+    sentence: Any  # of that reason, to be translated
+    sentence_until: Any = ""  # the same if it is known when the gate opens: %(until)s
+    about: tuple[str, ...] = ()  # what both name: queue, task, key or at, the instant at which the job expires
     facts: str = NO_FACTS  # a query for at most one row: when it opens, why it is shut, and by whom
     lane: str = ""  # {lane} is a relation with queue and key
     job: str = ""  # {job} is a row of jobs
@@ -47,8 +48,12 @@ class Gate:
     def __post_init__(self) -> None:
         if bool(self.lane) is bool(self.job):
             raise ValueError(f"{self.code}: a gate is about a lane or about a job")
-        # It would become a join above the pick, which locks jobs of shut lanes and visits lanes in another order.
-        if re.search(r"\b(EXISTS|IN)\s*\(\s*SELECT", self.lane + self.job):
+        if "{lane}.key" in self.lane and not self.of_keys:
+            raise ValueError(f"{self.code}: a gate that reads the key of a lane is of_keys")
+        if "%" in self.lane + self.job + self.facts + self.may_shut:
+            raise ValueError(f"{self.code}: %: statements have parameters, which it would be taken for")
+        # It could become a join, and lanes would be visited in another order.
+        if re.search(r"\b(EXISTS|IN|ANY|SOME|ALL)\s*\(\s*(SELECT|VALUES)\b", self.lane + self.job, re.IGNORECASE):
             raise ValueError(f"{self.code}: ask for an ARRAY(SELECT ...), or for a scalar in COALESCE")
 
 
@@ -78,9 +83,8 @@ class LaneClaim(NamedTuple):
 class LaneClaimer(Protocol):
     """Claims from lanes by a statement of its own, and only for free slots. A child has one for each shard."""
 
-    def group_of(
-        self, lane: Lane
-    ) -> Group: ...  # one claim is for lanes of one group; empty: it does not have the lane
+    # One claim is for lanes of one group. Empty: the lane is not its own.
+    def group_of(self, lane: Lane) -> Group: ...
     def prepare(self) -> None: ...
     def claim(
         self, group: Group, lanes: Sequence[Lane], takes: Mapping[Lane, int], *, limit: int, slots: Slots
@@ -126,6 +130,7 @@ class SweepStep:
 
     name: str
     run: Callable[[WorkerDatabase], StepDone]
+    says: Mapping[str, Any] = MappingProxyType({})  # of a sweep in which it has nothing to do
     exists: str = ""  # a condition in SQL, whether there is something to do; empty: if its capability is used
     is_housekeeping: bool = False  # once a minute, and not in each sweep
 

@@ -131,11 +131,6 @@ class DutyManager(TableManager["Duty"]):
         clock = ServerClock(started_at, up_for)
         return TakenDuties(clock, frozenset(taken), unfinished, overdue - frozenset(taken), frozenset(there_is))
 
-    @staticmethod
-    def all_there_may_be() -> frozenset[str]:
-        """Return what there would be if all had work: for a watchdog that could not ask."""
-        return frozenset(_what_there_is())
-
     def done(self, names: Collection[str]) -> None:
         """Note that these were done to the end."""
         run_alone(self.write_alias, _DONE, [sorted(names)])

@@ -40,7 +40,7 @@ class LaneUse(NamedTuple):
     """What claims need to know of a lane with a key."""
 
     held: int  # the weights of its leases
-    is_open: bool  # False: its queue or its key is paused
+    is_open: bool  # False: a gate of it is shut
 
 
 # "The next pair" is the same queue's next lower priority or else the next queue's highest.

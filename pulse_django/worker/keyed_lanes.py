@@ -60,7 +60,7 @@ class KeyedLanes:
         self._chunks = [one.jobs_a_slot for one in installed() if one.jobs_a_slot is not None]
         self._cursors: dict[tuple[str, int], Lane] = {}
         self._held: Counter[Lane] = Counter()
-        self._shut: set[Lane] = set()  # their keys are paused
+        self._shut: set[Lane] = set()  # a gate is shut
         self._held_at = float("-inf")
         self._closed: dict[Group, float] = {}  # until when they give nothing
         self.wanted_slots: int | None = None  # so many free ones are waited for; another thread may read it

@@ -9,7 +9,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -111,7 +111,7 @@ class Watchdog:
                 self._outages.answered(time.monotonic())  # another one swept lately, so writes succeed
             return None
         self._taken = frozenset(self._duties - overdue)
-        swept = self._swept(begin, HOUSEKEEPING in self._duties)
+        swept = self._swept(begin, HOUSEKEEPING in self._duties, found.there_is)
         self._note_done(HOUSEKEEPING)
         self._duties = {SWEEP, HOUSEKEEPING} if swept.has_more else set()
         return swept
@@ -124,19 +124,19 @@ class Watchdog:
     def sweep(self, *, housekeeping: bool = True) -> Swept:
         """End every run that is over, and see to what is less urgent."""
         begin = time.monotonic()
-        self.found = self.found._replace(there_is=Duty.objects.all_there_may_be())  # it has not asked
         self._look_at_server(self._asked(lambda: self.database.call(self.database.jobs.server_clock)))
-        return self._swept(begin, housekeeping)
+        return self._swept(begin, housekeeping)  # it has not asked what there is
 
-    def _swept(self, begin: float, housekeeping: bool) -> Swept:
+    def _swept(self, begin: float, housekeeping: bool, there_is: Collection[str] | None = None) -> Swept:
         try:
             swept = Swept(reaped=self._reap_if_leases_can_be_trusted())
-            if SET_ASIDE in self.found.there_is:
+            if there_is is None or SET_ASIDE in there_is:
                 swept.has_more = see_to_shut_tasks(self.database)
-            self._run_steps(swept, are_housekeeping=False)
+            self._run_steps(swept, there_is, are_housekeeping=False)
             self._note_done(SWEEP)  # before housekeeping, which may fail
             if housekeeping:
                 self._keep_house(swept)
+                self._run_steps(swept, there_is, are_housekeeping=True)
                 self._kept_house_at = begin
             swept.took = time.monotonic() - begin
             return swept
@@ -144,11 +144,14 @@ class Watchdog:
             if self._clock is not None:
                 self._clock = self._clock._replace(up_for=self._clock.up_for + time.monotonic() - begin)
 
-    def _run_steps(self, swept: Swept, *, are_housekeeping: bool) -> None:
+    def _run_steps(self, swept: Swept, there_is: Collection[str] | None, *, are_housekeeping: bool) -> None:
+        """Run the steps of capabilities that have work; all, if it is not known what there is."""
         for capability in installed():
             for step in capability.sweeps:
+                swept.said = dict(step.says) | swept.said
                 asked = next((one.name for one in (step, capability) if one.exists), None)
-                if step.is_housekeeping is are_housekeeping and (asked is None or asked in self.found.there_is):
+                has_work = there_is is None or asked is None or asked in there_is
+                if step.is_housekeeping is are_housekeeping and has_work:
                     done = step.run(self.database)
                     swept.has_more |= done.has_more
                     swept.said |= done.said
@@ -215,7 +218,6 @@ class Watchdog:
         workers, silence, days = Worker.objects.db_manager(alias), settings.worker_silence, settings.retention_of_days
         swept.lost = call(workers.mark_lost, silence)
         call(workers.forget, KEEP_WORKERS, KEEP_LOST)
-        self._run_steps(swept, are_housekeeping=True)
         self._see_to_days(days)
         for status, kept in settings.retention.items():
             if kept:
@@ -327,7 +329,7 @@ def see_to_shut_tasks(database: GuardedConnection) -> bool:
     if brought_back:
         database.call(wake_workers, database.alias, set(brought_back))
     if aside or brought_back:
-        logger.info("Paused tasks: %d jobs were set aside, %d brought back", len(aside), len(brought_back))
+        logger.info("Tasks that may not start: %d jobs were set aside, %d brought back", len(aside), len(brought_back))
     return max(len(aside), len(brought_back)) >= MOST_BATCHES * SET_ASIDE_LIMIT
 
 

@@ -38,6 +38,7 @@ BY_DAY = Gate(
     code="by-day",
     job=f"({{job}}.task::text <> '{NIGHT}' OR night.is_night)",
     of_tasks=True,
+    about=("task",),
     sentence="The task %(task)s starts at night.",
     sentence_until="The task %(task)s starts at night, which begins at %(until)s.",
     facts="SELECT statement_timestamp() + interval '1 hour' AS opens_at, '' AS reason, '' AS shut_by",
@@ -145,8 +146,7 @@ def test_each_gate_is_needed(installing: None) -> None:
                 capability.install(*installed)
                 found[mutant] = set(started_in_vain())
                 assert found[mutant]
-    pauses_found = found["queue-paused"] | found["task-paused"] | found["key-paused"]
-    assert found["an empty array"] == pauses_found
+    assert found["an empty array"] == found["queue-paused"] | found["task-paused"]
 
 
 def test_the_key_of_a_lane_is_needed(installing: None) -> None:
@@ -185,15 +185,31 @@ def test_a_shut_gate_is_a_reason_that_explain_gives(installing: None) -> None:
 
 
 def test_a_gate_that_could_become_a_join_is_refused() -> None:
-    for condition in ("EXISTS (SELECT 1)", "{job}.task IN (SELECT 'a')"):
+    for condition in ("not exists (SELECT 1)", "{job}.task IN (SELECT 'a')", "{job}.task = ANY (values ('a'))"):
         with pytest.raises(ValueError, match=r"ask for an ARRAY\(SELECT"):
             Gate(code="x", job=condition, sentence="No.")
 
 
-def test_a_gate_is_about_a_lane_or_about_a_job() -> None:
-    for wrong in ({}, {"lane": "true", "job": "true"}):
-        with pytest.raises(ValueError, match="about a lane or about a job"):
-            Gate(code="x", sentence="No.", **wrong)
+def test_a_gate_that_no_statement_could_ask_is_refused() -> None:
+    refused: list[tuple[dict[str, str], str]] = [
+        ({}, "about a lane or about a job"),
+        ({"lane": "true", "job": "true"}, "about a lane or about a job"),
+        ({"lane": "{lane}.key <> 'x'"}, "is of_keys"),
+        ({"job": "{job}.task LIKE 'a%'"}, "parameters"),
+    ]
+    for wrong, why in refused:
+        with pytest.raises(ValueError, match=why):
+            Gate(code="x", sentence="No.", **wrong)  # type: ignore[arg-type]
+
+
+def test_a_gate_that_is_unknown_is_shut(installing: None) -> None:
+    gate = Gate(code="unknown", job="{job}.timeout > interval '1 second'", of_tasks=True, sentence="It is unknown.")
+    capability.install(*INSTALLED, Capability(name="unknown", gates=(gate,)))
+    live_worker(tasks=None)
+    enqueue()
+    assert not started()
+    assert [reason.code for reason in explain(Job.objects.get().pk).reasons] == ["unknown"]
+    assert Job.objects.set_aside() == ["default"]
 
 
 def test_nothing_is_claimed_before_it_is_known_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,8 +52,7 @@ def lasting(job: JobFacts) -> list[Reason]:
 def _of_gates(job: JobFacts) -> Iterator[Reason]:
     names = {"queue": job.queue, "task": job.task, "key": job.key, "at": job.expires_at}
     for gate in job.shut:
-        said = str(sentences()[gate.code])
-        facts = {name: value for name, value in names.items() if f"%({name})s" in said}
+        facts = {name: names[name] for one in gates() if one.code == gate.code for name in one.about}
         facts |= {name: text for name, text in (("reason", gate.reason), ("by", gate.shut_by)) if text}
         yield Reason(code=gate.code, until=gate.opens_at, facts=facts)
 
