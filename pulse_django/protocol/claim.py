@@ -200,9 +200,9 @@ def claim(
     visited = rotation(jobs.lanes() if lanes is None else lanes, turn, aged)
     if not visited or limit < 1:
         return Claims()
-    picked, pick_params = pick_from_lanes(jobs.model, jobs.write_alias, keyed=any(lane.key for lane in visited))
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
     keys = [lane.key for lane in visited]
+    picked, pick_params = pick_from_lanes(jobs.model, jobs.write_alias, keyed=any(keys))
     most = [limit if takes is None else takes.get(lane, 0) for lane in visited]
     bounds = [since.get(lane, FROM_THE_FIRST) for lane in visited]
     params = [queues, priorities, keys, most, bounds, *pick_params, limit]

@@ -203,7 +203,7 @@ def test_a_gate_that_no_statement_could_ask_is_refused() -> None:
 
 
 def test_a_gate_that_is_unknown_is_shut(installing: None) -> None:
-    gate = Gate(code="unknown", job="{job}.timeout > interval '1 second'", of_tasks=True, sentence="It is unknown.")
+    gate = Gate(code="unknown", job="{job}.task::text = NULL::text", of_tasks=True, sentence="It is unknown.")
     capability.install(*INSTALLED, Capability(name="unknown", gates=(gate,)))
     live_worker(tasks=None)
     enqueue()

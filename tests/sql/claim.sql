@@ -3,10 +3,10 @@ WITH picked AS MATERIALIZED (
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout
     FROM (
         SELECT ARRAY(
-            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue, CASE WHEN lane_key::text <> '' THEN
-                pg_catalog.chr(10) END, lane_key)
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
             FROM pulse_django_pause
-            WHERE (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
     CROSS JOIN ROWS FROM (
         pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]), pg_catalog.unnest(:key::text[]),
         pg_catalog.unnest(:take::int[]), pg_catalog.unnest(:since::float8[])
@@ -94,10 +94,10 @@ WITH picked AS MATERIALIZED (
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout
     FROM (
         SELECT ARRAY(
-            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue, CASE WHEN lane_key::text <> '' THEN
-                pg_catalog.chr(10) END, lane_key)
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
             FROM pulse_django_pause
-            WHERE (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
     CROSS JOIN ROWS FROM (
         pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]), pg_catalog.unnest(:key::text[]),
         pg_catalog.unnest(:take::int[]), pg_catalog.unnest(:since::float8[])
@@ -129,8 +129,13 @@ WITH picked AS MATERIALIZED (
         LIMIT lane.take) AS pick
     WHERE (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
         (pauses.names))
-        AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), pg_catalog.chr(10),
-            lane.key) <> ALL (pauses.names))
+        AND COALESCE((
+        SELECT false FROM pulse_django_pause
+        WHERE lane_key::text = lane.key
+            AND lane_key::text <> ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())
+        LIMIT 1
+    ), true)
     LIMIT :limit
 ),
 in_line AS (
@@ -188,10 +193,10 @@ WITH picked AS MATERIALIZED (
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout
     FROM (
         SELECT ARRAY(
-            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue, CASE WHEN lane_key::text <> '' THEN
-                pg_catalog.chr(10) END, lane_key)
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
             FROM pulse_django_pause
-            WHERE (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
     CROSS JOIN ROWS FROM (
         pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]), pg_catalog.unnest(:key::text[]),
         pg_catalog.unnest(:take::int[]), pg_catalog.unnest(:since::float8[])
@@ -280,10 +285,10 @@ WITH picked AS MATERIALIZED (
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout
     FROM (
         SELECT ARRAY(
-            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue, CASE WHEN lane_key::text <> '' THEN
-                pg_catalog.chr(10) END, lane_key)
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
             FROM pulse_django_pause
-            WHERE (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
     CROSS JOIN ROWS FROM (
         pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]), pg_catalog.unnest(:key::text[]),
         pg_catalog.unnest(:take::int[]), pg_catalog.unnest(:since::float8[])
@@ -315,8 +320,13 @@ WITH picked AS MATERIALIZED (
         LIMIT lane.take) AS pick
     WHERE (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
         (pauses.names))
-        AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), pg_catalog.chr(10),
-            lane.key) <> ALL (pauses.names))
+        AND COALESCE((
+        SELECT false FROM pulse_django_pause
+        WHERE lane_key::text = lane.key
+            AND lane_key::text <> ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())
+        LIMIT 1
+    ), true)
     LIMIT :limit
 ),
 in_line AS (

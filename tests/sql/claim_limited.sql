@@ -272,10 +272,10 @@ WITH picked AS MATERIALIZED (
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
     FROM (
         SELECT ARRAY(
-            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue, CASE WHEN lane_key::text <> '' THEN
-                pg_catalog.chr(10) END, lane_key)
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
             FROM pulse_django_pause
-            WHERE (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
     CROSS JOIN ROWS FROM (
         pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]), pg_catalog.unnest(:key::text[]),
         pg_catalog.unnest(pg_catalog.current_setting('pulse.takes')::int[]), pg_catalog.unnest(:since::float8[])
@@ -309,8 +309,13 @@ WITH picked AS MATERIALIZED (
     WHERE lane.take > 0
         AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
             (pauses.names))
-        AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), pg_catalog.chr(10),
-            lane.key) <> ALL (pauses.names))
+        AND COALESCE((
+        SELECT false FROM pulse_django_pause
+        WHERE lane_key::text = lane.key
+            AND lane_key::text <> ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())
+        LIMIT 1
+    ), true)
     LIMIT pg_catalog.current_setting('pulse.most')::int
 ),
 of_lanes AS (
@@ -680,10 +685,10 @@ WITH picked AS MATERIALIZED (
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
     FROM (
         SELECT ARRAY(
-            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue, CASE WHEN lane_key::text <> '' THEN
-                pg_catalog.chr(10) END, lane_key)
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
             FROM pulse_django_pause
-            WHERE (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
     CROSS JOIN ROWS FROM (
         pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:priority::smallint[]), pg_catalog.unnest(:key::text[]),
         pg_catalog.unnest(:said::text::int[]), pg_catalog.unnest(:since::float8[])
@@ -717,8 +722,13 @@ WITH picked AS MATERIALIZED (
     WHERE lane.take > 0
         AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
             (pauses.names))
-        AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), pg_catalog.chr(10),
-            lane.key) <> ALL (pauses.names))
+        AND COALESCE((
+        SELECT false FROM pulse_django_pause
+        WHERE lane_key::text = lane.key
+            AND lane_key::text <> ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())
+        LIMIT 1
+    ), true)
     LIMIT :said::text::int
 ),
 of_lanes AS (

@@ -67,10 +67,10 @@ hit AS MATERIALIZED (
     SELECT lane.queue, lane.priority, lane.lane_key
     FROM (
         SELECT ARRAY(
-            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue, CASE WHEN lane_key::text <> '' THEN
-                pg_catalog.chr(10) END, lane_key)
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
             FROM pulse_django_pause
-            WHERE (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
     CROSS JOIN lane
     CROSS JOIN share
     WHERE EXISTS (
@@ -86,19 +86,19 @@ hit AS MATERIALIZED (
             ORDER BY next_run_at, id
             LIMIT share.most
         ) AS head
-        WHERE NOT ((pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(head.task,
-            pg_catalog.chr(10)), pg_catalog.concat(head.task, pg_catalog.chr(10), head.queue)] OPERATOR(pg_catalog.&&)
-            pauses.names))
+        WHERE ((pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(head.task, pg_catalog.chr(10)),
+            pg_catalog.concat(head.task, pg_catalog.chr(10), head.queue)] OPERATOR(pg_catalog.&&) pauses.names)) IS NOT
+            TRUE
     )
 ),
 found AS MATERIALIZED (
     SELECT head.id
     FROM (
         SELECT ARRAY(
-            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue, CASE WHEN lane_key::text <> '' THEN
-                pg_catalog.chr(10) END, lane_key)
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
             FROM pulse_django_pause
-            WHERE (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
     CROSS JOIN hit AS lane
     CROSS JOIN LATERAL (
         SELECT id, task, queue
@@ -111,8 +111,8 @@ found AS MATERIALIZED (
         ORDER BY next_run_at, id
         LIMIT 5000
     ) AS head
-    WHERE NOT ((pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(head.task, pg_catalog.chr(10)),
-        pg_catalog.concat(head.task, pg_catalog.chr(10), head.queue)] OPERATOR(pg_catalog.&&) pauses.names))
+    WHERE ((pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(head.task, pg_catalog.chr(10)),
+        pg_catalog.concat(head.task, pg_catalog.chr(10), head.queue)] OPERATOR(pg_catalog.&&) pauses.names)) IS NOT TRUE
     LIMIT :limit
 ),
 aside AS (
@@ -164,10 +164,10 @@ locked AS MATERIALIZED (
     SELECT back.id, back.lane_key, back.next_run_at
     FROM (
         SELECT ARRAY(
-            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue, CASE WHEN lane_key::text <> '' THEN
-                pg_catalog.chr(10) END, lane_key)
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
             FROM pulse_django_pause
-            WHERE (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
     CROSS JOIN met
     CROSS JOIN LATERAL (
         SELECT id, lane_key, next_run_at FROM pulse_django_job_hot

@@ -118,10 +118,10 @@ SELECT
     EXTRACT(epoch FROM part.next_run_at - statement_timestamp())::float8, true
 FROM (
     SELECT ARRAY(
-        SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue, CASE WHEN lane_key::text <> '' THEN pg_catalog.chr(10)
-            END, lane_key)
+        SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
         FROM pulse_django_pause
-        WHERE (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+        WHERE lane_key::text = ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
     CROSS JOIN behind AS pair
 CROSS JOIN LATERAL (
     (
@@ -248,14 +248,19 @@ SELECT
     END,
     (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
         (pauses.names))
-        AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), pg_catalog.chr(10),
-            lane.key) <> ALL (pauses.names))
+        AND COALESCE((
+        SELECT false FROM pulse_django_pause
+        WHERE lane_key::text = lane.key
+            AND lane_key::text <> ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())
+        LIMIT 1
+    ), true)
 FROM (
     SELECT ARRAY(
-        SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue, CASE WHEN lane_key::text <> '' THEN pg_catalog.chr(10)
-            END, lane_key)
+        SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
         FROM pulse_django_pause
-        WHERE (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+        WHERE lane_key::text = ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
     CROSS JOIN ROWS FROM (
     pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:key::text[])
 ) WITH ORDINALITY AS lane (queue, key, place)
