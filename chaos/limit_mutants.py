@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pulse_django.limits import claiming
 from pulse_django.protocol import claim_limited
 from pulse_django.store.prepared_statements import PreparedStatements
-from pulse_django.worker import keyed_lanes
 
 _PLACE_0 = "WHEN scope.place = 0 THEN true"
 _TRIED = "pg_catalog.pg_try_advisory_xact_lock"
@@ -75,7 +75,7 @@ def one_snapshot() -> None:
 
 def mark_too_high() -> None:
     """Count from the largest token on that was seen, and believe it at once."""
-    keyed_lanes.SETTLES_IN = -1.0
+    claiming.SETTLES_IN = -1.0
     marks = claim_limited._marks
 
     def latest(lowest: Mapping[str, int | None], shared: tuple[str, str], claims: Any) -> dict[str, int]:

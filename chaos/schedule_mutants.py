@@ -15,7 +15,7 @@ from typing import Any
 from pulse_django.protocol import tick
 from pulse_django.schedules import ticking
 from pulse_django.schedules.declarations import check_call
-from pulse_django.worker.schedule_loop import ScheduleLoop
+from pulse_django.schedules.loop import ScheduleLoop
 
 PAUSE = 0.3
 

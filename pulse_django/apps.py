@@ -17,6 +17,7 @@ class PulseConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from . import capabilities
         from .checks import (
             check_backend,
             check_data,
@@ -35,6 +36,7 @@ class PulseConfig(AppConfig):
         from .models import Schedule
         from .schedules.declarations import check_call, check_schedules
 
+        capabilities.install()
         for model in self.get_models():
             # Their migrations do nothing elsewhere, and the runner of tests that serialises a database leaves them out.
             model._meta.required_db_vendor = "postgresql"

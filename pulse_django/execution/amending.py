@@ -11,6 +11,7 @@ from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
 from pulse_django.protocol.amend import Found, read_for_amending, why_not
+from pulse_django.store.capability import Capability, Satellite
 from pulse_django.words.job_options import Payload
 from pulse_django.words.masks import is_encrypted
 from pulse_django.words.own_tasks import ONLY_PULSE, OWN_TASKS
@@ -122,3 +123,15 @@ def _named(option: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise InvalidJob(f"{option}: {type(error).__name__} was raised for these arguments") from error
+
+
+_AMENDMENTS = Satellite(
+    table="pulse_django_amendment",
+    rows="amendments",
+    deletion="""
+unamended AS (
+    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM {jobs}))
+)""",
+    of_day="id IN (SELECT job_id FROM pulse_django_amendment)",
+)
+CAPABILITY = Capability(name="amendments", satellites=(_AMENDMENTS,))

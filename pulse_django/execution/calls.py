@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from pulse_django import conf
 from pulse_django.exceptions import WrongArguments
+from pulse_django.store.capability import installed
 
-from . import encryption, lane_keys, unique_keys
 from .registry import Task, chunk_of
 from .signatures import read_signature, signature_of
 
@@ -55,7 +55,7 @@ def misfit(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 # Which parts the jobs of a task use.
 
 
-OfCall = Callable[[Task, Sequence[Any], Mapping[str, Any]], dict[str, Any]]
+FieldsOfCall = Callable[[Task, Sequence[Any], Mapping[str, Any]], dict[str, Any]]
 
 
 class Uses(NamedTuple):
@@ -64,14 +64,7 @@ class Uses(NamedTuple):
     settings: conf.PulseSettings
     names: tuple[str, ...]  # of the arguments that a caller may give by position
     hides: bool  # it masks or encrypts something
-    of_call: tuple[OfCall, ...]  # each returns fields of a new job
-
-
-_PARTS: tuple[tuple[Callable[[Task], bool], OfCall], ...] = (
-    (unique_keys.is_used, unique_keys.of_call),
-    (encryption.is_used, encryption.of_call),
-    (lane_keys.is_used, lane_keys.of_call),
-)
+    fields_of_call: tuple[FieldsOfCall, ...]  # each returns fields of a new job
 
 
 def uses_of(task: Task) -> Uses:
@@ -79,8 +72,9 @@ def uses_of(task: Task) -> Uses:
     settings = conf.current()
     known: Uses | None = getattr(task, "_uses", None)
     if known is None or known.settings is not settings:
-        used = tuple(of_call for is_used, of_call in _PARTS if is_used(task))
-        known = Uses(settings, names_of(task), encryption.of_call in used, used)
+        used = [one.of_call for one in installed() if one.of_call is not None and one.of_call.is_used(task)]
+        hides, fields = any(part.hides for part in used), tuple(part.fields for part in used)
+        known = Uses(settings, names_of(task), hides, fields)
         with suppress(AttributeError):  # a task of Django's own class has no place for it
             object.__setattr__(task, "_uses", known)
     return known

@@ -20,6 +20,7 @@ from django.utils.crypto import salted_hmac
 
 from pulse_django import conf
 from pulse_django.exceptions import CannotDecrypt, CannotEncrypt, DecryptionFailed
+from pulse_django.store.capability import Capability, OfCall
 from pulse_django.words.job_options import Payload
 from pulse_django.words.leases import Claim
 from pulse_django.words.masks import (
@@ -319,3 +320,6 @@ def terms_for(names: Iterable[str], text: str) -> list[str]:
     plain = [term_of(name, text) for name in names]
     secrets = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
     return [*plain, *(hashed(term, secret) for term in plain for secret in secrets)]
+
+
+CAPABILITY = Capability(name="encryption", of_call=OfCall(is_used, of_call, hides=True))

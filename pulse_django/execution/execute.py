@@ -27,6 +27,7 @@ from pulse_django.exceptions import (
 )
 from pulse_django.models import Job
 from pulse_django.signals import job_started, send
+from pulse_django.store.capability import AfterRun, assembled, installed
 from pulse_django.words import traces
 from pulse_django.words.decisions import DeadLetter
 from pulse_django.words.display import without
@@ -40,7 +41,6 @@ from .chunks import Chunk, ChunkItem, call_handler
 from .context import Context
 from .django_log import Receivers, receivers_of
 from .judging import Performed, judged, judged_error, judged_value, outcome_of_stopped, report_of
-from .limit_events import anote_error, anote_success, concerns_limit, note_error, note_success
 from .middleware import surrounded
 from .registry import Registry, Task, TaskResultStatus, chunk_of, is_plain, registry, sender_of, task_started
 from .results import result_of_run
@@ -67,9 +67,9 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
         with running(run), traces.running(run.claim):
             value = _surrounded(task, call) if conf.current().middleware else _invoke(task, call)
     except BaseException as error:  # SystemExit too: what a handler raises ends its run, and nothing else
-        return judged_error(run, task, context, note_error(run, task, error))
+        return judged_error(run, task, context, _failed(run, task, error))
     if run.claim.is_probe:
-        note_success(run)
+        _succeeded(run)
     return judged_value(run, task, context, value)
 
 
@@ -93,10 +93,38 @@ async def perform_async(run: Run, task: Task) -> Performed:
             finally:
                 end_if_forked(pid)
     except BaseException as error:
-        return judged_error(run, task, context, await anote_error(run, task, error))
+        return judged_error(run, task, context, await _afailed(run, task, error))
     if run.claim.is_probe:
-        await anote_success(run)
+        await sync_to_async(_succeeded)(run)
     return judged_value(run, task, context, value)
+
+
+# What capabilities do after a handler has raised or returned, before its run is judged.
+
+
+def _failed(run: Run, task: Task, error: BaseException) -> BaseException:
+    """Return what the run ends with."""
+    for after_run in _after_runs():
+        error = after_run.failed(run, task, error)
+    return error
+
+
+async def _afailed(run: Run, task: Task, error: BaseException) -> BaseException:
+    return await sync_to_async(_failed)(run, task, error) if _is_concerned(run, task, error) else error
+
+
+def _is_concerned(run: Run, task: Task, error: BaseException) -> bool:
+    return any(after_run.concerns(run, task, error) for after_run in _after_runs())
+
+
+def _succeeded(run: Run) -> None:
+    for after_run in _after_runs():
+        after_run.succeeded(run)
+
+
+@assembled
+def _after_runs() -> list[AfterRun]:
+    return [one.after_run for one in installed() if one.after_run is not None]
 
 
 def _surrounded(task: Task, call: Call) -> Any:
@@ -220,9 +248,9 @@ def perform_chunk(run: ChunkRun, task: Task | None) -> Performed:
         error = raised_by_handler
     for member, raised in call.to_tell(error):
         if raised is not None:
-            call.ends_with[id(raised)] = note_error(member, task, raised)
+            call.ends_with[id(raised)] = _failed(member, task, raised)
         elif member.claim.is_probe:
-            note_success(member)
+            _succeeded(member)
     call.end(error)
     return call.performed
 
@@ -243,9 +271,9 @@ async def perform_chunk_async(run: ChunkRun, task: Task) -> Performed:
         error = raised_by_handler
     for member, raised in call.to_tell(error):
         if raised is not None:
-            call.ends_with[id(raised)] = await anote_error(member, task, raised)
+            call.ends_with[id(raised)] = await _afailed(member, task, raised)
         elif member.claim.is_probe:
-            await anote_success(member)
+            await sync_to_async(_succeeded)(member)
     call.end(error)
     return call.performed
 
@@ -319,7 +347,7 @@ class _ChunkCall:
 
     def _decided(self, item: ChunkItem) -> None:
         run, error = item.run, item.error
-        if run.claim.is_probe if error is None else concerns_limit(run, self._task, error):
+        if run.claim.is_probe if error is None else _is_concerned(run, self._task, error):
             self._late.append(item)
         else:
             self._pass_on(self._judged(item, error))

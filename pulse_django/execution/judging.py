@@ -15,6 +15,7 @@ from pulse_django.exceptions import (
     Discard,
     JobCancelled,
     LeaseLost,
+    RateLimited,
     Snooze,
     WaitFor,
 )
@@ -31,13 +32,12 @@ from pulse_django.words.outcomes import (
     Waited,
     returned,
 )
-from pulse_django.words.payloads import ErrorReport
+from pulse_django.words.payloads import ErrorReport, one_line
 from pulse_django.words.verb_results import Report
 
 from .calls import misfit, uses_of
 from .context import Context
 from .encryption import hides_result, result_for_column
-from .limit_events import reason_of
 from .registry import Task, TaskResult
 from .run import Run
 
@@ -141,6 +141,15 @@ def outcome_of(run: Run, error: BaseException) -> Outcome | None:
         case asyncio.CancelledError() if run.verdict is not None or run.lost or run.was_out_of_touch:
             return run.verdict or _out_of_touch(run)
     return Failed(report_of(run, error))
+
+
+def reason_of(run: Run, error: Snooze) -> str:
+    """Return what is shown to people. The reason may repeat an argument, so that of an encrypted job is left out."""
+    if not isinstance(error, RateLimited):
+        return ""
+    if run.claim.is_encrypted or not error.reason:
+        return "rate limited"
+    return f"rate limited: {one_line(error.reason)}"
 
 
 def outcome_of_stopped(run: Run) -> Outcome | None:

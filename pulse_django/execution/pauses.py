@@ -6,11 +6,16 @@ from datetime import timedelta
 
 from pulse_django.models import Job, Pause
 from pulse_django.protocol.set_aside import MOST_BATCHES, in_batches
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.capability import Capability, StepDone, SweepStep, WorkerDatabase
+from pulse_django.store.pauses import GATES, READS
 from pulse_django.store.transactions import is_in_callers_transaction
 
 from .notify import ANY_QUEUE, wake_workers
 from .placement import aliases_of_jobs
 from .registry import Task, key_of, keys_of, registry
+
+logger = SafeLogger("pulse_django.watchdog")
 
 
 def pause_task(
@@ -99,3 +104,19 @@ def resume_queue(name: str, *, using: str | None = None) -> bool:
             was_paused = True
             wake_workers(alias, [name])
     return was_paused
+
+
+def _forget_ended(database: WorkerDatabase) -> StepDone:
+    forgotten = database.call(Pause.objects.db_manager(database.alias).forget_ended)
+    resumed = [f"task {task!r}" if task else f"queue {queue!r}" for task, queue, key in forgotten if not key]
+    for paused in resumed:
+        logger.info("The pause of %s has ended", paused)
+    return StepDone(said={"resumed": resumed})
+
+
+CAPABILITY = Capability(
+    name="pauses",
+    reads=READS,
+    gates=GATES,
+    sweeps=(SweepStep(name="ended pauses", run=_forget_ended, says={"resumed": []}, is_housekeeping=True),),
+)

@@ -8,6 +8,7 @@ from typing import Any
 from django.utils.crypto import salted_hmac
 
 from pulse_django.exceptions import InvalidJob, PayloadError
+from pulse_django.store.capability import Capability, OfCall, Satellite
 from pulse_django.words.payloads import canonical
 from pulse_django.words.uniqueness import Unique, UniqueKey
 
@@ -92,3 +93,38 @@ def _fits_json(value: object) -> bool:
     except PayloadError:
         return False
     return True
+
+
+WINDOWS_LIMIT = 10_000  # a few bytes each
+_KEYS = Satellite(
+    table="pulse_django_key",
+    rows="keys",
+    deletion="""
+freed AS (
+    DELETE FROM pulse_django_key AS key
+    USING {jobs} AS job
+    WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
+)""",
+    of_day="idempotency_key IS NOT NULL",
+)
+# Periods of unique jobs that are over.
+_OUTDATED = f"""
+ended AS MATERIALIZED (
+    SELECT task, key
+    FROM pulse_django_window
+    WHERE until < statement_timestamp()
+    ORDER BY until
+    LIMIT {WINDOWS_LIMIT}
+    FOR UPDATE SKIP LOCKED
+),
+closed AS (
+    DELETE FROM pulse_django_window AS win
+    USING ended
+    WHERE win.task::text = ended.task::text AND win.key::text = ended.key::text AND win.until < statement_timestamp()
+)"""  # noqa: S608 - made of constants
+CAPABILITY = Capability(
+    name="unique",
+    of_call=OfCall(is_used, of_call),
+    satellites=(_KEYS, Satellite(table="pulse_django_window", rows="windows")),
+    outdated=_OUTDATED,
+)

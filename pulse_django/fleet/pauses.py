@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from pulse_django.store.constraints import IS_CLAIMABLE
-from pulse_django.store.pauses import IS_IN_FORCE, IS_OF_KEY, IS_OF_QUEUE, IS_OF_TASK, IS_SET_ASIDE
+from pulse_django.store.lane_queries import IS_SET_ASIDE
+from pulse_django.store.pauses import IS_IN_FORCE, IS_OF_KEY, IS_OF_QUEUE, IS_OF_TASK
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.limiting import key_of, limiter_of
 

@@ -8,6 +8,7 @@ from pulse_django import conf
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import send_finished
+from pulse_django.store.capability import Capability, StepDone, SweepStep, WorkerDatabase
 from pulse_django.store.job_queries import PUT_BACK_SINCE
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.decisions import DeadLetter
@@ -79,3 +80,12 @@ def give_up(alias: str) -> list[int]:
         if status is Status.DEAD_LETTERED:
             given_up.append(claim.job_id)
     return sorted(given_up)
+
+
+def _give_up(database: WorkerDatabase) -> StepDone:
+    given_up = database.call(give_up, database.alias)
+    return StepDone(len(given_up) == MOST_AT_ONCE, {"given_up": given_up})
+
+
+_STEP = SweepStep(name="unknown tasks", run=_give_up, says={"given_up": []}, is_housekeeping=True)
+CAPABILITY = Capability(name="health", sweeps=(_STEP,))

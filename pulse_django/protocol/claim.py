@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,8 +11,9 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
 from pulse_django import conf
+from pulse_django.store.capability import assembled
+from pulse_django.store.gates import gates_of_jobs, gates_of_lanes, what_gates_read
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.pauses import PAUSES, can_start, is_open
 from pulse_django.store.sql_functions import TextSize
 from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone
 from pulse_django.words.job_ids import job_ids_of
@@ -147,17 +147,16 @@ class Parts(NamedTuple):
 _PLAIN = Parts()
 _DEALT = Parts(columns=", line.is_left", granted=GRANTED.format(more=""))
 
-_PICK_FROM_LANES = f"""
+_PICK_FROM_LANES = """
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout
-    FROM {PAUSES}
-    CROSS JOIN ROWS FROM (
+    FROM {read}ROWS FROM (
         pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(%s::int[]), pg_catalog.unnest(%s::float8[])
     ) AS lane (queue, priority, key, take, since)
-    CROSS JOIN LATERAL ({{pick}}) AS pick
-    WHERE {is_open("lane.queue")}
+    CROSS JOIN LATERAL ({pick}) AS pick
+    WHERE {are_open}
     LIMIT %s
-"""  # noqa: S608 - made of constants
+"""
 
 _OPTIONS = ", ".join(OPTIONS[name].column for name in ClaimedOptions._fields)
 _RETURNING = ", ".join(
@@ -201,13 +200,13 @@ def claim(
     visited = rotation(jobs.lanes() if lanes is None else lanes, turn, aged)
     if not visited or limit < 1:
         return Claims()
-    pick, pick_params = claim_pick(jobs.model, jobs.write_alias)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
     keys = [lane.key for lane in visited]
+    picked, pick_params = pick_from_lanes(jobs.model, jobs.write_alias, keyed=any(keys))
     most = [limit if takes is None else takes.get(lane, 0) for lane in visited]
     bounds = [since.get(lane, FROM_THE_FIRST) for lane in visited]
     params = [queues, priorities, keys, most, bounds, *pick_params, limit]
-    picked, parts = _PICK_FROM_LANES.format(pick=pick), _PLAIN if takes is None else _DEALT
+    parts = _PLAIN if takes is None else _DEALT
     found = _claim(jobs, identity, picked, params, slots or Slots(limit, limit), parts)
     if aged:
         place = {lane: place for place, lane in enumerate(visited)}
@@ -215,16 +214,23 @@ def claim(
     return found
 
 
-@lru_cache(maxsize=16)
+@assembled
+def pick_from_lanes(model: type[Job], alias: str, *, keyed: bool) -> Compiled:
+    """Return the SQL that picks jobs from lanes. ``keyed``: some of them have a key."""
+    pick, params = claim_pick(model, alias)
+    are_open = gates_of_lanes("lane", keyed=keyed)
+    return _PICK_FROM_LANES.format(read=what_gates_read(), pick=pick, are_open=are_open), params
+
+
 def claim_pick(model: type[Job], alias: str, *, heaviest: str = "") -> Compiled:
-    """Compile the pick of the relations ``lane`` and ``pauses``. ``heaviest`` is SQL: what weighs more is passed by."""
+    """Compile the pick of the relation ``lane``. ``heaviest`` is SQL: what weighs more is passed by."""
     lane: dict[str, Any] = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
     lane |= {"ready": True, "lane_key": RawSQL("lane.key", ())}
     lane["next_run_at__gte"] = RawSQL("pg_catalog.to_timestamp(lane.since)", ())
     if heaviest:
         lane["weight__lte"] = RawSQL(heaviest, ())  # noqa: S611 - a constant
-    unpaused = RawSQL(can_start('"pulse_django_job".'), (), output_field=BooleanField())  # noqa: S611 - made of constants
-    due = model.objects.due().startable().filter(unpaused, **lane)
+    are_open = RawSQL(gates_of_jobs('"pulse_django_job"'), (), output_field=BooleanField())  # noqa: S611 - constants
+    due = model.objects.due().filter(are_open, **lane)
     in_line = due.order_by("next_run_at", "id").values(*PICKED, bytes=_BYTES)
     pick, params = compiled(skip_locked(in_line), alias)
     return f"{pick} LIMIT lane.take", params

@@ -13,13 +13,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections
 
+from pulse_django.store.capability import assembled
 from pulse_django.store.citus import is_for_citus
+from pulse_django.store.gates import gates_of_lanes, what_gates_read
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.pauses import PAUSES, is_open
 from pulse_django.store.transactions import Row, joined, refuse_callers_transaction, run_joined, run_message
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim, Identity
@@ -27,23 +28,26 @@ from pulse_django.words.limiting import limiter_of_queue
 
 from .claim import FROM_THE_FIRST, GRANTED, Claims, Parts, Slots, claim_pick, claiming, claims_of
 from .limiters import IN_FORCE
+from .statements import Compiled
+
+if TYPE_CHECKING:
+    from pulse_django.models import Job
 
 # Of one claim: a lock each. PostgreSQL's table of locks has room for 64 of each connection.
 MOST_LANES = 60
 NO_MARKS: Mapping[str, int] = MappingProxyType({})
 NOTHING_SAID: Mapping[Lane, int] = MappingProxyType({})
 
-_PICK = f"""
+_PICK = """
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
-    FROM {PAUSES}
-    CROSS JOIN ROWS FROM (
+    FROM {read}ROWS FROM (
         pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(pg_catalog.current_setting('pulse.takes')::int[]), pg_catalog.unnest(%s::float8[])
     ) WITH ORDINALITY AS lane (queue, priority, key, take, since, place)
-    CROSS JOIN LATERAL ({{pick}}) AS pick
-    WHERE lane.take > 0 AND {is_open("lane.queue")}
+    CROSS JOIN LATERAL ({pick}) AS pick
+    WHERE lane.take > 0 AND {are_open}
     LIMIT pg_catalog.current_setting('pulse.most')::int
-"""  # noqa: S608 - made of constants
+"""
 
 # What is too heavy for its key is left out before the others are summed up. Jobs behind it in its lane wait with it.
 _IN_LINE = """of_lanes AS (
@@ -116,10 +120,10 @@ def claim_limited(
     keys, visited = list(by_key), list(by_key.values())
     whole = "" if queue is None else limiter_of_queue(queue)  # there is no row of an empty name
     holder = identity.mint_holder()
-    pick, pick_params = claim_pick(jobs.model, jobs.write_alias, heaviest=HEAVIEST)
+    picked, pick_params = _pick_from_lanes(jobs.model, jobs.write_alias)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
     sql, values = claiming(
-        _PICK.format(pick=pick),
+        picked,
         [queues, priorities, keys, [FROM_THE_FIRST] * len(keys), *pick_params],
         holder,
         slots or Slots(limit, limit),
@@ -150,6 +154,13 @@ def claim_limited(
     if not claims and not claims.is_left:
         refusal = _refusal((whole, of_queue), (limiter, why or ("full" if too_heavy else None)))
     return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal)
+
+
+@assembled
+def _pick_from_lanes(model: type[Job], alias: str) -> Compiled:
+    pick, params = claim_pick(model, alias, heaviest=HEAVIEST)
+    are_open = gates_of_lanes("lane", keyed=True)
+    return _PICK.format(read=what_gates_read(), pick=pick, are_open=are_open), params
 
 
 def _one_by_one(

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import connections
+from django.utils.translation import gettext_lazy as _
 
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.signals import send_when_committed
+from pulse_django.signals import send_finished, send_when_committed
+from pulse_django.store.capability import Capability, Gate, StepDone, SweepStep, WorkerDatabase
 from pulse_django.store.citus import is_for_citus
-from pulse_django.store.job_queries import IS_EXPIRED, JobReader
+from pulse_django.store.job_queries import ARE_EXPIRED, IS_EXPIRED, JobReader, is_expired
 from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone, run_joined
 from pulse_django.words.states import NOT_STARTED_IN_TIME, EndedBy, Ending, Status
 
@@ -25,8 +27,15 @@ from .ending import leave, leave_on_citus
 from .one_task import Given, act_on
 from .statements import UNSTORABLE, Compiled, check_limit
 
-logger = SafeLogger(__name__)
+logger, watchdog_logger = SafeLogger(__name__), SafeLogger("pulse_django.watchdog")
 
+_EXPIRED = Gate(
+    code="expired",
+    job=f"NOT ({is_expired('{job}.')})",
+    by_id=True,
+    about=("at",),
+    sentence=_("It did not start before it expired at %(at)s. A watchdog cancels it."),
+)
 # Longer statements would hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
 EXPIRE_LIMIT = 1_000
 
@@ -102,6 +111,32 @@ def _expire_on_citus(alias: str, pick: str, limit_or_ids: int | list[int]) -> li
     return answers[-1] if answers else []
 
 
+# Statements in one sweep: lost runs wait meanwhile. If jobs are left, the next sweep follows at once.
+MOST_BATCHES = 10
+
+
+def _sweep(database: WorkerDatabase) -> StepDone:
+    ended = 0
+    for _round in range(MOST_BATCHES):
+        endings = database.call(database.jobs.expire)
+        ended += len(endings)
+        for ending in endings:
+            send_finished(database.jobs.model, ending, using=database.alias)
+        if len(endings) < EXPIRE_LIMIT:
+            break
+    if ended:
+        watchdog_logger.warning("%d jobs had not started in time; now CANCELLED", ended)
+    return StepDone(ended >= MOST_BATCHES * EXPIRE_LIMIT, {"expired": ended})
+
+
 def _endings(rows: Sequence[Row], by: EndedBy) -> list[Ending]:
     facts: dict[str, Any] = {"previous": Status.PENDING, "by": by, "reason": NOT_STARTED_IN_TIME, "expired": True}
     return [Ending.of_waiting(job_id, task, queue, 0, **facts) for job_id, task, queue in rows]
+
+
+CAPABILITY = Capability(
+    name="expiry",
+    exists=ARE_EXPIRED,
+    gates=(_EXPIRED,),
+    sweeps=(SweepStep(name="expired", run=_sweep, says={"expired": 0}),),
+)

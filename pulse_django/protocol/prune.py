@@ -12,6 +12,7 @@ from django.db.models import TextField, Value
 from django.db.models.functions import Concat
 
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.capability import Satellite, assembled, installed
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.sql_functions import Fingerprint, StatementTimestamp
 from pulse_django.store.transactions import LOCK_NOT_AVAILABLE, Row, refuse_callers_transaction, run_alone
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 
 
 PRUNE_LIMIT = 1_000
-WINDOWS_LIMIT = 10_000  # a few bytes each
 
-_DELETE_ATTEMPTS = """
+ATTEMPTS = Satellite(
+    table="pulse_django_attempt",
+    rows="attempts",
+    deletion="""
 entry AS MATERIALIZED (
     SELECT id
     FROM pulse_django_attempt
@@ -40,38 +43,12 @@ entry AS MATERIALIZED (
 ),
 ledger AS (
     DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
-)"""
-_DELETE_AMENDMENTS = """
-unamended AS (
-    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM {jobs}))
-)"""
-_DELETE_KEYS = """
-freed AS (
-    DELETE FROM pulse_django_key AS key
-    USING {jobs} AS job
-    WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
-)"""
-
-# Periods of unique jobs that are over, in the same statement: it is not sent for them alone.
-_DELETE_WINDOWS = f""",
-ended AS MATERIALIZED (
-    SELECT task, key
-    FROM pulse_django_window
-    WHERE until < statement_timestamp()
-    ORDER BY until
-    LIMIT {WINDOWS_LIMIT}
-    FOR UPDATE SKIP LOCKED
-),
-closed AS (
-    DELETE FROM pulse_django_window AS win
-    USING ended
-    WHERE win.task::text = ended.task::text AND win.key::text = ended.key::text AND win.until < statement_timestamp()
-)"""  # noqa: S608 - made of constants
+)""",
+    of_day="attempts > 1 OR completed_by IS NULL",
+)
 
 _PRUNE = f"""
 WITH old (id) AS MATERIALIZED ({{pick}}),
-{_DELETE_ATTEMPTS.format(jobs="old")},
-{_DELETE_AMENDMENTS.format(jobs="old")},
 gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
@@ -81,9 +58,29 @@ held AS MATERIALIZED (
     SELECT id, batch_id, awaited FROM gone WHERE era = {HOT}
 ),
 unresolved AS ({NOTE_OVER.format(gone="held", status="'CANCELLED'")}),
-{_DELETE_KEYS.format(jobs="gone")}{{also}}
+{{deletions}}
 SELECT id FROM gone
 """  # noqa: S608 - made of constants
+
+
+def satellites() -> list[Satellite]:
+    """Return what rows in other tables belong to jobs."""
+    return [ATTEMPTS, *(satellite for one in installed() for satellite in one.satellites)]
+
+
+def _deletions(jobs: str) -> list[str]:
+    return [one.deletion.format(jobs=jobs) for one in satellites() if one.deletion]
+
+
+@assembled
+def _prune_sql() -> str:
+    outdated = [one.outdated for one in installed() if one.outdated]
+    return _PRUNE.replace("{deletions}", ",".join([*_deletions("gone"), *outdated]))
+
+
+@assembled
+def _prune_these_sql() -> str:
+    return _PRUNE.replace("{deletions}", ",".join(_deletions("gone")))
 
 
 def prune(
@@ -99,7 +96,7 @@ def prune(
     check_limit(limit)
     check_delay(older_than)
     pick = _prune_pick(jobs.model, jobs.write_alias, status, older_than, limit, in_days)
-    return len(_delete(jobs, pick, also=_DELETE_WINDOWS))
+    return len(_delete(jobs, pick, _prune_sql()))
 
 
 def prune_these(
@@ -121,12 +118,12 @@ def prune_these(
         unindexed = Concat(Fingerprint("last_error"), Value(""), output_field=TextField())
         ended = ended.alias(error=unindexed).filter(error=error)
     pick = compiled(skip_locked(ended.order_by("id").values("id"), no_key=False), jobs.write_alias, everywhere=True)
-    return sorted(job_id for (job_id,) in _delete(jobs, pick))
+    return sorted(job_id for (job_id,) in _delete(jobs, pick, _prune_these_sql()))
 
 
-def _delete(jobs: JobReader, pick: Compiled, *, also: str = "") -> list[Row]:
+def _delete(jobs: JobReader, pick: Compiled, statement: str) -> list[Row]:
     sql, params = pick
-    return run_alone(jobs.write_alias, _PRUNE.format(pick=sql, also=also), params)
+    return run_alone(jobs.write_alias, statement.format(pick=sql), params)
 
 
 @lru_cache(maxsize=16)
@@ -178,24 +175,22 @@ SELECT era FROM found WHERE era IS NOT NULL
 _MAKE = "SELECT pulse_django_make_day(%s::int, %s::int)"
 _DROP = "SELECT pulse_django_drop_day(%s::int)"
 
-# What a job of that day has elsewhere: attempts with rows of their own, its idempotency key, and amendments.
-_CLEAN = f"""
+
+@assembled
+def _clean_sql() -> str:
+    """What jobs of that day have in other tables."""
+    return f"""
 WITH cleaned AS MATERIALIZED (
     SELECT id, task, idempotency_key
     FROM pulse_django_job
     WHERE era = %(era)s AND id > %(after)s
-        AND (
-            attempts > 1 OR completed_by IS NULL OR idempotency_key IS NOT NULL
-            OR id IN (SELECT job_id FROM pulse_django_amendment)
-        )
+        AND ({" OR ".join(one.of_day for one in satellites() if one.of_day)})
     ORDER BY id
     LIMIT %(limit)s
-),
-{_DELETE_ATTEMPTS.format(jobs="cleaned")},
-{_DELETE_AMENDMENTS.format(jobs="cleaned")},
-{_DELETE_KEYS.format(jobs="cleaned")}
+),{",".join(_deletions("cleaned"))}
 SELECT pg_catalog.max(id) FROM cleaned
 """  # noqa: S608 - made of constants
+
 
 _cleaned_until: dict[tuple[str, date], int] = {}  # by alias and day: the last job whose rows elsewhere were deleted
 
@@ -258,7 +253,7 @@ def _clean(jobs: JobReader, day: date) -> bool:
     """Delete what the next jobs of a day have in other tables. Return whether there were any."""
     place = jobs.write_alias, day
     params = {"era": era_of(day), "after": _cleaned_until.get(place, 0), "limit": CLEANED_AT_ONCE}
-    [(last,)] = run_alone(jobs.write_alias, _CLEAN, params)
+    [(last,)] = run_alone(jobs.write_alias, _clean_sql(), params)
     if last is not None:
         _cleaned_until[place] = last
     return last is not None
@@ -298,7 +293,6 @@ deleted AS (
 )
 SELECT pg_catalog.max(job_id) FROM walked
 """
-_TABLES = ("pulse_django_dependency", "pulse_django_step")
 
 # One that has parts is deleted after them.
 _BATCHES = """
@@ -348,8 +342,8 @@ _walked_until: dict[tuple[str, str], int] = {}  # by alias and table: the last j
 
 
 def forget_orphans(jobs: JobReader) -> None:
-    """Look at the needs and steps of the next jobs, and delete those of jobs that are gone."""
-    for table in _TABLES:
+    """Look at the next rows of tables that nothing else cleans, and delete those of jobs that are gone."""
+    for table in [one.table for one in satellites() if one.is_walked]:
         place = jobs.write_alias, table
         params = [_walked_until.get(place, 0), WALKED_AT_ONCE]
         [(last,)] = run_alone(jobs.write_alias, _ORPHANS.format(table=table), params)

@@ -1,7 +1,7 @@
-"""Set the waiting jobs of paused tasks aside, and bring them back when the pause is over.
+"""Set the waiting jobs of tasks that may not start aside, and bring them back when they may: when a pause is over.
 
-The claim leaves jobs of paused tasks out. That is exact, and it is enough for a few. A million of them at the head of
-a lane would be read by every claim. ``ready = NULL`` takes them out of what claims read.
+The claim leaves such jobs out. That is exact, and it is enough for a few. A million of them at the head of a lane would
+be read by every claim. ``ready = NULL`` takes them out of what claims read.
 
 Both are for any number of watchdogs at once, and may be cut off at any time: the next sweep goes on. Verbs that write
 ``ready`` let a job that was set aside be claimed again, as far as the pause allows. The next sweep finds it.
@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 
+from pulse_django.store.capability import assembled
 from pulse_django.store.constraints import IS_CLAIMABLE
+from pulse_django.store.gates import gates_of_tasks, what_gates_read
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.lane_queries import IN_LANE, PAIRS, lanes_cte
-from pulse_django.store.pauses import IS_SET_ASIDE, PAUSED, TASKS_SET_ASIDE, is_among, is_not_paused
+from pulse_django.store.lane_queries import IN_LANE, IS_SET_ASIDE, PAIRS, TASKS_SET_ASIDE, lanes_cte
 from pulse_django.store.transactions import run_joined
 
 # Statements of a sweep or a call, about 0.2 s: lost runs or a web request wait meanwhile. A later sweep does the rest.
@@ -28,32 +29,35 @@ FEWEST_OF_LANE = 20
 READ_OF_LANE = 5_000
 MOST_KEYS = 10_000  # of a queue and a priority. Finding 10,000 lanes takes 90 ms.
 
-# A lane whose head has no job of a paused task is left alone. Only jobs that are to be set aside are locked: a claim
-# would pass the others by while they are.
-_SET_ASIDE = f"""{lanes_cte(PAIRS, most=MOST_KEYS)},
-paused (tasks) AS MATERIALIZED (SELECT {PAUSED}),
+
+@assembled
+def set_aside_sql() -> str:
+    """A lane whose head has no job of such a task is left alone.
+
+    Only jobs that are to be set aside are locked: a claim would pass the others by while they are.
+    """
+    read, can_start = what_gates_read(), gates_of_tasks("head")
+    return f"""{lanes_cte(PAIRS, most=MOST_KEYS)},
 share (most) AS MATERIALIZED (SELECT GREATEST({FEWEST_OF_LANE}, {LOOKED_AT} / GREATEST(count(*), 1)) FROM lane),
 hit AS MATERIALIZED (
     SELECT lane.queue, lane.priority, lane.lane_key
-    FROM lane
+    FROM {read}lane
     CROSS JOIN share
-    CROSS JOIN paused
     WHERE EXISTS (
         SELECT 1
         FROM (
-            SELECT task FROM pulse_django_job_hot WHERE {IN_LANE} ORDER BY next_run_at, id LIMIT share.most
+            SELECT task, queue FROM pulse_django_job_hot WHERE {IN_LANE} ORDER BY next_run_at, id LIMIT share.most
         ) AS head
-        WHERE {is_among("paused.tasks", "head.task", "lane.queue")}
+        WHERE ({can_start}) IS NOT TRUE
     )
 ),
 found AS MATERIALIZED (
     SELECT head.id
-    FROM hit AS lane
-    CROSS JOIN paused
+    FROM {read}hit AS lane
     CROSS JOIN LATERAL (
-        SELECT id, task FROM pulse_django_job_hot WHERE {IN_LANE} ORDER BY next_run_at, id LIMIT {READ_OF_LANE}
+        SELECT id, task, queue FROM pulse_django_job_hot WHERE {IN_LANE} ORDER BY next_run_at, id LIMIT {READ_OF_LANE}
     ) AS head
-    WHERE {is_among("paused.tasks", "head.task", "lane.queue")}
+    WHERE ({can_start}) IS NOT TRUE
     LIMIT %s
 ),
 aside AS (
@@ -70,18 +74,22 @@ aside AS (
 SELECT queue FROM aside
 """  # noqa: S608 - made of constants
 
-_BRING_BACK = f"""{TASKS_SET_ASIDE},
+
+@assembled
+def bring_back_sql() -> str:
+    """The gates are asked within the lateral query: beside it, they would be asked of jobs that are locked already."""
+    return f"""{TASKS_SET_ASIDE},
 locked AS MATERIALIZED (
     SELECT back.id, back.lane_key, back.next_run_at
-    FROM met
+    FROM {what_gates_read()}met
     CROSS JOIN LATERAL (
         SELECT id, lane_key, next_run_at FROM pulse_django_job_hot
         WHERE {IS_SET_ASIDE} AND task::text = met.task::text AND queue::text = met.queue::text
+            AND {gates_of_tasks("met")}
         ORDER BY id
         LIMIT {SET_ASIDE_LIMIT}
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS back
-    WHERE {is_not_paused("met.")}
     LIMIT %s
 ),
 back AS MATERIALIZED (
@@ -111,7 +119,7 @@ def set_aside(jobs: JobReader, *, limit: int = SET_ASIDE_LIMIT) -> list[str]:
 
     Fewer than ``limit`` says that none is left at the head of a lane, or that what is left is locked.
     """
-    return [queue for (queue,) in run_joined(jobs.write_alias, _SET_ASIDE, [limit])]
+    return [queue for (queue,) in run_joined(jobs.write_alias, set_aside_sql(), [limit])]
 
 
 def bring_back(jobs: JobReader, *, limit: int = SET_ASIDE_LIMIT) -> list[str]:
@@ -119,7 +127,7 @@ def bring_back(jobs: JobReader, *, limit: int = SET_ASIDE_LIMIT) -> list[str]:
 
     Return the queue of each. The first that were enqueued come first.
     """
-    return [queue for (queue,) in run_joined(jobs.write_alias, _BRING_BACK, [limit])]
+    return [queue for (queue,) in run_joined(jobs.write_alias, bring_back_sql(), [limit])]
 
 
 # Let jobs with lane keys be claimed once their time has come.

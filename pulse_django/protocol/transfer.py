@@ -26,15 +26,8 @@ from pulse_django.store.job_queries import JobReader
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.transactions import run_alone
 
+from .prune import satellites
 from .statements import compiled, skip_locked
-
-# What moves with a job: the table, the name of its rows in a departure, and the column with the job's id.
-_TABLES = (
-    ("pulse_django_attempt", "attempts"),
-    ("pulse_django_key", "keys"),
-    ("pulse_django_window", "windows"),
-    ("pulse_django_amendment", "amendments"),
-)
 
 _TAKE = """taken_{name} AS (
     DELETE FROM {table} WHERE job_id = ANY (ARRAY(SELECT id FROM gone)) RETURNING *
@@ -43,7 +36,7 @@ _TAKEN = """'{name}'::text, COALESCE(
     (SELECT pg_catalog.json_agg(one) FROM taken_{name} AS one WHERE one.job_id = gone.id), '[]'::json
 )"""
 _DEPART = """
-WITH picked AS MATERIALIZED ({{picked}}),
+WITH picked AS MATERIALIZED ({picked}),
 gone AS (
     DELETE FROM pulse_django_job_hot WHERE id = ANY (ARRAY(SELECT id FROM picked)) AND locked_by IS NULL RETURNING *
 ),
@@ -53,10 +46,7 @@ SELECT gone.id, %s, pg_catalog.json_build_object('job'::text, pg_catalog.to_json
 FROM gone
 ORDER BY gone.id
 RETURNING job_id
-""".format(  # noqa: S608 - made of constants
-    takes=",\n".join(_TAKE.format(table=table, name=name) for table, name in _TABLES),
-    taken=", ".join(_TAKEN.format(name=name) for _, name in _TABLES),
-)
+"""
 
 _DEPARTED = """
 SELECT id, job_id, to_shard, rows::text FROM pulse_django_departure WHERE {condition} ORDER BY id LIMIT %s
@@ -74,7 +64,6 @@ _PUT = """put_{name} AS (
     FROM fresh, pg_catalog.jsonb_array_elements(fresh.rows->'{name}'::text) AS one,
         pg_catalog.jsonb_populate_record(NULL::{table}, one.value) AS row
 )"""
-_PUTS = ",\n".join(_PUT.format(table=table, name=name) for table, name in _TABLES)
 _ARRIVE = f"""
 WITH sent AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS sent (id bigint, rows jsonb)
@@ -85,7 +74,7 @@ arrived AS (
 ),
 fresh AS MATERIALIZED (SELECT sent.* FROM sent JOIN arrived ON arrived.departure_id = sent.id),
 {_PUT_JOB.format(returned="queue")},
-{_PUTS}
+{{puts}}
 SELECT queue, NULL::bigint, false FROM put_job GROUP BY queue
 UNION ALL
 SELECT NULL::text, departure_id, false FROM arrived
@@ -101,7 +90,7 @@ RETURNING is_refused
 _GO_BACK = f"""
 WITH fresh AS (DELETE FROM pulse_django_departure WHERE id = ANY (%s) RETURNING id, rows),
 {_PUT_JOB.format(returned="id")},
-{_PUTS}
+{{puts}}
 SELECT id FROM put_job
 """  # noqa: S608 - made of constants
 
@@ -129,6 +118,12 @@ DELETE FROM pulse_django_arrival WHERE forgotten_at < statement_timestamp() - %s
 """
 _DEADLINE = "SELECT (clock_timestamp() + %s::interval)::text"
 
+
+def _of_each(text: str, separator: str = ",\n") -> str:
+    """Return this text for each kind of rows that move with a job."""
+    return separator.join(text.format(table=one.table, name=one.rows) for one in satellites() if one.rows)
+
+
 # Seconds for which a statement of step 2 is good. Shorter, and a slow one is sent again; longer keeps more rows.
 GOOD_FOR = timedelta(seconds=30)
 KEPT_FOR = 4 * GOOD_FOR  # after the old shard has forgotten the departure, so no such statement is sent any more
@@ -146,7 +141,8 @@ class OnItsWay(NamedTuple):
 def depart(jobs: JobReader, wanted: JobQuerySet, to_shard: int) -> list[int]:
     """Take jobs out of this shard, and return their ids. What is locked at the moment stays."""
     picked, params = compiled(skip_locked(wanted.order_by("id").values("id")), jobs.write_alias)
-    return [row[0] for row in run_alone(jobs.write_alias, _DEPART.format(picked=picked), [*params, to_shard])]
+    statement = _DEPART.format(picked=picked, takes=_of_each(_TAKE), taken=_of_each(_TAKEN, ", "))
+    return [row[0] for row in run_alone(jobs.write_alias, statement, [*params, to_shard])]
 
 
 def departures(alias: str, *, job_ids: Collection[int] | None = None, most: int = 1_000) -> list[OnItsWay]:
@@ -172,7 +168,7 @@ class Arrived(NamedTuple):
 def arrive(alias: str, sent: Sequence[OnItsWay], until: str) -> Arrived:
     """Write jobs to their new shard, unless this comes after ``deadline()``."""
     try:
-        rows = run_alone(alias, _ARRIVE, [_as_json(sent), until])
+        rows = run_alone(alias, _ARRIVE.format(puts=_of_each(_PUT)), [_as_json(sent), until])
     except IntegrityError:
         if len(sent) == 1:
             only = {sent[0].departure_id}
@@ -193,7 +189,7 @@ def refuse(alias: str, departure_id: int) -> bool:
 
 def go_back(alias: str, departure_ids: Collection[int]) -> None:
     """Write jobs that were refused elsewhere to the tables that they left."""
-    run_alone(alias, _GO_BACK, [list(departure_ids)])
+    run_alone(alias, _GO_BACK.format(puts=_of_each(_PUT)), [list(departure_ids)])
 
 
 def forget_departures(alias: str, departure_ids: Collection[int]) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from .job_queries import ARE_EXPIRED, ARE_UNRESOLVED, SERVER_CLOCK, ServerClock
-from .pauses import ARE_SET_ASIDE, IS_OF_TASK
+from .capability import assembled, installed
+from .gates import may_shut_tasks
+from .job_queries import SERVER_CLOCK, ServerClock
+from .lane_queries import ARE_SET_ASIDE
 from .transactions import TableManager, run_alone
 
 if TYPE_CHECKING:
@@ -23,8 +25,23 @@ LONG_OVERDUE = 4  # times the interval: whoever should have taken it cannot
 _WAS_LATELY = """duty.taken_at BETWEEN
         clock_timestamp() - wanted.seconds * interval '1 second' AND clock_timestamp() + interval '1 second'"""
 
-# Those who come second in the same moment skip the locked row. Under the lock the condition is looked at again.
-_TAKE = f"""
+SET_ASIDE = "set aside"  # jobs are, or may have to be
+
+
+@assembled
+def _what_there_is() -> dict[str, str]:
+    """Return the conditions that watchdogs ask in each turn, by name: who has nothing to do sends no statement."""
+    asked = {SET_ASIDE: f"{may_shut_tasks()} OR {ARE_SET_ASIDE}"}
+    for one in installed():
+        asked |= {one.name: one.exists} | {step.name: step.exists for step in one.sweeps}
+    return {name: condition for name, condition in asked.items() if condition}
+
+
+@assembled
+def _take_sql() -> str:
+    """Those who come second in the same moment skip the locked row. Under the lock the condition is looked at again."""
+    there_is = ", ".join(f"CASE WHEN {condition} THEN '{name}' END" for name, condition in _what_there_is().items())
+    return f"""
 WITH wanted (name, seconds) AS (
     SELECT * FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::float8[])) AS wanted (name, seconds)
 ),
@@ -61,16 +78,10 @@ SELECT
         JOIN wanted ON duty.name::text = wanted.name
         WHERE duty.taken_at < clock_timestamp() - wanted.seconds * interval '{LONG_OVERDUE} seconds'
     ),
-    EXISTS (SELECT 1 FROM pulse_django_schedule),
-    EXISTS (SELECT 1 FROM pulse_django_limiter),
-    {ARE_EXPIRED},
-    EXISTS (SELECT 1 FROM pulse_django_pause WHERE {IS_OF_TASK}) OR {ARE_SET_ASIDE},
-    {ARE_UNRESOLVED},
-    EXISTS (SELECT 1 FROM pulse_django_batch WHERE paused_at IS NOT NULL AND closed_at IS NULL),
-    EXISTS (SELECT 1 FROM pulse_django_batch) OR EXISTS (SELECT 1 FROM pulse_django_dependency)
-        OR EXISTS (SELECT 1 FROM pulse_django_step) OR EXISTS (SELECT 1 FROM pulse_django_event)
+    pg_catalog.array_remove(ARRAY[{there_is}], NULL)
 FROM server
 """  # noqa: S608 - made of constants
+
 
 # The first time in the life of these tables.
 _TAKE_NEW = """
@@ -105,28 +116,20 @@ class TakenDuties(NamedTuple):
     taken: frozenset[str]
     unfinished: frozenset[str]  # that were taken before, and not done to the end
     overdue: frozenset[str]  # that nobody could take for long: a transaction has locked the row
-    # Asked here, so that a fleet without schedules, limits, expired jobs, paused tasks or workflows sends no statement
-    # for them.
-    has_schedules: bool = False
-    has_limits: bool = False
-    has_expired: bool = False
-    has_paused_tasks: bool = False  # or jobs that are set aside
-    has_unresolved: bool = False  # or events that did not come in time
-    has_paused_batches: bool = False
-    has_workflows: bool = False  # or batches, steps or events
+    there_is: frozenset[str] = frozenset()  # names of capabilities that are used, and of steps that have work
 
 
 class DutyManager(TableManager["Duty"]):
     def take(self, every: Mapping[str, float]) -> TakenDuties:
         """Take the duties that nobody did for so many seconds."""
         names = sorted(every)
-        [row] = run_alone(self.write_alias, _TAKE, [names, [every[name] for name in names]])
-        started_at, up_for, taken, new, *lists = row[:6]
+        [row] = run_alone(self.write_alias, _take_sql(), [names, [every[name] for name in names]])
+        started_at, up_for, taken, new, *lists, there_is = row
         if new:
             taken += [name for (name,) in run_alone(self.write_alias, _TAKE_NEW, [sorted(new)])]
         unfinished, overdue = map(frozenset, lists)
-        clock, there_are = ServerClock(started_at, up_for), row[6:]
-        return TakenDuties(clock, frozenset(taken), unfinished, overdue - frozenset(taken), *there_are)
+        clock = ServerClock(started_at, up_for)
+        return TakenDuties(clock, frozenset(taken), unfinished, overdue - frozenset(taken), frozenset(there_is))
 
     def done(self, names: Collection[str]) -> None:
         """Note that these were done to the end."""

@@ -12,8 +12,7 @@ from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
 from .constraints import IS_CLAIMABLE
-from .lane_queries import IN_LANE, LANES_CTE, LaneReader
-from .pauses import IS_SET_ASIDE
+from .lane_queries import IN_LANE, IS_SET_ASIDE, LANES_CTE, LaneReader
 from .querysets import JobQuerySet
 from .transactions import Params, Row, run_joined
 
@@ -41,7 +40,7 @@ class Depth(NamedTuple):
 def is_expired(row: str = "", *, now: str = "statement_timestamp()") -> str:
     """Return the SQL that says whether a job has not started in time. ``row`` goes before each column: ``job.``.
 
-    The first three conditions are those of the index. ``JobQuerySet.startable`` says the opposite to the ORM.
+    The first three conditions are those of the index.
     """
     return (
         f"{row}attempts = 0 AND {row}expires_at IS NOT NULL AND {row}status::text = 'PENDING' "

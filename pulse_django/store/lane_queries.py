@@ -8,10 +8,24 @@ from typing import NamedTuple
 from pulse_django.words.lanes import Lane
 from pulse_django.words.limiting import OF_QUEUE
 
+from .capability import assembled
 from .constraints import IS_CLAIMABLE
-from .pauses import IS_IN_FORCE, IS_OF_KEY, PAUSES, can_start, is_open
+from .gates import gates_of_lanes, gates_of_tasks, what_gates_read
 from .sql_functions import loose_scan
 from .transactions import run_joined
+
+# Of a job: whether it is set aside.
+IS_SET_ASIDE = f"{IS_CLAIMABLE} AND ready IS NULL"
+ARE_SET_ASIDE = f"EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IS_SET_ASIDE})"  # noqa: S608 - made of constants
+
+# By task and queue, so that a pause which goes on costs a probe, however many of its jobs are set aside.
+TASKS_SET_ASIDE = loose_scan(
+    "met",
+    "task, queue",
+    where=IS_SET_ASIDE,
+    order="task, queue",
+    following=("task::text = met.task::text AND queue::text > met.queue::text", "task::text > met.task::text"),
+)
 
 
 class WaitingLane(NamedTuple):
@@ -26,7 +40,7 @@ class LaneUse(NamedTuple):
     """What claims need to know of a lane with a key."""
 
     held: int  # the weights of its leases
-    paused_for: float | None = None  # seconds; infinity: until its key is resumed; None: it is not
+    is_open: bool  # False: a gate of it is shut
 
 
 # "The next pair" is the same queue's next lower priority or else the next queue's highest.
@@ -99,13 +113,17 @@ WHERE EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IN_LANE})
 """  # noqa: S608 - made of constants
 
 
-# The one statement of an idle worker: where work waits, and for how long it will have to.
-#
-# It probes the index for each lane. Keys are met from the cursor on, and then from the first, up to it. Jobs of paused
-# tasks are stepped over: a worker would claim them again and again and get none.
-_UNPAUSED = f" AND {can_start()}"
-_BEHIND = _keys("lane_key::text > ''", end=f" AND lane_key::text <= pair.cursor{_UNPAUSED}")
-_WAITING = f"""{PAIRS},
+@assembled
+def waiting_sql() -> str:
+    """Return the one statement of an idle worker: where work waits, and for how long it will have to.
+
+    It probes the index for each lane. Keys are met from the cursor on, and then from the first, up to it. Jobs whose
+    task may not start are stepped over: a worker would claim them again and again and get none. Lanes of keys that are
+    paused are not: their jobs would have to be read one by one.
+    """
+    can_start = f" AND {gates_of_tasks('pulse_django_job_hot')}"
+    behind = _keys("lane_key::text > ''", end=f" AND lane_key::text <= pair.cursor{can_start}")
+    return f"""{PAIRS},
 known AS MATERIALIZED (
     SELECT queue, priority, lane_key
     FROM ROWS FROM (
@@ -120,25 +138,24 @@ behind AS MATERIALIZED (
 SELECT
     pair.queue, pair.priority, part.lane_key,
     EXTRACT(epoch FROM part.next_run_at - statement_timestamp())::float8, true
-FROM {PAUSES}
-CROSS JOIN behind AS pair
+FROM {what_gates_read()}behind AS pair
 CROSS JOIN LATERAL (
     (
         SELECT lane_key, next_run_at FROM pulse_django_job_hot
-        WHERE {_OF_PAIR} AND lane_key::text = ''{_UNPAUSED} ORDER BY next_run_at, id LIMIT 1
+        WHERE {_OF_PAIR} AND lane_key::text = ''{can_start} ORDER BY next_run_at, id LIMIT 1
     )
     UNION ALL
     (
-        (SELECT * FROM ({_keys("lane_key::text > pair.cursor", end=_UNPAUSED)}) AS ahead)
+        (SELECT * FROM ({_keys("lane_key::text > pair.cursor", end=can_start)}) AS ahead)
         UNION ALL
         (
-            SELECT * FROM ({_BEHIND}) AS behind
+            SELECT * FROM ({behind}) AS behind
             WHERE pair.cursor <> ''
         )
         LIMIT {MOST_KEYS}
     )
 ) AS part
-WHERE {is_open("pair.queue")}
+WHERE {gates_of_lanes("pair", keyed=False)}
 UNION ALL
 (
     SELECT queue, priority, lane_key, EXTRACT(epoch FROM next_run_at - statement_timestamp())::float8, false
@@ -149,8 +166,11 @@ UNION ALL
 )
 """  # noqa: S608 - made of constants
 
-# What the leases of each of these lanes weigh. Jobs without a lane key are counted by their queue.
-_USE = f"""
+
+@assembled
+def use_sql() -> str:
+    """Return what the leases of each of these lanes weigh. Jobs without a lane key are counted by their queue."""
+    return f"""
 SELECT
     CASE
         WHEN lane.key = '' THEN (
@@ -162,20 +182,10 @@ SELECT
             WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND lane_key::text = lane.key
         )
     END,
-    pause.seconds
-FROM ROWS FROM (
+    {gates_of_lanes("lane", keyed=True)}
+FROM {what_gates_read()}ROWS FROM (
     pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])
 ) WITH ORDINALITY AS lane (queue, key, place)
-LEFT JOIN (
-    SELECT
-        lane_key,
-        CASE
-            WHEN paused_until IS NULL THEN 'infinity'::float8
-            ELSE EXTRACT(epoch FROM paused_until - statement_timestamp())::float8
-        END AS seconds
-    FROM pulse_django_pause
-    WHERE {IS_OF_KEY} AND {IS_IN_FORCE}
-) AS pause ON pause.lane_key::text = lane.key
 ORDER BY lane.place
 """  # noqa: S608 - made of constants
 
@@ -199,17 +209,17 @@ class LaneReader:
         ready, if there is any such: the lane of the first job that ``promote()`` has to make ready, of whatever queue.
         """
         known = [[lane.queue for lane in cursors], [lane.priority for lane in cursors], [lane.key for lane in cursors]]
-        rows = run_joined(self.write_alias, _WAITING, known, plan_once=True)
+        rows = run_joined(self.write_alias, waiting_sql(), known, plan_once=True)
         waiting = [WaitingLane(Lane(*lane), due_in, ready) for *lane, due_in, ready in rows]
         if queues is not None:
             waiting = [one for one in waiting if one.lane.queue in queues or not one.ready]
         return waiting
 
     def use(self, lanes: Sequence[Lane]) -> dict[Lane, LaneUse]:
-        """Return what the leases of each of these lanes weigh now, and for how long it is paused.
+        """Return what the leases of each of these lanes weigh now, and whether its jobs may start.
 
         Leases are those of its key, in whatever queue.
         """
         params = [[lane.queue for lane in lanes], [lane.key for lane in lanes]]
-        rows = run_joined(self.write_alias, _USE, params, plan_once=True)
+        rows = run_joined(self.write_alias, use_sql(), params, plan_once=True)
         return {lane: LaneUse(*row) for lane, row in zip(lanes, rows, strict=True)}

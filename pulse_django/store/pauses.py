@@ -8,6 +8,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.utils.translation import gettext_lazy as _
+
 from pulse_django.exceptions import InvalidJob
 from pulse_django.words.job_options import QUEUE_NAME, TASK_NAME
 from pulse_django.words.limiting import key_of
@@ -15,8 +17,7 @@ from pulse_django.words.limits import MAX_LANE_KEY, MAX_USER
 from pulse_django.words.options import Duration, Note
 from pulse_django.words.payloads import clean_text
 
-from .constraints import IS_CLAIMABLE
-from .sql_functions import loose_scan
+from .capability import Gate
 from .transactions import TableManager, run_joined
 
 if TYPE_CHECKING:
@@ -119,53 +120,71 @@ IS_OF_QUEUE = "lane_key::text = '' AND task::text = ''"
 IS_OF_TASK = "lane_key::text = '' AND task::text <> ''"
 IS_OF_KEY = "lane_key::text <> ''"
 
-# Of a job: whether it is set aside.
-IS_SET_ASIDE = f"{IS_CLAIMABLE} AND ready IS NULL"
-ARE_SET_ASIDE = f"EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IS_SET_ASIDE})"  # noqa: S608 - made of constants
-
-# By task and queue, so that a pause which goes on costs a probe, however many of its jobs are set aside.
-TASKS_SET_ASIDE = loose_scan(
-    "met",
-    "task, queue",
-    where=IS_SET_ASIDE,
-    order="task, queue",
-    following=("task::text = met.task::text AND queue::text > met.queue::text", "task::text > met.task::text"),
-)
-
-# What is paused now, as an array of "task, line feed, queue". No name has a line feed. A statement reads it once.
+# What is paused now but for keys, as an array of "task, line feed, queue". No name has a line feed.
 _LINE_FEED = "pg_catalog.chr(10)"
 PAUSED = (
     f"ARRAY(SELECT pg_catalog.concat(task, {_LINE_FEED}, queue) FROM pulse_django_pause"  # noqa: S608 - made of constants
     f" WHERE lane_key::text = '' AND {IS_IN_FORCE})"
 )
-# The array as a relation. OFFSET 0, or the planner asks again wherever it is named.
-PAUSES = f"(SELECT {PAUSED} AS names OFFSET 0) AS pauses"
-_NOTHING_IS = "pg_catalog.cardinality(pauses.names) = 0"
 
 
-def is_open(queue: str) -> str:
-    """Return the SQL that says, beside ``PAUSES``, whether a queue is not paused."""
-    return f"({_NOTHING_IS} OR pg_catalog.concat({_LINE_FEED}, {queue}) <> ALL (pauses.names))"
-
-
-def can_start(row: str = "") -> str:
-    """Return the SQL that says, beside ``PAUSES``, whether the task of a job is not paused."""
-    return f"({_NOTHING_IS} OR {is_not_paused(row, 'pauses.names')})"
-
-
-def is_among(paused: str, task: str, queue: str) -> str:
-    """Return the SQL that says whether a task is paused in a queue, by an array like ``PAUSED``.
+def is_not_paused(row: str, names: str = PAUSED) -> str:
+    """Return the SQL that says whether the task of a job is not paused. ``row`` goes before the columns: ``job.``.
 
     Of the column ``task`` the planner knows which names are frequent. With one task in the table it would expect that
     none of its jobs can start, and read and sort whole lanes. What a function returns it knows nothing of.
     """
-    names = f"ARRAY[pg_catalog.concat({task}, {_LINE_FEED}), pg_catalog.concat({task}, {_LINE_FEED}, {queue})]"
-    return f"{names} OPERATOR(pg_catalog.&&) {paused}"
+    task = f"pg_catalog.concat({row}task, {_LINE_FEED})"
+    in_queue = f"pg_catalog.concat({row}task, {_LINE_FEED}, {row}queue)"
+    return f"NOT ARRAY[{task}, {in_queue}] OPERATOR(pg_catalog.&&) {names}"
 
 
-def is_not_paused(row: str = "", names: str = PAUSED) -> str:
-    """Return the SQL that says whether the task of a job is not paused. ``row`` goes before the columns: ``job.``."""
-    return f"NOT {is_among(names, f'{row}task', f'{row}queue')}"
+_NOTHING_IS = "pg_catalog.cardinality(pauses.names) = 0"
+
+
+def _facts(which: str) -> str:
+    """Return a query for a pause; of several of a task for the one that lasts longest."""
+    return f"""SELECT paused_until AS opens_at, reason, paused_by AS shut_by
+        FROM pulse_django_pause
+        WHERE {which} AND {IS_IN_FORCE}
+        ORDER BY paused_until DESC NULLS FIRST
+        LIMIT 1"""  # noqa: S608 - made of constants
+
+
+_QUEUE_PAUSED = Gate(
+    code="queue-paused",
+    lane=f"({_NOTHING_IS} OR pg_catalog.concat({_LINE_FEED}, {{lane}}.queue) <> ALL (pauses.names))",
+    about=("queue",),
+    sentence=_("The queue %(queue)s is paused until it is resumed."),
+    sentence_until=_("The queue %(queue)s is paused until %(until)s."),
+    facts=_facts(f"{IS_OF_QUEUE} AND queue::text = {{lane}}.queue"),
+)
+_KEY_PAUSED = Gate(
+    code="key-paused",
+    # Asked by its index, and not kept in the array: ten thousand keys may be paused.
+    lane=f"""COALESCE((
+        SELECT false FROM pulse_django_pause
+        WHERE lane_key::text = {{lane}}.key AND {IS_OF_KEY} AND {IS_IN_FORCE}
+        LIMIT 1
+    ), true)""",  # noqa: S608 - made of constants
+    of_keys=True,
+    about=("key",),
+    sentence=_("The key %(key)s is paused until it is resumed."),
+    sentence_until=_("The key %(key)s is paused until %(until)s."),
+    facts=_facts(f"{IS_OF_KEY} AND lane_key::text = {{lane}}.key"),
+)
+_TASK_PAUSED = Gate(
+    code="task-paused",
+    job=f"({_NOTHING_IS} OR {is_not_paused('{job}.', 'pauses.names')})",
+    of_tasks=True,
+    may_shut=f"EXISTS (SELECT 1 FROM pulse_django_pause WHERE {IS_OF_TASK})",  # noqa: S608 - made of constants
+    about=("task",),
+    sentence=_("The task %(task)s is paused until it is resumed."),
+    sentence_until=_("The task %(task)s is paused until %(until)s."),
+    facts=_facts(f"{IS_OF_TASK} AND task::text = {{job}}.task::text AND queue::text IN ('', {{job}}.queue::text)"),
+)
+READS = f"SELECT {PAUSED} AS names"
+GATES = (_QUEUE_PAUSED, _KEY_PAUSED, _TASK_PAUSED)
 
 
 # Of a lane whose head is not set aside yet. With more, what is behind is asked for when it is.

@@ -14,6 +14,7 @@ from django.db.models.functions import Greatest
 from pulse_django.words.job_options import tag_of, tags_of
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
+from .gates import gates_by_id
 from .sql_functions import StatementTimestamp, has_a_term, has_tags
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ class JobQuerySet(QuerySet["Job"]):
         return self.claimable().filter(next_run_at__lte=StatementTimestamp())
 
     def startable(self) -> Self:
-        """Of claimable jobs those that have not expired: the opposite of ``job_queries.is_expired``."""
-        return self.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=StatementTimestamp()) | Q(attempts__gt=0))
+        """Of claimable jobs those that a claim by id may start."""
+        return self.filter(RawSQL(gates_by_id('"pulse_django_job"'), (), output_field=BooleanField()))  # noqa: S611 - made of constants
 
     def unneeded(self) -> Self:
         """Jobs that no open batch has, and that no job waits for."""

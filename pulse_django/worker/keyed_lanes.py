@@ -1,4 +1,7 @@
-"""Claims from lanes with keys: deals the slots among them, and leaves limits alone that allow nothing now."""
+"""Claims from lanes with keys: deals the slots among them, and leaves lanes alone that give nothing now.
+
+A lane is claimed by the capability that has it, or else like a lane without a key.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
-from pulse_django import conf
-from pulse_django.execution.lane_keys import chunk_of_lane, declared_limits, limiters_of_claim
-from pulse_django.models import Limiter
 from pulse_django.protocol.claim import Claims
-from pulse_django.protocol.claim_limited import LimitedClaim
-from pulse_django.protocol.declarations import scope_of_code
+from pulse_django.store.capability import Group, LaneClaim, LaneClaimer, installed
 from pulse_django.store.lane_queries import MOST_KEYS
 from pulse_django.words import counters
 from pulse_django.words.counters import Counters
 from pulse_django.words.lanes import NOT_AGED, Lane, deal, in_jobs, in_slots, lane_of, rotation
 from pulse_django.words.leases import Claim, Identity
-from pulse_django.words.limiting import key_of, limiter_of_queue
 
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight
@@ -33,12 +32,15 @@ CLOSED_FOR = 1.0
 # Seconds for which a claim of jobs with limits waits for more free slots, while jobs prove short. Longer leaves slots
 # idle beside long runs; shorter asks for each job alone.
 GATHER_FOR = 0.005
-# Seconds until a lock that another claimer holds is tried again. It is held for the time of a statement.
-CONTENDED_FOR = (0.001, 0.004)
 
 Claiming = Callable[[int, Sequence[Lane], Mapping[Lane, int]], Claims]
-Limits = tuple[str, ...]  # the names of those that a claim keeps
 Granted = Callable[[Callable[[], Claims], int], Claims]
+
+
+class _Part(NamedTuple):
+    claimer: LaneClaimer | None
+    group: Group
+    lanes: list[Lane]
 
 
 class KeyedLanes:
@@ -50,19 +52,20 @@ class KeyedLanes:
         claim_dealt: Claiming,
         granted: Granted,
     ) -> None:
-        """``claim_dealt`` claims from lanes without limits, and ``granted`` starts what any other claim brings."""
-        self._database, self._identity, self._in_flight = database, identity, in_flight
+        """``claim_dealt`` claims from lanes that no capability has, and ``granted`` starts what others bring."""
+        self._database, self._in_flight = database, in_flight
         self._claim_dealt, self._granted = claim_dealt, granted
+        self._claimers = [one.claimer(database, identity) for one in installed() if one.claimer is not None]
+        self._shares = [one.share_of for one in installed() if one.share_of is not None]
+        self._chunks = [one.jobs_a_slot for one in installed() if one.jobs_a_slot is not None]
         self._cursors: dict[tuple[str, int], Lane] = {}
         self._held: Counter[Lane] = Counter()
-        self._paused: dict[Lane, float] = {}  # and until when
+        self._shut: set[Lane] = set()  # a gate is shut
         self._held_at = float("-inf")
-        self._closed: dict[Limits, float] = {}  # until when they allow nothing
+        self._closed: dict[Group, float] = {}  # until when they give nothing
         self.wanted_slots: int | None = None  # so many free ones are waited for; another thread may read it
         self._gather_until: float | None = None
-        self._marks = LaneMarks()
         self.refusals: Counters = {}  # by limit and reason; another thread may read it, so it is replaced
-        self._are_declared = False  # the limits of the code that this process has loaded
 
     @property
     def cursors(self) -> Collection[Lane]:
@@ -92,30 +95,31 @@ class KeyedLanes:
         now = time.monotonic()
         freed = self._note_settled()
         self._closed = {
-            limits: until for limits, until in self._closed.items() if until > now and freed.isdisjoint(limits)
+            group: until for group, until in self._closed.items() if until > now and freed.isdisjoint(group)
         }
-        parts = [part for part in _parts(lanes, turn, aged) if _limits_of(part[0]) not in self._closed]
-        if any(_limits_of(part[0]) for part in parts):
-            self._declare()
+        parts = [part for part in self._parts(lanes, turn, aged) if part.group not in self._closed]
+        if claimers := {part.claimer for part in parts if part.claimer is not None}:
+            for claimer in claimers:
+                claimer.prepare()
             free = self._in_flight.free_slots
             if self._wait_for_slots(free, now):
                 return 0, list(lanes)
             limit = min(limit, free)  # a lease that waits for a slot would occupy the limit
         self._gather_until = None
-        self._count([lane for part in parts for lane in part], now)
-        found, empty, self.wanted_slots = 0, set(self._paused), None
-        for part in ([lane for lane in part if lane not in self._paused] for part in parts):
+        self._count([lane for part in parts for lane in part.lanes], now)
+        found, empty, self.wanted_slots = 0, set(self._shut), None
+        for part in parts:
             if found >= limit:
                 break
-            if not part:
+            if not (open_lanes := [lane for lane in part.lanes if lane not in self._shut]):
                 continue
-            jobs_a_slot = {lane: size for lane in part if (size := chunk_of_lane(lane.key))}
-            takes = self._takes(part, limit - found, jobs_a_slot)
+            jobs_a_slot = {lane: size for lane in open_lanes if (size := self._jobs_a_slot(lane))}
+            takes = self._takes(open_lanes, limit - found, jobs_a_slot)
             if not takes:
                 self.wanted_slots = 1  # a chunk may not take what is prefetched beyond the slots
                 continue
             free = self._in_flight.free_slots
-            claims, exhausted = self._claim_part(sum(takes.values()), part, takes)
+            claims, exhausted = self._claim_part(part, takes)
             taken = self._slots_of(claims, jobs_a_slot)
             found += taken
             empty |= exhausted
@@ -127,12 +131,39 @@ class KeyedLanes:
         return found, [lane for lane in lanes if lane not in empty]
 
     def _note_settled(self) -> set[str]:
-        """Count what this process has settled as no lease any more. Return the limits of which that was."""
+        """Count what this process has settled as no lease any more. Return the names that may be waited for."""
         settled = self._in_flight.settled_in_lanes()
         for lane, weight in settled.items():
             if lane in self._held:
                 self._held[lane] = max(0, self._held[lane] - weight)
-        return {limit for lane in settled for limit in _limits_of(lane)}
+        return {name for lane in settled for name in self._owner_of(lane)[1]}
+
+    def _weight(self, lane: Lane) -> float:
+        for share_of in self._shares:
+            return share_of(lane.key)
+        return 1.0
+
+    def _jobs_a_slot(self, lane: Lane) -> int | None:
+        for jobs_a_slot in self._chunks:
+            if size := jobs_a_slot(lane.key):
+                return size
+        return None
+
+    def _owner_of(self, lane: Lane) -> tuple[LaneClaimer | None, Group]:
+        """Return who claims from a lane, and what such a claim may wait for."""
+        if lane.key:
+            for claimer in self._claimers:
+                if group := claimer.group_of(lane):
+                    return claimer, group
+        return None, ()
+
+    def _parts(self, lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int]) -> Iterator[_Part]:
+        """Cut lanes into those of one priority and one group. Which comes first changes each turn."""
+        for _, equals in groupby(rotation(lanes, turn, aged), key=lambda lane: lane.priority + aged.get(lane, 0)):
+            parts: dict[tuple[LaneClaimer | None, Group], list[Lane]] = {}
+            for lane in equals:
+                parts.setdefault(self._owner_of(lane), []).append(lane)
+            yield from (_Part(*owner, of_owner) for owner, of_owner in parts.items())
 
     def _wait_for_slots(self, free: int, now: float) -> bool:
         """Note how many slots are wanted. Return whether to wait: until one is free, or a moment for several."""
@@ -155,120 +186,54 @@ class KeyedLanes:
     def _takes(self, part: Sequence[Lane], slots: int, jobs_a_slot: Mapping[Lane, int]) -> Mapping[Lane, int]:
         """Deal slots to lanes. Return how many jobs of each to claim for them."""
         if not jobs_a_slot:
-            return deal(part, slots, held=self._held, weight=_weight)
-        takes, flight = deal(part, slots, held=in_slots(self._held, jobs_a_slot), weight=_weight), self._in_flight
+            return deal(part, slots, held=self._held, weight=self._weight)
+        takes, flight = deal(part, slots, held=in_slots(self._held, jobs_a_slot), weight=self._weight), self._in_flight
         return in_jobs(
             takes, jobs_a_slot, gathered=flight.gathering, free=flight.free_slots, most=flight.most_jobs(),
             more_soon=flight.has_room_soon,
         )  # fmt: skip
 
-    def _claim_part(self, limit: int, part: Sequence[Lane], takes: Mapping[Lane, int]) -> tuple[Claims, set[Lane]]:
-        """Claim from lanes with the same limits, or none. Return which had fewer jobs than they might give."""
-        chosen = [lane for lane in part if lane in takes]
-        limits = _limits_of(chosen[0])
-        if not limits:
+    def _claim_part(self, part: _Part, takes: Mapping[Lane, int]) -> tuple[Claims, set[Lane]]:
+        """Claim from lanes of one group. Return which had fewer jobs than they might give."""
+        chosen, limit = [lane for lane in part.lanes if lane in takes], sum(takes.values())
+        if (claimer := part.claimer) is None:
             dealt = self._claim_dealt(limit, chosen, takes)
             return dealt, set() if dealt.is_left else _short(takes, dealt)
-        whole = limiter_of_queue(chosen[0].queue)
-        limiter, queue = "" if limits[0] == whole else limits[0], chosen[0].queue if whole in limits else None
-        answer = LimitedClaim(Claims())
+        answer = LaneClaim(Claims())
 
         def claim() -> Claims:
             nonlocal answer
-            answer = self._database.call(
-                self._database.jobs.claim_limited, self._identity, limiter, chosen, takes, limit=limit,
-                slots=self._in_flight.for_claim, queue=queue, marks=self._marks.known,
-            )  # fmt: skip
-            claims: Claims = answer.claims
-            return claims
+            answer = claimer.claim(part.group, chosen, takes, limit=limit, slots=self._in_flight.for_claim)
+            return answer.claims
 
         claims = self._granted(claim, limit)
-        self._marks.learn(answer.version, answer.marks)
         exhausted = _short(answer.allowed, claims)
         if not claims and not exhausted and not claims.is_left:
-            self._close(limits, answer)
+            self._close(part.group, answer)
         return claims, exhausted
 
-    def _declare(self) -> None:
-        """Write down limits that are new, before the first claim. Those that changed are written by the keeper."""
-        if self._are_declared:
-            return
-        limiters = Limiter.objects.db_manager(self._database.alias)
-        if limits := declared_limits():
-            self._database.call(limiters.declare_new, scope_of_code(), limits)
-        self._are_declared = True
-
-    def _close(self, limits: Limits, answer: LimitedClaim) -> None:
+    def _close(self, group: Group, answer: LaneClaim) -> None:
         pause = CLOSED_FOR * random.uniform(0.8, 1.0)  # noqa: S311 - no secret
-        if answer.is_contended:
-            pause = random.uniform(*CONTENDED_FOR)  # noqa: S311 - no secret
-        elif answer.due_in is not None:
-            pause = min(pause, max(0.001, answer.due_in))
+        if answer.shut_for is not None:
+            pause = min(pause, max(0.001, answer.shut_for))
         if answer.refusal is not None:
             limiter, reason = answer.refusal
             self.refusals = counters.added(self.refusals, {limiter: {reason: 1}})
-        self._closed[limits] = time.monotonic() + pause
+        self._closed[group] = time.monotonic() + pause
 
     def _count(self, lanes: Sequence[Lane], now: float) -> None:
-        """Find out how many leases each lane holds in the fleet, and which are paused, unless it was just asked."""
+        """Find out how many leases each lane holds in the fleet, and which are shut, unless it was just asked."""
         if now - self._held_at <= HELD_KEPT and all(lane in self._held for lane in lanes):
             return
         use = self._database.call(self._database.jobs.use, lanes) if lanes else {}
         self._held = Counter({lane: one.held for lane, one in use.items()})
         self._held_at = now
-        self._paused = {lane: now + one.paused_for for lane, one in use.items() if one.paused_for is not None}
-        for lane, until in self._paused.items():
-            self._closed[lane.key,] = min(until, now + CLOSED_FOR)  # a name that no limit has: to look again then
-
-
-def _weight(lane: Lane) -> float:
-    return conf.current().share_weights.get(key_of(lane.key) or "", 1.0)
-
-
-def _parts(lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int]) -> Iterator[list[Lane]]:
-    """Cut lanes into those of one priority that have the same limits, or none. Which comes first changes each turn."""
-    for _, equals in groupby(rotation(lanes, turn, aged), key=lambda lane: lane.priority + aged.get(lane, 0)):
-        by_limits: dict[Limits, list[Lane]] = {}
-        for lane in equals:
-            by_limits.setdefault(_limits_of(lane), []).append(lane)
-        yield from by_limits.values()
-
-
-def _limits_of(lane: Lane) -> Limits:
-    return limiters_of_claim(lane.queue, lane.key)
+        self._shut = {lane for lane, one in use.items() if not one.is_open}
+        # Names that no group has: to look again then.
+        self._closed |= {(lane.key,): now + CLOSED_FOR for lane in self._shut}
 
 
 def _short(most: Mapping[Lane, int], claims: Sequence[Claim]) -> set[Lane]:
     """Return the lanes that gave fewer jobs than they might have."""
     got = Counter(lane_of(claim) for claim in claims)
     return {lane for lane, take in most.items() if got[lane] < take}
-
-
-# The smallest tokens that the runs of a limit can have, so that counting them does not read what ended long ago.
-
-
-# A scope's mark is believed so many seconds after its lock was first held: a claim that began before the scope had a
-# limit, and took no lock, has ended by then.
-SETTLES_IN = 15.0
-MOST_SCOPES = 10_000
-
-
-class LaneMarks:
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._since: dict[tuple[str | None, str], float] = {}  # by the limiter's version and scope: when first locked
-        self._marks: dict[str, int] = {}
-
-    @property
-    def known(self) -> Mapping[str, int]:
-        return self._marks
-
-    def learn(self, version: str | None, marks: Mapping[str, int]) -> None:
-        """Take over what a claim has counted, when the row of its limiter had that version."""
-        now = self._clock()
-        if len(self._since) > MOST_SCOPES:
-            self._since.clear()
-            self._marks.clear()
-        for scope, mark in marks.items():
-            if now - self._since.setdefault((version, scope), now) > SETTLES_IN:
-                self._marks[scope] = mark

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from functools import partial
 
 from pulse_django import conf
+from pulse_django.store.capability import LoopFacts, installed
 
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
 from .heartbeat import Heartbeat
-from .minute_recorder import PAUSE, MinuteRecorder
 from .needed_threads import NeededThreads
-from .schedule_loop import LONGEST_PAUSE, ScheduleLoop
 from .watchdog import Swept, Watchdog
 
 Step = Callable[[], float]
@@ -85,7 +84,7 @@ class Loops:
         return {name: for_ for name, for_, patience in silent if for_ > patience}
 
 
-# The loops of a watchdog, in a worker and in ``pulse_watchdog``: sweeps, statistics of minutes, and schedules.
+# The loops of a watchdog, in a worker and in ``pulse_watchdog``: sweeps, and what capabilities do beside them.
 
 
 def add_watchdog(
@@ -102,7 +101,7 @@ def add_watchdog(
 ) -> list[GuardedConnection]:
     """Add them to the loops that are about to start. Return their connections.
 
-    ``watches``: sweep, record minutes and fire ticks. ``declarer``: the worker whose code schedules follow.
+    ``watches``: sweep, and do what goes with it. ``declarer``: the worker whose code declarations follow.
     ``of_shard`` is what the names of the loops end with.
     """
     interval, watchdog = interval or conf.current().watchdog_interval.total_seconds(), None
@@ -118,11 +117,12 @@ def add_watchdog(
 
     if watches:
         watchdog = Watchdog(GuardedConnection(alias, f"watchdog{of_shard}"), interval, beats, ended)
-        minutes = MinuteRecorder(GuardedConnection(alias, f"minutes{of_shard}"))
         loops.add(watchdog.database, partial(sweep, watchdog), interval)
-        loops.add(minutes.database, minutes.run_once, PAUSE)
-        databases += [watchdog.database, minutes.database]
-    connection = GuardedConnection(alias, f"schedules{of_shard}")
-    schedules = ScheduleLoop(connection, declarer, watchdog=watchdog, fleet_size=fleet_size)
-    loops.add(connection, schedules.run_once, LONGEST_PAUSE)
-    return [*databases, connection]
+        databases.append(watchdog.database)
+    facts = LoopFacts(watches, lambda: watchdog.found.there_is if watchdog else frozenset(), declarer, fleet_size)
+    for loop in [loop for capability in installed() for loop in capability.loops]:
+        if watches or not loop.is_of_watchdogs:
+            database = GuardedConnection(alias, f"{loop.purpose}{of_shard}")
+            loops.add(database, loop.start(database, facts), loop.longest_pause)
+            databases.append(database)
+    return databases

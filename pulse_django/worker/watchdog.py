@@ -9,27 +9,25 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db import DatabaseError
 
 from pulse_django import conf
 from pulse_django.execution.notify import wake_workers
-from pulse_django.execution.resolving import Remaining, hold_paused, resolve
-from pulse_django.fleet import unknown_tasks
-from pulse_django.models import Duty, Job, Limiter, Pause, Worker
-from pulse_django.protocol.expire import EXPIRE_LIMIT
+from pulse_django.models import Duty, Job, Worker
 from pulse_django.protocol.prune import PRUNE_LIMIT
 from pulse_django.protocol.reap import REAP_LIMIT
 from pulse_django.protocol.set_aside import MOST_BATCHES, SET_ASIDE_LIMIT, in_batches
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import job_reaped, send, send_finished
+from pulse_django.store.capability import installed
 from pulse_django.store.database_errors import DatabaseFault, fault_of, sqlstate_of
-from pulse_django.store.duties import TakenDuties
+from pulse_django.store.duties import SET_ASIDE, TakenDuties
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.payloads import error_in_one_line, one_line
 from pulse_django.words.states import Status
@@ -113,7 +111,7 @@ class Watchdog:
                 self._outages.answered(time.monotonic())  # another one swept lately, so writes succeed
             return None
         self._taken = frozenset(self._duties - overdue)
-        swept = self._swept(begin, HOUSEKEEPING in self._duties)
+        swept = self._swept(begin, HOUSEKEEPING in self._duties, found.there_is)
         self._note_done(HOUSEKEEPING)
         self._duties = {SWEEP, HOUSEKEEPING} if swept.has_more else set()
         return swept
@@ -126,36 +124,37 @@ class Watchdog:
     def sweep(self, *, housekeeping: bool = True) -> Swept:
         """End every run that is over, and see to what is less urgent."""
         begin = time.monotonic()
-        self.found = self.found._replace(  # it has not asked
-            has_expired=True, has_paused_tasks=True, has_unresolved=True, has_paused_batches=True, has_workflows=True
-        )
         self._look_at_server(self._asked(lambda: self.database.call(self.database.jobs.server_clock)))
-        return self._swept(begin, housekeeping)
+        return self._swept(begin, housekeeping)  # it has not asked what there is
 
-    def _swept(self, begin: float, housekeeping: bool) -> Swept:
-        database, found = self.database, self.found
+    def _swept(self, begin: float, housekeeping: bool, there_is: Collection[str] | None = None) -> Swept:
         try:
             swept = Swept(reaped=self._reap_if_leases_can_be_trusted())
-            if found.has_expired:
-                swept.expired = end_expired(database)
-            has_more = swept.expired >= MOST_EXPIRED
-            if found.has_paused_tasks:
-                has_more |= see_to_paused_tasks(database)
-            if found.has_paused_batches:
-                has_more |= hold_paused(database.alias, call=database.call)
-            if found.has_unresolved:  # after those that were ended above
-                left = resolve(database.alias, call=database.call, with_timeouts=True)
-                has_more |= left is Remaining.MORE  # what is locked is for the next sweep
+            if there_is is None or SET_ASIDE in there_is:
+                swept.has_more = see_to_shut_tasks(self.database)
+            self._run_steps(swept, there_is, are_housekeeping=False)
             self._note_done(SWEEP)  # before housekeeping, which may fail
             if housekeeping:
                 self._keep_house(swept)
+                self._run_steps(swept, there_is, are_housekeeping=True)
                 self._kept_house_at = begin
-            swept.has_more |= has_more
             swept.took = time.monotonic() - begin
             return swept
         finally:  # however long a sweep was at work, it did not sleep
             if self._clock is not None:
                 self._clock = self._clock._replace(up_for=self._clock.up_for + time.monotonic() - begin)
+
+    def _run_steps(self, swept: Swept, there_is: Collection[str] | None, *, are_housekeeping: bool) -> None:
+        """Run the steps of capabilities that have work; all, if it is not known what there is."""
+        for capability in installed():
+            for step in capability.sweeps:
+                swept.said = dict(step.says) | swept.said
+                asked = next((one.name for one in (step, capability) if one.exists), None)
+                has_work = there_is is None or asked is None or asked in there_is
+                if step.is_housekeeping is are_housekeeping and has_work:
+                    done = step.run(self.database)
+                    swept.has_more |= done.has_more
+                    swept.said |= done.said
 
     def _reap_if_leases_can_be_trusted(self) -> list[Reaped]:
         outages, ttl = self._outages, conf.current().lease_ttl.total_seconds()
@@ -211,7 +210,7 @@ class Watchdog:
         return reaped
 
     def _keep_house(self, swept: Swept) -> None:
-        """Do what is not urgent: delete old rows, and end pauses that are over.
+        """Do what is not urgent: delete old rows.
 
         One bounded statement for each kind of thing; what is left over is for the next sweep.
         """
@@ -219,29 +218,13 @@ class Watchdog:
         workers, silence, days = Worker.objects.db_manager(alias), settings.worker_silence, settings.retention_of_days
         swept.lost = call(workers.mark_lost, silence)
         call(workers.forget, KEEP_WORKERS, KEEP_LOST)
-        if self.found.has_limits:
-            call(Limiter.objects.db_manager(alias).forget_full_buckets)
-        over = [(task, queue) for task, queue, key in call(Pause.objects.db_manager(alias).forget_ended) if not key]
-        swept.resumed = [f"task {task!r}" if task else f"queue {queue!r}" for task, queue in over]
-        swept.given_up = call(unknown_tasks.give_up, alias)
         self._see_to_days(days)
         for status, kept in settings.retention.items():
             if kept:
                 swept.pruned[status] = call(jobs.prune, status, older_than=kept, in_days=kept != days)
-        overlooked = 0
-        if self.found.has_workflows:
-            overlooked = call(jobs.note_overlooked)
-            call(jobs.forget_orphans)
-            if days:
-                call(jobs.forget_batches, older_than=days)
-        if overlooked:
-            logger.warning("%d jobs or batches waited in vain: what they need had ended without a note", overlooked)
-        for paused in swept.resumed:
-            logger.info("The pause of %s has ended", paused)
         for worker in swept.lost:
             logger.warning("Worker %s sent no heartbeat for %s; marked as lost", one_line(worker), silence)
-        is_full = PRUNE_LIMIT in swept.pruned.values() or len(swept.given_up) == unknown_tasks.MOST_AT_ONCE
-        swept.has_more = is_full or overlooked > 0
+        swept.has_more |= PRUNE_LIMIT in swept.pruned.values()
 
     def _see_to_days(self, kept: timedelta) -> None:
         """Make and drop partitions. What is wrong with one of them must not keep the rest from being done."""
@@ -321,49 +304,23 @@ class Watchdog:
 @dataclass(slots=True, kw_only=True)
 class Swept:
     reaped: list[Reaped]
-    expired: int = 0  # jobs that had not started in time
-    resumed: list[str] = field(default_factory=list)  # queues and tasks whose pauses are over
     lost: list[str] = field(default_factory=list)  # workers
-    given_up: list[int] = field(default_factory=list)  # jobs whose task no live worker knows
     pruned: dict[Status, int] = field(default_factory=dict)  # jobs deleted
+    said: dict[str, Any] = field(default_factory=dict)  # of what was done for capabilities
     has_more: bool = False  # the next sweep should not wait
     took: float = 0.0  # seconds
 
     def to_json(self) -> str:
         """One line for a log."""
         outcomes = Counter(str(one.outcome) for one in self.reaped)
-        said = {"reaped": len(self.reaped), "outcomes": outcomes, "resumed": self.resumed, "lost": self.lost}
-        said |= {"expired": self.expired, "given_up": self.given_up}
+        said = {"reaped": len(self.reaped), "outcomes": outcomes, "lost": self.lost, **self.said}
         return json.dumps(said | {"pruned": self.pruned, "took": round(self.took, 4)})
 
 
-# Ends the jobs that have not started in time. A watchdog does it in its sweep, if it has found any.
+# Sets jobs of tasks that may not start aside, and brings them back. A watchdog does it in its sweep, if there are any.
 
 
-# Statements in one sweep: lost runs wait meanwhile. If jobs are left, the next sweep follows at once.
-MOST_BATCHES_EXPIRED = 10
-MOST_EXPIRED = MOST_BATCHES_EXPIRED * EXPIRE_LIMIT
-
-
-def end_expired(database: GuardedConnection) -> int:
-    """Cancel jobs that have not started in time, and return how many. If it is ``MOST_EXPIRED``, some may be left."""
-    ended = 0
-    for _ in range(MOST_BATCHES_EXPIRED):
-        endings = database.call(database.jobs.expire)
-        ended += len(endings)
-        for ending in endings:
-            send_finished(Job, ending, using=database.alias)
-        if len(endings) < EXPIRE_LIMIT:
-            break
-    if ended:
-        logger.warning("%d jobs had not started in time; now CANCELLED", ended)
-    return ended
-
-
-# Sets the jobs of paused tasks aside, and brings them back. A watchdog does it in its sweep, if there are any.
-
-
-def see_to_paused_tasks(database: GuardedConnection) -> bool:
+def see_to_shut_tasks(database: GuardedConnection) -> bool:
     """Return whether some may be left."""
     aside, brought_back = (
         [queue for queues in in_batches(partial(database.call, verb)) for queue in queues]
@@ -372,7 +329,7 @@ def see_to_paused_tasks(database: GuardedConnection) -> bool:
     if brought_back:
         database.call(wake_workers, database.alias, set(brought_back))
     if aside or brought_back:
-        logger.info("Paused tasks: %d jobs were set aside, %d brought back", len(aside), len(brought_back))
+        logger.info("Tasks that may not start: %d jobs were set aside, %d brought back", len(aside), len(brought_back))
     return max(len(aside), len(brought_back)) >= MOST_BATCHES * SET_ASIDE_LIMIT
 
 

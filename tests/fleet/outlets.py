@@ -14,10 +14,10 @@ from django.urls import reverse
 from pulse_django.exporters import readings
 from pulse_django.fleet import alerts
 from pulse_django.fleet.conditions import known
+from pulse_django.metrics.minute_recorder import MinuteRecorder
 from pulse_django.signals import alert_raised
 from pulse_django.words.vital_signs import CONDITIONS
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.minute_recorder import MinuteRecorder
 
 OURS = {one.name: one for one in known()}
 SECRET = "a-long-secret"  # PULSE["METRICS_TOKEN"]: the probe wants it

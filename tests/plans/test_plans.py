@@ -25,7 +25,7 @@ from pulse_django.fleet.conditions import Limits, known
 from pulse_django.fleet.conditions.shared_queries import with_shared_queries
 from pulse_django.models import Job, Limiter, Minute, Pause
 from pulse_django.protocol import claim, claim_limited, expire, prune, reap, set_aside, settle, unique
-from pulse_django.store import job_queries, lane_queries, pauses
+from pulse_django.store import job_queries, lane_queries
 from pulse_django.words.decisions import Complete, Postpone
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane, rotation
@@ -151,10 +151,9 @@ def buffers(plan: dict[str, Any]) -> int:
 
 
 def explain_claim(limit: int, lanes: list[Lane], since: float = claim.FROM_THE_FIRST) -> dict[str, Any]:
-    pick, pick_params = claim.claim_pick(Job, "default")
+    picked, pick_params = claim.pick_from_lanes(Job, "default", keyed=any(lane.key for lane in lanes))
     queues, priorities = [lane.queue for lane in lanes], [lane.priority for lane in lanes]
     keys, bounds = [lane.key for lane in lanes], [since] * len(lanes)
-    picked = claim._PICK_FROM_LANES.format(pick=pick)
     params = [queues, priorities, keys, [limit] * len(lanes), bounds, *pick_params, limit]
     sql, values = claim.claiming(picked, params, "plan:boot:1", claim.Slots(100, 100))
     return explain(sql, *values)
@@ -356,7 +355,7 @@ class TestAMillionClaimableJobs:
             " SELECT 'tests.add', 'tenants', 100, ':' || pg_catalog.left(pg_catalog.md5(n::text), 4) || n"
             " FROM generate_series(1, 20000) AS n"
         )
-        plan = explain(lane_queries._WAITING, [], [], [])
+        plan = explain(lane_queries.waiting_sql(), [], [], [])
         assert claimed(plan) == QUEUES * PRIORITIES + lane_queries.MOST_KEYS
         assert "Seq Scan on pulse_django_job_hot" not in str(plan)
         assert buffers(plan) < 14 * (QUEUES * PRIORITIES + lane_queries.MOST_KEYS)
@@ -401,23 +400,23 @@ class TestAMillionClaimableJobs:
         assert too_many == {}
 
     def test_a_pause_that_does_nothing_is_found_out_without_reading_the_lanes(self) -> None:
-        asked = f"SELECT {pauses.ARE_SET_ASIDE}"
+        asked = f"SELECT {lane_queries.ARE_SET_ASIDE}"
         assert buffers(explain(asked)) < 10
         Pause.objects.pause("tests.paused")
-        plan = explain(set_aside._SET_ASIDE, 1_000)
+        plan = explain(set_aside.set_aside_sql(), 1_000)
         assert claimed(plan) == 0
         # A share of 20 jobs of each lane.
         assert buffers(plan) < 40 * QUEUES * PRIORITIES
-        assert buffers(explain(set_aside._BRING_BACK, 1_000)) < 20
+        assert buffers(explain(set_aside.bring_back_sql(), 1_000)) < 20
 
     def test_a_hundred_thousand_jobs_that_are_set_aside_at_the_head_cost_a_claim_nothing(self) -> None:
         lanes = [Lane("queue-0", 9)]
         paused_head(100_000, ready="NULL")
-        assert buffers(explain(f"SELECT {pauses.ARE_SET_ASIDE}")) < 10
-        assert buffers(explain(set_aside._BRING_BACK, 1_000)) < 20
+        assert buffers(explain(f"SELECT {lane_queries.ARE_SET_ASIDE}")) < 10
+        assert buffers(explain(set_aside.bring_back_sql(), 1_000)) < 20
         Pause.objects.resume("tests.paused")
         Pause.objects.pause("tests.paused", queue="queue-0")
-        assert buffers(explain(set_aside._BRING_BACK, 1_000)) < 20
+        assert buffers(explain(set_aside.bring_back_sql(), 1_000)) < 20
         behind_them = explain_claim(100, lanes)
         sql("DELETE FROM pulse_django_job_hot WHERE ready IS NULL")
         Pause.objects.all().delete()
@@ -431,9 +430,9 @@ class TestAMillionClaimableJobs:
         assert buffers(behind_them) < 1.1 * buffers(without) + 100
 
     def test_nor_a_look(self) -> None:
-        before = buffers(explain(lane_queries._WAITING, [], [], []))
+        before = buffers(explain(lane_queries.waiting_sql(), [], [], []))
         paused_head(100_000, ready="NULL")
-        plan = explain(lane_queries._WAITING, [], [], [])
+        plan = explain(lane_queries.waiting_sql(), [], [], [])
         assert claimed(plan) == QUEUES * PRIORITIES
         assert buffers(plan) < 1.1 * before + 100
 
@@ -451,13 +450,13 @@ class TestAMillionClaimableJobs:
 
     def test_a_thousand_jobs_are_set_aside_and_brought_back_without_reading_the_others(self) -> None:
         paused_head(20_000)
-        plan = explain(set_aside._SET_ASIDE, 1_000)
+        plan = explain(set_aside.set_aside_sql(), 1_000)
         assert claimed(plan) == 1_000
         assert "Seq Scan on pulse_django_job_hot" not in str(plan)
         assert buffers(plan) < 40 * QUEUES * PRIORITIES + 60_000
         sql("UPDATE pulse_django_job_hot SET ready = NULL WHERE task = 'tests.paused'")
         Pause.objects.all().delete()
-        plan = explain(set_aside._BRING_BACK, 1_000)
+        plan = explain(set_aside.bring_back_sql(), 1_000)
         assert claimed(plan) == 1_000
         assert "pulse_job_aside" in str(plan)
         assert "Seq Scan on pulse_django_job_hot" not in str(plan)

@@ -185,7 +185,7 @@ def test_fairness_counts_weights() -> None:
     declare(running=10)
     lane = enqueue(4, 4, limiter="stripe")
     claim_limited(lane)
-    assert Job.objects.use([lane]) == {lane: LaneUse(8)}
+    assert Job.objects.use([lane]) == {lane: LaneUse(8, is_open=True)}
 
 
 def test_a_heavy_job_that_waits_for_its_limit_is_explained() -> None:

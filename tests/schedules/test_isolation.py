@@ -21,13 +21,14 @@ from pulse_django.models import Job, Schedule, Tick
 from pulse_django.protocol.declarations import Declarer
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import declarations, ticking
+from pulse_django.schedules import loop as schedule_loop
 from pulse_django.schedules.declarations import check_schedules
+from pulse_django.schedules.loop import ScheduleLoop
 from pulse_django.schedules.ticking import Ticker, tick_due
+from pulse_django.store.capability import LoopFacts
 from pulse_django.words.schedule_definitions import Definition
 from pulse_django.words.states import Status
-from pulse_django.worker import schedule_loop
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.schedule_loop import ScheduleLoop
 from pulse_django.worker.watchdog import Watchdog
 from tests.factories import make_job
 from tests.faults import all_faults
@@ -184,7 +185,9 @@ def denied(*_: Any, **__: Any) -> Any:
 def loop_of(monkeypatch: pytest.MonkeyPatch, definitions: list[Definition]) -> Iterator[ScheduleLoop]:
     monkeypatch.setattr(schedule_loop, "declared_in", lambda _: definitions)
     watchdog = Watchdog(GuardedConnection("default", "watchdog"))
-    loop = ScheduleLoop(GuardedConnection("default", "schedules"), "w:1", watchdog=watchdog)
+    loop = ScheduleLoop(
+        GuardedConnection("default", "schedules"), LoopFacts(there_is=lambda: watchdog.found.there_is, declarer="w:1")
+    )
     watchdog.take_turn()
     try:
         yield loop

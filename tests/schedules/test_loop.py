@@ -13,8 +13,9 @@ from django.test.utils import CaptureQueriesContext
 from pulse_django import Every, task
 from pulse_django.models import Job, Limiter, Schedule, Tick
 from pulse_django.schedules import declarations
+from pulse_django.schedules.loop import BETWEEN_CLEANUPS, LONGEST_PAUSE, PUNCTUAL, ScheduleLoop
+from pulse_django.store.capability import LoopFacts
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.schedule_loop import BETWEEN_CLEANUPS, LONGEST_PAUSE, PUNCTUAL, ScheduleLoop
 from pulse_django.worker.watchdog import Watchdog
 from tests.protocol.steps import sql
 
@@ -36,9 +37,11 @@ def watchdog() -> Iterator[Watchdog]:
 
 @pytest.fixture
 def loop(watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScheduleLoop]:
-    monkeypatch.setattr("pulse_django.worker.schedule_loop.declared_in", lambda _: [])
-    monkeypatch.setattr("pulse_django.worker.schedule_loop.declared_limits", dict)
-    loop = ScheduleLoop(GuardedConnection("default", "schedules"), "w:1", watchdog=watchdog)
+    monkeypatch.setattr("pulse_django.schedules.loop.declared_in", lambda _: [])
+    monkeypatch.setattr("pulse_django.schedules.loop.declared_limits", dict)
+    loop = ScheduleLoop(
+        GuardedConnection("default", "schedules"), LoopFacts(there_is=lambda: watchdog.found.there_is, declarer="w:1")
+    )
     yield loop
     loop.database.hang_up()
 
@@ -54,7 +57,7 @@ def test_limits_of_the_code_are_declared_and_those_that_are_gone_forgotten(
     watchdog: Watchdog, loop: ScheduleLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = {"stripe": {"running": 3}}
-    monkeypatch.setattr("pulse_django.worker.schedule_loop.declared_limits", lambda: limits)
+    monkeypatch.setattr("pulse_django.schedules.loop.declared_limits", lambda: limits)
     watchdog.take_turn()
     loop.run_once()
     assert Limiter.objects.get().numbers == {"running": 3}
@@ -94,7 +97,7 @@ def test_an_idle_look_is_one_statement(watchdog: Watchdog, loop: ScheduleLoop) -
 
 
 def test_in_a_large_fleet_about_eight_are_punctual(watchdog: Watchdog, loop: ScheduleLoop) -> None:
-    loop._fleet_size = lambda: 400
+    loop._facts = LoopFacts(fleet_size=lambda: 400)
     pauses = [loop._pause(0.1) for _ in range(4_000)]
     punctual = [one for one in pauses if one == 0.1]
     assert len(punctual) == pytest.approx(4_000 * PUNCTUAL / 400, rel=0.6)
@@ -122,7 +125,7 @@ def test_what_the_code_declares_is_written_without_waiting_for_a_sweep(
     declarations.Schedule("tests looped", task=looped, every=HOUR)
     try:
         found: list[Any] = [one for one in declarations.declared()[0] if one.name == "tests looped"]
-        monkeypatch.setattr("pulse_django.worker.schedule_loop.declared_in", lambda _: found)
+        monkeypatch.setattr("pulse_django.schedules.loop.declared_in", lambda _: found)
         loop.run_once()
     finally:
         declarations.forget("tests looped")

@@ -43,6 +43,7 @@ from pulse_django.fleet.limits import limits
 from pulse_django.fleet.pauses import paused_tasks, waiting_jobs
 from pulse_django.fleet.shards import shard_facts
 from pulse_django.fleet.unknown_tasks import give_up
+from pulse_django.metrics.minute_recorder import MinuteRecorder
 from pulse_django.models import Duty, Job, Limiter, Minute, Pause, Schedule, Worker
 from pulse_django.operations.preview import look as preview
 from pulse_django.protocol import expire, reap, transfer
@@ -87,7 +88,6 @@ from pulse_django.words.verb_results import Report
 from pulse_django.worker.executors import connection_cleanup
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.listener import Listener
-from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.watchdog import Watchdog
 from tests.console import test_every_page as pages
 from tests.database import empty_tables, leave_no_line_behind
@@ -203,7 +203,7 @@ def expiring() -> None:
         Job.objects.enqueue(NewJob(task="t", expires=expires, **labelled))
         Job.objects.enqueue_many([NewJob(task="t", expires=expires, **labelled), NewJob(task="t")])
     assert Job.objects.tagged("t").count() == 4
-    assert Duty.objects.take({}).has_expired is False
+    assert "expiry" not in Duty.objects.take({}).there_is
     make_job(expires_at=now(-SOON))
     assert Job.objects.expire()
     job = make_job(expires_at=now(-SOON))

@@ -38,6 +38,8 @@ CARRIERS = {
 # Fields of any type that hold nothing of a job's.
 HARMLESS = {
     "Given.rows",  # its repr leaves it out
+    "Gate.sentence", "Gate.sentence_until", "OfCall.fields",
+    "StepDone.said", "SweepStep.says", "Swept.said",  # names and numbers
     "Act.answers", "Act.done", "Act.form", "Act.label", "Act.label_of_all", "Act.refusals", "Act.says",
     "Act.says_of_all", "RowAct.do", "RowAct.fits", "RowAct.label", "RowAct.refused", "RowAct.says",
     "LimitFacts.numbers",

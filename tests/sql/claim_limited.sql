@@ -289,11 +289,14 @@ WITH picked AS MATERIALIZED (
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text IN ('PENDING', 'RETRYING')
                 AND pulse_django_job_hot.next_run_at <= (statement_timestamp())
-                AND (pulse_django_job_hot.expires_at IS NULL OR pulse_django_job_hot.expires_at >
-                    (statement_timestamp()) OR pulse_django_job_hot.attempts > :attempts)
-                AND ((pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(pulse_django_job_hot.task,
-                    pg_catalog.chr(10)), pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10),
-                    pulse_django_job_hot.queue)] OPERATOR(pg_catalog.&&) pauses.names))
+                AND (NOT (pulse_django_job_hot.attempts = 0
+                        AND pulse_django_job_hot.expires_at IS NOT NULL
+                        AND pulse_django_job_hot.status::text = 'PENDING'
+                        AND pulse_django_job_hot.expires_at <= statement_timestamp())
+                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT
+                        ARRAY[pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10)),
+                        pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10), pulse_django_job_hot.queue)]
+                        OPERATOR(pg_catalog.&&) pauses.names))
                 AND pulse_django_job_hot.lane_key::text = (lane.key)
                 AND pulse_django_job_hot.next_run_at >= (pg_catalog.to_timestamp(lane.since))
                 AND pulse_django_job_hot.priority = (lane.priority)
@@ -306,6 +309,13 @@ WITH picked AS MATERIALIZED (
     WHERE lane.take > 0
         AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
             (pauses.names))
+        AND COALESCE((
+        SELECT false FROM pulse_django_pause
+        WHERE lane_key::text = lane.key
+            AND lane_key::text <> ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())
+        LIMIT 1
+    ), true)
     LIMIT pg_catalog.current_setting('pulse.most')::int
 ),
 of_lanes AS (
@@ -692,11 +702,14 @@ WITH picked AS MATERIALIZED (
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text IN ('PENDING', 'RETRYING')
                 AND pulse_django_job_hot.next_run_at <= (statement_timestamp())
-                AND (pulse_django_job_hot.expires_at IS NULL OR pulse_django_job_hot.expires_at >
-                    (statement_timestamp()) OR pulse_django_job_hot.attempts > :attempts)
-                AND ((pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(pulse_django_job_hot.task,
-                    pg_catalog.chr(10)), pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10),
-                    pulse_django_job_hot.queue)] OPERATOR(pg_catalog.&&) pauses.names))
+                AND (NOT (pulse_django_job_hot.attempts = 0
+                        AND pulse_django_job_hot.expires_at IS NOT NULL
+                        AND pulse_django_job_hot.status::text = 'PENDING'
+                        AND pulse_django_job_hot.expires_at <= statement_timestamp())
+                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT
+                        ARRAY[pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10)),
+                        pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10), pulse_django_job_hot.queue)]
+                        OPERATOR(pg_catalog.&&) pauses.names))
                 AND pulse_django_job_hot.lane_key::text = (lane.key)
                 AND pulse_django_job_hot.next_run_at >= (pg_catalog.to_timestamp(lane.since))
                 AND pulse_django_job_hot.priority = (lane.priority)
@@ -709,6 +722,13 @@ WITH picked AS MATERIALIZED (
     WHERE lane.take > 0
         AND (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
             (pauses.names))
+        AND COALESCE((
+        SELECT false FROM pulse_django_pause
+        WHERE lane_key::text = lane.key
+            AND lane_key::text <> ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())
+        LIMIT 1
+    ), true)
     LIMIT :said::text::int
 ),
 of_lanes AS (

@@ -14,19 +14,6 @@ WITH old (id) AS MATERIALIZED (
         WHERE need.needs = pulse_django_job.id AND need.needs IS NOT NULL AND need.met_at IS NULL
     )
 ))) ORDER BY pulse_django_job.finished_at ASC, 1 ASC LIMIT 1000 FOR UPDATE OF pulse_django_job SKIP LOCKED),
-entry AS MATERIALIZED (
-    SELECT id
-    FROM pulse_django_attempt
-    WHERE job_id = ANY (ARRAY(SELECT id FROM old))
-    ORDER BY job_id, number
-    FOR UPDATE
-),
-ledger AS (
-    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
-),
-unamended AS (
-    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM old))
-),
 gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
@@ -44,10 +31,23 @@ unresolved AS (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
+entry AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_attempt
+    WHERE job_id = ANY (ARRAY(SELECT id FROM gone))
+    ORDER BY job_id, number
+    FOR UPDATE
+),
+ledger AS (
+    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
+),
 freed AS (
     DELETE FROM pulse_django_key AS key
     USING gone AS job
     WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
+),
+unamended AS (
+    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM gone))
 ),
 ended AS MATERIALIZED (
     SELECT task, key
@@ -80,19 +80,6 @@ WITH old (id) AS MATERIALIZED (
         WHERE need.needs = pulse_django_job_hot.id AND need.needs IS NOT NULL AND need.met_at IS NULL
     )
 ))) ORDER BY pulse_django_job_hot.finished_at ASC, 1 ASC LIMIT 1000 FOR UPDATE OF pulse_django_job_hot SKIP LOCKED),
-entry AS MATERIALIZED (
-    SELECT id
-    FROM pulse_django_attempt
-    WHERE job_id = ANY (ARRAY(SELECT id FROM old))
-    ORDER BY job_id, number
-    FOR UPDATE
-),
-ledger AS (
-    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
-),
-unamended AS (
-    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM old))
-),
 gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
@@ -110,10 +97,23 @@ unresolved AS (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
+entry AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_attempt
+    WHERE job_id = ANY (ARRAY(SELECT id FROM gone))
+    ORDER BY job_id, number
+    FOR UPDATE
+),
+ledger AS (
+    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
+),
 freed AS (
     DELETE FROM pulse_django_key AS key
     USING gone AS job
     WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
+),
+unamended AS (
+    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM gone))
 ),
 ended AS MATERIALIZED (
     SELECT task, key
@@ -160,19 +160,6 @@ WITH old (id) AS MATERIALIZED (
             AND waiter.finished_at IS NULL
     )
 )) AND pulse_django_job.status::text = 'DEAD_LETTERED')) ORDER BY 1 ASC FOR UPDATE OF pulse_django_job SKIP LOCKED),
-entry AS MATERIALIZED (
-    SELECT id
-    FROM pulse_django_attempt
-    WHERE job_id = ANY (ARRAY(SELECT id FROM old))
-    ORDER BY job_id, number
-    FOR UPDATE
-),
-ledger AS (
-    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
-),
-unamended AS (
-    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM old))
-),
 gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
@@ -190,10 +177,23 @@ unresolved AS (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
+entry AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_attempt
+    WHERE job_id = ANY (ARRAY(SELECT id FROM gone))
+    ORDER BY job_id, number
+    FOR UPDATE
+),
+ledger AS (
+    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
+),
 freed AS (
     DELETE FROM pulse_django_key AS key
     USING gone AS job
     WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
+),
+unamended AS (
+    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM gone))
 )
 SELECT id FROM gone;
 
@@ -236,19 +236,6 @@ AND (COALESCE((pg_catalog.left(COALESCE(pg_catalog.substring(pg_catalog.right(pu
     '#', 'gi'), 200) COLLATE "C"), :value) || COALESCE(:value_2, :value_3)) = :value_4)
 ORDER BY 1 ASC
 FOR UPDATE OF pulse_django_job SKIP LOCKED),
-entry AS MATERIALIZED (
-    SELECT id
-    FROM pulse_django_attempt
-    WHERE job_id = ANY (ARRAY(SELECT id FROM old))
-    ORDER BY job_id, number
-    FOR UPDATE
-),
-ledger AS (
-    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
-),
-unamended AS (
-    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM old))
-),
 gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
@@ -266,10 +253,23 @@ unresolved AS (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
+entry AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_attempt
+    WHERE job_id = ANY (ARRAY(SELECT id FROM gone))
+    ORDER BY job_id, number
+    FOR UPDATE
+),
+ledger AS (
+    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
+),
 freed AS (
     DELETE FROM pulse_django_key AS key
     USING gone AS job
     WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
+),
+unamended AS (
+    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM gone))
 )
 SELECT id FROM gone;
 
@@ -335,10 +335,9 @@ WITH cleaned AS MATERIALIZED (
     SELECT id, task, idempotency_key
     FROM pulse_django_job
     WHERE era = :era AND id > :after
-        AND (
-            attempts > 1 OR completed_by IS NULL OR idempotency_key IS NOT NULL
-            OR id IN (SELECT job_id FROM pulse_django_amendment)
-        )
+            AND (attempts > 1 OR completed_by IS NULL OR idempotency_key IS NOT NULL OR id IN (
+                SELECT job_id
+                FROM pulse_django_amendment))
     ORDER BY id
     LIMIT :limit
 ),
@@ -352,13 +351,13 @@ entry AS MATERIALIZED (
 ledger AS (
     DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
 ),
-unamended AS (
-    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM cleaned))
-),
 freed AS (
     DELETE FROM pulse_django_key AS key
     USING cleaned AS job
     WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
+),
+unamended AS (
+    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM cleaned))
 )
 SELECT pg_catalog.max(id) FROM cleaned;
 

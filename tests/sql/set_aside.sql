@@ -62,22 +62,21 @@ lane AS MATERIALIZED (
         SELECT lane_key, next_run_at FROM met
     ) AS keyed
 ),
-paused (tasks) AS MATERIALIZED (
-    SELECT ARRAY(
-        SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
-        FROM pulse_django_pause
-        WHERE lane_key::text = ''
-            AND (paused_until IS NULL OR paused_until > statement_timestamp()))),
 share (most) AS MATERIALIZED (SELECT GREATEST(20, 20000 / GREATEST(count(*), 1)) FROM lane),
 hit AS MATERIALIZED (
     SELECT lane.queue, lane.priority, lane.lane_key
-    FROM lane
+    FROM (
+        SELECT ARRAY(
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
+            FROM pulse_django_pause
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+    CROSS JOIN lane
     CROSS JOIN share
-    CROSS JOIN paused
     WHERE EXISTS (
         SELECT 1
         FROM (
-            SELECT task
+            SELECT task, queue
             FROM pulse_django_job_hot
             WHERE status::text IN ('PENDING', 'RETRYING')
                 AND queue::text = lane.queue::text
@@ -87,16 +86,22 @@ hit AS MATERIALIZED (
             ORDER BY next_run_at, id
             LIMIT share.most
         ) AS head
-        WHERE ARRAY[pg_catalog.concat(head.task, pg_catalog.chr(10)), pg_catalog.concat(head.task, pg_catalog.chr(10),
-            lane.queue)] OPERATOR(pg_catalog.&&) paused.tasks
+        WHERE ((pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(head.task, pg_catalog.chr(10)),
+            pg_catalog.concat(head.task, pg_catalog.chr(10), head.queue)] OPERATOR(pg_catalog.&&) pauses.names)) IS NOT
+            TRUE
     )
 ),
 found AS MATERIALIZED (
     SELECT head.id
-    FROM hit AS lane
-    CROSS JOIN paused
+    FROM (
+        SELECT ARRAY(
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
+            FROM pulse_django_pause
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+    CROSS JOIN hit AS lane
     CROSS JOIN LATERAL (
-        SELECT id, task
+        SELECT id, task, queue
         FROM pulse_django_job_hot
         WHERE status::text IN ('PENDING', 'RETRYING')
             AND queue::text = lane.queue::text
@@ -106,8 +111,8 @@ found AS MATERIALIZED (
         ORDER BY next_run_at, id
         LIMIT 5000
     ) AS head
-    WHERE ARRAY[pg_catalog.concat(head.task, pg_catalog.chr(10)), pg_catalog.concat(head.task, pg_catalog.chr(10),
-        lane.queue)] OPERATOR(pg_catalog.&&) paused.tasks
+    WHERE ((pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(head.task, pg_catalog.chr(10)),
+        pg_catalog.concat(head.task, pg_catalog.chr(10), head.queue)] OPERATOR(pg_catalog.&&) pauses.names)) IS NOT TRUE
     LIMIT :limit
 ),
 aside AS (
@@ -157,23 +162,26 @@ WITH RECURSIVE met AS (
 ),
 locked AS MATERIALIZED (
     SELECT back.id, back.lane_key, back.next_run_at
-    FROM met
+    FROM (
+        SELECT ARRAY(
+            SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
+            FROM pulse_django_pause
+            WHERE lane_key::text = ''
+                AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+    CROSS JOIN met
     CROSS JOIN LATERAL (
         SELECT id, lane_key, next_run_at FROM pulse_django_job_hot
         WHERE status::text IN ('PENDING', 'RETRYING')
             AND ready IS NULL
             AND task::text = met.task::text
             AND queue::text = met.queue::text
+                AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(met.task,
+                    pg_catalog.chr(10)), pg_catalog.concat(met.task, pg_catalog.chr(10), met.queue)]
+                    OPERATOR(pg_catalog.&&) pauses.names)
         ORDER BY id
         LIMIT 1000
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS back
-    WHERE NOT ARRAY[pg_catalog.concat(met.task, pg_catalog.chr(10)), pg_catalog.concat(met.task, pg_catalog.chr(10),
-        met.queue)] OPERATOR(pg_catalog.&&) ARRAY(
-        SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
-        FROM pulse_django_pause
-        WHERE lane_key::text = ''
-            AND (paused_until IS NULL OR paused_until > statement_timestamp()))
     LIMIT :limit
 ),
 back AS MATERIALIZED (

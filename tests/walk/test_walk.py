@@ -58,10 +58,10 @@ CEILINGS = dict(
     zip(
         ROUTES,
         (
-            Ceiling(40, 217, 145, 5),
-            Ceiling(19, 53, 36, 1),
-            Ceiling(21, 121, 96, 9),
-            Ceiling(11, 31, 28, 3),
+            Ceiling(40, 217, 144, 5),
+            Ceiling(19, 48, 36, 1),
+            Ceiling(22, 121, 93, 11),
+            Ceiling(11, 29, 28, 3),
             Ceiling(18, 43, 34, 0),
         ),
         strict=True,

@@ -19,6 +19,7 @@ from django.core.management import CommandError, call_command
 
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job, Pause, Worker
+from pulse_django.protocol import expire as expire_verb
 from pulse_django.protocol.expire import expire
 from pulse_django.protocol.set_aside import SET_ASIDE_LIMIT
 from pulse_django.signals import job_finished
@@ -27,7 +28,6 @@ from pulse_django.store.workers import Presence
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.limiting import lane_key
 from pulse_django.words.states import HOT, Status
-from pulse_django.worker import watchdog
 from pulse_django.worker import watchdog as worker_paused_tasks
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Swept, Watchdog
@@ -63,7 +63,7 @@ def test_jobs_that_did_not_start_in_time_are_cancelled_and_announced(
     def receiver(ending: Any, **_: Any) -> None:
         endings.append(ending)
 
-    monkeypatch.setattr(watchdog, "EXPIRE_LIMIT", 1)
+    monkeypatch.setattr(expire_verb, "EXPIRE_LIMIT", 1)
     monkeypatch.setattr(JobManager, "expire", partialmethod(expire, limit=1))
     jobs = [make_job(expires_at=now(timedelta(seconds=-1))) for _ in range(3)]
     later = make_job(expires_at=now(timedelta(hours=1)))
@@ -73,7 +73,6 @@ def test_jobs_that_did_not_start_in_time_are_cancelled_and_announced(
             swept = dog.sweep()
     finally:
         job_finished.disconnect(receiver)
-    assert swept.expired == 3
     assert json.loads(swept.to_json())["expired"] == 3
     assert {one.job_id for one in endings if one.expired} == {job.pk for job in jobs}
     assert "3 jobs had not started in time" in caplog.text
@@ -83,7 +82,9 @@ def test_jobs_that_did_not_start_in_time_are_cancelled_and_announced(
 def test_a_sweep_that_leaves_expired_jobs_is_followed_by_another_at_once(
     dog: Watchdog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_django.worker.watchdog.MOST_EXPIRED", 2)
+    monkeypatch.setattr(expire_verb, "EXPIRE_LIMIT", 1)
+    monkeypatch.setattr(expire_verb, "MOST_BATCHES", 2)
+    monkeypatch.setattr(JobManager, "expire", partialmethod(expire, limit=1))
     for _ in range(2):
         make_job(expires_at=now(timedelta(seconds=-1)))
     swept = dog.sweep(housekeeping=False)
@@ -96,7 +97,7 @@ def test_a_watchdog_sends_no_statement_for_expired_jobs_where_there_are_none(
     dog: Watchdog, monkeypatch: pytest.MonkeyPatch, are_expired: bool
 ) -> None:
     asked = []
-    monkeypatch.setattr("pulse_django.worker.watchdog.end_expired", lambda database: asked.append(1) or 0)
+    monkeypatch.setattr(JobManager, "expire", lambda self: asked.append(1) or [])
     make_job(expires_at=now(timedelta(seconds=-1 if are_expired else 60)))
     dog.take_turn()
     assert bool(asked) == are_expired
@@ -107,7 +108,7 @@ def test_a_watchdog_sends_no_statement_for_paused_tasks_where_there_are_none(
     dog: Watchdog, monkeypatch: pytest.MonkeyPatch, there_is: str
 ) -> None:
     asked = []
-    monkeypatch.setattr("pulse_django.worker.watchdog.see_to_paused_tasks", lambda database: bool(asked.append(1)))
+    monkeypatch.setattr("pulse_django.worker.watchdog.see_to_shut_tasks", lambda database: bool(asked.append(1)))
     Pause.objects.pause(lane_key=lane_key("", "acme"))
     make_job(ready=None if there_is == "a job set aside" else True)
     if "pause" in there_is:
@@ -151,7 +152,7 @@ def test_pauses_that_ended_are_cleared_and_others_are_not(dog: Watchdog) -> None
     Pause.objects.filter(queue="ended").update(paused_until=now(timedelta(seconds=-1)))
     Pause.objects.pause(queue="lasting", for_=timedelta(hours=1))
     Pause.objects.pause(queue="endless")
-    assert dog.sweep().resumed == ["queue 'ended'"]
+    assert dog.sweep().said["resumed"] == ["queue 'ended'"]
     assert set(Pause.objects.values_list("queue", flat=True)) == {"lasting", "endless"}
 
 
@@ -329,11 +330,11 @@ def test_a_task_that_nobody_knows_any_more_is_given_up(dog: Watchdog, settings: 
     for waiting in (job, known):
         message = f"unknown task {waiting.task!r}: this worker has no task of that name"
         AttemptFactory(job=waiting, outcome="RELEASED", message=message, started_at=now(OLD))
-    assert dog.sweep().given_up == [job.pk]
+    assert dog.sweep().said["given_up"] == [job.pk]
     job.refresh_from_db()
     assert job.status == Status.DEAD_LETTERED
     assert Job.objects.get(pk=known.pk).status == Status.PENDING
-    assert dog.sweep().given_up == []
+    assert dog.sweep().said["given_up"] == []
 
 
 def test_many_watchdogs_do_not_come_in_step() -> None:

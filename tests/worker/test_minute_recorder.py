@@ -14,12 +14,12 @@ from django.test import Client
 
 from pulse_django.fleet.conditions import Condition, Severity, Subject
 from pulse_django.fleet.limits import limits
+from pulse_django.metrics import minute_recorder
+from pulse_django.metrics.minute_recorder import MinuteRecorder
 from pulse_django.models import Limiter, Minute
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.states import HOT, Status
-from pulse_django.worker import minute_recorder
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.watchdog import Watchdog
 from tests.factories import make_job, now
 from tests.protocol.steps import sql

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
+from pulse_django import capabilities
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.lane_keys import lane_key_of_call
 from pulse_django.execution.registry import InvalidTask
 from pulse_django.execution.run import Run
 from pulse_django.models import Job
+from pulse_django.store import capability
 from pulse_django.tasks import task
 from pulse_django.words.decisions import Complete
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
-from pulse_django.words.limiting import Limit, lane_key
+from pulse_django.words.limiting import Limit, lane_key, lane_of_chunks
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
@@ -196,6 +198,18 @@ def test_a_process_knows_which_leases_it_has_settled(stepped: Stepped) -> None:
     stepped.end(weight=1)
     assert keyed._note_settled() == set()
     assert (keyed._held[share], keyed._held[plain]) == (2, 0)
+
+
+@pytest.mark.alters_statements
+def test_lanes_of_a_capability_that_was_taken_out_are_claimed(pulse_db: None) -> None:
+    capability.install()
+    try:
+        enqueue(1, lane_key=lane_key("stripe", "acme"))
+        enqueue(1, lane_key=lane_of_chunks("t"))
+        enqueue(1, lane_key="night")
+        assert Stepped().claim() == [1, 1, 1]
+    finally:
+        capabilities.install()
 
 
 def test_a_limit_is_asked_again_when_a_run_of_it_was_settled(stepped: Stepped) -> None:

@@ -154,5 +154,4 @@ def test_what_nobody_has_looked_at_yet_is_not_overlooked() -> None:
 def test_a_project_without_workflows_is_asked_nothing_more() -> None:
     plain.enqueue("x")
     drain()
-    turn = Duty.objects.take({})
-    assert (turn.has_unresolved, turn.has_paused_batches, turn.has_workflows) == (False, False, False)
+    assert Duty.objects.take({}).there_is == set()

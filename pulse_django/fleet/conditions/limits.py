@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pulse_django.protocol.limiters import IN_FORCE
 from pulse_django.store.constraints import IS_CLAIMABLE
-from pulse_django.store.lane_queries import IN_LANE, limits_of
-from pulse_django.store.pauses import IS_SET_ASIDE, TASKS_SET_ASIDE, first_that_can_start, is_not_paused
+from pulse_django.store.lane_queries import IN_LANE, IS_SET_ASIDE, TASKS_SET_ASIDE, limits_of
+from pulse_django.store.pauses import first_that_can_start, is_not_paused
 from pulse_django.words.limiting import OF_QUEUE
 
 from .catalogue import About, Condition, Severity, Threshold

@@ -88,7 +88,7 @@ def _in_line(alias: str, job: JobFacts, limits: Sequence[LimitFacts], found: lis
         found += reasons.of_limit(job, limit)
     found = reasons.in_order([*found, *reasons.momentary(job, line)])
     ahead = line.higher + line.own
-    is_stuck = any(reason.until is None and reason.code in reasons.STUCK for reason in found)
+    is_stuck = any(reasons.is_stuck(reason) for reason in found)
     return _explanation(
         job,
         (found or [Reason(code="free")]) + reasons.note(job),

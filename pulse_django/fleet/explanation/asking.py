@@ -12,16 +12,16 @@ from pulse_django.fleet import history
 from pulse_django.fleet.read_only import rows
 from pulse_django.models import Job
 from pulse_django.protocol import claim_limited
+from pulse_django.store.capability import assembled
 from pulse_django.store.constraints import IS_CLAIMABLE
-from pulse_django.store.job_queries import is_expired
+from pulse_django.store.gates import gates, shut_gates, what_gates_read
 from pulse_django.store.lane_queries import IN_LANE, lanes_cte
-from pulse_django.store.pauses import IS_IN_FORCE, IS_OF_KEY, IS_OF_QUEUE, IS_OF_TASK
 from pulse_django.store.sql_functions import loose_scan
 from pulse_django.words import counters
 from pulse_django.words.limiting import limiter_of_queue
 from pulse_django.words.vital_signs import LEASE_ACQUISITION, RUN_DURATION, Histogram
 
-from .facts import JobFacts, LimitFacts, LineFacts, PaceFacts
+from .facts import JobFacts, LimitFacts, LineFacts, PaceFacts, ShutGate
 from .reasons import Reason
 
 COUNTED = 10_000  # jobs of each kind, at most
@@ -29,32 +29,26 @@ HOLDERS = 10  # jobs that are named
 MOST_WORKERS = 10_000
 MOST_SAID = 500  # characters of what a worker said
 
-_JOB = f"""
+
+@assembled
+def _job() -> str:
+    return f"""
 SELECT
     statement_timestamp(), job.id, job.task, job.queue, job.priority, job.weight, job.lane_key, job.ready, job.status,
     job.next_run_at <= statement_timestamp(), job.next_run_at,
-    CASE WHEN job.attempts = 0 THEN job.expires_at END, COALESCE({is_expired("job.")}, false),
-    job.cancel_requested_at, job.locked_by, job.started_at, job.lease_until,
-    job.lease_until < statement_timestamp(), job.finished_at,
-    pause.queue IS NOT NULL, pause.paused_until, pause.reason,
-    key_pause.lane_key IS NOT NULL, key_pause.paused_until, key_pause.reason,
-    task_pause.task IS NOT NULL, task_pause.paused_until, task_pause.reason, task_pause.paused_by,
+    CASE WHEN job.attempts = 0 THEN job.expires_at END, job.cancel_requested_at, job.locked_by, job.started_at,
+    job.lease_until, job.lease_until < statement_timestamp(), job.finished_at,
+    shut.codes, shut.opens_at, shut.reasons, shut.shut_by,
     COALESCE(latest.said, ''),
     fleet.serving, fleet.able, fleet.slots, fleet.free, fleet.roomiest, fleet.has_room
-FROM pulse_django_job AS job
-LEFT JOIN (
-    SELECT queue, paused_until, reason FROM pulse_django_pause WHERE {IS_OF_QUEUE} AND {IS_IN_FORCE}
-) AS pause ON pause.queue::text = job.queue::text
-LEFT JOIN (
-    SELECT lane_key, paused_until, reason FROM pulse_django_pause WHERE {IS_OF_KEY} AND {IS_IN_FORCE}
-) AS key_pause ON key_pause.lane_key::text = job.lane_key::text
-LEFT JOIN LATERAL (  -- the one that lasts longest
-    SELECT task, paused_until, reason, paused_by
-    FROM pulse_django_pause
-    WHERE {IS_OF_TASK} AND {IS_IN_FORCE} AND task::text = job.task::text AND queue::text IN ('', job.queue::text)
-    ORDER BY paused_until DESC NULLS FIRST
-    LIMIT 1
-) AS task_pause ON true
+FROM {what_gates_read()}pulse_django_job AS job
+CROSS JOIN LATERAL (SELECT job.queue::text AS queue, job.lane_key::text AS key) AS lane
+CROSS JOIN LATERAL (
+    SELECT
+        pg_catalog.array_agg(code) AS codes, pg_catalog.array_agg(opens_at) AS opens_at,
+        pg_catalog.array_agg(reason) AS reasons, pg_catalog.array_agg(shut_by) AS shut_by
+    FROM ({shut_gates("job")}) AS shut
+) AS shut
 LEFT JOIN LATERAL (
     SELECT pg_catalog.left(message, %(most_said)s::int) AS said
     FROM pulse_django_attempt
@@ -82,6 +76,7 @@ CROSS JOIN LATERAL (
 ) AS fleet
 WHERE job.id = %(id)s
 """  # noqa: S608 - made of constants
+
 
 # As the claim counts them, without its locks: it may be otherwise in the next moment.
 _HELD = """
@@ -175,6 +170,9 @@ RECENT = timedelta(minutes=10)
 NEARLY_ALL = 0.95
 
 
+_OWN, _OF_GATES = JobFacts._fields.index("shut"), len(ShutGate._fields)  # columns
+
+
 class PausedBatch(NamedTuple):
     id: int
     name: str
@@ -185,9 +183,11 @@ def job(alias: str, job_id: int) -> JobFacts:
     params = {
         "id": job_id, "silence": conf.current().worker_silence, "workers": MOST_WORKERS, "most_said": MOST_SAID
     }  # fmt: skip
-    if not (found := rows(alias, _JOB, params)):
+    if not (found := rows(alias, _job(), params)):
         raise Job.DoesNotExist(f"There is no job {job_id}.")
-    return JobFacts._make(found[0])
+    own, shut, others = found[0][:_OWN], found[0][_OWN : _OWN + _OF_GATES], found[0][_OWN + _OF_GATES :]
+    gates_shut = [ShutGate(*gate) for gate in zip(*(column or () for column in shut), strict=True)]
+    return JobFacts._make([*own, gates_shut, *others])
 
 
 def paused_batch(alias: str, found: JobFacts) -> PausedBatch | None:
@@ -239,7 +239,6 @@ def pace(alias: str, found: JobFacts) -> PaceFacts:
 
 MINUTE = 60.0
 POLL = 1.0  # seconds within which an idle worker looks, if nothing wakes it
-CLOSED = ("queue-paused", "key-paused", "task-paused", "limit-closed")  # nothing starts before these end
 UNKNOWN = ("limit-half-open",)  # it depends on how the one run ends
 MOST = timedelta(days=366).total_seconds()
 
@@ -254,7 +253,8 @@ def starts_in(
     """
     if max(line) > COUNTED or any(reason.code in UNKNOWN for reason in reasons):
         return None
-    ends = [one.until for one in reasons if one.until is not None and one.code in CLOSED]
+    closed = {"limit-closed", *(gate.code for gate in gates())}  # nothing starts before these end
+    ends = [one.until for one in reasons if one.until is not None and one.code in closed]
     wait = max(((until - job.now).total_seconds() for until in ends), default=0.0)
     first, last = line.higher + line.own, line.higher + line.own + line.beside
     least, most = 0.0, POLL

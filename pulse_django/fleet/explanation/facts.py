@@ -10,6 +10,15 @@ from pulse_django.words.limiting import key_of
 from pulse_django.words.states import CLAIMABLE, Status
 
 
+class ShutGate(NamedTuple):
+    """A condition of its start that is not fulfilled."""
+
+    code: str
+    opens_at: datetime | None  # None: that is not known
+    reason: str | None
+    shut_by: str | None
+
+
 class JobFacts(NamedTuple):
     """A job, its queue, and the workers that may run it. Instants and comparisons are by the server's clock."""
 
@@ -25,23 +34,13 @@ class JobFacts(NamedTuple):
     is_due: bool
     next_run_at: datetime
     expires_at: datetime | None  # None: it cannot expire any more
-    is_expired: bool
     cancel_requested_at: datetime | None
     locked_by: str | None
     started_at: datetime | None
     lease_until: datetime | None
     is_lease_expired: bool | None
     finished_at: datetime | None
-    is_paused: bool
-    paused_until: datetime | None
-    pause_reason: str | None
-    is_key_paused: bool
-    key_paused_until: datetime | None
-    key_pause_reason: str | None
-    is_task_paused: bool
-    task_paused_until: datetime | None
-    task_pause_reason: str | None
-    task_paused_by: str | None
+    shut: list[ShutGate]
     put_back: str  # why the worker that claimed it last put it back; empty: it did not
     serving: int  # live workers of its queue
     able: int  # those of them that know its task, or have not said which they know
@@ -49,6 +48,10 @@ class JobFacts(NamedTuple):
     free: int  # of these slots
     roomiest: int  # the most free slots that one of them has
     has_room: bool  # one of them has as many free slots as the job weighs, or all
+
+    @property
+    def is_expired(self) -> bool:
+        return any(gate.code == "expired" for gate in self.shut)
 
     @property
     def key(self) -> str | None:

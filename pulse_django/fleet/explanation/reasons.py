@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.fleet.workflows import NeedFacts
+from pulse_django.store.gates import gates
 from pulse_django.words.display import in_words, inert
 from pulse_django.words.job_options import When
 from pulse_django.words.outcomes import CANNOT_DECRYPT
@@ -42,12 +43,18 @@ def not_waiting(job: JobFacts) -> list[Reason]:
 
 def lasting(job: JobFacts) -> list[Reason]:
     """Return what holds however many jobs run now: first what nobody but a person ends, then what ends last."""
-    reasons = [*asked_to_stop(job), *_of_queue(job)]
-    if job.is_expired:
-        reasons.insert(0, Reason(code="expired", facts={"at": job.expires_at}))
+    reasons = [*_of_gates(job), *asked_to_stop(job), *_of_workers(job)]
     if not job.is_due:
         reasons.append(Reason(code="not-due", until=job.next_run_at))
     return reasons
+
+
+def _of_gates(job: JobFacts) -> Iterator[Reason]:
+    names = {"queue": job.queue, "task": job.task, "key": job.key, "at": job.expires_at}
+    for gate in job.shut:
+        facts = {name: names[name] for one in gates() if one.code == gate.code for name in one.about}
+        facts |= {name: text for name, text in (("reason", gate.reason), ("by", gate.shut_by)) if text}
+        yield Reason(code=gate.code, until=gate.opens_at, facts=facts)
 
 
 def of_limit(job: JobFacts, limit: LimitFacts) -> Iterator[Reason]:
@@ -81,7 +88,8 @@ def _full(code: str, weight: int, held: int, facts: dict[str, Any]) -> Iterator[
 
 def momentary(job: JobFacts, line: LineFacts) -> Iterator[Reason]:
     """Return what ends as other jobs run."""
-    if not job.is_ready and not job.is_task_paused:
+    held = {gate.code for gate in gates() if gate.of_tasks}
+    if not job.is_ready and held.isdisjoint(gate.code for gate in job.shut):
         yield Reason(code="set-aside", facts={"task": job.task}) if job.is_ready is None else Reason(code="not-ready")
     if job.able and not job.free:
         yield Reason(code="workers-busy", facts={"slots": job.slots})
@@ -98,11 +106,12 @@ def note(job: JobFacts) -> list[Reason]:
     return [Reason(code="expires", until=job.expires_at)]
 
 
-# What only a person, a deploy or a watchdog ends.
-STUCK = (
-    *("expired", "cancel-requested", "queue-paused", "key-paused", "task-paused", "too-heavy"),
-    *("no-worker", "unknown-task", "key-missing"),
-)
+# What only a person, a deploy or a watchdog ends; gates as well, if it is not known when they open.
+STUCK = ("cancel-requested", "too-heavy", "no-worker", "unknown-task", "key-missing")
+
+
+def is_stuck(reason: Reason) -> bool:
+    return reason.until is None and (reason.code in STUCK or any(gate.code == reason.code for gate in gates()))
 
 
 def in_order(reasons: list[Reason]) -> list[Reason]:
@@ -111,7 +120,7 @@ def in_order(reasons: list[Reason]) -> list[Reason]:
     def rank(reason: Reason) -> tuple[int, float]:
         if reason.until is not None:
             return 1, -reason.until.timestamp()
-        return (0 if reason.code in STUCK else 2), 0.0
+        return (0 if is_stuck(reason) else 2), 0.0
 
     return sorted(reasons, key=rank)
 
@@ -122,16 +131,8 @@ def asked_to_stop(job: JobFacts) -> list[Reason]:
     return [Reason(code="cancel-requested", facts={"at": job.cancel_requested_at})]
 
 
-def _of_queue(job: JobFacts) -> Iterator[Reason]:
+def _of_workers(job: JobFacts) -> Iterator[Reason]:
     queue = {"queue": job.queue}
-    if job.is_paused:
-        yield Reason(code="queue-paused", until=job.paused_until, facts=queue | {"reason": job.pause_reason or ""})
-    if job.is_key_paused:
-        facts = {"key": job.key, "reason": job.key_pause_reason or ""}
-        yield Reason(code="key-paused", until=job.key_paused_until, facts=facts)
-    if job.is_task_paused:
-        facts = {"task": job.task, "reason": job.task_pause_reason or "", "by": job.task_paused_by or ""}
-        yield Reason(code="task-paused", until=job.task_paused_until, facts=facts)
     if not job.serving:
         yield Reason(code="no-worker", facts=queue)
     elif not job.able:
@@ -183,20 +184,13 @@ def _named(jobs: Sequence[int]) -> dict[str, Any]:
 MOST_SHOWN = 300  # characters of one fact in a sentence
 
 # The codes are for programs, and do not change.
-SENTENCES: Mapping[str, Any] = {
+_SENTENCES: Mapping[str, Any] = {
     "completed": _("It completed at %(at)s."),
     "dead-letter": _("It is a dead letter since %(at)s. Retry it to run it again."),
     "cancelled": _("It was cancelled at %(at)s."),
     "running": _("It is running on %(worker)s since %(at)s. Its lease lasts until %(until)s if it is not extended."),
     "lease-expired": _("It was running on %(worker)s, and its lease expired at %(at)s. A watchdog ends this run."),
     "cancel-requested": _("It was asked to stop at %(at)s."),
-    "expired": _("It did not start before it expired at %(at)s. A watchdog cancels it."),
-    "queue-paused": _("The queue %(queue)s is paused until it is resumed."),
-    "queue-paused-until": _("The queue %(queue)s is paused until %(until)s."),
-    "key-paused": _("The key %(key)s is paused until it is resumed."),
-    "key-paused-until": _("The key %(key)s is paused until %(until)s."),
-    "task-paused": _("The task %(task)s is paused until it is resumed."),
-    "task-paused-until": _("The task %(task)s is paused until %(until)s."),
     "no-worker": _("No live worker serves the queue %(queue)s."),
     "unknown-task": _("No live worker of the queue %(queue)s knows the task %(task)s."),
     "key-missing": _("The worker that claimed it last could not decrypt it and put it back."),
@@ -236,8 +230,12 @@ MORE = _("And %(more)s more.")
 HELD_BY = _("Running: %(jobs)s.")
 WEIGHS = _("It weighs %(weight)s, and each job counts as much as it weighs.")
 
-# Of these the sentence depends on whether an end is known.
-_WITH_END = {code: f"{code}-until" for code in ("queue-paused", "key-paused", "task-paused", "waits-for-event")}
+
+def sentences() -> Mapping[str, Any]:
+    """Return the sentence of each code, and of some another one if it is known when they end: ``code-until``."""
+    of_gates = {gate.code: gate.sentence for gate in gates()}
+    until = {f"{gate.code}-until": gate.sentence_until for gate in gates() if gate.sentence_until}
+    return {**_SENTENCES, **of_gates, **until}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,9 +249,10 @@ class Reason:
     @property
     def sentence(self) -> str:
         """Say it. Names that were chosen by others are shown without what moves a cursor or turns text around."""
-        name = _WITH_END.get(self.code, self.code) if self.until is not None else self.code
+        said = sentences()
+        name = until if self.until is not None and (until := f"{self.code}-until") in said else self.code
         shown = {key: in_text(value) for key, value in self.facts.items()} | {"until": in_text(self.until)}
-        parts = [str(SENTENCES[name]) % shown]
+        parts = [str(said[name]) % shown]
         if self.facts.get("weight", 1) > 1 and self.facts.get("held_by"):
             parts.append(str(WEIGHS) % {"weight": shown["weight"]})
         if self.facts.get("more"):

@@ -18,6 +18,7 @@ from django.core.management.base import CommandError, CommandParser
 from pulse_django.fleet import alerts
 from pulse_django.fleet.conditions import ask
 from pulse_django.fleet.shards import FleetVerdict, ask_shards
+from pulse_django.metrics.minute_recorder import MinuteRecorder
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.operations.condition_report import findings_in_words, perform, rehearse, repairable
@@ -29,7 +30,6 @@ from pulse_django.worker import logs
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.logs import LogWriter
 from pulse_django.worker.loops import Loops, add_watchdog
-from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.watchdog import Swept, Watchdog
 
 logger = SafeLogger("pulse_django.watchdog")

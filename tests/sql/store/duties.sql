@@ -40,31 +40,42 @@ SELECT
         JOIN wanted ON duty.name::text = wanted.name
         WHERE duty.taken_at < clock_timestamp() - wanted.seconds * interval '4 seconds'
     ),
-    EXISTS (SELECT 1 FROM pulse_django_schedule),
-    EXISTS (SELECT 1 FROM pulse_django_limiter),
-    EXISTS (
-        SELECT 1
-        FROM pulse_django_job_hot
-        WHERE attempts = 0
-            AND expires_at IS NOT NULL
-            AND status::text = 'PENDING'
-            AND expires_at <= statement_timestamp()),
-    EXISTS (
-        SELECT 1
-        FROM pulse_django_pause
-        WHERE lane_key::text = ''
-            AND task::text <> '') OR EXISTS (
-        SELECT 1
-        FROM pulse_django_job_hot
-        WHERE status::text IN ('PENDING', 'RETRYING')
-            AND ready IS NULL),
-    EXISTS (SELECT 1 FROM pulse_django_unresolved) OR EXISTS (
+    pg_catalog.array_remove(ARRAY[CASE WHEN EXISTS (
+            SELECT 1
+            FROM pulse_django_pause
+            WHERE lane_key::text = ''
+                AND task::text <> '') OR EXISTS (
+            SELECT 1
+            FROM pulse_django_job_hot
+            WHERE status::text IN ('PENDING', 'RETRYING')
+                AND ready IS NULL) THEN 'set aside' END, CASE WHEN EXISTS (
+            SELECT 1
+            FROM pulse_django_job_hot
+            WHERE attempts = 0
+                AND expires_at IS NOT NULL
+                AND status::text = 'PENDING'
+                AND expires_at <= statement_timestamp()) THEN 'expiry' END, CASE WHEN EXISTS (
+            SELECT 1
+            FROM pulse_django_limiter) THEN 'limits' END, CASE WHEN EXISTS (
+            SELECT 1
+            FROM pulse_django_schedule) THEN 'schedules' END, CASE WHEN EXISTS (
+            SELECT 1
+            FROM pulse_django_batch) OR EXISTS (
+            SELECT 1
+            FROM pulse_django_dependency) OR EXISTS (
+            SELECT 1
+            FROM pulse_django_step) OR EXISTS (
+            SELECT 1
+            FROM pulse_django_event) THEN 'workflows' END, CASE WHEN EXISTS (
+            SELECT 1
+            FROM pulse_django_batch
+            WHERE paused_at IS NOT NULL
+                AND closed_at IS NULL) THEN 'paused batches' END, CASE WHEN EXISTS (
+            SELECT 1
+            FROM pulse_django_unresolved) OR EXISTS (
         SELECT 1 FROM pulse_django_dependency
         WHERE until <= statement_timestamp() AND until IS NOT NULL AND met_at IS NULL
-    ),
-    EXISTS (SELECT 1 FROM pulse_django_batch WHERE paused_at IS NOT NULL AND closed_at IS NULL),
-    EXISTS (SELECT 1 FROM pulse_django_batch) OR EXISTS (SELECT 1 FROM pulse_django_dependency)
-        OR EXISTS (SELECT 1 FROM pulse_django_step) OR EXISTS (SELECT 1 FROM pulse_django_event)
+    ) THEN 'unresolved' END], NULL)
 FROM server;
 
 -- DutyManager.take()

@@ -122,7 +122,7 @@ FROM (
         FROM pulse_django_pause
         WHERE lane_key::text = ''
             AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
-CROSS JOIN behind AS pair
+    CROSS JOIN behind AS pair
 CROSS JOIN LATERAL (
     (
         SELECT lane_key, next_run_at FROM pulse_django_job_hot
@@ -131,8 +131,9 @@ CROSS JOIN LATERAL (
             AND priority = pair.priority
             AND ready
             AND lane_key::text = ''
-            AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(task, pg_catalog.chr(10)),
-                pg_catalog.concat(task, pg_catalog.chr(10), queue)] OPERATOR(pg_catalog.&&) pauses.names)
+            AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(pulse_django_job_hot.task,
+                pg_catalog.chr(10)), pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10),
+                pulse_django_job_hot.queue)] OPERATOR(pg_catalog.&&) pauses.names)
         ORDER BY next_run_at, id
         LIMIT 1
     )
@@ -147,9 +148,10 @@ CROSS JOIN LATERAL (
                     AND priority = pair.priority
                     AND ready
                     AND lane_key::text > pair.cursor
-                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(task,
-                        pg_catalog.chr(10)), pg_catalog.concat(task, pg_catalog.chr(10), queue)] OPERATOR(pg_catalog.&&)
-                        pauses.names)
+                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT
+                        ARRAY[pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10)),
+                        pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10), pulse_django_job_hot.queue)]
+                        OPERATOR(pg_catalog.&&) pauses.names)
                 ORDER BY lane_key, next_run_at, id
                 LIMIT 1
             )
@@ -163,9 +165,10 @@ CROSS JOIN LATERAL (
                     AND priority = pair.priority
                     AND ready
                     AND lane_key::text > met.lane_key::text
-                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(task,
-                        pg_catalog.chr(10)), pg_catalog.concat(task, pg_catalog.chr(10), queue)] OPERATOR(pg_catalog.&&)
-                        pauses.names)
+                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT
+                        ARRAY[pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10)),
+                        pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10), pulse_django_job_hot.queue)]
+                        OPERATOR(pg_catalog.&&) pauses.names)
                 ORDER BY lane_key, next_run_at, id
                 LIMIT 1
             ) AS following
@@ -184,9 +187,10 @@ CROSS JOIN LATERAL (
                     AND ready
                     AND lane_key::text > ''
                     AND lane_key::text <= pair.cursor
-                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(task,
-                        pg_catalog.chr(10)), pg_catalog.concat(task, pg_catalog.chr(10), queue)] OPERATOR(pg_catalog.&&)
-                        pauses.names)
+                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT
+                        ARRAY[pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10)),
+                        pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10), pulse_django_job_hot.queue)]
+                        OPERATOR(pg_catalog.&&) pauses.names)
                 ORDER BY lane_key, next_run_at, id
                 LIMIT 1
             )
@@ -201,9 +205,10 @@ CROSS JOIN LATERAL (
                     AND ready
                     AND lane_key::text > met.lane_key::text
                     AND lane_key::text <= pair.cursor
-                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT ARRAY[pg_catalog.concat(task,
-                        pg_catalog.chr(10)), pg_catalog.concat(task, pg_catalog.chr(10), queue)] OPERATOR(pg_catalog.&&)
-                        pauses.names)
+                    AND (pg_catalog.cardinality(pauses.names) = 0 OR NOT
+                        ARRAY[pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10)),
+                        pg_catalog.concat(pulse_django_job_hot.task, pg_catalog.chr(10), pulse_django_job_hot.queue)]
+                        OPERATOR(pg_catalog.&&) pauses.names)
                 ORDER BY lane_key, next_run_at, id
                 LIMIT 1
             ) AS following
@@ -241,18 +246,22 @@ SELECT
             WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND lane_key::text = lane.key
         )
     END,
-    pause.seconds
-FROM ROWS FROM (
+    (pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
+        (pauses.names))
+        AND COALESCE((
+        SELECT false FROM pulse_django_pause
+        WHERE lane_key::text = lane.key
+            AND lane_key::text <> ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())
+        LIMIT 1
+    ), true)
+FROM (
+    SELECT ARRAY(
+        SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
+        FROM pulse_django_pause
+        WHERE lane_key::text = ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())) AS names OFFSET 0) AS pauses
+    CROSS JOIN ROWS FROM (
     pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:key::text[])
 ) WITH ORDINALITY AS lane (queue, key, place)
-LEFT JOIN (
-    SELECT
-        lane_key,
-        CASE
-            WHEN paused_until IS NULL THEN 'infinity'::float8
-            ELSE EXTRACT(epoch FROM paused_until - statement_timestamp())::float8
-        END AS seconds
-    FROM pulse_django_pause
-    WHERE lane_key::text <> '' AND (paused_until IS NULL OR paused_until > statement_timestamp())
-) AS pause ON pause.lane_key::text = lane.key
 ORDER BY lane.place;

@@ -7,6 +7,7 @@ connection from one minute to the next.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -17,10 +18,9 @@ from pulse_django.fleet import alerts, conditions
 from pulse_django.fleet.limits import limits
 from pulse_django.models import Minute
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.capability import Capability, KeeperLoop, LoopFacts, WorkerDatabase
 from pulse_django.words.counters import MOST_VALUES
 from pulse_django.words.payloads import error_in_one_line
-
-from .guarded_connection import GuardedConnection
 
 logger = SafeLogger("pulse_django.watchdog")
 
@@ -30,7 +30,7 @@ JITTER = 0.2  # the share by which it may come early, so that a minute is seldom
 
 
 class MinuteRecorder:
-    def __init__(self, database: GuardedConnection) -> None:
+    def __init__(self, database: WorkerDatabase) -> None:
         self.database = database
         self._has_begun = False
 
@@ -82,3 +82,10 @@ def noted(verdict: conditions.Verdict) -> dict[str, Any]:
     found = {finding.condition.name: len(finding.subjects) for finding in verdict.found if finding.subjects}
     unasked = [finding.condition.name for finding in verdict.found if finding.error]
     return {"conditions": found, "unasked": unasked}
+
+
+def _loop(database: WorkerDatabase, _: LoopFacts) -> Callable[[], float]:
+    return MinuteRecorder(database).run_once
+
+
+CAPABILITY = Capability(name="metrics", loops=(KeeperLoop("minutes", PAUSE, _loop, is_of_watchdogs=True),))

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from asgiref.sync import sync_to_async
 from django.db import DatabaseError
 
-from pulse_django.exceptions import InvalidJob, RateLimited, Snooze
+from pulse_django.exceptions import InvalidJob, RateLimited
+from pulse_django.execution.judging import reason_of
+from pulse_django.execution.registry import Task
+from pulse_django.execution.run import Run
 from pulse_django.models import Limiter, Pause
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.capability import AfterRun
 from pulse_django.words.limiting import Limit, key_of, limiter_of
-from pulse_django.words.payloads import error_in_one_line, one_line
-
-from .registry import Task
-from .run import Run
+from pulse_django.words.payloads import error_in_one_line
 
 logger = SafeLogger("pulse_django.limits")
 
 
-def note_error(run: Run, task: Task, error: BaseException) -> BaseException:
+def failed(run: Run, task: Task, error: BaseException) -> BaseException:
     """Tell the limit what a handler raised. Return what its run ends with."""
     limit: Limit | None = getattr(task, "limit", None)
     ends_with: BaseException = _rate_limited(limit, error) or error
@@ -43,21 +43,14 @@ def note_error(run: Run, task: Task, error: BaseException) -> BaseException:
     return ends_with
 
 
-def concerns_limit(run: Run, task: Task, error: BaseException) -> bool:
-    """Say whether ``note_error()`` may have something to tell the limit or the key of a job."""
+def concerns(run: Run, task: Task, error: BaseException) -> bool:
+    """Say whether ``failed()`` may have something to tell the limit or the key of a job."""
     limit: Limit | None = getattr(task, "limit", None)
     reads_errors = limit is not None and (limit.close_when is not None or limit.breaker is not None)
     return bool(run.claim.lane_key) and (reads_errors or isinstance(error, RateLimited))
 
 
-async def anote_error(run: Run, task: Task, error: BaseException) -> BaseException:
-    """``note_error()`` for handlers on an event loop."""
-    if not run.claim.lane_key:
-        return error
-    return await sync_to_async(note_error)(run, task, error)
-
-
-def note_success(run: Run) -> None:
+def succeeded(run: Run) -> None:
     """Let all jobs of the limit start again: this run was to find out whether they can."""
     limiter = limiter_of(run.claim.lane_key)
     try:
@@ -65,11 +58,6 @@ def note_success(run: Run) -> None:
             logger.info("Limit %s is open again: a run has succeeded", limiter)
     except DatabaseError as fault:
         logger.warning("Limit %s could not be opened: %s", limiter, error_in_one_line(fault))
-
-
-async def anote_success(run: Run) -> None:
-    """``note_success()`` for handlers on an event loop."""
-    await sync_to_async(note_success)(run)
 
 
 def _rate_limited(limit: Limit | None, error: BaseException) -> RateLimited | None:
@@ -86,10 +74,4 @@ def _rate_limited(limit: Limit | None, error: BaseException) -> RateLimited | No
         return None
 
 
-def reason_of(run: Run, error: Snooze) -> str:
-    """Return what is shown to people. The reason may repeat an argument, so that of an encrypted job is left out."""
-    if not isinstance(error, RateLimited):
-        return ""
-    if run.claim.is_encrypted or not error.reason:
-        return "rate limited"
-    return f"rate limited: {one_line(error.reason)}"
+AFTER_RUN = AfterRun(concerns=concerns, failed=failed, succeeded=succeeded)

@@ -20,14 +20,13 @@ from pulse_django.protocol.declarations import Declarer, scope_of_code
 from pulse_django.protocol.schedules import clock
 from pulse_django.protocol.tick import FORGET_LIMIT, forget_ticks, look
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.schedules.declarations import declared_in
-from pulse_django.schedules.ticking import Ticker
+from pulse_django.store.capability import Capability, KeeperLoop, LoopFacts, WorkerDatabase
 from pulse_django.store.database_errors import DatabaseFault, fault_of
 from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.schedule_definitions import Definition
 
-from .guarded_connection import GuardedConnection
-from .watchdog import NOTHING_FOUND, Watchdog
+from .declarations import declared_in
+from .ticking import Ticker
 
 T = TypeVar("T")
 logger = SafeLogger("pulse_django.schedules")
@@ -42,22 +41,8 @@ PUNCTUAL = 8
 
 
 class ScheduleLoop:
-    def __init__(
-        self,
-        database: GuardedConnection,
-        declarer: str = "",
-        *,
-        watchdog: Watchdog | None = None,
-        fleet_size: Callable[[], int] = lambda: 1,
-    ) -> None:
-        """``declarer`` is the name and boot id of the worker whose code the schedules follow; empty: they do not.
-
-        With a ``watchdog`` it fires what is due, once that has found schedules.
-        """
-        self.database = database
-        self._declarer = declarer
-        self._watchdog = watchdog
-        self._fleet_size = fleet_size
+    def __init__(self, database: WorkerDatabase, facts: LoopFacts) -> None:
+        self.database, self._facts = database, facts
         self._ticker = Ticker(database.alias)
         self._definitions: Sequence[Definition] | None = None
         self._limits: Mapping[str, Mapping[str, Any]] | None = {}  # None: they cannot be read, and stay as they are
@@ -68,14 +53,14 @@ class ScheduleLoop:
         """Declare what is to be declared and fire what is due. Return for how long to wait."""
         if self._definitions is None:
             registry.discover()
-            self._limits = _limits_of_code() if self._declarer else {}
-            self._definitions = declared_in(self.database.alias) if self._declarer else []
-        found = NOTHING_FOUND if self._watchdog is None else self._watchdog.found
-        has_schedules = self._definitions or found.has_schedules
-        has_limits = self._limits or (self._limits is not None and found.has_limits)
-        if self._declarer and (has_schedules or has_limits) and time.monotonic() >= self._declare_at:
+            self._limits = _limits_of_code() if self._facts.declarer else {}
+            self._definitions = declared_in(self.database.alias) if self._facts.declarer else []
+        there_is = self._facts.there_is()
+        has_schedules = self._definitions or "schedules" in there_is
+        has_limits = self._limits or (self._limits is not None and "limits" in there_is)
+        if self._facts.declarer and (has_schedules or has_limits) and time.monotonic() >= self._declare_at:
             self._declare(self._definitions if has_schedules else None, self._limits if has_limits else None)
-        if self._watchdog is None or not has_schedules:
+        if not (self._facts.watches and has_schedules):
             return IDLE_PAUSE
         if time.monotonic() >= self._forget_at:
             self._forget_at = time.monotonic() + BETWEEN_CLEANUPS
@@ -90,7 +75,7 @@ class ScheduleLoop:
         alias, silence = self.database.alias, conf.current().worker_silence
         if self._booted_at is None:
             self._booted_at = self.database.call(clock, alias)
-        declarer = Declarer(scope_of_code(), self._declarer, self._booted_at)
+        declarer = Declarer(scope_of_code(), self._facts.declarer, self._booted_at)
         self._declare_at = time.monotonic() + BETWEEN_DECLARATIONS
         if definitions is not None:
             schedules = Schedule.objects.db_manager(alias)
@@ -124,7 +109,7 @@ class ScheduleLoop:
     def _pause(self, due_in: float | None) -> float:
         """Return how long to sleep: to the next instant, but in a large fleet only for some of its workers."""
         until_next = LONGEST_PAUSE if due_in is None else min(LONGEST_PAUSE, max(0.0, due_in))
-        share = PUNCTUAL / max(PUNCTUAL, self._fleet_size())
+        share = PUNCTUAL / max(PUNCTUAL, self._facts.fleet_size())
         if random.random() < share:  # noqa: S311 - no secret
             return until_next
         return max(until_next, LONGEST_PAUSE / share * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
@@ -136,3 +121,14 @@ def _limits_of_code() -> Mapping[str, Mapping[str, Any]] | None:
     except Exception as error:  # two tasks declare one limit differently: the system checks say so
         logger.error("Limits cannot be declared: %s", error_in_one_line(error))
         return None
+
+
+def _loop(database: WorkerDatabase, facts: LoopFacts) -> Callable[[], float]:
+    return ScheduleLoop(database, facts).run_once
+
+
+CAPABILITY = Capability(
+    name="schedules",
+    exists="EXISTS (SELECT 1 FROM pulse_django_schedule)",
+    loops=(KeeperLoop("schedules", LONGEST_PAUSE, _loop),),
+)

@@ -1,0 +1,109 @@
+"""Claims jobs with limits for a worker: declares limits before the first claim, and keeps what claims have counted."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from pulse_django import conf
+from pulse_django.execution import lane_keys
+from pulse_django.execution.lane_keys import chunk_of_lane, declared_limits, limiters_of_claim
+from pulse_django.models import Limiter
+from pulse_django.protocol.claim import Slots
+from pulse_django.protocol.declarations import scope_of_code
+from pulse_django.store.capability import Capability, Group, LaneClaim, OfCall, StepDone, SweepStep, WorkerDatabase
+from pulse_django.words.lanes import Lane
+from pulse_django.words.leases import Identity
+from pulse_django.words.limiting import key_of, limiter_of_queue
+
+from .after_run import AFTER_RUN
+
+# Seconds until a lock that another claimer holds is tried again. It is held for the time of a statement.
+CONTENDED_FOR = (0.001, 0.004)
+
+
+class LimitedLanes:
+    def __init__(self, database: WorkerDatabase, identity: Identity) -> None:
+        self._database, self._identity = database, identity
+        self._marks = LaneMarks()
+        self._are_declared = False  # the limits of the code that this process has loaded
+
+    def group_of(self, lane: Lane) -> Group:
+        """Return the names of the limits that a claim from the lane keeps."""
+        return limiters_of_claim(lane.queue, lane.key)
+
+    def prepare(self) -> None:
+        """Write down limits that are new. Those that changed are written by the keeper."""
+        if self._are_declared:
+            return
+        limiters = Limiter.objects.db_manager(self._database.alias)
+        if limits := declared_limits():
+            self._database.call(limiters.declare_new, scope_of_code(), limits)
+        self._are_declared = True
+
+    def claim(
+        self, limits: Group, lanes: Sequence[Lane], takes: Mapping[Lane, int], *, limit: int, slots: Slots
+    ) -> LaneClaim:
+        whole = limiter_of_queue(lanes[0].queue)
+        limiter, queue = "" if limits[0] == whole else limits[0], lanes[0].queue if whole in limits else None
+        answer = self._database.call(
+            self._database.jobs.claim_limited, self._identity, limiter, lanes, takes, limit=limit, slots=slots,
+            queue=queue, marks=self._marks.known,
+        )  # fmt: skip
+        self._marks.learn(answer.version, answer.marks)
+        shut_for = answer.due_in
+        if answer.is_contended:
+            shut_for = random.uniform(*CONTENDED_FOR)  # noqa: S311 - no secret
+        return LaneClaim(answer.claims, answer.allowed, shut_for, answer.refusal)
+
+
+def share_of(lane_key: str) -> float:
+    """Return the weight of a key among the lanes of one priority."""
+    return conf.current().share_weights.get(key_of(lane_key) or "", 1.0)
+
+
+def _forget_full_buckets(database: WorkerDatabase) -> StepDone:
+    database.call(Limiter.objects.db_manager(database.alias).forget_full_buckets)
+    return StepDone()
+
+
+CAPABILITY = Capability(
+    name="limits",
+    exists="EXISTS (SELECT 1 FROM pulse_django_limiter)",
+    claimer=LimitedLanes,
+    share_of=share_of,
+    of_call=OfCall(lane_keys.is_used, lane_keys.of_call),
+    after_run=AFTER_RUN,
+    sweeps=(SweepStep(name="full buckets", run=_forget_full_buckets, is_housekeeping=True),),
+)
+CHUNKS = Capability(name="chunks", jobs_a_slot=chunk_of_lane)
+
+
+# A scope's mark is believed so many seconds after its lock was first held: a claim that began before the scope had a
+# limit, and took no lock, has ended by then.
+SETTLES_IN = 15.0
+MOST_SCOPES = 10_000
+
+
+class LaneMarks:
+    """The smallest tokens that runs of a limit can have: counting them does not read what ended long ago."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: dict[tuple[str | None, str], float] = {}  # by the limiter's version and scope: when first locked
+        self._marks: dict[str, int] = {}
+
+    @property
+    def known(self) -> Mapping[str, int]:
+        return self._marks
+
+    def learn(self, version: str | None, marks: Mapping[str, int]) -> None:
+        """Take over what a claim has counted, when the row of its limiter had that version."""
+        now = self._clock()
+        if len(self._since) > MOST_SCOPES:
+            self._since.clear()
+            self._marks.clear()
+        for scope, mark in marks.items():
+            if now - self._since.setdefault((version, scope), now) > SETTLES_IN:
+                self._marks[scope] = mark

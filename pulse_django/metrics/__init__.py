@@ -1,0 +1,1 @@
+"""What is measured and shown: minutes of the fleet, and what is written of them."""

@@ -1,0 +1,51 @@
+"""What watchdogs do for workflows: free what waits, hold what is paused, and find what was overlooked."""
+
+from __future__ import annotations
+
+from pulse_django import conf
+from pulse_django.execution.resolving import Remaining, hold_paused, resolve
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.capability import Capability, Satellite, StepDone, SweepStep, WorkerDatabase
+from pulse_django.store.job_queries import ARE_UNRESOLVED
+
+logger = SafeLogger("pulse_django.watchdog")
+
+
+def _hold_paused(database: WorkerDatabase) -> StepDone:
+    return StepDone(hold_paused(database.alias, call=database.call))
+
+
+def _resolve(database: WorkerDatabase) -> StepDone:
+    left = resolve(database.alias, call=database.call, with_timeouts=True)
+    return StepDone(left is Remaining.MORE)  # what is locked is for the next sweep
+
+
+def _keep_house(database: WorkerDatabase) -> StepDone:
+    jobs, days = database.jobs, conf.current().retention_of_days
+    overlooked = database.call(jobs.note_overlooked)
+    database.call(jobs.forget_orphans)
+    if days:
+        database.call(jobs.forget_batches, older_than=days)
+    if overlooked:
+        logger.warning("%d jobs or batches waited in vain: what they need had ended without a note", overlooked)
+    return StepDone(overlooked > 0)
+
+
+CAPABILITY = Capability(
+    name="workflows",
+    exists="EXISTS (SELECT 1 FROM pulse_django_batch) OR EXISTS (SELECT 1 FROM pulse_django_dependency)"
+    " OR EXISTS (SELECT 1 FROM pulse_django_step) OR EXISTS (SELECT 1 FROM pulse_django_event)",
+    satellites=(
+        Satellite(table="pulse_django_dependency", is_walked=True),
+        Satellite(table="pulse_django_step", is_walked=True),
+    ),
+    sweeps=(
+        SweepStep(
+            name="paused batches",
+            run=_hold_paused,
+            exists="EXISTS (SELECT 1 FROM pulse_django_batch WHERE paused_at IS NOT NULL AND closed_at IS NULL)",
+        ),
+        SweepStep(name="unresolved", run=_resolve, exists=ARE_UNRESOLVED),  # after all that ends or frees jobs
+        SweepStep(name="overlooked", run=_keep_house, is_housekeeping=True),
+    ),
+)
