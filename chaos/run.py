@@ -221,21 +221,24 @@ class Run:
         self.callers.start()
         if self.movers:
             self.movers.start()
-        for worker in self.workers:
-            worker.process.wait_until_ready()
-        for round_ in range(MOST_ROUNDS):
-            until = time.monotonic() + self.options.seconds
-            with ThreadPoolExecutor(TORMENTORS) as tormentors:
-                for tormented in [tormentors.submit(self._go_on, n, until, round_) for n in range(TORMENTORS)]:
-                    tormented.result()
-            if self.options.mutant or self._has_reaped():
-                break
-        self.callers.end()
+        try:
+            for worker in self.workers:
+                worker.process.wait_until_ready()
+            for round_ in range(MOST_ROUNDS):
+                until = time.monotonic() + self.options.seconds
+                with ThreadPoolExecutor(TORMENTORS) as tormentors:
+                    for tormented in [tormentors.submit(self._go_on, n, until, round_) for n in range(TORMENTORS)]:
+                        tormented.result()
+                if self.options.mutant or self._has_reaped():
+                    break
+        finally:  # this process would wait for their threads
+            self.callers.end()
 
     def _has_reaped(self) -> bool:
         """Say whether a lease ran out and was reaped. In a short run it may be that none was held at the wrong time."""
-        from chaos import witness
+        from chaos import callers, witness
 
+        callers.hang_up()  # servers were restarted since the last look
         return any(entry.is_reaped for alias in self.databases for entry in witness.ledger(alias))
 
     def _go_on(self, number: int, until: float, round_: int) -> None:
