@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -130,7 +130,7 @@ class SweepStep:
 
     name: str
     run: Callable[[WorkerDatabase], StepDone]
-    says: Mapping[str, Any] = MappingProxyType({})  # of a sweep in which it has nothing to do
+    says: Mapping[str, Any] = field(default_factory=dict)  # of a sweep in which it has nothing to do
     exists: str = ""  # a condition in SQL, whether there is something to do; empty: if its capability is used
     is_housekeeping: bool = False  # once a minute, and not in each sweep
 
