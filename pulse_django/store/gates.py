@@ -9,7 +9,7 @@ from .capability import Gate, installed
 
 _SHUT = (
     "SELECT '{gate.code}' AS code, facts.opens_at, facts.reason, facts.shut_by "
-    "FROM (SELECT) AS asked LEFT JOIN LATERAL ({gate.facts}) AS facts ON true WHERE ({gate.lane}{gate.job}) IS NOT TRUE"
+    "FROM (SELECT 1 AS one) AS asked LEFT JOIN LATERAL ({gate.facts}) AS facts ON true WHERE ({gate.lane}{gate.job}) IS NOT TRUE"
 )
 
 
