@@ -112,8 +112,8 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
     is_beside = run is not None and alias_of_run(run) == (alias or alias_of_jobs())
     options = options_of(task)
     uses = uses_of(task)
-    for fields_of in uses.fields_of_call:
-        options |= fields_of(task, args, kwargs)
+    for of_call in uses.of_call:
+        options |= of_call.fields(task, args, kwargs)
     return NewJob(
         task=name,
         args=args,

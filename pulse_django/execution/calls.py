@@ -5,13 +5,13 @@ What a task uses is found out once, so a plain job asks none of the parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pulse_django import conf
 from pulse_django.exceptions import WrongArguments
-from pulse_django.store.capability import installed
+from pulse_django.store.capability import OfCall, installed
 
 from .registry import Task, chunk_of
 from .signatures import read_signature, signature_of
@@ -55,16 +55,13 @@ def misfit(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 # Which parts the jobs of a task use.
 
 
-FieldsOfCall = Callable[[Task, Sequence[Any], Mapping[str, Any]], dict[str, Any]]
-
-
 class Uses(NamedTuple):
     """What a task uses, with the settings for which this holds."""
 
     settings: conf.PulseSettings
     names: tuple[str, ...]  # of the arguments that a caller may give by position
     hides: bool  # it masks or encrypts something
-    fields_of_call: tuple[FieldsOfCall, ...]  # each returns fields of a new job
+    of_call: tuple[OfCall, ...]
 
 
 def uses_of(task: Task) -> Uses:
@@ -72,9 +69,8 @@ def uses_of(task: Task) -> Uses:
     settings = conf.current()
     known: Uses | None = getattr(task, "_uses", None)
     if known is None or known.settings is not settings:
-        used = [one.of_call for one in installed() if one.of_call is not None and one.of_call.is_used(task)]
-        hides, fields = any(part.hides for part in used), tuple(part.fields for part in used)
-        known = Uses(settings, names_of(task), hides, fields)
+        used = tuple(one.of_call for one in installed() if one.of_call is not None and one.of_call.is_used(task))
+        known = Uses(settings, names_of(task), any(one.hides for one in used), used)
         with suppress(AttributeError):  # a task of Django's own class has no place for it
             object.__setattr__(task, "_uses", known)
     return known

@@ -99,11 +99,11 @@ async def perform_async(run: Run, task: Task) -> Performed:
     return judged_value(run, task, context, value)
 
 
-# What capabilities do after a handler has raised or returned, before its run is judged.
+# Hooks of capabilities after a handler has raised or returned, before its run is judged.
 
 
 def _failed(run: Run, task: Task, error: BaseException) -> BaseException:
-    """Return what the run ends with."""
+    """Return the error that the run ends with."""
     for after_run in _after_runs():
         error = after_run.failed(run, task, error)
     return error

@@ -1,1 +1,1 @@
-"""What is measured and shown: minutes of the fleet, and what is written of them."""
+"""Metrics: the statistics of each minute."""

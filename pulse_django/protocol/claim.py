@@ -12,7 +12,7 @@ from django.db.models.functions import Coalesce
 
 from pulse_django import conf
 from pulse_django.store.capability import assembled
-from pulse_django.store.gates import gates_of_jobs, gates_of_lanes, what_gates_read
+from pulse_django.store.gates import gate_relations, gates_of_jobs, gates_of_lanes
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.sql_functions import TextSize
 from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone
@@ -202,12 +202,12 @@ def claim(
         return Claims()
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
     keys = [lane.key for lane in visited]
-    picked, pick_params = pick_from_lanes(jobs.model, jobs.write_alias, keyed=any(keys))
+    is_dealt = takes is not None or any(keys)
+    picked, pick_params = pick_from_lanes(_PICK_FROM_LANES, jobs.model, jobs.write_alias, keyed=is_dealt)
     most = [limit if takes is None else takes.get(lane, 0) for lane in visited]
     bounds = [since.get(lane, FROM_THE_FIRST) for lane in visited]
     params = [queues, priorities, keys, most, bounds, *pick_params, limit]
-    parts = _PLAIN if takes is None else _DEALT
-    found = _claim(jobs, identity, picked, params, slots or Slots(limit, limit), parts)
+    found = _claim(jobs, identity, picked, params, slots or Slots(limit, limit), _DEALT if is_dealt else _PLAIN)
     if aged:
         place = {lane: place for place, lane in enumerate(visited)}
         found.sort(key=lambda claim: place[Lane(claim.queue, claim.priority, claim.lane_key)])
@@ -215,15 +215,14 @@ def claim(
 
 
 @assembled
-def pick_from_lanes(model: type[Job], alias: str, *, keyed: bool) -> Compiled:
-    """Return the SQL that picks jobs from lanes. ``keyed``: some of them have a key."""
-    pick, params = claim_pick(model, alias)
-    are_open = gates_of_lanes("lane", keyed=keyed)
-    return _PICK_FROM_LANES.format(read=what_gates_read(), pick=pick, are_open=are_open), params
+def pick_from_lanes(text: str, model: type[Job], alias: str, *, keyed: bool, heaviest: str = "") -> Compiled:
+    """Fill in a pick from lanes. ``keyed``: some may have a key. ``heaviest`` is SQL: heavier jobs are passed by."""
+    pick, params = _pick(model, alias, heaviest)
+    return text.format(read=gate_relations(), pick=pick, are_open=gates_of_lanes("lane", keyed=keyed)), params
 
 
-def claim_pick(model: type[Job], alias: str, *, heaviest: str = "") -> Compiled:
-    """Compile the pick of the relation ``lane``. ``heaviest`` is SQL: what weighs more is passed by."""
+def _pick(model: type[Job], alias: str, heaviest: str) -> Compiled:
+    """Compile the pick from one lane, a row of the relation ``lane``."""
     lane: dict[str, Any] = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
     lane |= {"ready": True, "lane_key": RawSQL("lane.key", ())}
     lane["next_run_at__gte"] = RawSQL("pg_catalog.to_timestamp(lane.since)", ())

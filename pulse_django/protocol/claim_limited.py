@@ -17,21 +17,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections
 
-from pulse_django.store.capability import assembled
 from pulse_django.store.citus import is_for_citus
-from pulse_django.store.gates import gates_of_lanes, what_gates_read
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import Row, joined, refuse_callers_transaction, run_joined, run_message
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import limiter_of_queue
 
-from .claim import FROM_THE_FIRST, GRANTED, Claims, Parts, Slots, claim_pick, claiming, claims_of
+from .claim import FROM_THE_FIRST, GRANTED, Claims, Parts, Slots, claiming, claims_of, pick_from_lanes
 from .limiters import IN_FORCE
-from .statements import Compiled
 
 if TYPE_CHECKING:
-    from pulse_django.models import Job
+    pass
 
 # Of one claim: a lock each. PostgreSQL's table of locks has room for 64 of each connection.
 MOST_LANES = 60
@@ -120,7 +117,7 @@ def claim_limited(
     keys, visited = list(by_key), list(by_key.values())
     whole = "" if queue is None else limiter_of_queue(queue)  # there is no row of an empty name
     holder = identity.mint_holder()
-    picked, pick_params = _pick_from_lanes(jobs.model, jobs.write_alias)
+    picked, pick_params = pick_from_lanes(_PICK, jobs.model, jobs.write_alias, keyed=True, heaviest=HEAVIEST)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
     sql, values = claiming(
         picked,
@@ -154,13 +151,6 @@ def claim_limited(
     if not claims and not claims.is_left:
         refusal = _refusal((whole, of_queue), (limiter, why or ("full" if too_heavy else None)))
     return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal)
-
-
-@assembled
-def _pick_from_lanes(model: type[Job], alias: str) -> Compiled:
-    pick, params = claim_pick(model, alias, heaviest=HEAVIEST)
-    are_open = gates_of_lanes("lane", keyed=True)
-    return _PICK.format(read=what_gates_read(), pick=pick, are_open=are_open), params
 
 
 def _one_by_one(

@@ -64,7 +64,7 @@ SELECT id FROM gone
 
 
 def satellites() -> list[Satellite]:
-    """Return what rows in other tables belong to jobs."""
+    """Return the tables that have rows of jobs."""
     return [ATTEMPTS, *(satellite for one in installed() for satellite in one.satellites)]
 
 
@@ -178,7 +178,7 @@ _DROP = "SELECT pulse_django_drop_day(%s::int)"
 
 @assembled
 def _clean_sql() -> str:
-    """What jobs of that day have in other tables."""
+    """Delete the rows that jobs of a day have in other tables."""
     return f"""
 WITH cleaned AS MATERIALIZED (
     SELECT id, task, idempotency_key

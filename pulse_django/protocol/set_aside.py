@@ -14,7 +14,7 @@ from itertools import count
 
 from pulse_django.store.capability import assembled
 from pulse_django.store.constraints import IS_CLAIMABLE
-from pulse_django.store.gates import gates_of_tasks, what_gates_read
+from pulse_django.store.gates import gate_relations, gates_of_tasks
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.lane_queries import IN_LANE, IS_SET_ASIDE, PAIRS, TASKS_SET_ASIDE, lanes_cte
 from pulse_django.store.transactions import run_joined
@@ -36,7 +36,7 @@ def set_aside_sql() -> str:
 
     Only jobs that are to be set aside are locked: a claim would pass the others by while they are.
     """
-    read, can_start = what_gates_read(), gates_of_tasks("head")
+    read, can_start = gate_relations(), gates_of_tasks("head")
     return f"""{lanes_cte(PAIRS, most=MOST_KEYS)},
 share (most) AS MATERIALIZED (SELECT GREATEST({FEWEST_OF_LANE}, {LOOKED_AT} / GREATEST(count(*), 1)) FROM lane),
 hit AS MATERIALIZED (
@@ -81,7 +81,7 @@ def bring_back_sql() -> str:
     return f"""{TASKS_SET_ASIDE},
 locked AS MATERIALIZED (
     SELECT back.id, back.lane_key, back.next_run_at
-    FROM {what_gates_read()}met
+    FROM {gate_relations()}met
     CROSS JOIN LATERAL (
         SELECT id, lane_key, next_run_at FROM pulse_django_job_hot
         WHERE {IS_SET_ASIDE} AND task::text = met.task::text AND queue::text = met.queue::text

@@ -55,9 +55,9 @@ class ScheduleLoop:
             registry.discover()
             self._limits = _limits_of_code() if self._facts.declarer else {}
             self._definitions = declared_in(self.database.alias) if self._facts.declarer else []
-        there_is = self._facts.there_is()
-        has_schedules = self._definitions or "schedules" in there_is
-        has_limits = self._limits or (self._limits is not None and "limits" in there_is)
+        with_work = self._facts.with_work()
+        has_schedules = self._definitions or "schedules" in with_work
+        has_limits = self._limits or (self._limits is not None and "limits" in with_work)
         if self._facts.declarer and (has_schedules or has_limits) and time.monotonic() >= self._declare_at:
             self._declare(self._definitions if has_schedules else None, self._limits if has_limits else None)
         if not (self._facts.watches and has_schedules):

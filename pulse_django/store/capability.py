@@ -1,4 +1,4 @@
-"""Extension points: what a capability hands in, and which capabilities are installed.
+"""Extension points: the parts that a capability hands in, and the capabilities that are installed.
 
 Verbs, workers and watchdogs ask ``installed()``. None of them knows a capability by name.
 """
@@ -36,7 +36,7 @@ class Gate:
     code: str  # of the reason that explain() gives if it is shut
     sentence: Any  # of that reason, to be translated
     sentence_until: Any = ""  # the same if it is known when the gate opens: %(until)s
-    about: tuple[str, ...] = ()  # what both name: queue, task, key or at, the instant at which the job expires
+    about: tuple[str, ...] = ()  # names in both: queue, task, key, or at, the instant at which the job expires
     facts: str = NO_FACTS  # a query for at most one row: when it opens, why it is shut, and by whom
     lane: str = ""  # {lane} is a relation with queue and key
     job: str = ""  # {job} is a row of jobs
@@ -72,12 +72,12 @@ class WorkerDatabase(Protocol):
 
 
 class LaneClaim(NamedTuple):
-    """What a claim from lanes of one group brought."""
+    """The result of a claim from lanes of one group."""
 
     claims: Claims
     allowed: Mapping[Lane, int] = MappingProxyType({})  # of each lane; nothing if they were fewer in all
     shut_for: float | None = None  # seconds in which the group gives nothing, if it gave nothing now
-    refusal: tuple[str, str] | None = None  # what let nothing start, and why
+    refusal: tuple[str, str] | None = None  # the name that let nothing start, and the reason
 
 
 class LaneClaimer(Protocol):
@@ -92,7 +92,7 @@ class LaneClaimer(Protocol):
 
 
 class OfCall(NamedTuple):
-    """What a capability makes of a call: fields of the new job."""
+    """Fields of a new job that a capability makes from a call."""
 
     is_used: Callable[[Task], bool]  # asked once for each task
     fields: Callable[[Task, Sequence[Any], Mapping[str, Any]], dict[str, Any]]
@@ -100,10 +100,10 @@ class OfCall(NamedTuple):
 
 
 class AfterRun(NamedTuple):
-    """What a capability does after a handler, before the run is judged."""
+    """Hooks that run after a handler, before its run is judged."""
 
     concerns: Callable[[Run, Task, BaseException], bool]  # whether ``failed`` may ask the database
-    failed: Callable[[Run, Task, BaseException], BaseException]  # returns what the run ends with
+    failed: Callable[[Run, Task, BaseException], BaseException]  # returns the error that the run ends with
     succeeded: Callable[[Run], None]  # of a run whose end decides about others
 
 
@@ -118,7 +118,7 @@ class Satellite(NamedTuple):
 
 
 class StepDone(NamedTuple):
-    """What a step of a sweep has done."""
+    """The result of a step of a sweep."""
 
     has_more: bool = False  # some may be left: the next sweep comes at once
     said: Mapping[str, Any] = MappingProxyType({})  # for the line that is written of a sweep
@@ -126,7 +126,7 @@ class StepDone(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepStep:
-    """What watchdogs do for a capability."""
+    """Work of watchdogs for a capability."""
 
     name: str
     run: Callable[[WorkerDatabase], StepDone]
@@ -136,10 +136,10 @@ class SweepStep:
 
 
 class LoopFacts(NamedTuple):
-    """What a loop knows of its process."""
+    """Facts about the process that a loop runs in."""
 
     watches: bool = True  # it has a watchdog
-    there_is: Callable[[], frozenset[str]] = frozenset  # what that found when it asked last: names of what is used
+    with_work: Callable[[], frozenset[str]] = frozenset  # names that it found when it asked last
     declarer: str = ""  # the worker whose code the rows of declarations follow; empty: they do not
     fleet_size: Callable[[], int] = lambda: 1
 
@@ -149,13 +149,13 @@ class KeeperLoop(NamedTuple):
 
     purpose: str
     longest_pause: float  # seconds
-    start: Callable[[WorkerDatabase, LoopFacts], Callable[[], float]]  # returns a step, which returns how long to wait
+    start: Callable[[WorkerDatabase, LoopFacts], Callable[[], float]]  # returns a step: it returns seconds to wait
     is_of_watchdogs: bool = False  # it runs only where a watchdog does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
-    """What one capability hands in."""
+    """The parts of one capability."""
 
     name: str
     exists: str = ""  # a condition in SQL, whether it is used: watchdogs ask it in each turn
@@ -191,7 +191,7 @@ def installed() -> tuple[Capability, ...]:
 
 
 def assembled(build: Callable[P, T]) -> Callable[P, T]:
-    """Keep what is built from gates until other capabilities are installed."""
+    """Cache a function that builds something from capabilities, until others are installed."""
     kept = cache(build)
     _assembled.append(kept.cache_clear)
     return kept  # type: ignore[return-value]

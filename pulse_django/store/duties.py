@@ -29,7 +29,7 @@ SET_ASIDE = "set aside"  # jobs are, or may have to be
 
 
 @assembled
-def _what_there_is() -> dict[str, str]:
+def _work_conditions() -> dict[str, str]:
     """Return the conditions that watchdogs ask in each turn, by name: who has nothing to do sends no statement."""
     asked = {SET_ASIDE: f"{may_shut_tasks()} OR {ARE_SET_ASIDE}"}
     for one in installed():
@@ -40,7 +40,7 @@ def _what_there_is() -> dict[str, str]:
 @assembled
 def _take_sql() -> str:
     """Those who come second in the same moment skip the locked row. Under the lock the condition is looked at again."""
-    there_is = ", ".join(f"CASE WHEN {condition} THEN '{name}' END" for name, condition in _what_there_is().items())
+    with_work = ", ".join(f"CASE WHEN {condition} THEN '{name}' END" for name, condition in _work_conditions().items())
     return f"""
 WITH wanted (name, seconds) AS (
     SELECT * FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::float8[])) AS wanted (name, seconds)
@@ -78,7 +78,7 @@ SELECT
         JOIN wanted ON duty.name::text = wanted.name
         WHERE duty.taken_at < clock_timestamp() - wanted.seconds * interval '{LONG_OVERDUE} seconds'
     ),
-    pg_catalog.array_remove(ARRAY[{there_is}], NULL)
+    pg_catalog.array_remove(ARRAY[{with_work}], NULL)
 FROM server
 """  # noqa: S608 - made of constants
 
@@ -116,7 +116,7 @@ class TakenDuties(NamedTuple):
     taken: frozenset[str]
     unfinished: frozenset[str]  # that were taken before, and not done to the end
     overdue: frozenset[str]  # that nobody could take for long: a transaction has locked the row
-    there_is: frozenset[str] = frozenset()  # names of capabilities that are used, and of steps that have work
+    with_work: frozenset[str] = frozenset()  # names of capabilities that are used, and of steps that have work
 
 
 class DutyManager(TableManager["Duty"]):
@@ -124,12 +124,12 @@ class DutyManager(TableManager["Duty"]):
         """Take the duties that nobody did for so many seconds."""
         names = sorted(every)
         [row] = run_alone(self.write_alias, _take_sql(), [names, [every[name] for name in names]])
-        started_at, up_for, taken, new, *lists, there_is = row
+        started_at, up_for, taken, new, *lists, with_work = row
         if new:
             taken += [name for (name,) in run_alone(self.write_alias, _TAKE_NEW, [sorted(new)])]
         unfinished, overdue = map(frozenset, lists)
         clock = ServerClock(started_at, up_for)
-        return TakenDuties(clock, frozenset(taken), unfinished, overdue - frozenset(taken), frozenset(there_is))
+        return TakenDuties(clock, frozenset(taken), unfinished, overdue - frozenset(taken), frozenset(with_work))
 
     def done(self, names: Collection[str]) -> None:
         """Note that these were done to the end."""

@@ -1,4 +1,4 @@
-"""What the start of a job needs beside its turn, as SQL: the gates of all capabilities that are installed.
+"""Conditions of a start as SQL: the gates of all capabilities that are installed.
 
 Claims, looks, setting aside and ``explain()`` ask the same words.
 """
@@ -9,7 +9,8 @@ from .capability import Gate, installed
 
 _SHUT = (
     "SELECT '{gate.code}' AS code, facts.opens_at, facts.reason, facts.shut_by "
-    "FROM (SELECT 1 AS one) AS asked LEFT JOIN LATERAL ({gate.facts}) AS facts ON true WHERE ({gate.lane}{gate.job}) IS NOT TRUE"
+    "FROM (SELECT 1 AS one) AS asked LEFT JOIN LATERAL ({gate.facts}) AS facts ON true "
+    "WHERE ({gate.lane}{gate.job}) IS NOT TRUE"
 )
 
 
@@ -22,7 +23,7 @@ def _all_of(conditions: list[str]) -> str:
 
 
 def gates_of_jobs(row: str) -> str:
-    """Return the SQL that says, beside ``what_gates_read()``, whether all gates are open for a job."""
+    """Return the SQL that says, beside ``gate_relations()``, whether all gates are open for a job."""
     return _all_of([gate.job.replace("{job}", row) for gate in gates() if gate.job])
 
 
@@ -42,14 +43,14 @@ def gates_of_lanes(lane: str, *, keyed: bool) -> str:
     return _all_of([gate.lane.replace("{lane}", lane) for gate in asked])
 
 
-def what_gates_read() -> str:
+def gate_relations() -> str:
     """Return relations of one row each, to stand first in FROM. OFFSET 0, or the planner asks again for each use."""
     reading = [one for one in installed() if one.reads]
     return "".join(f"({one.reads} OFFSET 0) AS {one.name}\n    CROSS JOIN " for one in reading)
 
 
 def shut_gates(job: str) -> str:
-    """Return a query for the gates that are shut for a job, beside ``what_gates_read()`` and its ``lane``."""
+    """Return a query for the gates that are shut for a job, beside ``gate_relations()`` and its ``lane``."""
     asked = [_SHUT.format(gate=gate) for gate in gates()]
     return "\n    UNION ALL ".join(asked).replace("{job}", job).replace("{lane}", "lane")
 

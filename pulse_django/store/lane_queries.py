@@ -10,7 +10,7 @@ from pulse_django.words.limiting import OF_QUEUE
 
 from .capability import assembled
 from .constraints import IS_CLAIMABLE
-from .gates import gates_of_lanes, gates_of_tasks, what_gates_read
+from .gates import gate_relations, gates_of_lanes, gates_of_tasks
 from .sql_functions import loose_scan
 from .transactions import run_joined
 
@@ -138,7 +138,7 @@ behind AS MATERIALIZED (
 SELECT
     pair.queue, pair.priority, part.lane_key,
     EXTRACT(epoch FROM part.next_run_at - statement_timestamp())::float8, true
-FROM {what_gates_read()}behind AS pair
+FROM {gate_relations()}behind AS pair
 CROSS JOIN LATERAL (
     (
         SELECT lane_key, next_run_at FROM pulse_django_job_hot
@@ -183,7 +183,7 @@ SELECT
         )
     END,
     {gates_of_lanes("lane", keyed=True)}
-FROM {what_gates_read()}ROWS FROM (
+FROM {gate_relations()}ROWS FROM (
     pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])
 ) WITH ORDINALITY AS lane (queue, key, place)
 ORDER BY lane.place

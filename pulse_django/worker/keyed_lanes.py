@@ -229,8 +229,8 @@ class KeyedLanes:
         self._held = Counter({lane: one.held for lane, one in use.items()})
         self._held_at = now
         self._shut = {lane for lane, one in use.items() if not one.is_open}
-        # Names that no group has: to look again then.
-        self._closed |= {(lane.key,): now + CLOSED_FOR for lane in self._shut}
+        # To look again then. No group has a name with a line feed.
+        self._closed |= {(f"{lane.queue}\n{lane.key}",): now + CLOSED_FOR for lane in self._shut}
 
 
 def _short(most: Mapping[Lane, int], claims: Sequence[Claim]) -> set[Lane]:

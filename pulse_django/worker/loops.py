@@ -119,7 +119,7 @@ def add_watchdog(
         watchdog = Watchdog(GuardedConnection(alias, f"watchdog{of_shard}"), interval, beats, ended)
         loops.add(watchdog.database, partial(sweep, watchdog), interval)
         databases.append(watchdog.database)
-    facts = LoopFacts(watches, lambda: watchdog.found.there_is if watchdog else frozenset(), declarer, fleet_size)
+    facts = LoopFacts(watches, lambda: watchdog.found.with_work if watchdog else frozenset(), declarer, fleet_size)
     for loop in [loop for capability in installed() for loop in capability.loops]:
         if watches or not loop.is_of_watchdogs:
             database = GuardedConnection(alias, f"{loop.purpose}{of_shard}")

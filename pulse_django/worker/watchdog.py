@@ -111,7 +111,7 @@ class Watchdog:
                 self._outages.answered(time.monotonic())  # another one swept lately, so writes succeed
             return None
         self._taken = frozenset(self._duties - overdue)
-        swept = self._swept(begin, HOUSEKEEPING in self._duties, found.there_is)
+        swept = self._swept(begin, HOUSEKEEPING in self._duties, found.with_work)
         self._note_done(HOUSEKEEPING)
         self._duties = {SWEEP, HOUSEKEEPING} if swept.has_more else set()
         return swept
@@ -127,16 +127,16 @@ class Watchdog:
         self._look_at_server(self._asked(lambda: self.database.call(self.database.jobs.server_clock)))
         return self._swept(begin, housekeeping)  # it has not asked what there is
 
-    def _swept(self, begin: float, housekeeping: bool, there_is: Collection[str] | None = None) -> Swept:
+    def _swept(self, begin: float, housekeeping: bool, with_work: Collection[str] | None = None) -> Swept:
         try:
             swept = Swept(reaped=self._reap_if_leases_can_be_trusted())
-            if there_is is None or SET_ASIDE in there_is:
+            if with_work is None or SET_ASIDE in with_work:
                 swept.has_more = see_to_shut_tasks(self.database)
-            self._run_steps(swept, there_is, are_housekeeping=False)
+            self._run_steps(swept, with_work, are_housekeeping=False)
             self._note_done(SWEEP)  # before housekeeping, which may fail
             if housekeeping:
                 self._keep_house(swept)
-                self._run_steps(swept, there_is, are_housekeeping=True)
+                self._run_steps(swept, with_work, are_housekeeping=True)
                 self._kept_house_at = begin
             swept.took = time.monotonic() - begin
             return swept
@@ -144,13 +144,13 @@ class Watchdog:
             if self._clock is not None:
                 self._clock = self._clock._replace(up_for=self._clock.up_for + time.monotonic() - begin)
 
-    def _run_steps(self, swept: Swept, there_is: Collection[str] | None, *, are_housekeeping: bool) -> None:
+    def _run_steps(self, swept: Swept, with_work: Collection[str] | None, *, are_housekeeping: bool) -> None:
         """Run the steps of capabilities that have work; all, if it is not known what there is."""
         for capability in installed():
             for step in capability.sweeps:
                 swept.said = dict(step.says) | swept.said
                 asked = next((one.name for one in (step, capability) if one.exists), None)
-                has_work = there_is is None or asked is None or asked in there_is
+                has_work = with_work is None or asked is None or asked in with_work
                 if step.is_housekeeping is are_housekeeping and has_work:
                     done = step.run(self.database)
                     swept.has_more |= done.has_more

@@ -1,4 +1,4 @@
-"""What watchdogs do for workflows: free what waits, hold what is paused, and find what was overlooked."""
+"""Work of watchdogs for workflows: free waiting jobs, hold paused ones, and find those that were overlooked."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CAPABILITY = Capability(
             run=_hold_paused,
             exists="EXISTS (SELECT 1 FROM pulse_django_batch WHERE paused_at IS NOT NULL AND closed_at IS NULL)",
         ),
-        SweepStep(name="unresolved", run=_resolve, exists=ARE_UNRESOLVED),  # after all that ends or frees jobs
+        SweepStep(name="unresolved", run=_resolve, exists=ARE_UNRESOLVED),  # the last one, because the others end jobs
         SweepStep(name="overlooked", run=_keep_house, is_housekeeping=True),
     ),
 )

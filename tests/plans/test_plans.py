@@ -151,7 +151,9 @@ def buffers(plan: dict[str, Any]) -> int:
 
 
 def explain_claim(limit: int, lanes: list[Lane], since: float = claim.FROM_THE_FIRST) -> dict[str, Any]:
-    picked, pick_params = claim.pick_from_lanes(Job, "default", keyed=any(lane.key for lane in lanes))
+    picked, pick_params = claim.pick_from_lanes(
+        claim._PICK_FROM_LANES, Job, "default", keyed=any(lane.key for lane in lanes)
+    )
     queues, priorities = [lane.queue for lane in lanes], [lane.priority for lane in lanes]
     keys, bounds = [lane.key for lane in lanes], [since] * len(lanes)
     params = [queues, priorities, keys, [limit] * len(lanes), bounds, *pick_params, limit]

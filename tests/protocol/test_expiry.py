@@ -136,11 +136,11 @@ class TestTheSweep:
 
     def test_watchdogs_ask_whether_there_are_any_in_a_statement_that_they_send_anyway(self) -> None:
         make_job(expires_at=now(HOUR))
-        assert not Duty.objects.take({}).there_is
+        assert not Duty.objects.take({}).with_work
         expired_job(attempts=1, refunds=1)
-        assert not Duty.objects.take({}).there_is
+        assert not Duty.objects.take({}).with_work
         expired_job()
-        assert Duty.objects.take({}).there_is == {"expiry"}
+        assert Duty.objects.take({}).with_work == {"expiry"}
 
     def test_a_job_that_expired_is_not_retried_by_hand(self) -> None:
         """A retry is for dead letters. Who wants such a job to run enqueues it again."""

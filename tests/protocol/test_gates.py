@@ -1,4 +1,4 @@
-"""Gates: what shuts one holds from the next claim on, also for a worker that has just looked. With mutants."""
+"""A gate that is shut holds from the next claim on, also for a worker that has just looked. With mutants."""
 
 from __future__ import annotations
 
@@ -150,13 +150,13 @@ def test_each_gate_is_needed(installing: None) -> None:
 
 
 def test_the_key_of_a_lane_is_needed(installing: None) -> None:
-    def of_any_lane(model: Any, alias: str, **options: Any) -> Any:
-        sql, params = compile_pick(model, alias, **options)
+    def of_any_lane(model: Any, alias: str, heaviest: str) -> Any:
+        sql, params = compile_pick(model, alias, heaviest)
         assert "lane_key" in sql
         return sql.replace('"lane_key"::text = (lane.key)', '"lane_key"::text <> (lane.queue)'), params
 
-    compile_pick = claim.claim_pick
-    with mock.patch.object(claim, "claim_pick", of_any_lane):
+    compile_pick = claim._pick
+    with mock.patch.object(claim, "_pick", of_any_lane):
         capability.install(*INSTALLED)
         assert {"a limited job, by a plain claim", "a chunk's job, by a plain claim"} <= set(started_in_vain())
 

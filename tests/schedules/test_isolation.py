@@ -186,7 +186,7 @@ def loop_of(monkeypatch: pytest.MonkeyPatch, definitions: list[Definition]) -> I
     monkeypatch.setattr(schedule_loop, "declared_in", lambda _: definitions)
     watchdog = Watchdog(GuardedConnection("default", "watchdog"))
     loop = ScheduleLoop(
-        GuardedConnection("default", "schedules"), LoopFacts(there_is=lambda: watchdog.found.there_is, declarer="w:1")
+        GuardedConnection("default", "schedules"), LoopFacts(with_work=lambda: watchdog.found.with_work, declarer="w:1")
     )
     watchdog.take_turn()
     try:

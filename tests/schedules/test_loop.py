@@ -40,7 +40,7 @@ def loop(watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch) -> Iterator[Schedu
     monkeypatch.setattr("pulse_django.schedules.loop.declared_in", lambda _: [])
     monkeypatch.setattr("pulse_django.schedules.loop.declared_limits", dict)
     loop = ScheduleLoop(
-        GuardedConnection("default", "schedules"), LoopFacts(there_is=lambda: watchdog.found.there_is, declarer="w:1")
+        GuardedConnection("default", "schedules"), LoopFacts(with_work=lambda: watchdog.found.with_work, declarer="w:1")
     )
     yield loop
     loop.database.hang_up()

@@ -203,7 +203,7 @@ def expiring() -> None:
         Job.objects.enqueue(NewJob(task="t", expires=expires, **labelled))
         Job.objects.enqueue_many([NewJob(task="t", expires=expires, **labelled), NewJob(task="t")])
     assert Job.objects.tagged("t").count() == 4
-    assert "expiry" not in Duty.objects.take({}).there_is
+    assert "expiry" not in Duty.objects.take({}).with_work
     make_job(expires_at=now(-SOON))
     assert Job.objects.expire()
     job = make_job(expires_at=now(-SOON))

@@ -44,7 +44,7 @@ def workflows() -> None:
     placed.resume()
     for claim in Job.objects.claim(Identity("driver"), limit=10):
         Job.objects.release([claim.lease])
-    assert "workflows" in Duty.objects.take({}).there_is
+    assert "workflows" in Duty.objects.take({}).with_work
     with transaction.atomic():
         placed.cancel(reason="no")
     while resolve(ALIAS, with_timeouts=True):

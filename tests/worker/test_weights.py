@@ -12,7 +12,7 @@ from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.lane_keys import lane_key_of_call
 from pulse_django.execution.registry import InvalidTask
 from pulse_django.execution.run import Run
-from pulse_django.models import Job
+from pulse_django.models import Job, Limiter, Pause
 from pulse_django.store import capability
 from pulse_django.tasks import task
 from pulse_django.words.decisions import Complete
@@ -210,6 +210,17 @@ def test_lanes_of_a_capability_that_was_taken_out_are_claimed(pulse_db: None) ->
         assert Stepped().claim() == [1, 1, 1]
     finally:
         capabilities.install()
+
+
+def test_a_paused_queue_does_not_close_a_limit_for_others(stepped: Stepped) -> None:
+    Limiter.objects.declare_new("project", {"stripe": Limit("stripe", running=9).numbers()})
+    lanes = [Lane(queue, 0, "stripe") for queue in ("paused", "open")]
+    for lane in lanes:
+        enqueue(1, 1, queue=lane.queue, lane_key=lane.key)
+    Pause.objects.pause(queue="paused")
+    for _ in range(2):
+        stepped.claimer.keyed.claim(1, lanes, 0)
+    assert [run.claim.queue for run in stepped.begun] == ["open", "open"]
 
 
 def test_a_limit_is_asked_again_when_a_run_of_it_was_settled(stepped: Stepped) -> None:

@@ -154,4 +154,4 @@ def test_what_nobody_has_looked_at_yet_is_not_overlooked() -> None:
 def test_a_project_without_workflows_is_asked_nothing_more() -> None:
     plain.enqueue("x")
     drain()
-    assert Duty.objects.take({}).there_is == set()
+    assert Duty.objects.take({}).with_work == set()

@@ -14,7 +14,7 @@ from pulse_django.models import Job
 from pulse_django.protocol import claim_limited
 from pulse_django.store.capability import assembled
 from pulse_django.store.constraints import IS_CLAIMABLE
-from pulse_django.store.gates import gates, shut_gates, what_gates_read
+from pulse_django.store.gates import gate_relations, gates, shut_gates
 from pulse_django.store.lane_queries import IN_LANE, lanes_cte
 from pulse_django.store.sql_functions import loose_scan
 from pulse_django.words import counters
@@ -41,7 +41,7 @@ SELECT
     shut.codes, shut.opens_at, shut.reasons, shut.shut_by,
     COALESCE(latest.said, ''),
     fleet.serving, fleet.able, fleet.slots, fleet.free, fleet.roomiest, fleet.has_room
-FROM {what_gates_read()}pulse_django_job AS job
+FROM {gate_relations()}pulse_django_job AS job
 CROSS JOIN LATERAL (SELECT job.queue::text AS queue, job.lane_key::text AS key) AS lane
 CROSS JOIN LATERAL (
     SELECT
