@@ -7,7 +7,6 @@ connection from one minute to the next.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +17,7 @@ from pulse_django.fleet import alerts, conditions
 from pulse_django.fleet.limits import limits
 from pulse_django.models import Minute
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.capability import Capability, KeeperLoop, LoopFacts, WorkerDatabase
+from pulse_django.store.capability import Capability, KeeperLoop, WorkerDatabase
 from pulse_django.words.counters import MOST_VALUES
 from pulse_django.words.payloads import error_in_one_line
 
@@ -84,8 +83,5 @@ def noted(verdict: conditions.Verdict) -> dict[str, Any]:
     return {"conditions": found, "unasked": unasked}
 
 
-def _loop(database: WorkerDatabase, _: LoopFacts) -> Callable[[], float]:
-    return MinuteRecorder(database).run_once
-
-
-CAPABILITY = Capability(name="metrics", loops=(KeeperLoop("minutes", PAUSE, _loop, is_of_watchdogs=True),))
+_LOOP = KeeperLoop("minutes", PAUSE, lambda database, _: MinuteRecorder(database).run_once, is_of_watchdogs=True)
+CAPABILITY = Capability(name="metrics", loops=(_LOOP,))

@@ -123,12 +123,8 @@ def _limits_of_code() -> Mapping[str, Mapping[str, Any]] | None:
         return None
 
 
-def _loop(database: WorkerDatabase, facts: LoopFacts) -> Callable[[], float]:
-    return ScheduleLoop(database, facts).run_once
-
-
 CAPABILITY = Capability(
     name="schedules",
     exists="EXISTS (SELECT 1 FROM pulse_django_schedule)",
-    loops=(KeeperLoop("schedules", LONGEST_PAUSE, _loop),),
+    loops=(KeeperLoop("schedules", LONGEST_PAUSE, lambda *process: ScheduleLoop(*process).run_once),),
 )
