@@ -19,6 +19,7 @@ from unittest import mock
 import pytest
 from django.db import ProgrammingError
 
+from pulse_django import conf
 from pulse_django.fleet.explanation import explain
 from pulse_django.models import Duty, Job, Limiter, Minute, Pause, Schedule, Worker
 from pulse_django.store import database_errors
@@ -148,6 +149,8 @@ def test_a_worker_and_a_watchdog_work_under_their_roles(workers: Workers) -> Non
     assert Job.objects.get(pk=over.pk).status == Status.RUNNING
     connected = sql("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pulse %%'")
     assert connected[0][0] >= 3, "it holds its connections under the role"
+    ttl = conf.current().lease_ttl.total_seconds()  # of a server that was started later, no sweep trusts the leases
+    wait_until(lambda: Job.objects.server_clock().up_for > ttl, patience=2 * ttl)
     watchdog = subprocess.run(
         [sys.executable, "manage.py", "pulse_watchdog", "--once"],
         cwd=ROOT, env=environment(**login(WATCHDOG)), capture_output=True, text=True, timeout=60, check=False,
