@@ -35,7 +35,10 @@ def no_lock() -> None:
 
 def queue_without_lock() -> None:
     """Take the lock of a queue's limit for held."""
-    _replaced("LOCK", ("WHEN scope.place = 0 AND whole.running IS NULL AND whole.rate IS NULL THEN false", _PLACE_0))
+    _replaced(
+        "LOCK",
+        ("WHEN scope.place = 0 AND queue_limit.running IS NULL AND queue_limit.rate IS NULL THEN false", _PLACE_0),
+    )
 
 
 def _wait_for_locks() -> None:
@@ -96,7 +99,7 @@ def bucket_without_reserve() -> None:
         statement: str = getattr(claim_limited, name)
         for rate in ("rate", "key_rate"):
             statement = statement.replace(f"COALESCE((n ->> '{rate}_burst'::text)::float8, 1)", "1e9::float8")
-            for row in ("limiter", "whole"):
+            for row in ("limiter", "queue_limit"):
                 refilled = f"({row}.{rate} - {row}.{rate}_burst + 1::float8)"
                 statement = statement.replace(refilled, f"{row}.{rate}")
         statement = statement.replace("(taken.n - taken.burst + 1::float8)", "taken.n")

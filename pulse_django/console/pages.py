@@ -41,8 +41,8 @@ class ConsoleAdmin(admin.ModelAdmin):
         return rows.using(shard_of(request)) if has_several_shards() else rows
 
     def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
-        told = in_shard(message, shard_of(request)) if has_several_shards() else message
-        return super().log_change(request, obj, told)
+        text = in_shard(message, shard_of(request)) if has_several_shards() else message
+        return super().log_change(request, obj, text)
 
     @property
     def urls(self) -> list[URLPattern]:

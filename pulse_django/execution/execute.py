@@ -225,7 +225,7 @@ def _postponed(run: Run, task: Task | None, error: BaseException) -> Performed:
 # Call a handler with a chunk, and judge each of its jobs.
 #
 # What the handler decides is reported at once, so that a worker that dies later has not done it for nothing. What a
-# limit has to be told of waits for the end: telling asks the database, which a handler may have a transaction or a
+# limit has to be yielded of waits for the end: telling asks the database, which a handler may have a transaction or a
 # loop in.
 
 
@@ -286,7 +286,7 @@ class _ChunkCall:
         self.items: list[ChunkItem] = []
         self.ends_with: dict[int, BaseException] = {}  # by what was raised: what stands for it, as a limit says
         self._run, self._task = run, task
-        self._late: list[ChunkItem] = []  # decided, and a limit is to be told first
+        self._late: list[ChunkItem] = []  # decided, and a limit is to be yielded first
 
     def prepare(self) -> None:
         """Make an item of each member. One that cannot be prepared ends, and the others go on."""
@@ -308,14 +308,14 @@ class _ChunkCall:
 
     def to_tell(self, error: BaseException | None) -> Iterator[tuple[Run, BaseException | None]]:
         """Yield what a limit has to be told of: each exception once, or once for each key that it concerns."""
-        told: set[tuple[int, str]] = set()
+        yielded: set[tuple[int, str]] = set()
         raised = [(item.run, item.error) for item in self._late]
         if not isinstance(error, _STOPS):
             raised += [(item.run, error) for item in self._undecided]
         for run, one in raised:
             of_key = run.claim.lane_key if isinstance(one, RateLimited) and one.only_key else ""
-            if one is None or (id(one), of_key) not in told:
-                told.add((id(one), of_key))
+            if one is None or (id(one), of_key) not in yielded:
+                yielded.add((id(one), of_key))
                 yield run, one
 
     def end(self, error: BaseException | None) -> None:

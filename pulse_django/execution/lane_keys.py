@@ -38,8 +38,8 @@ def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[
 
 def lane_key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return the lane key of a job with these arguments, which fit the task."""
-    whole, weight = conf.current().queue_limits.get(task.queue_name), getattr(task, "weight", 1)
-    if whole is not None and whole.heaviest is not None and weight > whole.heaviest:  # it would never start
+    of_queue, weight = conf.current().queue_limits.get(task.queue_name), getattr(task, "weight", 1)
+    if of_queue is not None and of_queue.heaviest is not None and weight > of_queue.heaviest:  # it would never start
         raise InvalidJob(f"weight: {weight} is more than the queue {task.queue_name!r} allows at once")
     limiter, source = _limiter_of_jobs(task), key_source_of(task)
     if not limiter and source is None:

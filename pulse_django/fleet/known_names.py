@@ -73,8 +73,8 @@ def nearest(name: str, known: Collection[str]) -> str | None:
 
 
 def _tasks_in(alias: str) -> set[str]:
-    told = {one for tasks, _ in _told_by_workers(alias) for one in tasks or ()}
-    return told | read_totals(alias, TrafficKind.TASK, WINDOWS["weeks"]).keys()
+    names = {one for tasks, _ in _known_to_workers(alias) for one in tasks or ()}
+    return names | read_totals(alias, TrafficKind.TASK, WINDOWS["weeks"]).keys()
 
 
 def _tasks_of_jobs_in(alias: str) -> set[str]:
@@ -83,10 +83,10 @@ def _tasks_of_jobs_in(alias: str) -> set[str]:
 
 
 def _queues_in(alias: str) -> set[str]:
-    told = {one for _, queues in _told_by_workers(alias) for one in queues or ()}
-    return told | {one.name for one in snapshot.queues(alias)}
+    names = {one for _, queues in _known_to_workers(alias) for one in queues or ()}
+    return names | {one.name for one in snapshot.queues(alias)}
 
 
-def _told_by_workers(alias: str) -> list[tuple[list[str] | None, list[str] | None]]:
+def _known_to_workers(alias: str) -> list[tuple[list[str] | None, list[str] | None]]:
     live = Worker.objects.using(alias).filter(stopped_at=None).order_by("-last_beat_at")
     return list(live.values_list("tasks", "queues")[:MOST_WORKERS])

@@ -55,11 +55,11 @@ class FleetVerdict:
 
     def to_json(self, *, clear_too: bool = False) -> dict[str, Any]:
         """Return the verdict for the JSON of commands and of the health view."""
-        told: dict[str, Any] = {alias: one.to_json(clear_too=clear_too) for alias, one in self.by_shard.items()}
+        reports: dict[str, Any] = {alias: one.to_json(clear_too=clear_too) for alias, one in self.by_shard.items()}
         if self._is_one:
-            return next(iter(told.values()), {})
-        told |= {alias: {"is_well": None, "error": error} for alias, error in self.away.items()}
-        return {"is_well": self.is_well, "shards": told}
+            return next(iter(reports.values()), {})
+        reports |= {alias: {"is_well": None, "error": error} for alias, error in self.away.items()}
+        return {"is_well": self.is_well, "shards": reports}
 
 
 def ask_shards(aliases: Iterable[str], limits: Limits | None = None) -> FleetVerdict:

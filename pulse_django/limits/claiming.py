@@ -45,8 +45,8 @@ class LimitedLanes:
     def claim(
         self, limits: Group, lanes: Sequence[Lane], takes: Mapping[Lane, int], *, limit: int, slots: Slots
     ) -> LaneClaim:
-        whole = limiter_of_queue(lanes[0].queue)
-        limiter, queue = "" if limits[0] == whole else limits[0], lanes[0].queue if whole in limits else None
+        of_queue = limiter_of_queue(lanes[0].queue)
+        limiter, queue = "" if limits[0] == of_queue else limits[0], lanes[0].queue if of_queue in limits else None
         answer = self._database.call(
             self._database.jobs.claim_limited, self._identity, limiter, lanes, takes, limit=limit, slots=slots,
             queue=queue, marks=self._marks.known,

@@ -77,7 +77,7 @@ class MassCommand(PulseCommand):
         raise NotImplementedError
 
     def given(self) -> Given:
-        """Return what the act is told."""
+        """Return what the act is answers."""
         return {}
 
     def act(self, alias: str, ids: Collection[int]) -> Counts:
@@ -98,7 +98,7 @@ class MassCommand(PulseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.choose(options)
-        choices, told, limit, problem, interrupted = self._choices(), [], options["limit"], "", False
+        choices, answers, limit, problem, interrupted = self._choices(), [], options["limit"], "", False
         for choice in choices:
             if len(choices) > 1:
                 self._say([f"Shard {choice.alias!r}:"])
@@ -111,7 +111,7 @@ class MassCommand(PulseCommand):
                 "notes": choice.notes,
             }
             if not options["yes"]:
-                told.append({"preview": True, **facts, **self._preview(choice.preview)})
+                answers.append({"preview": True, **facts, **self._preview(choice.preview)})
                 continue
             walk, seconds, problem = self._do(choice, limit)
             interrupted = not walk.is_complete and not problem
@@ -119,13 +119,13 @@ class MassCommand(PulseCommand):
                 self._say(self._done_in_lines(walk, choice.preview.matches, seconds, is_cut=not walk.is_complete))
             said = {"interrupted": interrupted, "error": problem or None, "seconds": round(seconds, 3)}
             counts = {name: walk.counts[name] for name in self.answers}
-            told.append({"preview": False, **facts, **counts, "met": walk.met, "unsure": list(walk.unsure), **said})
+            answers.append({"preview": False, **facts, **counts, "met": walk.met, "unsure": list(walk.unsure), **said})
             limit = None if limit is None else limit - walk.met
             if problem or interrupted or limit == 0:
                 break
         if options["json"]:
             head = {"command": type(self).__module__.rpartition(".")[2]}
-            self.stdout.write(json.dumps(head | (told[0] if len(choices) == 1 else {"shards": told})))
+            self.stdout.write(json.dumps(head | (answers[0] if len(choices) == 1 else {"shards": answers})))
         if problem:
             raise CommandError(problem)
         if interrupted:

@@ -37,20 +37,20 @@ def tell_each(
         facts, lines = ask(aliases[0])
         _print(command, {**head, "database": aliases[0], **facts}, lines, as_json=as_json)
         return
-    told, all_lines, failed = [], [], {}
+    answers, all_lines, failed = [], [], {}
     for alias in aliases:
         try:
             facts, lines = ask(alias)
         except (CommandError, Error) as error:
             failed[alias] = str(error) if isinstance(error, CommandError) else inert(explained(error, alias))
             continue
-        told.append({"database": alias, **facts})
+        answers.append({"database": alias, **facts})
         all_lines += [f"Shard {alias!r}:", *(f"  {line}" if line else "" for line in lines), ""]
-    if failed and one_is_enough and not told:
+    if failed and one_is_enough and not answers:
         raise CommandError(next(iter(failed.values())))
     if failed and not one_is_enough:
-        told += [{"database": alias, "error": words} for alias, words in failed.items()]
-    _print(command, {**head, "shards": told}, all_lines[:-1], as_json=as_json)
+        answers += [{"database": alias, "error": words} for alias, words in failed.items()]
+    _print(command, {**head, "shards": answers}, all_lines[:-1], as_json=as_json)
     if failed and not one_is_enough:
         raise CommandError("; ".join(f"shard {alias!r}: {words}" for alias, words in failed.items()))
 

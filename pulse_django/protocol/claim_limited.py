@@ -115,7 +115,7 @@ def claim_limited(
     if not by_key or limit < 1:
         return LimitedClaim(Claims())
     keys, visited = list(by_key), list(by_key.values())
-    whole = "" if queue is None else limiter_of_queue(queue)  # there is no row of an empty name
+    queue_limit = "" if queue is None else limiter_of_queue(queue)  # there is no row of an empty name
     holder = identity.mint_holder()
     picked, pick_params = pick_from_lanes(_PICK, jobs.model, jobs.write_alias, keyed=True, heaviest=HEAVIEST)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
@@ -127,10 +127,10 @@ def claim_limited(
         _LIMITED._replace(spent="" if (is_split := is_for_citus(connections[jobs.write_alias])) else SPENT),
     )
     count = [
-        limiter, whole, limiter, marks.get(limiter, 0), queue or "", marks.get(whole, 0), keys,
+        limiter, queue_limit, limiter, marks.get(limiter, 0), queue or "", marks.get(queue_limit, 0), keys,
         [takes[lane] for lane in visited], [marks.get(key, 0) for key in keys], limit,
     ]  # fmt: skip
-    lock, limiters = [limiter, whole, [whole, limiter, *keys]], [limiter, whole]
+    lock, limiters = [limiter, queue_limit, [queue_limit, limiter, *keys]], [limiter, queue_limit]
     if is_split:
         [[_, locked]], [counted], rows = _one_by_one(jobs.write_alias, lock, count, sql, values, limiters)
     else:
@@ -143,13 +143,13 @@ def claim_limited(
     are_counted = json.loads(numbers)
     lowest = dict(zip(keys, lows, strict=True)) if are_counted["key"] is not None else {}
     lowest |= {limiter: low} if are_counted["limiter"] is not None else {}
-    lowest |= {whole: low_of_queue} if are_counted["queue"] is not None else {}
-    found = _marks({scope: lowest[scope] for scope in locked if scope in lowest}, (limiter, whole), claims)
+    lowest |= {queue_limit: low_of_queue} if are_counted["queue"] is not None else {}
+    found = _marks({scope: lowest[scope] for scope in locked if scope in lowest}, (limiter, queue_limit), claims)
     each = dict(zip(visited, map(int, allowed.strip("{}").split(",")), strict=True))
     said = {} if len(claims) >= int(most) else {lane: n for lane, n in each.items() if lane not in too_heavy}
     refusal = None
     if not claims and not claims.is_left:
-        refusal = _refusal((whole, of_queue), (limiter, why or ("full" if too_heavy else None)))
+        refusal = _refusal((queue_limit, of_queue), (limiter, why or ("full" if too_heavy else None)))
     return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal)
 
 
@@ -218,7 +218,7 @@ LIMITER = f"""
 limiter AS MATERIALIZED ({_NUMBERS})"""
 # The limit of the queue, if it has one beside that of its tasks.
 _LIMITERS = f"""{LIMITER},
-whole AS MATERIALIZED ({_NUMBERS})"""
+queue_limit AS MATERIALIZED ({_NUMBERS})"""
 
 # The scope 0 is the queue, 1 the limiter, and the others are keys. What has no limit needs no lock.
 LOCK = f"""
@@ -227,12 +227,12 @@ SELECT
     pg_catalog.set_config('pulse.got', COALESCE(pg_catalog.array_agg(scope.place)::text, '{{}}'), true),
     COALESCE(pg_catalog.array_agg(scope.name), '{{}}'::text[])
 FROM limiter
-CROSS JOIN whole
+CROSS JOIN queue_limit
 CROSS JOIN (
     SELECT name, place - 1 AS place FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS listed (name, place)
 ) AS scope
 WHERE CASE
-    WHEN scope.place = 0 AND whole.running IS NULL AND whole.rate IS NULL THEN false
+    WHEN scope.place = 0 AND queue_limit.running IS NULL AND queue_limit.rate IS NULL THEN false
     WHEN scope.place = 1 AND limiter.running IS NULL AND limiter.rate IS NULL THEN false
     WHEN scope.place > 1 AND limiter.per_key IS NULL AND limiter.key_rate IS NULL THEN false
     ELSE pg_catalog.pg_try_advisory_xact_lock({LOCK_CLASS}, pg_catalog.hashtext(scope.name))
@@ -253,7 +253,12 @@ TOKENS = """LEAST(
         )"""
 NEXT_IN = "(1::float8 - {tokens}) * {per} / ({n} - {burst} + 1::float8)"
 OVERALL = {"n": "limiter.rate", "per": "limiter.rate_per", "burst": "limiter.rate_burst", "bucket": "bucket"}
-OF_QUEUE = {"n": "whole.rate", "per": "whole.rate_per", "burst": "whole.rate_burst", "bucket": "bucket"}
+OF_QUEUE = {
+    "n": "queue_limit.rate",
+    "per": "queue_limit.rate_per",
+    "burst": "queue_limit.rate_burst",
+    "bucket": "bucket",
+}
 OF_KEY = {"n": "limiter.key_rate", "per": "limiter.key_rate_per", "burst": "limiter.key_rate_burst", "bucket": "bucket"}
 
 # Written with the instant at which the locks were held, so that starts stand in the ledger as the buckets count them.
@@ -293,14 +298,16 @@ held_of_queue AS MATERIALIZED (
 ),
 of_queue AS MATERIALIZED (
     SELECT
-        (whole.running IS NULL AND whole.rate IS NULL) OR 0 = ANY (clock.got) AS is_mine,
-        CASE WHEN whole.running IS NOT NULL THEN whole.running - (SELECT weight FROM held_of_queue) END AS slots,
+        (queue_limit.running IS NULL AND queue_limit.rate IS NULL) OR 0 = ANY (clock.got) AS is_mine,
+        CASE
+            WHEN queue_limit.running IS NOT NULL THEN queue_limit.running - (SELECT weight FROM held_of_queue)
+        END AS slots,
         NULL::bigint AS probes,
-        CASE WHEN whole.running IS NOT NULL THEN (SELECT low FROM held_of_queue) END AS low,
+        CASE WHEN queue_limit.running IS NOT NULL THEN (SELECT low FROM held_of_queue) END AS low,
         {TOKENS.format(at="clock.at", **OF_QUEUE)} AS tokens
-    FROM whole
+    FROM queue_limit
     CROSS JOIN clock
-    LEFT JOIN pulse_django_bucket AS bucket ON whole.rate IS NOT NULL AND bucket.scope::text = whole.name
+    LEFT JOIN pulse_django_bucket AS bucket ON queue_limit.rate IS NOT NULL AND bucket.scope::text = queue_limit.name
 ),
 overall AS MATERIALIZED (
     SELECT
@@ -341,7 +348,7 @@ SELECT
     ),
     pg_catalog.set_config('pulse.most', (CASE
         WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
-        WHEN GREATEST(limiter.closed_until, whole.closed_until) > clock.at THEN 0
+        WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN 0
         ELSE GREATEST(0, LEAST(
             %s, overall.slots, overall.probes, pg_catalog.floor(overall.tokens),
             of_queue.slots, pg_catalog.floor(of_queue.tokens)
@@ -360,21 +367,23 @@ SELECT
         'pulse.slots', COALESCE(LEAST(overall.slots, of_queue.slots), {NO_LIMIT})::int::text, true
     ),
     pg_catalog.set_config(
-        'pulse.heaviest', COALESCE(LEAST(limiter.running, whole.running), {NO_LIMIT})::text, true
+        'pulse.heaviest', COALESCE(LEAST(limiter.running, queue_limit.running), {NO_LIMIT})::text, true
     ),
     pg_catalog.set_config('pulse.key_slots', (
         SELECT pg_catalog.array_agg(COALESCE(keyed.slots, {NO_LIMIT})::int ORDER BY keyed.place)::text FROM keyed
     ), true),
     pg_catalog.set_config('pulse.probe', limiter.half_open::text, true),
-    pg_catalog.concat(limiter.version, ' ', whole.version),
-    pg_catalog.jsonb_build_object('limiter', limiter.running, 'key', limiter.per_key, 'queue', whole.running)::text,
+    pg_catalog.concat(limiter.version, ' ', queue_limit.version),
+    pg_catalog.jsonb_build_object(
+        'limiter', limiter.running, 'key', limiter.per_key, 'queue', queue_limit.running
+    )::text,
     overall.is_mine AND of_queue.is_mine AND (SELECT pg_catalog.bool_and(keyed.is_mine) FROM keyed),
     overall.low,
     of_queue.low,
     (SELECT pg_catalog.array_agg(keyed.low ORDER BY keyed.place) FROM keyed),
     GREATEST(
-        CASE WHEN GREATEST(limiter.closed_until, whole.closed_until) > clock.at THEN
-            EXTRACT(epoch FROM GREATEST(limiter.closed_until, whole.closed_until) - clock.at)::float8
+        CASE WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN
+            EXTRACT(epoch FROM GREATEST(limiter.closed_until, queue_limit.closed_until) - clock.at)::float8
         END,
         CASE WHEN of_queue.tokens < 1::float8 THEN {NEXT_IN.format(tokens="of_queue.tokens", **OF_QUEUE)} END,
         CASE WHEN overall.tokens < 1::float8 THEN {NEXT_IN.format(tokens="overall.tokens", **OVERALL)} END,
@@ -383,10 +392,10 @@ SELECT
             HAVING pg_catalog.max(keyed.tokens) < 1::float8
         )
     ),
-    {_REFUSAL.format(row="whole", use="of_queue")},
+    {_REFUSAL.format(row="queue_limit", use="of_queue")},
     COALESCE({_REFUSAL.format(row="limiter", use="overall")}, ({_REFUSAL_OF_KEYS}))
 FROM limiter
-CROSS JOIN whole
+CROSS JOIN queue_limit
 CROSS JOIN clock
 CROSS JOIN overall
 CROSS JOIN of_queue
@@ -408,9 +417,9 @@ _SPENDING = f"""
         WHERE rate IS NOT NULL
         GROUP BY 1, 2, 3, 4
         UNION ALL
-        SELECT whole.name, rate, rate_per, rate_burst, pg_catalog.count(*)::float8
+        SELECT queue_limit.name, rate, rate_per, rate_burst, pg_catalog.count(*)::float8
         FROM claimed
-        CROSS JOIN whole
+        CROSS JOIN queue_limit
         WHERE rate IS NOT NULL
         GROUP BY 1, 2, 3, 4
         UNION ALL

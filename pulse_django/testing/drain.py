@@ -227,7 +227,7 @@ def arguments_of(job: Job | NewJob) -> str:
     return "(its task is unknown here)" if seen is None else f"args={seen[0]} kwargs={seen[1]}"
 
 
-def is_told_in_full(job: Job | NewJob) -> bool:
+def is_shown_in_full(job: Job | NewJob) -> bool:
     """Say whether jobs that look alike have the same arguments."""
     return shown(job.task, job.args, job.kwargs, job.masked) == (list(job.args), dict(job.kwargs))
 

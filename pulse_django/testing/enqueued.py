@@ -15,7 +15,7 @@ from pulse_django.execution.registry import registry
 from pulse_django.models import Job
 from pulse_django.words.states import CLAIMABLE
 
-from .drain import arguments_of, is_told_in_full
+from .drain import arguments_of, is_shown_in_full
 
 if TYPE_CHECKING:
     from pulse_django.execution.registry import Task
@@ -90,7 +90,7 @@ def _value_of(job: Job, option: str) -> Any:
 def _line(job: Job, wanted: NewJob, said: Said) -> str:
     has = {option: _value_of(job, option) for option in said}
     line = f"  {job.task} {arguments_of(job)}{_spelt(has)}"
-    if is_told_in_full(job) or arguments_of(job) != arguments_of(wanted) or job.task != wanted.task:
+    if is_shown_in_full(job) or arguments_of(job) != arguments_of(wanted) or job.task != wanted.task:
         return line
     return f"{line} (its arguments may differ in what is masked)"
 

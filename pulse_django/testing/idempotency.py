@@ -24,7 +24,7 @@ from .drain import (
     claimed,
     expire_lease,
     fresh,
-    is_told_in_full,
+    is_shown_in_full,
     jump_to_next_run,
     performed,
     reported,
@@ -153,7 +153,7 @@ def _label(what: str, alias: str, home: str) -> str:
 
 def _facts_of(job: Job, masked: MaskedValues) -> Row:
     facts = {"task": job.task, "arguments": arguments_of(job), "queue": job.queue, "key": job.idempotency_key}
-    if not is_told_in_full(job):  # they are compared all the same
+    if not is_shown_in_full(job):  # they are compared all the same
         number = masked.setdefault(repr(decrypted_arguments_of(job)), len(masked) + 1)
         facts["arguments in full"] = f"masked value #{number}"
     return tuple((name, str(value)) for name, value in facts.items())

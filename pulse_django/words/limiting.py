@@ -242,10 +242,10 @@ def limiters_of_lane(queue: str, lane_key: str, limited: Container[str]) -> tupl
     """Return the names of the limits that a claim from the lane keeps; ``limited`` are the queues that have one."""
     if not lane_key:
         return ()
-    own, whole = limiter_of(lane_key), limiter_of_queue(queue)
-    if own == whole or not own:
-        return (whole,) if own or queue in limited else ()
-    return (own, whole) if queue in limited else (own,)
+    own, of_queue = limiter_of(lane_key), limiter_of_queue(queue)
+    if own == of_queue or not own:
+        return (of_queue,) if own or queue in limited else ()
+    return (own, of_queue) if queue in limited else (own,)
 
 
 def text_of_key(value: object) -> str:

@@ -99,7 +99,7 @@ class Heartbeat:
             for child in children:
                 child.forget_progress()
             # Without leases that were answered as lost and are not released yet: each loss is counted once.
-            self._beat([(child, held) for child in children for held in child.held() if not child.is_told_lost(held)])
+            self._beat([(child, held) for child in children for held in child.held() if not child.is_marked_lost(held)])
             # A second look at rows that were locked is no beat of its own, and is not late.
             self.vitals.beats += 1
             self.vitals.delays.add(time.monotonic() - self._due_at)

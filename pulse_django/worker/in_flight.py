@@ -42,7 +42,7 @@ class InFlight:
         self._chunks: dict[int, ChunkRun] = {}  # waiting for a slot, or running: each takes one for its members
         self.gathering: Counter[str] = Counter()  # runs that wait for others of their chunk, by lane key
         self._unreported: dict[int, Run] = {}
-        self._overstaying = OverdueRuns(shared_leases)
+        self._overdue_runs = OverdueRuns(shared_leases)
         self._shared_leases, self.alias, self._max_jobs = shared_leases, alias, max_jobs
         self.prefetch = Prefetch(slots)
         self._bytes = 0  # of all payloads in hand
@@ -221,15 +221,15 @@ class InFlight:
         """Note that a run is past its deadline: until its handler has ended, no other run of its job begins here."""
         with self._lock:
             if id(run) in self._active:
-                self._overstaying.add(run)
+                self._overdue_runs.add(run)
 
     def would_overtake(self, run: Run) -> bool:
         """Whether a handler of an earlier run of the same job goes on in this worker though its time is up."""
-        return self._overstaying.block(run)
+        return self._overdue_runs.block(run)
 
     def blocks_a_retry(self, now: float) -> bool:
         """Whether a retry has waited for long for a handler here, and nothing else would suffer from its end."""
-        return all(one.is_idle for one in self.peers) and self._overstaying.have_blocked_for_long(now)
+        return all(one.is_idle for one in self.peers) and self._overdue_runs.have_blocked_for_long(now)
 
     def is_active(self, run: Run) -> bool:
         """Whether it waits for a slot or runs, and was not abandoned."""
@@ -243,7 +243,7 @@ class InFlight:
         with self._lock:
             if self.stuck.pop(id(run), None) is not None:
                 self._free(run)
-            self._overstaying.ended(run)
+            self._overdue_runs.ended(run)
             if self._active.pop(id(run), None) is not None:
                 self._free(run)
                 self._unreported[id(run)] = run
@@ -330,7 +330,7 @@ def fair_share(slots: int, mine: int, others: Sequence[int]) -> int:
 
 # Seconds for which a retry waits for the thread of the run before. Shorter kills threads that would have ended; longer
 # keeps the job of a thread that never ends.
-PATIENCE_WITH_OVERSTAYERS = 30.0
+PATIENCE_WITH_OVERDUE_RUNS = 30.0
 
 
 class OverdueRuns:
@@ -360,4 +360,4 @@ class OverdueRuns:
         return True
 
     def have_blocked_for_long(self, now: float) -> bool:
-        return bool(self._runs) and now - self._retry_waits_since > PATIENCE_WITH_OVERSTAYERS
+        return bool(self._runs) and now - self._retry_waits_since > PATIENCE_WITH_OVERDUE_RUNS

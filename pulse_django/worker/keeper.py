@@ -74,7 +74,7 @@ class Keeper:
         self._signals = 0
         self._signalled_at = float("-inf")
         self._why = ""
-        self._ready_told = False
+        self._is_ready_logged = False
         self._ping_at = 0.0
         self._lines = [
             ShardLoops(shard, options, self._identity, loops, self._children, self._presence)
@@ -201,7 +201,7 @@ class Keeper:
         vitals["restarts"] = dict(self._loops.threads.restarts)
         pids = {"keeper": os.getpid()}
         pids |= {str(child.index + 1): child.pid for child in self._child_slots if child.pid is not None}
-        vitals["processes"] = self._samples.told(pids)
+        vitals["processes"] = self._samples.report(pids)
         now = time.monotonic()  # of the host, so that of the children as well
         stuck = [job for child in self._child_slots for job in child.said.get("stuck_jobs", [])]
         # By job and task, as numbers alone, for the same reason as the samples.
@@ -244,8 +244,8 @@ class Keeper:
                 pass
 
     def _tell_ready(self) -> None:
-        if not self._ready_told and all(child.ready for child in self._child_slots):
-            self._ready_told = True
+        if not self._is_ready_logged and all(child.ready for child in self._child_slots):
+            self._is_ready_logged = True
             logger.info("%s is ready", self.name)
             self._systemd.ready(self._described())
 
@@ -295,7 +295,7 @@ class ShardLoops:
                 alias,
                 options.queues,
                 partial(children.wake, shard=shard),
-                told=partial(children.listens, shard),
+                hears_changed=partial(children.listens, shard),
                 standing=lambda: self.heartbeat.standing,
                 of_shard=of,
             )

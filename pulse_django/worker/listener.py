@@ -50,7 +50,7 @@ class Listener:
         wake: Callable[[str, str | None], bool],
         *,
         tick: float = TICK,
-        told: Callable[[bool], None] = lambda hears: None,
+        hears_changed: Callable[[bool], None] = lambda hears: None,
         standing: Callable[[], Standing | None] = lambda: None,
         of_shard: str = "",
     ) -> None:
@@ -61,7 +61,7 @@ class Listener:
         """
         self.database = GuardedConnection(alias, f"wake-up{of_shard}")
         self.hears = False
-        self._told, self._standing = told, standing
+        self._hears_changed, self._standing = hears_changed, standing
         self._alias, self._queues, self._wake, self._tick = alias, frozenset(queues), wake, tick
         self._connection: psycopg.Connection | None = None
         self._budget = WakeUpBudget()
@@ -128,7 +128,7 @@ class Listener:
     def _note(self, hears: bool) -> None:
         if hears != self.hears:
             self.hears = hears
-            self._told(hears)
+            self._hears_changed(hears)
 
     def _say(self, text: str) -> None:
         with connections[self._alias].cursor() as cursor:

@@ -152,7 +152,7 @@ class HandlerThread:
     def __init__(self, handler: logging.Handler) -> None:
         self.dropped = 0
         self._handler = handler
-        self._told_at = float("-inf")
+        self._noticed_at = float("-inf")
         self._waiting: SimpleQueue[logging.LogRecord] = SimpleQueue()
         self._written = self._put = 0
         self._moved_at = time.monotonic()
@@ -178,8 +178,8 @@ class HandlerThread:
         """Tell of dropped lines, now and then. At the end what waits is dropped, too."""
         now = time.monotonic()
         dropped = self.dropped + (self.waiting if at_end else 0)
-        if dropped and (at_end or now - self._told_at >= BETWEEN_NOTICES):
-            self._told_at, self.dropped = now, 0
+        if dropped and (at_end or now - self._noticed_at >= BETWEEN_NOTICES):
+            self._noticed_at, self.dropped = now, 0
             yield _notice(DROPPED_BY_HANDLER, dropped, type(self._handler).__name__)
 
     def _run(self) -> None:
@@ -276,7 +276,7 @@ class LogWriter:
 
     def _notices(self, *, at_end: bool = False) -> list[Entry]:
         """Say which log handlers lost lines."""
-        return [told for one in list(self._handler_threads.values()) for told in one.notices(at_end=at_end)]
+        return [notice for one in list(self._handler_threads.values()) for notice in one.notices(at_end=at_end)]
 
 
 def _notice(text: str, *values: object) -> Entry:

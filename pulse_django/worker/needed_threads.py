@@ -24,7 +24,7 @@ class NeededThread:
     over: threading.Event | None  # set: it may end now
     thread: threading.Thread
     why: str = WITHOUT_A_WORD  # how it ended
-    is_told: bool = False
+    is_logged: bool = False
 
     @property
     def has_died(self) -> bool:
@@ -67,7 +67,7 @@ class NeededThreads:
         return any(loop.thread.is_alive() for loop in self._loops if loop.name == name)
 
     def _start(self, loop: NeededThread) -> None:
-        loop.why, loop.is_told = WITHOUT_A_WORD, False
+        loop.why, loop.is_logged = WITHOUT_A_WORD, False
         loop.thread = threading.Thread(target=self._run, args=(loop,), name=loop.name, daemon=True)
         loop.thread.start()
 
@@ -80,9 +80,9 @@ class NeededThreads:
             self._report_end(loop)
 
     def _report_end(self, loop: NeededThread) -> None:
-        if not loop.is_told:
+        if not loop.is_logged:
             self._died(loop.name, loop.why)
-            loop.is_told = True  # last: what ended the thread may end it here as well
+            loop.is_logged = True  # last: what ended the thread may end it here as well
 
 
 def start_thread(name: str, run: Callable[[], object]) -> threading.Thread:

@@ -63,7 +63,7 @@ class ProcessSamples:
         self._taken_at = float("-inf")
         self._lock = Lock()
 
-    def told(self, pids: Mapping[str, int]) -> dict[str, Any]:
+    def report(self, pids: Mapping[str, int]) -> dict[str, Any]:
         """Return the samples of these processes, by name and place, the oldest first. Take one if it is time.
 
         They are objects of numbers: the minute recorder of an earlier release subtracts whatever a worker tells.

@@ -156,7 +156,7 @@ class SharedLeases:
         """Answer that these leases are lost."""
         self._tell(held, _LOST)
 
-    def is_told_lost(self, held: HeldLease) -> bool:
+    def is_marked_lost(self, held: HeldLease) -> bool:
         """Whether this lease was answered as lost already: there is nothing left to extend."""
         at = self._address(held)
         return self._is_named(at, held) and bool(self._whole[at + _NEWS] & _LOST)

@@ -25,7 +25,7 @@ limiter AS MATERIALIZED (
 ) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 ),
-whole AS MATERIALIZED (
+queue_limit AS MATERIALIZED (
     SELECT
         asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
             ELSE (n ->> 'running'::text)::int
@@ -54,12 +54,12 @@ SELECT
     pg_catalog.set_config('pulse.got', COALESCE(pg_catalog.array_agg(scope.place)::text, '{}'), true),
     COALESCE(pg_catalog.array_agg(scope.name), '{}'::text[])
 FROM limiter
-CROSS JOIN whole
+CROSS JOIN queue_limit
 CROSS JOIN (
     SELECT name, place - 1 AS place FROM pg_catalog.unnest(:name_3::text[]) WITH ORDINALITY AS listed (name, place)
 ) AS scope
 WHERE CASE
-    WHEN scope.place = 0 AND whole.running IS NULL AND whole.rate IS NULL THEN false
+    WHEN scope.place = 0 AND queue_limit.running IS NULL AND queue_limit.rate IS NULL THEN false
     WHEN scope.place = 1 AND limiter.running IS NULL AND limiter.rate IS NULL THEN false
     WHEN scope.place > 1 AND limiter.per_key IS NULL AND limiter.key_rate IS NULL THEN false
     ELSE pg_catalog.pg_try_advisory_xact_lock(1886547059, pg_catalog.hashtext(scope.name))
@@ -92,7 +92,7 @@ limiter AS MATERIALIZED (
 ) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 ),
-whole AS MATERIALIZED (
+queue_limit AS MATERIALIZED (
     SELECT
         asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
             ELSE (n ->> 'running'::text)::int
@@ -132,20 +132,22 @@ held_of_queue AS MATERIALIZED (
 ),
 of_queue AS MATERIALIZED (
     SELECT
-        (whole.running IS NULL AND whole.rate IS NULL) OR 0 = ANY (clock.got) AS is_mine,
-        CASE WHEN whole.running IS NOT NULL THEN whole.running - (SELECT weight FROM held_of_queue) END AS slots,
+        (queue_limit.running IS NULL AND queue_limit.rate IS NULL) OR 0 = ANY (clock.got) AS is_mine,
+        CASE
+            WHEN queue_limit.running IS NOT NULL THEN queue_limit.running - (SELECT weight FROM held_of_queue)
+        END AS slots,
         NULL::bigint AS probes,
-        CASE WHEN whole.running IS NOT NULL THEN (SELECT low FROM held_of_queue) END AS low,
+        CASE WHEN queue_limit.running IS NOT NULL THEN (SELECT low FROM held_of_queue) END AS low,
         LEAST(
-            whole.rate_burst,
-            CASE WHEN EXTRACT(epoch FROM bucket.at - clock.at)::float8 <= whole.rate_per THEN
-                bucket.tokens + (whole.rate - whole.rate_burst + 1::float8) / whole.rate_per
+            queue_limit.rate_burst,
+            CASE WHEN EXTRACT(epoch FROM bucket.at - clock.at)::float8 <= queue_limit.rate_per THEN
+                bucket.tokens + (queue_limit.rate - queue_limit.rate_burst + 1::float8) / queue_limit.rate_per
                     * EXTRACT(epoch FROM clock.at - bucket.at)::float8
             END
         ) AS tokens
-    FROM whole
+    FROM queue_limit
     CROSS JOIN clock
-    LEFT JOIN pulse_django_bucket AS bucket ON whole.rate IS NOT NULL AND bucket.scope::text = whole.name
+    LEFT JOIN pulse_django_bucket AS bucket ON queue_limit.rate IS NOT NULL AND bucket.scope::text = queue_limit.name
 ),
 overall AS MATERIALIZED (
     SELECT
@@ -198,7 +200,7 @@ SELECT
     ),
     pg_catalog.set_config('pulse.most', (CASE
         WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
-        WHEN GREATEST(limiter.closed_until, whole.closed_until) > clock.at THEN 0
+        WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN 0
         ELSE GREATEST(0, LEAST(
             :value_2, overall.slots, overall.probes, pg_catalog.floor(overall.tokens),
             of_queue.slots, pg_catalog.floor(of_queue.tokens)
@@ -217,24 +219,26 @@ SELECT
         'pulse.slots', COALESCE(LEAST(overall.slots, of_queue.slots), 2147483647)::int::text, true
     ),
     pg_catalog.set_config(
-        'pulse.heaviest', COALESCE(LEAST(limiter.running, whole.running), 2147483647)::text, true
+        'pulse.heaviest', COALESCE(LEAST(limiter.running, queue_limit.running), 2147483647)::text, true
     ),
     pg_catalog.set_config('pulse.key_slots', (
         SELECT pg_catalog.array_agg(COALESCE(keyed.slots, 2147483647)::int ORDER BY keyed.place)::text FROM keyed
     ), true),
     pg_catalog.set_config('pulse.probe', limiter.half_open::text, true),
-    pg_catalog.concat(limiter.version, ' ', whole.version),
-    pg_catalog.jsonb_build_object('limiter', limiter.running, 'key', limiter.per_key, 'queue', whole.running)::text,
+    pg_catalog.concat(limiter.version, ' ', queue_limit.version),
+    pg_catalog.jsonb_build_object(
+        'limiter', limiter.running, 'key', limiter.per_key, 'queue', queue_limit.running
+    )::text,
     overall.is_mine AND of_queue.is_mine AND (SELECT pg_catalog.bool_and(keyed.is_mine) FROM keyed),
     overall.low,
     of_queue.low,
     (SELECT pg_catalog.array_agg(keyed.low ORDER BY keyed.place) FROM keyed),
     GREATEST(
-        CASE WHEN GREATEST(limiter.closed_until, whole.closed_until) > clock.at THEN
-            EXTRACT(epoch FROM GREATEST(limiter.closed_until, whole.closed_until) - clock.at)::float8
+        CASE WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN
+            EXTRACT(epoch FROM GREATEST(limiter.closed_until, queue_limit.closed_until) - clock.at)::float8
         END,
-        CASE WHEN of_queue.tokens < 1::float8 THEN (1::float8 - of_queue.tokens) * whole.rate_per / (whole.rate -
-            whole.rate_burst + 1::float8) END,
+        CASE WHEN of_queue.tokens < 1::float8 THEN (1::float8 - of_queue.tokens) * queue_limit.rate_per /
+            (queue_limit.rate - queue_limit.rate_burst + 1::float8) END,
         CASE WHEN overall.tokens < 1::float8 THEN (1::float8 - overall.tokens) * limiter.rate_per / (limiter.rate -
             limiter.rate_burst + 1::float8) END,
         (
@@ -245,7 +249,7 @@ SELECT
         )
     ),
     CASE
-        WHEN whole.closed_until > clock.at THEN 'closed'
+        WHEN queue_limit.closed_until > clock.at THEN 'closed'
         WHEN NOT of_queue.is_mine THEN 'contended'
         WHEN LEAST(of_queue.slots, of_queue.probes) <= 0::bigint THEN 'full'
         WHEN of_queue.tokens < 1::float8 THEN 'rate'
@@ -262,7 +266,7 @@ SELECT
         END
         FROM keyed))
 FROM limiter
-CROSS JOIN whole
+CROSS JOIN queue_limit
 CROSS JOIN clock
 CROSS JOIN overall
 CROSS JOIN of_queue;
@@ -401,7 +405,7 @@ limiter AS MATERIALIZED (
 ) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 ),
-whole AS MATERIALIZED (
+queue_limit AS MATERIALIZED (
     SELECT
         asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
             ELSE (n ->> 'running'::text)::int
@@ -448,9 +452,9 @@ spent AS (
         WHERE rate IS NOT NULL
         GROUP BY 1, 2, 3, 4
         UNION ALL
-        SELECT whole.name, rate, rate_per, rate_burst, pg_catalog.count(*)::float8
+        SELECT queue_limit.name, rate, rate_per, rate_burst, pg_catalog.count(*)::float8
         FROM claimed
-        CROSS JOIN whole
+        CROSS JOIN queue_limit
         WHERE rate IS NOT NULL
         GROUP BY 1, 2, 3, 4
         UNION ALL
@@ -505,7 +509,7 @@ limiter AS MATERIALIZED (
 ) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 ),
-whole AS MATERIALIZED (
+queue_limit AS MATERIALIZED (
     SELECT
         asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
             ELSE (n ->> 'running'::text)::int
@@ -545,20 +549,22 @@ held_of_queue AS MATERIALIZED (
 ),
 of_queue AS MATERIALIZED (
     SELECT
-        (whole.running IS NULL AND whole.rate IS NULL) OR 0 = ANY (clock.got) AS is_mine,
-        CASE WHEN whole.running IS NOT NULL THEN whole.running - (SELECT weight FROM held_of_queue) END AS slots,
+        (queue_limit.running IS NULL AND queue_limit.rate IS NULL) OR 0 = ANY (clock.got) AS is_mine,
+        CASE
+            WHEN queue_limit.running IS NOT NULL THEN queue_limit.running - (SELECT weight FROM held_of_queue)
+        END AS slots,
         NULL::bigint AS probes,
-        CASE WHEN whole.running IS NOT NULL THEN (SELECT low FROM held_of_queue) END AS low,
+        CASE WHEN queue_limit.running IS NOT NULL THEN (SELECT low FROM held_of_queue) END AS low,
         LEAST(
-            whole.rate_burst,
-            CASE WHEN EXTRACT(epoch FROM bucket.at - clock.at)::float8 <= whole.rate_per THEN
-                bucket.tokens + (whole.rate - whole.rate_burst + 1::float8) / whole.rate_per
+            queue_limit.rate_burst,
+            CASE WHEN EXTRACT(epoch FROM bucket.at - clock.at)::float8 <= queue_limit.rate_per THEN
+                bucket.tokens + (queue_limit.rate - queue_limit.rate_burst + 1::float8) / queue_limit.rate_per
                     * EXTRACT(epoch FROM clock.at - bucket.at)::float8
             END
         ) AS tokens
-    FROM whole
+    FROM queue_limit
     CROSS JOIN clock
-    LEFT JOIN pulse_django_bucket AS bucket ON whole.rate IS NOT NULL AND bucket.scope::text = whole.name
+    LEFT JOIN pulse_django_bucket AS bucket ON queue_limit.rate IS NOT NULL AND bucket.scope::text = queue_limit.name
 ),
 overall AS MATERIALIZED (
     SELECT
@@ -611,7 +617,7 @@ SELECT
     ),
     pg_catalog.set_config('pulse.most', (CASE
         WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
-        WHEN GREATEST(limiter.closed_until, whole.closed_until) > clock.at THEN 0
+        WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN 0
         ELSE GREATEST(0, LEAST(
             :value_2, overall.slots, overall.probes, pg_catalog.floor(overall.tokens),
             of_queue.slots, pg_catalog.floor(of_queue.tokens)
@@ -630,24 +636,26 @@ SELECT
         'pulse.slots', COALESCE(LEAST(overall.slots, of_queue.slots), 2147483647)::int::text, true
     ),
     pg_catalog.set_config(
-        'pulse.heaviest', COALESCE(LEAST(limiter.running, whole.running), 2147483647)::text, true
+        'pulse.heaviest', COALESCE(LEAST(limiter.running, queue_limit.running), 2147483647)::text, true
     ),
     pg_catalog.set_config('pulse.key_slots', (
         SELECT pg_catalog.array_agg(COALESCE(keyed.slots, 2147483647)::int ORDER BY keyed.place)::text FROM keyed
     ), true),
     pg_catalog.set_config('pulse.probe', limiter.half_open::text, true),
-    pg_catalog.concat(limiter.version, ' ', whole.version),
-    pg_catalog.jsonb_build_object('limiter', limiter.running, 'key', limiter.per_key, 'queue', whole.running)::text,
+    pg_catalog.concat(limiter.version, ' ', queue_limit.version),
+    pg_catalog.jsonb_build_object(
+        'limiter', limiter.running, 'key', limiter.per_key, 'queue', queue_limit.running
+    )::text,
     overall.is_mine AND of_queue.is_mine AND (SELECT pg_catalog.bool_and(keyed.is_mine) FROM keyed),
     overall.low,
     of_queue.low,
     (SELECT pg_catalog.array_agg(keyed.low ORDER BY keyed.place) FROM keyed),
     GREATEST(
-        CASE WHEN GREATEST(limiter.closed_until, whole.closed_until) > clock.at THEN
-            EXTRACT(epoch FROM GREATEST(limiter.closed_until, whole.closed_until) - clock.at)::float8
+        CASE WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN
+            EXTRACT(epoch FROM GREATEST(limiter.closed_until, queue_limit.closed_until) - clock.at)::float8
         END,
-        CASE WHEN of_queue.tokens < 1::float8 THEN (1::float8 - of_queue.tokens) * whole.rate_per / (whole.rate -
-            whole.rate_burst + 1::float8) END,
+        CASE WHEN of_queue.tokens < 1::float8 THEN (1::float8 - of_queue.tokens) * queue_limit.rate_per /
+            (queue_limit.rate - queue_limit.rate_burst + 1::float8) END,
         CASE WHEN overall.tokens < 1::float8 THEN (1::float8 - overall.tokens) * limiter.rate_per / (limiter.rate -
             limiter.rate_burst + 1::float8) END,
         (
@@ -658,7 +666,7 @@ SELECT
         )
     ),
     CASE
-        WHEN whole.closed_until > clock.at THEN 'closed'
+        WHEN queue_limit.closed_until > clock.at THEN 'closed'
         WHEN NOT of_queue.is_mine THEN 'contended'
         WHEN LEAST(of_queue.slots, of_queue.probes) <= 0::bigint THEN 'full'
         WHEN of_queue.tokens < 1::float8 THEN 'rate'
@@ -675,7 +683,7 @@ SELECT
         END
         FROM keyed))
 FROM limiter
-CROSS JOIN whole
+CROSS JOIN queue_limit
 CROSS JOIN clock
 CROSS JOIN overall
 CROSS JOIN of_queue;
@@ -831,7 +839,7 @@ limiter AS MATERIALIZED (
 ) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 ),
-whole AS MATERIALIZED (
+queue_limit AS MATERIALIZED (
     SELECT
         asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
             ELSE (n ->> 'running'::text)::int
@@ -875,9 +883,9 @@ whole AS MATERIALIZED (
         WHERE rate IS NOT NULL
         GROUP BY 1, 2, 3, 4
         UNION ALL
-        SELECT whole.name, rate, rate_per, rate_burst, pg_catalog.count(*)::float8
+        SELECT queue_limit.name, rate, rate_per, rate_burst, pg_catalog.count(*)::float8
         FROM claimed
-        CROSS JOIN whole
+        CROSS JOIN queue_limit
         WHERE rate IS NOT NULL
         GROUP BY 1, 2, 3, 4
         UNION ALL

@@ -14,7 +14,7 @@ from pulse_django.worker.in_flight import (
     MOST_AT_ONCE,
     MOST_BYTES,
     MOST_UNREPORTED,
-    PATIENCE_WITH_OVERSTAYERS,
+    PATIENCE_WITH_OVERDUE_RUNS,
     InFlight,
 )
 from pulse_django.worker.shared_leases import OverdueHandlers, SharedLeases
@@ -219,7 +219,7 @@ def test_an_idle_child_is_replaced_when_a_retry_has_waited_long_for_its_thread(i
     in_flight.overstays(slow)
     in_flight.given_up(slow)
     in_flight.settled([slow])
-    later = time.monotonic() + PATIENCE_WITH_OVERSTAYERS + 1
+    later = time.monotonic() + PATIENCE_WITH_OVERDUE_RUNS + 1
     assert not in_flight.blocks_a_retry(later), "nothing waits for it"
     [retry] = in_flight.take([again(1)], time.monotonic())
     assert not in_flight.begin(retry)

@@ -282,7 +282,7 @@ class TestPolls:
 
     def test_a_listener_tells_each_change_once(self) -> None:
         told: list[bool] = []
-        listener = Listener("default", (), lambda queue: None, told=told.append)
+        listener = Listener("default", (), lambda queue: None, hears_changed=told.append)
         for hears in (True, True, False, False, True):
             listener._note(hears)
         listener.hang_up()

@@ -30,7 +30,7 @@ from pulse_django.words.display import in_words
 from pulse_django.workflows.batches import Batch
 
 from . import groups, mass_actions
-from .groups import counted, few_tasks, letter_told
+from .groups import counted, few_tasks, letter_row
 
 RETRY, DELETE = ACTS["retry"], ACTS["delete"]
 MOST_NAMED = 20  # ids that the page which asks "really?" shows
@@ -62,7 +62,7 @@ class DeadLetterAdmin(OfJobs):
         extra = {
             "title": gettext("Dead letters by error"),
             "found": found,
-            "rows": [self._told(one) for one in found.groups],
+            "rows": [self._group_row(one) for one in found.groups],
             "most_groups": number_format(groups.MOST_GROUPS, force_grouping=True),
             "newer_url": f"{here}?page={page - 1}" if page else "",
             "older_url": f"{here}?page={page + 1}" if found.has_older else "",
@@ -84,11 +84,11 @@ class DeadLetterAdmin(OfJobs):
         other |= {} if "select" in request.GET else {"select": "all"}
         versions = groups.versions_of(alias, [group.first_id, group.latest_id])
         extra |= {
-            "group": self._told(group),
+            "group": self._group_row(group),
             "attempt": groups.latest_attempt(alias, group.latest_id),
             "versions": (versions.get(group.first_id, ""), versions.get(group.latest_id, "")),
             "latest_url": self._job_url(group.latest_id),
-            "letters": [letter_told(one, self._job_url(one.id)) for one in letters],
+            "letters": [letter_row(one, self._job_url(one.id)) for one in letters],
             "first_url": "" if before is groups.LATEST else self._group_url(fingerprint),
             "older_url": self._group_url(fingerprint, older=letters[-1].place.name) if has_older else "",
             "may_retry": self.may(request, "retry_job"),
@@ -244,7 +244,7 @@ class DeadLetterAdmin(OfJobs):
         """Return where the job is shown, if this site shows jobs."""
         return self.url("job_change", job_id) if self.admin_site.is_registered(Job) else ""
 
-    def _told(self, group: groups.ErrorGroup) -> dict[str, Any]:
+    def _group_row(self, group: groups.ErrorGroup) -> dict[str, Any]:
         return {
             "is": group,
             "url": self._group_url(group.fingerprint),

@@ -377,7 +377,7 @@ def _release_at(alias: str, at: datetime) -> str:
 # What pages of dead letters say of a letter or a group.
 
 
-def letter_told(letter: Letter, url: str) -> dict[str, Any]:
+def letter_row(letter: Letter, url: str) -> dict[str, Any]:
     age = in_words((letter.now - letter.finished_at).total_seconds())
     return {"is": letter, "id": str(letter.id), "url": url, "age": age}
 

@@ -40,7 +40,7 @@ def story_of(job: Job, amended: Sequence[AmendedAt] = ()) -> dict[str, Any]:
     fine, share = GOOD | NEUTRAL, share_of(job.progress)
     return {
         "timeline": draw(job.created_at, spans, now, amended),
-        "attempts": _told(job, attempts),
+        "attempts": _attempt_rows(job, attempts),
         "unlisted": attempts[-1].number - 1 if len(attempts) == MOST_ATTEMPTS else 0,
         "told_in_full": TOLD_IN_FULL,
         # By the server's clock; negative: a watchdog has not seen it yet.
@@ -75,7 +75,7 @@ def _attempts_of(job: Job) -> list[Any]:
     return list(rows.order_by("-number")[:MOST_ATTEMPTS])
 
 
-def _told(job: Job, attempts: Sequence[Any]) -> list[dict[str, Any]]:
+def _attempt_rows(job: Job, attempts: Sequence[Any]) -> list[dict[str, Any]]:
     """Return each attempt and as much of what it said as is shown, the latest first."""
     latest = next((attempt.number for attempt in attempts if attempt.has_traceback), None)
     numbers = [one.number for place, one in enumerate(attempts) if place < TOLD_IN_FULL or one.number == latest]
@@ -85,8 +85,8 @@ def _told(job: Job, attempts: Sequence[Any]) -> list[dict[str, Any]]:
     for attempt in attempts:
         message, traceback = full.get(attempt.number, (_cut(attempt.beginning), ""))
         # Open is the latest traceback: what was put back since has none, and says nothing of the cause.
-        told = {"is_cut": attempt.has_traceback and not traceback, "is_open": attempt.number == latest}
-        shown.append({"attempt": attempt, "message": message, "traceback": traceback, **told})
+        flags = {"is_cut": attempt.has_traceback and not traceback, "is_open": attempt.number == latest}
+        shown.append({"attempt": attempt, "message": message, "traceback": traceback, **flags})
     return shown
 
 

@@ -82,11 +82,13 @@ def draw(created: datetime, spans: Sequence[Span], now: datetime, amended: Seque
                 scale.bar("wait", before, span.begun, y, _("waited %(time)s") % {"time": _said(span.begun - before)})
             )
         ended = span.ended or now
-        shapes.append(scale.bar(_kind(span), span.begun, ended, y, _told(span, ended)))
+        shapes.append(scale.bar(_kind(span), span.begun, ended, y, _text_of(span, ended)))
         if span.late_at is not None and span.late_at > ended:
             overlaps = any(other.begun < span.late_at and other.number > span.number for other in shown)
             has_overlap = has_overlap or overlaps
-            shapes.append(scale.bar("zombie", ended, span.late_at, y, _told_late(span, ended, overlaps=overlaps)))
+            shapes.append(
+                scale.bar("zombie", ended, span.late_at, y, _text_of_late_end(span, ended, overlaps=overlaps))
+            )
         said = _("attempt %(number)d") % {"number": span.number}
         labels.append(Shape(kind="label", x=0, width=LABELS, y=y + BAR - 3, says=said))
         before = ended
@@ -136,14 +138,14 @@ def _kind(span: Span) -> str:
     return "neutral" if span.outcome in NEUTRAL else "bad"
 
 
-def _told(span: Span, ended: datetime) -> str:
+def _text_of(span: Span, ended: datetime) -> str:
     return _("attempt %(number)d: %(outcome)s after %(time)s, by %(worker)s") % {
         "number": span.number, "outcome": span.outcome or _("running"), "time": _said(ended - span.begun),
         "worker": span.worker,
     }  # fmt: skip
 
 
-def _told_late(span: Span, ended: datetime, *, overlaps: bool) -> str:
+def _text_of_late_end(span: Span, ended: datetime, *, overlaps: bool) -> str:
     late = _said(span.late_at - ended)  # type: ignore[operator]  # it is not None
     facts = {"number": span.number, "outcome": span.late_outcome, "time": late}
     if span.outcome == "SUCCEEDED":

@@ -161,16 +161,17 @@ class WorkerAdmin(ReadOnly):
     # acknowledge lost ones may ask: the answer has code and no values.
 
     def _stacks(self, request: HttpRequest, worker: Worker, alias: str) -> dict[str, Any]:
-        """Return what was told lately, and where to ask."""
+        """Return the latest answers, and where to ask."""
         if not self.has_acknowledge_permission(request):
             return {}
         rows: Any = Worker.objects.using(alias).filter(pk=worker.pk)
-        row, told = rows.annotate(is_asked=is_asked(), is_shown=is_shown()).first(), []
+        row, answers = rows.annotate(is_asked=is_asked(), is_shown=is_shown()).first(), []
         if row is not None and row.is_asked and row.stack_wanted:
-            told.append({"job_id": row.stack_wanted, "at": None})  # it has not answered yet
+            answers.append({"job_id": row.stack_wanted, "at": None})  # it has not answered yet
         if row is not None and row.is_shown and row.stack_of:
-            told.append({"job_id": row.stack_of, "at": row.stack_at, "text": row.stack})
-        return {"ask_url": self.url("worker_act_stack", worker.pk) if worker.stopped_at is None else "", "told": told}
+            answers.append({"job_id": row.stack_of, "at": row.stack_at, "text": row.stack})
+        ask_url = self.url("worker_act_stack", worker.pk) if worker.stopped_at is None else ""
+        return {"ask_url": ask_url, "answers": answers}
 
     @method_decorator(require_POST)
     def ask_stack_view(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -29,7 +29,7 @@ class StuckJob(NamedTuple):
 
 def processes_of(vitals: Any) -> list[ProcessRow]:
     """Return them, with the lines of their memory on a common scale."""
-    said = {name: one for name, one in _told(vitals, "processes").items() if isinstance(one, dict)}
+    said = {name: one for name, one in _vital(vitals, "processes").items() if isinstance(one, dict)}
     highest = max((max(_numbers(one.get("rss")) or [0]) for one in said.values()), default=0)
     rows = [_process(name, one, highest) for name, one in said.items()]
     return sorted((row for row in rows if row is not None), key=lambda row: (row.name != "keeper", row.name))
@@ -37,14 +37,14 @@ def processes_of(vitals: Any) -> list[ProcessRow]:
 
 def stuck_of(vitals: Any) -> list[StuckJob]:
     found = []
-    for key, seconds in _told(vitals, "stuck").items():
+    for key, seconds in _vital(vitals, "stuck").items():
         job_id, _, task = key.partition(" ")
         if (number := number_in(job_id)) is not None and type(seconds) is int:
             found.append(StuckJob(number, inert(task), in_words(seconds)))
     return found
 
 
-def _told(vitals: Any, name: str) -> dict[str, Any]:
+def _vital(vitals: Any, name: str) -> dict[str, Any]:
     said = vitals.get(name) if isinstance(vitals, dict) else None
     return dict(list(said.items())[:MOST_SHOWN]) if isinstance(said, dict) else {}
 

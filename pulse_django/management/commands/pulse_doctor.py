@@ -37,8 +37,8 @@ class Command(PulseCommand):
                     raise
                 away[alias] = inert(error_in_one_line(error))
         if options["json"]:
-            told = [{"database": alias, **advice.to_json()} for alias, advices in found.items() for advice in advices]
-            self.stdout.write(json.dumps(told))
+            rows = [{"database": alias, **advice.to_json()} for alias, advices in found.items() for advice in advices]
+            self.stdout.write(json.dumps(rows))
         else:
             for alias, advices in found.items():
                 if len(aliases) > 1:

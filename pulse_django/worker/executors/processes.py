@@ -71,7 +71,7 @@ class Ward:
     afterwards: ErrorReport | None = None  # what its handler raised after it had completed the job
     said_done: bool = False
     out_of_touch: bool = False  # killed because it was not known whether it still held its lease
-    told: Message = field(default_factory=lambda: {"extended_at": 0.0, "cancelled": False})
+    last_sent: Message = field(default_factory=lambda: {"extended_at": 0.0, "cancelled": False})
     kill_at: float = float("inf")
     hung_at: float = float("inf")
     stack: str = field(default="", repr=False)  # where its handler was
@@ -233,9 +233,9 @@ class Processes(Executor):
         now = time.monotonic()
         for ward in list(self._wards.values()):
             run = ward.run
-            extended_at = max(ward.told["extended_at"], run.tether.extended_at() if run.tether else 0.0)
-            if (news := {"extended_at": extended_at, "cancelled": run.cancelled}) != ward.told:
-                ward.told = news
+            extended_at = max(ward.last_sent["extended_at"], run.tether.extended_at() if run.tether else 0.0)
+            if (news := {"extended_at": extended_at, "cancelled": run.cancelled}) != ward.last_sent:
+                ward.last_sent = news
                 ward.channel.send(news)
             ward.out_of_touch = ward.out_of_touch or run.is_out_of_touch
             ward.kill_at = min(ward.kill_at, _when_to_kill(run, now))
