@@ -11,7 +11,7 @@ import pytest
 
 from pulse_django import conf
 from pulse_django.fleet import snapshot
-from pulse_django.fleet.conditions import Limits, ask, known, named
+from pulse_django.fleet.conditions import Limits, ask, known, named, server
 from pulse_django.fleet.pauses import MOST_COUNTED, paused_tasks
 from pulse_django.models import Duty, Job, Pause
 from pulse_django.words.job_options import NewJob
@@ -77,7 +77,9 @@ def test_no_condition_is_found_while_a_task_is_paused() -> None:
         for ready in (True, None):
             make_job(next_run_at=now(LONG_AGO), lane_key=key, ready=ready)
     Pause.objects.pause(TASK)
-    assert {one.name: found for one in known() if one.sql and (found := keys(one.name))} == {}
+    # Those of the server are left out: the dead rows of other tests are none of a pause's doing.
+    asked = [one.name for one in known() if one.sql and one not in server.CONDITIONS]
+    assert {name: found for name in asked if (found := keys(name))} == {}
 
 
 def test_jobs_that_no_watchdog_brings_back_are_found() -> None:
