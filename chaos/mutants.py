@@ -15,7 +15,7 @@ from typing import Any
 from pulse_django.execution import amending
 from pulse_django.execution.run import Run
 from pulse_django.managers import JobManager
-from pulse_django.protocol import amend, claim, enqueue, reap, settle, unique
+from pulse_django.protocol import admission, amend, claim, enqueue, reap, settle, unique
 from pulse_django.protocol import heartbeat as beats
 from pulse_django.store import capability, prepared_statements, transactions
 from pulse_django.store.querysets import JobQuerySet
@@ -51,7 +51,7 @@ HOMES: dict[str, Any] = {
     "_CHANGE": unique,
     "_HOLD_BACK": unique,
     "_UP_TO_LONGEST": unique,
-    "TAKE_WINDOW": unique,
+    "TAKE_WINDOW": admission,
     "_AMEND": amend,
 }
 
@@ -195,7 +195,7 @@ def looks_for_the_key_first() -> None:
         return insert(jobs, new, *rest)
 
     enqueue._insert = looking
-    unique.conflict_of = lambda rule: unique.Conflict("ON CONFLICT DO NOTHING")
+    unique.conflict_of = admission.conflict_of = lambda rule: unique.Conflict("ON CONFLICT DO NOTHING")
 
 
 def all_of(*plants: Callable[[], None]) -> Callable[[], None]:

@@ -9,6 +9,7 @@ from .metrics import minute_recorder
 from .protocol import expire
 from .schedules import loop
 from .store import capability
+from .worker import chunking
 from .workflows import sweeps
 
 
@@ -20,7 +21,7 @@ def install() -> None:
         encryption.CAPABILITY,
         pauses.CAPABILITY,
         claiming.CAPABILITY,
-        claiming.CHUNKS,
+        chunking.CAPABILITY,
         loop.CAPABILITY,
         minute_recorder.CAPABILITY,
         unknown_tasks.CAPABILITY,

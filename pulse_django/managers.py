@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .protocol import schedules
 from .protocol.amend import amend
-from .protocol.batches import hold
+from .protocol.batches import forget_batches, hold
 from .protocol.cancel import request_cancel
 from .protocol.claim import claim, claim_these
 from .protocol.claim_limited import claim_limited
@@ -16,7 +16,7 @@ from .protocol.expire import expire
 from .protocol.heartbeat import heartbeat
 from .protocol.mend import mend, shorten_leases
 from .protocol.needs import move, note_overlooked, reschedule
-from .protocol.prune import drop_days, forget_batches, forget_orphans, make_days, prune, prune_these
+from .protocol.prune import drop_days, forget_orphans, make_days, prune, prune_these
 from .protocol.reap import overlooked, reap, reap_these, touch_expired
 from .protocol.resolve import resolve
 from .protocol.retry import retry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,12 +20,12 @@ from pulse_django.signals import lease_lost, send
 from pulse_django.store.transactions import durable, refuse_callers_transaction
 from pulse_django.words.decisions import Complete
 from pulse_django.words.limiting import key_of, limiter_of
-from pulse_django.words.masks import PROGRESS
+from pulse_django.words.masks import PROGRESS, RESULT
 from pulse_django.words.outcomes import Failed, returned
 from pulse_django.words.verb_results import Report
 
+from .codec import codec
 from .durable_steps import DurableSteps
-from .encryption import decrypted, hides_result, result_for_column
 from .placement import alias_of_completion
 from .registry import TaskContext
 from .run import PAUSE_BEFORE_LOCKED_ROW, Run
@@ -89,9 +88,7 @@ class Context(DurableSteps, Waits, TaskContext):
     def checkpoint(self) -> Any:
         """What an earlier run of this job last gave to ``progress()``, or None: resume from it."""
         claim = self.run.claim
-        if claim.progress_json is None or not claim.is_encrypted:
-            return claim.progress
-        return json.loads(decrypted(claim.progress, task=claim.task, field=PROGRESS, job_id=claim.job_id))
+        return None if claim.progress_json is None else codec().read(claim, claim.progress, PROGRESS)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -141,7 +138,7 @@ class Context(DurableSteps, Waits, TaskContext):
         if self.run.completed:
             raise RuntimeError("this run has already completed its job; the writes of a second atomic() would be lost")
         lease, completion, alias = self.run.claim.lease, Completion(), alias_of_completion(self.run, using)
-        masked = hides_result(self.task_result.task, self.run.claim.masked)
+        masked = codec().hides_result(self.task_result.task, self.run.claim.masked)
         refuse_callers_transaction(alias, "context.atomic()")
         jobs = Job.objects.db_manager(alias)
         report: Report | None = None
@@ -153,7 +150,7 @@ class Context(DurableSteps, Waits, TaskContext):
                 outcome = returned(completion.result, limit=conf.current().max_payload_bytes, masked=masked)
                 if isinstance(outcome, Failed):
                     raise UnstorableResult(outcome.error.message)
-                stored = result_for_column(self.run.claim, outcome.result)
+                stored = outcome.result and codec().stored(self.run.claim, outcome.result, RESULT)
                 report = Report(lease, outcome, Complete(stored), self.run.last_progress())
                 settled = jobs.settle([report])
                 self.run.has_unresolved = settled.has_unresolved

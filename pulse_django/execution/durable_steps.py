@@ -22,7 +22,7 @@ from pulse_django.words.job_options import MAX_NODE_NAME
 from pulse_django.words.options import Text
 from pulse_django.words.payloads import encode_result
 
-from .encryption import decrypted, for_column
+from .codec import codec
 from .placement import alias_of_completion, alias_of_run
 
 if TYPE_CHECKING:
@@ -124,15 +124,12 @@ class DurableSteps:
 
     def _encoded(self, name: str, value: Any) -> str | None:
         text = encode_result(value, limit=conf.current().max_payload_bytes)
-        return None if text is None else for_column(self.run.claim, text, _field(name))
+        return None if text is None else codec().stored(self.run.claim, text, _field(name))
 
     def _returned(self, name: str, encoded: str | None) -> Any:
         if encoded is None:
             return None
-        value, claim = json.loads(encoded), self.run.claim
-        if not claim.is_encrypted:
-            return value
-        return json.loads(decrypted(value, task=claim.task, field=_field(name), job_id=claim.job_id))
+        return codec().read(self.run.claim, json.loads(encoded), _field(name))
 
     def _store(self, alias: str, name: str, encoded: str | None, seconds: float) -> None:
         if not store_step(Job.objects.db_manager(alias), self.run.claim.lease, name, encoded, seconds):

@@ -20,21 +20,17 @@ from django.utils.crypto import salted_hmac
 
 from pulse_django import conf
 from pulse_django.exceptions import CannotDecrypt, CannotEncrypt, DecryptionFailed
-from pulse_django.store.capability import Capability, OfCall
+from pulse_django.store.capability import Capability, Codec, OfCall
+from pulse_django.words.envelopes import ALGORITHM, KEY_BYTES, NONCE_BYTES, Envelope, associated_data
 from pulse_django.words.job_options import Payload
 from pulse_django.words.leases import Claim
 from pulse_django.words.masks import (
-    ALGORITHM,
     ARGUMENTS,
     ENCRYPTED,
     HIDDEN,
-    KEY_BYTES,
-    NONCE_BYTES,
     NOTHING,
     RESULT,
-    Envelope,
     Masks,
-    associated_data,
     is_encrypted,
     term_of,
 )
@@ -154,8 +150,11 @@ def for_column(claim: Claim, text: str, field: str) -> str:
     return encrypted(text, task=claim.task, field=field, job_id=claim.job_id) if claim.is_encrypted else text
 
 
-def result_for_column(claim: Claim, result: str | None) -> str | None:
-    return None if result is None else for_column(claim, result, RESULT)
+def read(claim: Claim, value: Any, field: str) -> Any:
+    """Return the value of what ``for_column()`` stored."""
+    if not claim.is_encrypted:
+        return value
+    return json.loads(decrypted(value, task=claim.task, field=field, job_id=claim.job_id))
 
 
 def decrypted_claim(claim: Claim) -> Claim:
@@ -322,4 +321,8 @@ def terms_for(names: Iterable[str], text: str) -> list[str]:
     return [*plain, *(hashed(term, secret) for term in plain for secret in secrets)]
 
 
-CAPABILITY = Capability(name="encryption", of_call=OfCall(is_used, of_call, hides=True))
+CAPABILITY = Capability(
+    name="encryption",
+    of_call=OfCall(is_used, of_call, hides=True),
+    codec=Codec(decrypted_claim, for_column, read, arguments_of, value_of, hides_result, shown),
+)

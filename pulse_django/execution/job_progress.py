@@ -15,7 +15,7 @@ from pulse_django.words.job_ids import job_id_of
 from pulse_django.words.masks import PROGRESS
 from pulse_django.words.states import Status
 
-from .encryption import value_of
+from .codec import codec
 from .placement import locate
 
 EXPIRES_IN = timedelta(days=1)
@@ -79,7 +79,7 @@ def progress_of(job_id: int | str) -> JobProgress:
     where = locate(job_id)
     job = Job.objects.using(where.alias).only("id", "task", "masked", "status", "progress").get(pk=where.id)
     try:
-        share = share_of(value_of(job, PROGRESS))
+        share = share_of(codec().value_of(job, PROGRESS))
     except (CannotDecrypt, DecryptionFailed):
         share = None
     stage = _STAGES.get(Status(job.status), Stage.WAITING)

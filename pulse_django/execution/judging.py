@@ -20,6 +20,7 @@ from pulse_django.exceptions import (
     WaitFor,
 )
 from pulse_django.words.decisions import ANY_EXCEPTION, Complete, Decision, decide
+from pulse_django.words.masks import RESULT
 from pulse_django.words.outcomes import (
     Cancelled,
     Discarded,
@@ -36,8 +37,8 @@ from pulse_django.words.payloads import ErrorReport, one_line
 from pulse_django.words.verb_results import Report
 
 from .calls import misfit, uses_of
+from .codec import codec
 from .context import Context
-from .encryption import hides_result, result_for_column
 from .registry import Task, TaskResult
 from .run import Run
 
@@ -97,7 +98,7 @@ def judged(
     claim = run.claim
     decision: Decision
     if isinstance(outcome, Succeeded):  # no policy and no budget can change that
-        decision = COMPLETE if outcome.result is None else Complete(result_for_column(claim, outcome.result))
+        decision = COMPLETE if outcome.result is None else Complete(codec().stored(claim, outcome.result, RESULT))
     else:
         policy = getattr(task, "retry", None) or ANY_EXCEPTION
         decision = decide(
@@ -119,7 +120,7 @@ def judged_error(run: Run, task: Task, context: Context | None, error: BaseExcep
 
 def judged_value(run: Run, task: Task, context: Context | None, value: Any) -> Performed:
     limit = conf.current().max_payload_bytes
-    hides = (run.claim.masked is not None or uses_of(task).hides) and hides_result(task, run.claim.masked)
+    hides = (run.claim.masked is not None or uses_of(task).hides) and codec().hides_result(task, run.claim.masked)
     outcome = None if run.completed else returned(value, limit=limit, masked=hides)
     return judged(run, task, outcome, None, context.task_result if context else None)
 

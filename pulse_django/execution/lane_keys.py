@@ -12,9 +12,7 @@ from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.words.limiting import (
     KeySource,
     Limit,
-    is_of_chunks,
     lane_key,
-    lane_of_chunks,
     limiter_of_queue,
     limiter_of_task,
     limiters_of_lane,
@@ -22,14 +20,10 @@ from pulse_django.words.limiting import (
 )
 
 from .encryption import hides_arguments
-from .registry import InvalidTask, Task, chunk_of, key_of, registry
+from .registry import InvalidTask, Task, key_of, registry
 from .unique_keys import by_name
 
 _SALT = "pulse_django.lane"
-
-
-def is_used(task: Task) -> bool:
-    return bool(has_lane_key(task) or chunk_of(task))
 
 
 def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,16 +37,8 @@ def lane_key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any])
         raise InvalidJob(f"weight: {weight} is more than the queue {task.queue_name!r} allows at once")
     limiter, source = _limiter_of_jobs(task), key_source_of(task)
     if not limiter and source is None:
-        return lane_of_chunks(key_of(task)) if chunk_of(task) else ""
+        return ""
     return lane_key(limiter, None if source is None else _key(task, source, args, kwargs))
-
-
-def chunk_of_lane(key: str) -> int | None:
-    """Return how many jobs of a lane one slot takes. None: one, or the lane's jobs are not of a single task."""
-    if not is_of_chunks(key):
-        return None
-    tasks = (task for name, task in registry.chunked.items() if lane_of_chunks(name) == key)
-    return next(map(chunk_of, tasks), None)
 
 
 def has_lane_key(task: Task) -> bool:

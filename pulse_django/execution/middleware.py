@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -32,17 +32,13 @@ from pulse_django import conf
 
 from .registry import imported
 
-if TYPE_CHECKING:
-    from .chunks import Chunk
-    from .context import Context
-
 logger = logging.getLogger(__name__)
 
 Middleware = Callable[..., AbstractContextManager[Any]]
 
 
 @contextmanager
-def surrounded(context: Context | Chunk | None) -> Iterator[None]:
+def surrounded(context: object) -> Iterator[None]:
     """Run the block inside of all middleware. What is raised in it gets out, even if one of them swallows it."""
     raised: BaseException | None = None
     with ExitStack() as stack:

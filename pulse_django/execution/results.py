@@ -21,7 +21,7 @@ from pulse_django.words.outcomes import Failed, Outcome, OutcomeName, Succeeded
 from pulse_django.words.retry_policies import dotted_path
 from pulse_django.words.states import Status
 
-from . import encryption
+from .codec import codec
 from .placement import has_several_shards, routers_alias
 from .registry import Task, TaskError, TaskResult, TaskResultStatus, changed
 
@@ -99,7 +99,7 @@ def result_of(job: Job, task: Task, *, decrypt: bool = True) -> TaskResult:
     """Build the result of a job and its ended runs; without ``decrypt``, with neither arguments nor return value."""
     ledger = list(job.ledger.using(job._state.db).order_by("number")) if job.attempts else []
     workers = [entry.worker for entry in ledger]
-    args, kwargs = ([], {}) if not decrypt else encryption.arguments_of(job) if job.masked else (job.args, job.kwargs)
+    args, kwargs = ([], {}) if not decrypt else codec().arguments_of(job) if job.masked else (job.args, job.kwargs)
     if job.locked_by:
         workers.append(job.locked_by)
     result = PulseTaskResult(
@@ -116,7 +116,7 @@ def result_of(job: Job, task: Task, *, decrypt: bool = True) -> TaskResult:
         errors=list(_errors(ledger)),
         worker_ids=workers,
     )
-    value = encryption.value_of(job, RESULT) if decrypt and job.result is not None else None
+    value = codec().value_of(job, RESULT) if decrypt and job.result is not None else None
     object.__setattr__(result, "_return_value", value)  # as Django's own backends do: the class is frozen
     return result
 

@@ -20,7 +20,7 @@ from pulse_django.words.outcomes import Outcome
 from pulse_django.words.payloads import encode_progress
 from pulse_django.words.retry_policies import RetryPolicy
 
-from .encryption import decrypted_claim, for_column
+from .codec import codec
 from .registry import registry
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Run:
     def decrypt(self) -> None:
         """Put the arguments in the clear, if the job is encrypted. Raise if they cannot be decrypted."""
         if self.claim.is_encrypted and not self._is_decrypted:
-            self.claim = decrypted_claim(self.claim)
+            self.claim = codec().opened(self.claim)
             self._is_decrypted = True
 
     # The handler's side
@@ -111,7 +111,7 @@ class Run:
 
     def note_progress(self, payload: Mapping[str, Any], *, limit: int) -> None:
         """Keep progress for the next heartbeat; only the latest is worth sending."""
-        self.take_over_progress(for_column(self.claim, encode_progress(dict(payload), limit=limit), PROGRESS))
+        self.take_over_progress(codec().stored(self.claim, encode_progress(dict(payload), limit=limit), PROGRESS))
 
     def take_over_progress(self, encoded: str) -> None:
         """Keep progress that a handler in another process noted."""

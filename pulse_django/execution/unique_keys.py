@@ -8,6 +8,7 @@ from typing import Any
 from django.utils.crypto import salted_hmac
 
 from pulse_django.exceptions import InvalidJob, PayloadError
+from pulse_django.protocol.admission import ON_INSERT, ON_RETRY
 from pulse_django.store.capability import Capability, OfCall, Satellite
 from pulse_django.words.payloads import canonical
 from pulse_django.words.uniqueness import Unique, UniqueKey
@@ -125,6 +126,8 @@ closed AS (
 CAPABILITY = Capability(
     name="unique",
     of_call=OfCall(is_used, of_call),
+    on_insert=ON_INSERT,
+    on_retry=ON_RETRY,
     satellites=(_KEYS, Satellite(table="pulse_django_window", rows="windows")),
     outdated=_OUTDATED,
 )

@@ -19,7 +19,7 @@ from pulse_django.words.masks import RESULT
 from pulse_django.words.options import Text
 from pulse_django.words.states import TERMINAL, Status
 
-from .encryption import value_of
+from .codec import codec
 from .placement import alias_of_run, locate
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Waits:
         job = jobs.get(need.job_id or 0)
         if job is None and need.on_dead is not OnDead.GO_ON:
             raise NeedNotDone(need.name, "deleted")
-        return value_of(job, RESULT) if job is not None and job.status == Status.COMPLETED else None
+        return codec().value_of(job, RESULT) if job is not None and job.status == Status.COMPLETED else None
 
     def _batch(self, kind: str | None) -> Batch | None:
         from pulse_django.workflows.batches import Batch
@@ -247,7 +247,7 @@ class NeededResults(Mapping[str, Any]):
 def _value(job: Job, name: str) -> Any:
     if job.status != Status.COMPLETED:
         raise NeedNotDone(name, str(job.status))
-    return value_of(job, RESULT)
+    return codec().value_of(job, RESULT)
 
 
 # Refuse a need of an id that was never given: it is a typo, and would pass for a job that is over and was deleted.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pulse_django import conf
 from pulse_django.execution import lane_keys
-from pulse_django.execution.lane_keys import chunk_of_lane, declared_limits, limiters_of_claim
+from pulse_django.execution.lane_keys import declared_limits, limiters_of_claim
 from pulse_django.models import Limiter
 from pulse_django.protocol.claim import Slots
 from pulse_django.protocol.declarations import scope_of_code
@@ -73,11 +73,10 @@ CAPABILITY = Capability(
     exists="EXISTS (SELECT 1 FROM pulse_django_limiter)",
     claimer=LimitedLanes,
     share_of=share_of,
-    of_call=OfCall(lane_keys.is_used, lane_keys.of_call),
+    of_call=OfCall(lane_keys.has_lane_key, lane_keys.of_call),
     after_run=AFTER_RUN,
     sweeps=(SweepStep(name="full buckets", run=_forget_full_buckets, is_housekeeping=True),),
 )
-CHUNKS = Capability(name="chunks", jobs_a_slot=chunk_of_lane)
 
 
 # A scope's mark is believed so many seconds after its lock was first held: a claim that began before the scope had a

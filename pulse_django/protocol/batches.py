@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import connections
 
 from pulse_django.exceptions import BatchClosed, InvalidJob, InvalidWorkflow
+from pulse_django.store.capability import AroundInsert
 from pulse_django.store.citus import is_for_citus
 from pulse_django.store.constraints import IS_CLAIMABLE
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.transactions import joined, run_joined
+from pulse_django.store.transactions import joined, run_alone, run_joined
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.payloads import MAX_SUMMARY, clean_text
 from pulse_django.words.states import Status
 
 from .cancel import request_cancel
+from .events import forget_events
 
 if TYPE_CHECKING:
     from pulse_django.models import Job
@@ -200,7 +203,7 @@ def join_many(
     jobs: JobReader, new_jobs: Sequence[NewJob], enqueue: Callable[[], list[int]], *, are_new: bool
 ) -> list[int]:
     """Enqueue jobs, of which some are of batches. ``are_new``: no key can lead to a job that was there before."""
-    placed = [new for new in new_jobs if new.place is not None and new.place.batch_id is not None]
+    placed = [new for new in new_jobs if _is_placed(new)]
     if not placed:
         return enqueue()
     with joined(jobs.write_alias):
@@ -219,6 +222,13 @@ def join_many(
             }
             cancel_late(jobs, of_batches, reasons)
     return ids
+
+
+def _is_placed(new: NewJob) -> bool:
+    return new.place is not None and new.place.batch_id is not None
+
+
+AROUND_INSERT = AroundInsert("place", _is_placed, join_alone, join_many)
 
 
 def lock_batches(jobs: JobReader, placed: Sequence[NewJob]) -> dict[int | None, str]:
@@ -494,3 +504,49 @@ def resume_batch(jobs: JobReader, batch_id: int) -> list[int]:
 def hold(jobs: JobReader, *, limit: int = HOLD_LIMIT) -> list[int]:
     """Let up to ``limit`` jobs of paused batches wait that are ready to run. Return which."""
     return [job_id for (job_id,) in run_joined(jobs.write_alias, _HOLD, [limit, limit])]
+
+
+# Delete batches that closed long ago, and keep the results of those that are open.
+
+
+BATCHES_LIMIT = 1_000
+
+# One that has parts is deleted after them.
+_BATCHES = """
+WITH old AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_batch AS batch
+    WHERE closed_at < statement_timestamp() - %s::float8 * interval '1 second' AND closed_at IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE batch_id = batch.id AND batch_id IS NOT NULL)
+        AND NOT EXISTS (SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = batch.id)
+        AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_dependency
+            WHERE needs_batch = batch.id AND needs_batch IS NOT NULL AND met_at IS NULL
+        )
+    ORDER BY closed_at
+    LIMIT %s
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM pulse_django_batch AS batch USING old WHERE batch.id = old.id RETURNING batch.id
+"""
+
+# Jobs that wait may read the results of members of open batches. %(limit)s of a day that is to be dropped.
+KEPT_RESULTS = """
+    SELECT job.id
+    FROM pulse_django_batch AS batch
+    CROSS JOIN LATERAL (
+        SELECT id
+        FROM pulse_django_job
+        WHERE era = %(era)s AND batch_id = batch.id AND batch_id IS NOT NULL
+        ORDER BY id
+        LIMIT %(limit)s
+    ) AS job
+    WHERE batch.closed_at IS NULL
+    LIMIT %(limit)s
+"""
+
+
+def forget_batches(jobs: JobReader, *, older_than: timedelta) -> int:
+    """Delete batches that closed so long ago and have no jobs any more, and old events. Return how many batches."""
+    forget_events(jobs, older_than=older_than.total_seconds())
+    return len(run_alone(jobs.write_alias, _BATCHES, [older_than.total_seconds(), BATCHES_LIMIT]))

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections
-
 from pulse_django import conf
-from pulse_django.exceptions import AlreadyEnqueued, InvalidJob
-from pulse_django.store.citus import is_for_citus
+from pulse_django.exceptions import InvalidJob
+from pulse_django.store.capability import AroundInsert, OnInsert, assembled, installed
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import (
     Json,
@@ -27,11 +25,6 @@ from pulse_django.store.transactions import (
 )
 from pulse_django.words.job_options import NewJob, Payload, Place, is_ready, run_at_or_delay
 from pulse_django.words.options import COLUMNS, values_of, with_settings
-from pulse_django.words.uniqueness import Unique
-
-from . import unique
-from .batches import join_alone, join_many
-from .unique import TaskKey
 
 if TYPE_CHECKING:
     from pulse_django.models import Job
@@ -51,44 +44,25 @@ _EXPIRES = {"expires_at": _INSTANT, "expires_in": _DELAY}
 _VALUES = _DUE | _EXPIRES
 _COLUMNS = dict.fromkeys(_DUE, "next_run_at") | dict.fromkeys(_EXPIRES, "expires_at")
 
-# It waits for a rival who has the key and has not committed: if it rolls back, the job is inserted after all. In
-# neither case does the caller's transaction abort.
-_TAKE_KEY = """WITH taken AS (
-    INSERT INTO pulse_django_key (task, key, job_id)
-    VALUES (%s, %s, pg_catalog.nextval('pulse_django_job_id_seq'::regclass))
-    ON CONFLICT (task, key) DO NOTHING
-    RETURNING job_id
-)
-"""
-
-_WHO_HAS_KEY = "SELECT job_id FROM pulse_django_key WHERE task::text = %s AND key::text = %s"
-
-# The job of such a key was deleted by hand. This is a separate statement because its snapshot must contain the job of
-# every key that it contains.
-_FREE_ORPHANED_KEY = """
-DELETE FROM pulse_django_key AS key
-WHERE key.task::text = %s AND key.key::text = %s AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE id = key.job_id)
-RETURNING key.job_id
-"""
-
 
 def enqueue(jobs: JobReader, new: NewJob) -> Job:
     """Add one job in the caller's transaction and return it: no commit, no job.
 
-    With an idempotency key or a unique key that is taken, return the job that has it.
+    If a capability keeps it from being added, return the job that stands in its place.
     """
     return get_or_enqueue(jobs, new)[0]
 
 
 def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
     """Do as ``enqueue()``, and say whether the job is new."""
-    if new.place is not None and new.place.batch_id is not None:
-        return join_alone(jobs, new, get_or_enqueue_alone)
-    return get_or_enqueue_alone(jobs, new)
+    for around in _around_insert():
+        if getattr(new, around.field) is not None and around.concerns(new):
+            return around.one(jobs, new, _get_or_enqueue)
+    return _get_or_enqueue(jobs, new)
 
 
-def get_or_enqueue_alone(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
-    """Do so without a look at the batch."""
+def _get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
+    admits = _admits(new)
     settings = conf.current()
     payload = new.encoded(settings.max_payload_bytes)
     run_at, delay = run_at_or_delay(new.run_after)
@@ -112,20 +86,17 @@ def get_or_enqueue_alone(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
         "meta": new.meta,
         "lane_key": new.lane_key or None,
         **({} if new.place is None else new.place.by_column()),
-        **({} if new.unique is None else unique.columns_of(new.unique)),
+        **({} if admits is None else admits.columns(new)),
         **dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)),
     }
-    while not (rows := _insert(jobs, new, values)):
-        kept = _job_with_key(jobs, new)
-        if kept is not None and new.unique is not None and new.unique.rule.on_conflict == "raise":
-            raise AlreadyEnqueued(new.task, kept.pk)
-        if kept is not None:  # over or pruned in this very moment: then the key is free again
+    while not (rows := _insert(jobs, new, values, admits)):
+        if admits is not None and (kept := admits.kept(jobs, new)) is not None:
             return kept, False
     [(job_id, created_at, next_run_at, expires_at, is_new)] = rows
-    if not is_new:
-        return unique.changed(jobs, job_id), False
-    if new.unique is not None:
-        unique.begin_windows_with_jobs(jobs, new.unique.rule, [job_id])
+    if admits is not None:
+        if not is_new:
+            return admits.changed(jobs, job_id), False
+        admits.inserted(jobs, new, job_id)
     values |= {
         "id": job_id,
         "args": json.loads(payload.args),
@@ -152,36 +123,42 @@ def _blank(model: type[Job]) -> dict[str, Any]:
     return {field.attname: field.get_default() for field in model._meta.concrete_fields}
 
 
-def _insert(jobs: JobReader, new: NewJob, values: Mapping[str, Any]) -> list[Row]:
+@assembled
+def _on_insert() -> list[OnInsert]:
+    return [one.on_insert for one in installed() if one.on_insert is not None]
+
+
+@assembled
+def _around_insert() -> list[AroundInsert]:
+    return [one.around_insert for one in installed() if one.around_insert is not None]
+
+
+def _admits(new: NewJob) -> OnInsert | None:
+    for one in _on_insert():
+        for name in one.fields:
+            if getattr(new, name) is not None:
+                return one
+    return None
+
+
+def _insert(jobs: JobReader, new: NewJob, values: Mapping[str, Any], admits: OnInsert | None) -> list[Row]:
     # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
     sent = {name: value for name, value in values.items() if value is not None and value is not False}
     if not is_ready(new.lane_key, new.run_after):
         sent["ready"] = False
     names, params = tuple(sent), tuple(sent.values())
-    if new.idempotency_key is not None:
-        taken = (new.task, new.idempotency_key)
-        return run_joined(jobs.write_alias, _enqueue(names, take=_TAKE_KEY), (*taken, *params))
-    if new.unique is None:
+    if admits is None:
         return run_joined(jobs.write_alias, _enqueue(names), params)
-    key, rule = new.unique
-    if rule.per is not None:
-        seconds = rule.per.total_seconds()
-        if is_for_citus(connections[jobs.write_alias]):
-            [drawn] = run_joined(jobs.write_alias, f"SELECT {unique.NEXT_ID}", [])
-            window, take = (seconds, new.task, key, *drawn, seconds), unique.TAKE_WINDOW_WITH_ID
-        else:
-            window, take = (seconds, new.task, key, seconds), unique.TAKE_WINDOW
-        return run_joined(jobs.write_alias, _enqueue(names, take=take), (*window, *params))
-    conflict = unique.conflict_of(rule)
-    return run_joined(jobs.write_alias, _enqueue(names, conflict=conflict.sql), (*params, *conflict.params))
+    clauses = admits.clauses(jobs.write_alias, new)
+    sql = _enqueue(names, take=clauses.take, conflict=clauses.conflict)
+    return run_joined(jobs.write_alias, sql, (*clauses.take_params, *params, *clauses.conflict_params))
 
 
 @lru_cache(maxsize=256)
 def _enqueue(names: tuple[str, ...], *, take: str = "", conflict: str = "") -> str:
     """Return the statement that inserts a job with values of these names. The others have the table's defaults.
 
-    ``take`` is a CTE ``taken`` that names the id of the job, if it may be inserted. ``conflict`` is the clause for a
-    unique key that another job holds.
+    ``take`` and ``conflict`` are those of ``Clauses``.
     """
     columns = ", ".join(_COLUMNS.get(name, name) for name in names)
     values = ", ".join(_VALUES.get(name, "%s") for name in names)
@@ -193,18 +170,6 @@ def _enqueue(names: tuple[str, ...], *, take: str = "", conflict: str = "") -> s
     if conflict:
         return f"{_INTO} AS job ({columns}) VALUES ({values}) {conflict} {new_or_changed}"
     return f"{_INTO} ({columns}) VALUES ({values}) {new}"
-
-
-def _job_with_key(jobs: JobReader, new: NewJob) -> Job | None:
-    """Return the job that has this key; None, and the key is free, if there is none any more."""
-    if new.unique is not None:
-        return unique.holder(jobs, new.task, new.unique)
-    key = [new.task, new.idempotency_key]
-    holders = [job_id for (job_id,) in run_joined(jobs.write_alias, _WHO_HAS_KEY, key)]
-    kept: Job | None = jobs.using(jobs.write_alias).filter(pk__in=holders).first()
-    if kept is None:
-        run_joined(jobs.write_alias, _FREE_ORPHANED_KEY, key)
-    return kept
 
 
 # Add many jobs in the transaction of the caller: all of them or none.
@@ -237,13 +202,15 @@ def enqueue_many(
     """
     limit = conf.current().max_payload_bytes
     encoded = [(new, new.encoded(limit)) for new in new_jobs]
-    are_unique = any(new.unique is not None for new, _ in encoded)
-    are_new = not are_unique and all(new.idempotency_key is None for new, _ in encoded)
+    admits = next((admits for new, _ in encoded if (admits := _admits(new)) is not None), None)
+    insert = partial(enqueue_all if admits is None else admits.many, jobs, encoded, progress)
+    return _enclosed(jobs, [new for new, _ in encoded], insert, are_new=admits is None)
 
-    def enqueue_them() -> list[int]:
-        return (_enqueue_unique if are_unique else _enqueue_all)(jobs, encoded, progress)
 
-    return join_many(jobs, [new for new, _ in encoded], enqueue_them, are_new=are_new)
+def _enclosed(jobs: JobReader, new_jobs: list[NewJob], insert: Callable[[], list[int]], *, are_new: bool) -> list[int]:
+    for around in _around_insert():
+        insert = partial(around.many, jobs, new_jobs, insert, are_new=are_new)
+    return insert()
 
 
 def enqueue_alike(
@@ -254,25 +221,33 @@ def enqueue_alike(
     progress: Callable[[int], object] | None = None,
 ) -> list[int]:
     """Add this job once for each of these arguments instead of its own, as ``enqueue_many`` would."""
-    for name in ("idempotency_key", "unique"):
-        if getattr(new, name) is not None:
-            raise InvalidJob(
-                f"{name}: one key cannot be used for many jobs; enqueue them one by one, each with its own key"
-            )
+    if (admits := _admits(new)) is not None:
+        [name, *_] = [name for name in admits.fields if getattr(new, name) is not None]
+        raise InvalidJob(
+            f"{name}: one key cannot be used for many jobs; enqueue them one by one, each with its own key"
+        )
     limit = conf.current().max_payload_bytes
     encoded = [(new, new.encoded_with(args, kwargs, limit)) for args, kwargs in arguments]
     if not encoded:
         return []
-    return join_many(jobs, [new] * len(encoded), lambda: _enqueue_all(jobs, encoded, progress), are_new=True)
+    insert = partial(enqueue_all, jobs, encoded, progress)
+    return _enclosed(jobs, [new] * len(encoded), insert, are_new=True)
 
 
-def _enqueue_all(jobs: JobReader, encoded: Iterable[Encoded], progress: Callable[[int], object] | None) -> list[int]:
-    chunks = list(_chunks(encoded))
+def enqueue_all(
+    jobs: JobReader,
+    encoded: Iterable[Encoded],
+    progress: Callable[[int], object] | None,
+    *,
+    one_by_one: tuple[str, ...] = (),
+) -> list[int]:
+    """Add all of these jobs. Chunks in which a job has one of the fields ``one_by_one`` are added so."""
+    chunks = list(in_chunks(encoded))
     ids: list[int] = []
     with joined(jobs.write_alias):
         for chunk in chunks:
-            if any(new.idempotency_key is not None for new, _ in chunk):
-                ids += [get_or_enqueue_alone(jobs, new)[0].pk for new, _ in chunk]
+            if any(getattr(new, name) is not None for name in one_by_one for new, _ in chunk):
+                ids += [_get_or_enqueue(jobs, new)[0].pk for new, _ in chunk]
             else:
                 taken = take_ids(jobs.write_alias, len(chunk))
                 _copy(jobs, chunk, taken)
@@ -282,46 +257,7 @@ def _enqueue_all(jobs: JobReader, encoded: Iterable[Encoded], progress: Callable
     return ids
 
 
-def _enqueue_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Callable[[int], object] | None) -> list[int]:
-    """Add a list of which some jobs have unique keys: those in the order of their keys, and before the others."""
-    keyed = [place for place, (new, _) in enumerate(encoded) if new.unique is not None]
-    plain = [place for place, (new, _) in enumerate(encoded) if new.unique is None]
-    once, places = unique.folded([encoded[place] for place in keyed])
-    with joined(jobs.write_alias):
-        found = _insert_unique(jobs, once, progress)
-        ids = dict(zip(keyed, (found[place] for place in places), strict=True))
-        done = len(ids)
-        rest = [encoded[place] for place in plain]
-        others = _enqueue_all(jobs, rest, progress and (lambda written: progress(done + written)))
-    ids |= zip(plain, others, strict=True)
-    return [ids[place] for place in range(len(encoded))]
-
-
-def _insert_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Callable[[int], object] | None) -> list[int]:
-    """Insert jobs of different keys, and return the id of each key's job."""
-    ids = take_ids(jobs.write_alias, len(encoded))
-    in_order = sorted(zip(ids, encoded, strict=True), key=lambda one: unique.key_of(one[1][0]))
-    found: dict[TaskKey, int] = {}
-    for chunk in _chunks(one for _, one in in_order):
-        heads = [new.head for new, _ in chunk]
-        distinct = {head: new for head, (new, _) in zip(heads, chunk, strict=True)}
-        names, texts = unique.spelt(_columns_of(jobs, list(distinct.values())))
-        text_of = dict(zip(distinct, texts, strict=True))
-        if any(payload.terms for _, payload in chunk):
-            names = [*names, "search_terms"]
-        own = [job_id for job_id, _ in in_order[len(found) : len(found) + len(chunk)]]
-        rules: dict[Unique, list[unique.Row]] = {}
-        for job_id, head, (new, payload) in zip(own, heads, chunk, strict=True):
-            row = unique.row_of(job_id, new, payload, text_of[head])
-            rules.setdefault(unique.rule_of(new), []).append(row)
-        for rule, rows in rules.items():
-            found |= unique.insert(jobs, rule, rows, names)
-        if progress is not None:
-            progress(len(found))
-    return [found[unique.key_of(new)] for new, _ in encoded]
-
-
-def _chunks(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:
+def in_chunks(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:
     """Cut into statements that are short in rows and in bytes."""
     chunk: list[Encoded] = []
     size = 0
@@ -355,7 +291,7 @@ def _copy(jobs: JobReader, chunk: Sequence[Encoded], ids: Sequence[int]) -> None
     jobs_of_chunk = {id(new): new for new, _ in chunk}
     heads = {job: new.head for job, new in jobs_of_chunk.items()}
     distinct = {head: jobs_of_chunk[job] for job, head in heads.items()}
-    columns, texts = copied_columns(_columns_of(jobs, list(distinct.values())))
+    columns, texts = copied_columns(columns_of(jobs, list(distinct.values())))
     text_of = dict(zip(distinct, texts, strict=True))
     shared = {job: text_of[head] for job, head in heads.items()}
     own = ["id", "args", "kwargs", "payload_bytes"]
@@ -377,7 +313,7 @@ def _encoded(lines: str) -> bytes:
         raise InvalidJob("a name, a trace or a mask contains a lone surrogate") from None  # its error has all lines
 
 
-def _columns_of(jobs: JobReader, news: Sequence[NewJob]) -> list[dict[str, Any]]:
+def columns_of(jobs: JobReader, news: Sequence[NewJob]) -> list[dict[str, Any]]:
     settings = conf.current()
     rows = [new.by_column() | dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)) for new in news]
     if any(new.place is not None for new in news):  # what is NULL in one row would be in all

@@ -20,7 +20,6 @@ from pulse_django.words.job_ids import job_ids_of
 from pulse_django.words.states import HOT, TERMINAL, Status, day_of, era_of
 
 from .ending import NOTE_OVER
-from .events import forget_events
 from .one_task import ERA
 from .statements import Compiled, check_delay, check_limit, compiled, skip_locked
 
@@ -172,6 +171,18 @@ WITH RECURSIVE found (era) AS (
 )
 SELECT era FROM found WHERE era IS NOT NULL
 """
+# Jobs that a capability keeps for longer than their day move to the partition of today.
+_CARRY = """
+WITH kept AS MATERIALIZED ({keeps}),
+carried AS (
+    DELETE FROM pulse_django_job WHERE era = %(era)s AND id = ANY (ARRAY(SELECT id FROM kept)) RETURNING *
+),
+moved AS (
+    INSERT INTO pulse_django_job_over ({columns})
+    SELECT {values} FROM carried
+)
+SELECT id FROM carried
+"""
 _MAKE = "SELECT pulse_django_make_day(%s::int, %s::int)"
 _DROP = "SELECT pulse_django_drop_day(%s::int)"
 
@@ -243,10 +254,12 @@ def _days(jobs: JobReader) -> tuple[list[date], datetime]:
 
 
 def _carry(jobs: JobReader, day: date) -> int:
-    """Move members of open batches out of a day that is to be dropped, to today. Return how many."""
+    """Move jobs that are kept for longer out of a day that is to be dropped, to today. Return how many."""
     values = {field.column: field.column for field in jobs.model._meta.concrete_fields} | {"era": ERA}
-    sql = _CARRY.format(columns=", ".join(values), values=", ".join(values.values()))
-    return len(run_alone(jobs.write_alias, sql, {"era": era_of(day), "limit": CLEANED_AT_ONCE}))
+    names = {"columns": ", ".join(values), "values": ", ".join(values.values())}
+    params = {"era": era_of(day), "limit": CLEANED_AT_ONCE}
+    queries = [_CARRY.format(keeps=one.keeps, **names) for one in installed() if one.keeps]
+    return sum(len(run_alone(jobs.write_alias, sql, params)) for sql in queries)
 
 
 def _clean(jobs: JobReader, day: date) -> bool:
@@ -271,14 +284,13 @@ def _call(jobs: JobReader, sql: str, params: list[int]) -> bool:
     return bool(done)
 
 
-# Delete what is left of jobs and batches that are gone: needs, steps, batches and events. A part of ``prune``.
+# Delete what is left of jobs that are gone. A part of ``prune``.
 #
 # Jobs are dropped with their day, and a day does not know what else there is of its jobs. So the other tables are
 # walked through, some rows a minute, and what belongs to no job is deleted.
 
 
 WALKED_AT_ONCE = 5_000
-BATCHES_LIMIT = 1_000
 
 _ORPHANS = """
 WITH walked AS MATERIALIZED (
@@ -294,50 +306,6 @@ deleted AS (
 SELECT pg_catalog.max(job_id) FROM walked
 """
 
-# One that has parts is deleted after them.
-_BATCHES = """
-WITH old AS MATERIALIZED (
-    SELECT id
-    FROM pulse_django_batch AS batch
-    WHERE closed_at < statement_timestamp() - %s::float8 * interval '1 second' AND closed_at IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE batch_id = batch.id AND batch_id IS NOT NULL)
-        AND NOT EXISTS (SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = batch.id)
-        AND NOT EXISTS (
-            SELECT 1 FROM pulse_django_dependency
-            WHERE needs_batch = batch.id AND needs_batch IS NOT NULL AND met_at IS NULL
-        )
-    ORDER BY closed_at
-    LIMIT %s
-    FOR UPDATE SKIP LOCKED
-)
-DELETE FROM pulse_django_batch AS batch USING old WHERE batch.id = old.id RETURNING batch.id
-"""
-
-# Members of open batches keep their results: jobs that wait may read them. They move to the partition of today.
-_CARRY = """
-WITH kept AS MATERIALIZED (
-    SELECT job.id
-    FROM pulse_django_batch AS batch
-    CROSS JOIN LATERAL (
-        SELECT id
-        FROM pulse_django_job
-        WHERE era = %(era)s AND batch_id = batch.id AND batch_id IS NOT NULL
-        ORDER BY id
-        LIMIT %(limit)s
-    ) AS job
-    WHERE batch.closed_at IS NULL
-    LIMIT %(limit)s
-),
-carried AS (
-    DELETE FROM pulse_django_job WHERE era = %(era)s AND id = ANY (ARRAY(SELECT id FROM kept)) RETURNING *
-),
-moved AS (
-    INSERT INTO pulse_django_job_over ({columns})
-    SELECT {values} FROM carried
-)
-SELECT id FROM carried
-"""
-
 _walked_until: dict[tuple[str, str], int] = {}  # by alias and table: the last job that was looked at
 
 
@@ -348,9 +316,3 @@ def forget_orphans(jobs: JobReader) -> None:
         params = [_walked_until.get(place, 0), WALKED_AT_ONCE]
         [(last,)] = run_alone(jobs.write_alias, _ORPHANS.format(table=table), params)
         _walked_until[place] = last or 0
-
-
-def forget_batches(jobs: JobReader, *, older_than: timedelta) -> int:
-    """Delete batches that closed so long ago and have no jobs any more, and old events. Return how many batches."""
-    forget_events(jobs, older_than=older_than.total_seconds())
-    return len(run_alone(jobs.write_alias, _BATCHES, [older_than.total_seconds(), BATCHES_LIMIT]))

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import timedelta
-from typing import Any
 
-from django.db import IntegrityError
-
-from pulse_django.store.job_queries import IS_EXPIRED, JobReader
-from pulse_django.store.transactions import run_joined, undone_alone
+from pulse_django.store.capability import OnRetry, assembled, installed
+from pulse_django.store.job_queries import JobReader
+from pulse_django.store.transactions import run_joined
 from pulse_django.words.job_ids import check_attempt, job_ids_of
 from pulse_django.words.limits import MOST_ATTEMPTS
 from pulse_django.words.options import Whole
 from pulse_django.words.own_tasks import OWN_TASKS
 from pulse_django.words.verb_results import Retried
 
-from .expire import expire_these
 from .statements import check_delay
-from .unique import HOLDS_KEY
 
 # ``attempts`` stays: a zombie of an old run must never meet its own number again. What a retry grants is refunds, and
 # only as many as the runs asked for need.
-_REVIVE = """
+REVIVE = """
 reviving AS MATERIALIZED (
     SELECT
         id,
@@ -46,11 +42,10 @@ revived AS (
     RETURNING job.id
 )"""
 
-# Another job may hold the unique key of some, so these are left for the next statement.
 _RETRY = f"""
 WITH dead AS MATERIALIZED (
     SELECT
-        id, attempts, max_attempts, refunds, lane_key, unique_key IS NOT NULL AND NOT unique_until_start AS is_keyed,
+        id, attempts, max_attempts, refunds, lane_key, {{are_own}} AS is_keyed,
         NOT %(cancelled_too)s AND batch_id IS NOT NULL AND EXISTS (
             SELECT 1 FROM pulse_django_batch WHERE id = job.batch_id AND cancelled_at IS NOT NULL
         ) AS is_cancelled
@@ -66,7 +61,7 @@ in_line AS (
     FROM dead
     WHERE NOT is_cancelled
 ),
-{_REVIVE.format(which="NOT is_keyed")}
+{REVIVE.format(which="NOT is_keyed")}
 SELECT id, NULL, false FROM revived
 UNION ALL
 SELECT id, place, false FROM in_line WHERE is_keyed
@@ -74,42 +69,17 @@ UNION ALL
 SELECT id, NULL, true FROM dead WHERE is_cancelled
 """  # noqa: S608 - made of constants
 
-# The key of a dead letter is taken if a job that is not over has it, or a dead letter before it in the same list.
-# Without this look one of them would refuse the whole list, which is then retried one by one.
-_RETRY_KEYED = f"""
-WITH dead AS MATERIALIZED (
-    SELECT
-        job.id, job.attempts, job.max_attempts, job.refunds, job.lane_key, job.task, job.unique_key, asked.place
-    FROM ROWS FROM (pg_catalog.unnest(%(ids)s::bigint[]), pg_catalog.unnest(%(places)s::bigint[])) AS asked (id, place)
-    JOIN pulse_django_job_hot AS job ON job.id = asked.id
-    WHERE job.status::text = 'DEAD_LETTERED' AND job.attempts = COALESCE(%(attempt)s::int, job.attempts)
-    ORDER BY job.id
-    FOR NO KEY UPDATE OF job
-),
-in_line AS (
-    SELECT
-        id, attempts, max_attempts, refunds, lane_key, place,
-        row_number() OVER (PARTITION BY task, unique_key ORDER BY id) > 1 OR EXISTS (
-            SELECT 1 FROM pulse_django_job_hot
-            WHERE task::text = dead.task::text AND unique_key::text = dead.unique_key::text AND {HOLDS_KEY}
-        ) AS is_taken
-    FROM dead
-),
-{_REVIVE.format(which="NOT is_taken")}
-SELECT id, false FROM revived
-UNION ALL
-SELECT id, true FROM in_line WHERE is_taken
-"""  # noqa: S608 - made of constants
 
-_EXPIRED_HOLDERS = f"""
-SELECT id
-FROM pulse_django_job_hot
-WHERE {IS_EXPIRED} AND unique_key IS NOT NULL AND EXISTS (
-    SELECT 1 FROM pulse_django_job_hot AS dead
-    WHERE dead.id = ANY (%s::bigint[]) AND dead.task::text = pulse_django_job_hot.task::text
-        AND dead.unique_key::text = pulse_django_job_hot.unique_key::text
-)
-"""  # noqa: S608 - made of constants
+@assembled
+def _on_retry() -> OnRetry | None:
+    return next((one.on_retry for one in installed() if one.on_retry is not None), None)
+
+
+@assembled
+def _retry_sql() -> str:
+    """Return the statement. What a capability may refuse is left to the capability's own."""
+    on_retry = _on_retry()
+    return _RETRY.replace("{are_own}", "false" if on_retry is None else on_retry.are_own)
 
 
 def retry(
@@ -135,34 +105,13 @@ def retry(
     asked_for = job_ids_of(job_ids)
     how = {"runs": runs, "delay": delay.total_seconds(), "gap": gap.total_seconds(), "attempt": attempt}
     first = how | {"ids": sorted(asked_for), "cancelled_too": bool(cancelled_too)}
-    rows = run_joined(jobs.write_alias, _RETRY, first)
+    rows = run_joined(jobs.write_alias, _retry_sql(), first)
     of_cancelled = frozenset(job_id for job_id, _, is_cancelled in rows if is_cancelled)
     revived = {job_id for job_id, place, is_cancelled in rows if place is None and not is_cancelled}
     keyed = [(job_id, place) for job_id, place, _ in rows if place is not None]
     taken: set[int] = set()
-    for job_id, is_taken in _retry_keyed(jobs, keyed, how) if keyed else ():
-        (taken if is_taken else revived).add(job_id)
-    if taken and (expired := run_joined(jobs.write_alias, _EXPIRED_HOLDERS, [sorted(taken)])):
-        expire_these(jobs, [job_id for (job_id,) in expired])
-        again = [(job_id, place) for job_id, place in keyed if job_id in taken]
-        free = {job_id for job_id, is_taken in _retry_keyed(jobs, again, how) if not is_taken}
-        revived, taken = revived | free, taken - free
+    if keyed and (on_retry := _on_retry()) is not None:
+        retried, taken = on_retry.retry(jobs, keyed, how)
+        revived |= retried
     moved_on = asked_for - revived - taken - of_cancelled
     return Retried(revived=frozenset(revived), moved_on=moved_on, key_taken=frozenset(taken), of_cancelled=of_cancelled)
-
-
-def _retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str, Any]) -> list[tuple[int, bool]]:
-    """Revive those whose key is free, and say of each whether it is taken.
-
-    A job with the key may be enqueued after the look. The index refuses the list then, and each is tried alone.
-    """
-    params = how | {"ids": [job_id for job_id, _ in keyed], "places": [place for _, place in keyed]}
-    try:
-        with undone_alone(jobs.write_alias):
-            return [(job_id, is_taken) for job_id, is_taken in run_joined(jobs.write_alias, _RETRY_KEYED, params)]
-    except IntegrityError as error:
-        if "pulse_job_one_per_unique_key" not in str(error):
-            raise
-        if len(keyed) == 1:
-            return [(keyed[0][0], True)]
-        return [answer for one in keyed for answer in _retry_keyed(jobs, [one], how)]

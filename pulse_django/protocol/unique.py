@@ -185,13 +185,6 @@ def conflict_of(rule: Unique) -> Conflict:
     return Conflict(f"{_ON_CONFLICT}NOTHING")
 
 
-def columns_of(key: UniqueKey) -> dict[str, Any]:
-    """Return what a job's row says of its key."""
-    if key.rule.per is not None:
-        return {}
-    return {"unique_key": key.key, "unique_until_start": key.rule.until_start}
-
-
 def begin_windows_with_jobs(jobs: JobReader, rule: Unique, job_ids: Sequence[int]) -> None:
     """Let the periods that these new jobs took begin when the jobs were written."""
     if rule.per is not None and job_ids:
@@ -248,7 +241,7 @@ _IN_ORDER = 'ORDER BY task COLLATE "C", unique_key COLLATE "C"'
 _RETURNING = "RETURNING id, task, unique_key"
 
 
-class Row(NamedTuple):
+class NewRow(NamedTuple):
     """A job of a list: its id if it is new, its key, and its columns as JSON."""
 
     job_id: int
@@ -292,17 +285,17 @@ def spelt(columns: Sequence[dict[str, Any]]) -> tuple[list[str], list[str]]:
     return names, [",".join(f'"{name}":{_spelt(one[name])}' for name in names) for one in columns]
 
 
-def row_of(job_id: int, new: NewJob, payload: Payload, shared: str) -> Row:
+def row_of(job_id: int, new: NewJob, payload: Payload, shared: str) -> NewRow:
     """Spell a job as JSON. ``shared`` is what it has beside its arguments and its key."""
     rule, key = rule_of(new), key_of(new)
     until_start = "true" if rule.until_start and rule.per is None else "false"
     own = f'"id":{job_id},"payload_bytes":{payload.size},"unique_key":"{key[1]}","unique_until_start":{until_start}'
     if payload.terms:
         own += f',"search_terms":{json.dumps(payload.terms)}'
-    return Row(job_id, key, f'{{{own},"args":{payload.args},"kwargs":{payload.kwargs},{shared}}}')
+    return NewRow(job_id, key, f'{{{own},"args":{payload.args},"kwargs":{payload.kwargs},{shared}}}')
 
 
-def insert(jobs: JobReader, rule: Unique, rows: Iterable[Row], names: Sequence[str]) -> dict[TaskKey, int]:
+def insert(jobs: JobReader, rule: Unique, rows: Iterable[NewRow], names: Sequence[str]) -> dict[TaskKey, int]:
     """Insert the jobs of one rule, or do what it says of those whose key is held. Return the id of each key's job."""
     pending = {row.key: row for row in sorted(rows, key=lambda row: row.key)}
     found: dict[TaskKey, int] = {}
@@ -325,7 +318,7 @@ def insert(jobs: JobReader, rule: Unique, rows: Iterable[Row], names: Sequence[s
     return found
 
 
-def _insert(jobs: JobReader, rule: Unique, rows: Iterable[Row], names: tuple[str, ...]) -> list[tuple[Any, ...]]:
+def _insert(jobs: JobReader, rule: Unique, rows: Iterable[NewRow], names: tuple[str, ...]) -> list[tuple[Any, ...]]:
     document = f"[{','.join(row.text for row in rows)}]"
     conflict = conflict_of(rule)
     window = () if rule.per is None else (rule.per.total_seconds(),) * 2

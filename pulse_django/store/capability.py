@@ -6,20 +6,26 @@ Verbs, workers and watchdogs ask ``installed()``. None of them knows a capabilit
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from pulse_django.words.display import without
 from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
+from pulse_django.words.leases import Claim, Identity
 
 if TYPE_CHECKING:
+    from pulse_django.execution.judging import Performed
     from pulse_django.execution.registry import Task
-    from pulse_django.execution.run import Run
+    from pulse_django.execution.run import ChunkRun, Run
     from pulse_django.managers import JobManager
+    from pulse_django.models import Job
     from pulse_django.protocol.claim import Claims, Slots
+    from pulse_django.store.job_queries import JobReader
+    from pulse_django.words.job_options import NewJob, Payload
+    from pulse_django.worker.in_flight import InFlight
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,12 +97,84 @@ class LaneClaimer(Protocol):
     ) -> LaneClaim: ...
 
 
+class Gatherer(Protocol):
+    """Gathers runs between their claim and their handler, which is called once for several of them."""
+
+    def add(self, runs: Sequence[Run]) -> Sequence[Run]: ...  # returns what is to start now
+    def due(self) -> Sequence[Run]: ...
+    def due_in(self) -> float: ...
+    def take_back(self) -> Sequence[Run]: ...
+
+
+class Chunking(NamedTuple):
+    """Calls the handlers of tasks that take several jobs at once."""
+
+    gatherer: Callable[[InFlight, Callable[[Run, Performed], None], Callable[[], float]], Gatherer]
+    perform: Callable[[ChunkRun, Task | None], Performed]
+    perform_async: Callable[[ChunkRun, Task], Awaitable[Performed]]
+
+
 class OfCall(NamedTuple):
     """Fields of a new job that a capability makes from a call."""
 
     is_used: Callable[[Task], bool]  # asked once for each task
     fields: Callable[[Task, Sequence[Any], Mapping[str, Any]], dict[str, Any]]
     hides: bool = False  # it masks or encrypts
+
+
+class Clauses(NamedTuple):
+    """The clauses of an INSERT that admits a job, with their parameters."""
+
+    take: str = ""  # a CTE ``taken`` with the id of the job, if it may be inserted
+    take_params: tuple[Any, ...] = ()
+    conflict: str = ""  # ON CONFLICT, for a key that another job holds
+    conflict_params: tuple[Any, ...] = ()
+
+    def __repr__(self) -> str:
+        return without(self, "take_params", "conflict_params")
+
+
+class OnInsert(NamedTuple):
+    """Admits a new job, or finds the job that stands in its place."""
+
+    fields: tuple[str, ...]  # of NewJob: a job that has one of them asks for it
+    columns: Callable[[NewJob], dict[str, Any]]
+    clauses: Callable[[str, NewJob], Clauses]
+    inserted: Callable[[JobReader, NewJob, int], object]
+    changed: Callable[[JobReader, int], Job]  # the job that ON CONFLICT has changed instead
+    kept: Callable[[JobReader, NewJob], Job | None]  # that was not changed; None: there is none now, so insert again
+    many: Callable[[JobReader, Sequence[tuple[NewJob, Payload]], Callable[[int], object] | None], list[int]]
+
+
+class AroundInsert(NamedTuple):
+    """Encloses the INSERT of jobs that belong to something, in one transaction."""
+
+    field: str  # of NewJob: a job that has it may be concerned
+    concerns: Callable[[NewJob], bool]
+    one: Callable[[JobReader, NewJob, Callable[[JobReader, NewJob], tuple[Job, bool]]], tuple[Job, bool]]
+    many: Callable[..., list[int]]  # jobs, all new jobs, what inserts them; are_new: no key can lead to another job
+
+
+class OnRetry(NamedTuple):
+    """Retries dead letters that may be refused, in a statement of its own."""
+
+    are_own: str  # a condition in SQL on the row of a dead letter
+    # Ids with their places in line, and the parameters of the statement; returns which were retried and refused.
+    retry: Callable[[JobReader, Sequence[tuple[int, int]], dict[str, Any]], tuple[set[int], set[int]]]
+
+
+class Codec(NamedTuple):
+    """How arguments, progress and results of jobs are stored, and how much of them may be shown."""
+
+    opened: Callable[[Claim], Claim]  # with the arguments that the handler gets
+    stored: Callable[[Claim, str, str], str]  # a text of a run, as the column or the step of that name keeps it
+    read: Callable[[Claim, Any, str], Any]  # the value of such a text, from what was stored
+    arguments_of: Callable[[Job], tuple[list[Any], dict[str, Any]]]
+    value_of: Callable[[Job, str], Any]  # its progress or its result
+    hides_result: Callable[[Task, str | None], bool]  # by its task, or by the mask that stands on the job
+    shown: Callable[
+        [str, Sequence[Any], Mapping[str, Any], str | None], tuple[list[Any], dict[str, Any]] | None
+    ]  # arguments for logs and pages, by task and mask; None: this process does not know the task
 
 
 class AfterRun(NamedTuple):
@@ -164,9 +242,18 @@ class Capability:
     claimer: Callable[[WorkerDatabase, Identity], LaneClaimer] | None = None  # of lanes with keys
     share_of: Callable[[str], float] | None = None  # of a lane key: its weight when slots are dealt
     jobs_a_slot: Callable[[str], int | None] | None = None  # of a lane key, if one slot takes several of its jobs
+    chunking: Chunking | None = None
     of_call: OfCall | None = None
+    codec: Codec | None = None
+    on_insert: OnInsert | None = None
+    around_insert: AroundInsert | None = None
+    # Frees jobs that waited for others, and calls its argument if there were any. Returns whether some are
+    # left.
+    when_over: Callable[[WorkerDatabase, Callable[[], object]], bool] | None = None
+    on_retry: OnRetry | None = None
     after_run: AfterRun | None = None
     satellites: tuple[Satellite, ...] = ()
+    keeps: str = ""  # a query for jobs of the day %(era)s that are kept for longer, and for %(limit)s at most
     outdated: str = ""  # CTEs that delete what is over by itself, in a statement that prunes jobs
     sweeps: tuple[SweepStep, ...] = ()
     loops: tuple[KeeperLoop, ...] = ()

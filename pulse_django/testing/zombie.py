@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulse_django import conf
-from pulse_django.execution.encryption import result_for_column
+from pulse_django.execution.codec import codec
 from pulse_django.execution.run import Run
 from pulse_django.models import Job
 from pulse_django.words.decisions import Complete, decide
 from pulse_django.words.leases import Claim, Identity
+from pulse_django.words.masks import RESULT
 from pulse_django.words.outcomes import returned
 from pulse_django.words.verb_results import Report, Settled
 
@@ -51,6 +52,6 @@ class Zombie:
         outcome = returned(result, limit=conf.current().max_payload_bytes)
         decision = decide(outcome, self.claim.budget)
         if isinstance(decision, Complete):
-            decision = Complete(result_for_column(self.claim, decision.result))
+            decision = Complete(decision.result and codec().stored(self.claim, decision.result, RESULT))
         settled: Settled = self._jobs.settle([Report(self.claim.lease, outcome, decision)])
         return settled

@@ -14,10 +14,10 @@ from typing import Any
 
 from pulse_django.exceptions import InvalidJob
 
+from .envelopes import KEY_BYTES
 from .job_ids import MOST_SHARD_NUMBER
 from .limiting import Limit, limit_of_queue
 from .limits import LONGEST_LEASE, MOST_ATTEMPTS, SHORTEST_LEASE
-from .masks import KEY_BYTES
 
 MAX_KEY_ID = 100
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000

@@ -23,13 +23,13 @@ from pulse_django.execution.judging import Performed, judged
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import ChunkRun, Clock, Run
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.capability import installed
 from pulse_django.words.decisions import Postpone
 from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Cancelled, Outcome, Released, Stalled, TimedOut
 from pulse_django.words.verb_results import Report
 
 from .channel import Channel, Hung, Message, Nudges
-from .chunking import NEVER, Chunking
 from .claimer import Claimer
 from .executors import Executor
 from .executors.choice import Executors
@@ -373,7 +373,7 @@ class ChildShard:
 
 OVERTAKING = "an earlier run of this job has not ended in this worker"
 NOT_STARTED = timedelta(seconds=1)  # until what could not be started is tried again
-NOW = float("inf")
+NOW = NEVER = float("inf")
 
 
 class Dispatcher:
@@ -387,21 +387,22 @@ class Dispatcher:
         clock: Clock = time.monotonic,
     ) -> None:
         self._in_flight, self._report, self._slot_freed, self._clock = in_flight, report, slot_freed, clock
-        self._chunking = Chunking(in_flight, self.done, clock)
+        chunking = next((one.chunking for one in installed() if one.chunking is not None), None)
+        self._gatherer = None if chunking is None else chunking.gatherer(in_flight, self.done, clock)
         self.executors: Executors
 
     def start(self, runs: Sequence[Run]) -> None:
         """Run these as slots become free; those of tasks with chunks when they are gathered."""
-        self._submit(self._chunking.add(runs) if registry.chunked else runs)
+        self._submit(self._gatherer.add(runs) if registry.chunked and self._gatherer else runs)
 
     def start_due(self) -> None:
         """Run the chunks whose time has come. Call it often while ``due_in`` says so."""
-        if chunks := self._chunking.due():
+        if self._gatherer and (chunks := self._gatherer.due()):
             self._submit(chunks)
 
     def due_in(self) -> float:
         """Return in how many seconds ``start_due`` has something to do."""
-        return self._chunking.due_in() if registry.chunked else NEVER
+        return self._gatherer.due_in() if registry.chunked and self._gatherer else NEVER
 
     def begin(self, run: Run) -> bool:
         """Say whether a handler may be called. Members of a chunk that may not begin are left out."""
@@ -426,8 +427,8 @@ class Dispatcher:
         """Hand back what has waited for a slot since then. If no instant is given, hand back all that has not begun."""
         for run in self.executors.take_back(since):
             self._not_started(run)
-        if since == NOW:
-            for run in self._chunking.take_back():
+        if since == NOW and self._gatherer:
+            for run in self._gatherer.take_back():
                 self._release(run)
 
     def _submit(self, runs: Sequence[Run]) -> None:

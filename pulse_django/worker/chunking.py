@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Lock
+from typing import Any
 
+from pulse_django.execution.chunk_calls import perform_chunk, perform_chunk_async
 from pulse_django.execution.judging import Performed
+from pulse_django.execution.lane_keys import has_lane_key
 from pulse_django.execution.registry import Task, chunk_of, key_of, registry
 from pulse_django.execution.run import ChunkRun, Clock, Run, is_gathered
+from pulse_django.store.capability import Capability, Chunking, OfCall
+from pulse_django.words.limiting import is_of_chunks, lane_of_chunks
 
 from .in_flight import InFlight
 
@@ -25,7 +30,7 @@ class _Gathering:
     runs: list[Run] = field(default_factory=list)
 
 
-class Chunking:
+class ChunkGatherer:
     """Threads that claim add to it, and the main thread looks what is due."""
 
     def __init__(
@@ -98,3 +103,28 @@ class Chunking:
             self._in_flight.of(run).gathering[run.claim.lane_key] -= 1
         self._in_flight.of(chunk).occupy(chunk)
         return chunk
+
+
+def _is_used(task: Task) -> bool:
+    return chunk_of(task) is not None and not has_lane_key(task)
+
+
+def _of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Give jobs without a limit and a share a lane of their own, so that a claim can bring a whole chunk."""
+    return {"lane_key": lane_of_chunks(key_of(task))}
+
+
+def jobs_a_slot(lane_key: str) -> int | None:
+    """Return how many jobs of a lane one slot takes. None: one, or the lane's jobs are not of a single task."""
+    if not is_of_chunks(lane_key):
+        return None
+    tasks = (task for name, task in registry.chunked.items() if lane_of_chunks(name) == lane_key)
+    return next(map(chunk_of, tasks), None)
+
+
+CAPABILITY = Capability(
+    name="chunks",
+    of_call=OfCall(_is_used, _of_call),
+    jobs_a_slot=jobs_a_slot,
+    chunking=Chunking(ChunkGatherer, perform_chunk, perform_chunk_async),
+)

@@ -9,8 +9,8 @@ from queue import Empty, SimpleQueue
 
 from pulse_django.execution.judging import Performed
 from pulse_django.execution.notify import wake_workers
-from pulse_django.execution.resolving import resolve
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.capability import WorkerDatabase, assembled, installed
 from pulse_django.words.states import TERMINAL
 from pulse_django.words.verb_results import Report, Settled
 
@@ -111,8 +111,8 @@ class Reporter:
         if not self._inbox.empty() and now - self._resolved_at < RESOLVE_EVERY:
             return
         self._resolved_at = now
-        left = resolve(self.database.alias, call=self.database.call, freed=self._due_again)
-        self.is_unresolved = bool(left)
+        left = [free(self.database, self._due_again) for free in _when_over()]
+        self.is_unresolved = any(left)
 
     def _send(self, reports: list[Report]) -> Settled:
         try:
@@ -214,6 +214,11 @@ class Reporter:
         }
         if now:
             self.database.call(wake_workers, self.database.alias, now)
+
+
+@assembled
+def _when_over() -> list[Callable[[WorkerDatabase, Callable[[], object]], bool]]:
+    return [one.when_over for one in installed() if one.when_over is not None]
 
 
 def _part_of(reports: list[Report]) -> list[Report]:

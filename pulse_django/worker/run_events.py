@@ -12,8 +12,8 @@ from threading import Event
 from typing import Any
 
 from pulse_django import conf
+from pulse_django.execution.codec import codec
 from pulse_django.execution.django_log import Place, make_line
-from pulse_django.execution.encryption import shown
 from pulse_django.execution.events import announce
 from pulse_django.execution.judging import Performed
 from pulse_django.execution.run import Run
@@ -131,7 +131,7 @@ def _place_of_failure(report: Report | None) -> str:
 def _arguments_of(run: Run) -> str:
     claim = run.claim
     try:
-        seen = shown(claim.task, claim.args, claim.kwargs, claim.masked)
+        seen = codec().shown(claim.task, claim.args, claim.kwargs, claim.masked)
     except (ValueError, RecursionError):  # written by hand, most likely
         return UNREADABLE
     return "the task is unknown to this process" if seen is None else f"{json.dumps(seen[0])} {json.dumps(seen[1])}"

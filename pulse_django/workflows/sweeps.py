@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pulse_django import conf
 from pulse_django.execution.resolving import Remaining, hold_paused, resolve
+from pulse_django.protocol.batches import AROUND_INSERT, KEPT_RESULTS
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.capability import Capability, Satellite, StepDone, SweepStep, WorkerDatabase
 from pulse_django.store.job_queries import ARE_UNRESOLVED
@@ -18,6 +21,10 @@ def _hold_paused(database: WorkerDatabase) -> StepDone:
 def _resolve(database: WorkerDatabase) -> StepDone:
     left = resolve(database.alias, call=database.call, with_timeouts=True)
     return StepDone(left is Remaining.MORE)  # what is locked is for the next sweep
+
+
+def _free(database: WorkerDatabase, freed: Callable[[], object]) -> bool:
+    return bool(resolve(database.alias, call=database.call, freed=freed))
 
 
 def _keep_house(database: WorkerDatabase) -> StepDone:
@@ -35,6 +42,9 @@ CAPABILITY = Capability(
     name="workflows",
     exists="EXISTS (SELECT 1 FROM pulse_django_batch) OR EXISTS (SELECT 1 FROM pulse_django_dependency)"
     " OR EXISTS (SELECT 1 FROM pulse_django_step) OR EXISTS (SELECT 1 FROM pulse_django_event)",
+    around_insert=AROUND_INSERT,
+    when_over=_free,
+    keeps=KEPT_RESULTS,
     satellites=(
         Satellite(table="pulse_django_dependency", is_walked=True),
         Satellite(table="pulse_django_step", is_walked=True),

@@ -30,8 +30,9 @@ from pulse_django import (
     task,
 )
 from pulse_django.exceptions import InvalidJob, InvalidSchedule, WrongArguments
+from pulse_django.execution.chunk_calls import FOR_ANOTHER
 from pulse_django.execution.encryption import shown
-from pulse_django.execution.execute import FOR_ANOTHER, perform
+from pulse_django.execution.execute import perform
 from pulse_django.execution.registry import BaseTaskBackend, InvalidTask
 from pulse_django.execution.run import LOSSES_UNTIL_ALONE, ChunkRun, Run
 from pulse_django.models import Attempt, Job, Limiter, Pause

@@ -26,7 +26,7 @@ ALIAS = "default"
 def on_citus() -> None:
     with (
         mock.patch("pulse_django.protocol.claim_limited.is_for_citus", return_value=True),
-        mock.patch("pulse_django.protocol.enqueue.is_for_citus", return_value=True),
+        mock.patch("pulse_django.protocol.admission.is_for_citus", return_value=True),
     ):
         Job.objects.enqueue(NewJob(task="t", unique=UniqueKey.of("on citus", Unique(per=timedelta(hours=1)))))
         lane = Lane("default", 0, lane_key("on-citus", None))

@@ -38,8 +38,9 @@ from pulse_django.models import Amendment, Attempt, Dependency, Job, Schedule
 from pulse_django.signals import job_failed, job_started
 from pulse_django.testing import assert_enqueued, assert_idempotent, drain, run_job
 from pulse_django.testing.zombie import Zombie
+from pulse_django.words.envelopes import Envelope
 from pulse_django.words.job_options import Met, NewJob
-from pulse_django.words.masks import ENCRYPTED, EVERYTHING, HIDDEN, NOTHING, RESULT, Envelope, Masks
+from pulse_django.words.masks import ENCRYPTED, EVERYTHING, HIDDEN, NOTHING, RESULT, Masks
 from pulse_django.words.setting_values import MAX_PAYLOAD_CEILING
 from pulse_django.words.states import Status
 from tests.crash.processes import ROOT

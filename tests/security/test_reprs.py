@@ -37,7 +37,9 @@ CARRIERS = {
 }
 # Fields of any type that hold nothing of a job's.
 HARMLESS = {
-    "Given.rows",  # its repr leaves it out
+    "Clauses.conflict_params", "Clauses.take_params", "Given.rows",  # their reprs leave these out
+    "AroundInsert.many", "Codec.arguments_of", "Codec.read", "Codec.shown", "Codec.value_of", "OnInsert.columns",
+    "OnRetry.retry",  # functions
     "Gate.sentence", "Gate.sentence_until", "OfCall.fields",
     "StepDone.said", "SweepStep.says", "Swept.said",  # names and numbers
     "Act.answers", "Act.done", "Act.form", "Act.label", "Act.label_of_all", "Act.refusals", "Act.says",

@@ -18,7 +18,7 @@ from unittest import mock
 from pulse_django import Batch
 from pulse_django.execution.resolving import resolve
 from pulse_django.models import Job, Limiter
-from pulse_django.protocol import claim_limited, enqueue
+from pulse_django.protocol import admission, claim_limited
 from pulse_django.protocol.claim import Claims
 from pulse_django.testing.drain import expire_lease
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
@@ -72,7 +72,7 @@ def lives() -> dict[str, Callable[[], None]]:
 def _live(name: str) -> None:
     options, claim = CAPABILITIES[name]
     with ExitStack() as patches:
-        for module in (claim_limited, enqueue, *MODULES) if name == ON_CITUS else ():
+        for module in (admission, claim_limited, *MODULES) if name == ON_CITUS else ():
             patches.enter_context(mock.patch.object(module, "is_for_citus", return_value=True))
         Limiter.objects.declare_new("project", {LIMITER: _NUMBERS})
         live(replace(PLAIN, **options()), claim)

@@ -389,20 +389,3 @@ deleted AS (
     DELETE FROM pulse_django_step WHERE job_id = ANY (ARRAY(SELECT job_id FROM gone))
 )
 SELECT pg_catalog.max(job_id) FROM walked;
-
--- forget_batches()
-WITH old AS MATERIALIZED (
-    SELECT id
-    FROM pulse_django_batch AS batch
-    WHERE closed_at < statement_timestamp() - :age::float8 * interval '1 second' AND closed_at IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE batch_id = batch.id AND batch_id IS NOT NULL)
-        AND NOT EXISTS (SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = batch.id)
-        AND NOT EXISTS (
-            SELECT 1 FROM pulse_django_dependency
-            WHERE needs_batch = batch.id AND needs_batch IS NOT NULL AND met_at IS NULL
-        )
-    ORDER BY closed_at
-    LIMIT :limit
-    FOR UPDATE SKIP LOCKED
-)
-DELETE FROM pulse_django_batch AS batch USING old WHERE batch.id = old.id RETURNING batch.id;

@@ -58,10 +58,10 @@ CEILINGS = dict(
     zip(
         ROUTES,
         (
-            Ceiling(40, 217, 144, 5),
+            Ceiling(40, 218, 144, 5),
             Ceiling(19, 48, 36, 1),
-            Ceiling(22, 121, 93, 11),
-            Ceiling(11, 29, 28, 3),
+            Ceiling(23, 121, 93, 11),
+            Ceiling(12, 30, 29, 3),
             Ceiling(18, 43, 34, 0),
         ),
         strict=True,
