@@ -24,7 +24,7 @@ from django.db import connection
 
 from benchmarks.processes import PlainSurroundings
 from benchmarks.scratch import scratch_database, server, settle_down
-from pulse_django.store import traffic
+from pulse_django.metrics import traffic
 from tests.plans.fleet import FILL_SEARCHED, past_days
 
 WORKERS, DEAD_EVERY = 20, 95

@@ -21,9 +21,9 @@ from django.http import HttpResponseBase
 from django.test import Client
 from django.urls import reverse
 
-from pulse_django.fleet.traffic import WINDOWS
+from pulse_django.metrics.spans import WINDOWS
 from pulse_django.models import Job, Worker
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 
 ERROR = "ValueError: order # of kind a"
 

@@ -22,11 +22,11 @@ import django
 from benchmarks.floor import BATCH, drain_by_pgbench
 from benchmarks.scratch import empty, fill, scratch_database, server
 from pulse_django.models import Job
-from pulse_django.words.decisions import Complete
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import Succeeded
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import Complete
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Succeeded
+from pulse_django.queue.words.verb_results import Report
 
 
 def main() -> None:

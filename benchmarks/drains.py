@@ -12,7 +12,7 @@ from benchmarks.floor import drain_by_pgbench
 from benchmarks.processes import PlainSurroundings, Surroundings, run_burst
 from benchmarks.rival import PgQueuer
 from benchmarks.scratch import execute, fill
-from pulse_django.words.job_options import NewJob
+from pulse_django.queue.words.job_options import NewJob
 
 Figures = dict[str, float]
 # What the backends of a worker that has ended still need to hand in their counts.

@@ -14,9 +14,9 @@ from django.test.utils import CaptureQueriesContext
 
 from benchmarks.scratch import fill
 from pulse_django.models import Job
-from pulse_django.protocol import settle
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
+from pulse_django.queue import settle
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
 
 BATCH = 100
 

@@ -25,9 +25,10 @@ django.setup()
 from benchmarks.drains import checked_rate
 from benchmarks.processes import PlainSurroundings, run_burst
 from benchmarks.scratch import fill, scratch_database
+from pulse_django.limits.rules import Limit
 from pulse_django.models import Limiter
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.limiting import Limit, lane_key
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import lane_key
 
 KEYS = 100
 MANY = 1_000_000

@@ -24,10 +24,11 @@ import django
 django.setup()
 
 from benchmarks.scratch import execute, scratch_database, settle_down
+from pulse_django.limits.rules import Limit, Rate
 from pulse_django.models import Limiter
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Claim, Identity
-from pulse_django.words.limiting import Limit, Rate, lane_key
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Claim, Identity
 from pulse_django.worker.guarded_connection import GuardedConnection
 
 ME = Identity("bench")

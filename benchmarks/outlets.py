@@ -31,11 +31,11 @@ from benchmarks.noop import nothing
 from benchmarks.processes import Surroundings, run_burst
 from benchmarks.scratch import fill, scratch_database
 from benchmarks.spans import SHARE
-from pulse_django.execution.registry import key_of
-from pulse_django.exporters import exposition
-from pulse_django.exporters.readings import read
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.vital_signs import ALL
+from pulse_django.metrics.exporters import exposition
+from pulse_django.metrics.exporters.readings import read
+from pulse_django.metrics.vital_signs import ALL
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.run.registry import key_of
 
 PORT = 19_187
 ALERTS = {"queue-overdue": 600, "dead-letters": 10, "leases-expired": 10}

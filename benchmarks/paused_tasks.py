@@ -22,8 +22,8 @@ django.setup()
 from benchmarks.limits import ME, WORKER, Claiming, compare
 from benchmarks.scratch import execute, scratch_database, settle_down
 from pulse_django.models import Job, Pause
-from pulse_django.protocol.set_aside import in_batches
-from pulse_django.words.lanes import Lane
+from pulse_django.queue.set_aside import in_batches
+from pulse_django.queue.words.lanes import Lane
 
 FREE = 20_000  # jobs of each queue that can start
 ALONE, BESIDE, BESIDE_HERE = "alone", "beside", "beside-here"

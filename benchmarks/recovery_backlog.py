@@ -15,10 +15,10 @@ from benchmarks.recovery_processes import Herd, database_now, wait_until_leases_
 from benchmarks.scratch import empty, execute, settle_down
 from benchmarks.waits import percentile
 from pulse_django.models import Job
-from pulse_django.words.decisions import Complete
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import Succeeded
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import Complete
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Succeeded
+from pulse_django.queue.words.verb_results import Report
 from testproject.harness.processes import wait_until
 
 TASK = "benchmarks.recovery_tasks.pass_by"

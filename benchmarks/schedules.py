@@ -25,7 +25,7 @@ from django.core.management import call_command
 from django.db import connection, connections
 
 from pulse_django.models import Job, Tick
-from pulse_django.protocol.tick import look
+from pulse_django.schedules.tick import look
 from pulse_django.schedules.ticking import tick_due
 
 

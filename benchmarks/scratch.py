@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from django.db import connection
 
 from pulse_django.models import Job
-from pulse_django.words.job_options import NewJob
+from pulse_django.queue.words.job_options import NewJob
 
 
 @contextmanager

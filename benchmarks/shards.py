@@ -26,7 +26,7 @@ from benchmarks import quota
 from benchmarks.processes import PlainSurroundings, run_burst
 from benchmarks.shard_outages import WAYS, measure_outage
 from pulse_django.models import Job
-from pulse_django.words.job_options import NewJob
+from pulse_django.queue.words.job_options import NewJob
 from testproject.server import DATABASE, PORT
 from tests.cluster import Cluster
 

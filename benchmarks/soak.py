@@ -35,8 +35,8 @@ from benchmarks.scratch import empty, execute, fill, scratch_database, server, s
 from benchmarks.soak_figures import table
 from benchmarks.soak_samples import Sampler, errors_in
 from benchmarks.soak_tasks import CLAIMS, kind_of
-from pulse_django.execution.registry import key_of
-from pulse_django.words.job_options import NewJob
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.run.registry import key_of
 from testproject.harness.processes import LONGEST_START, StartedProcess, wait_until
 
 GUESS = 10_000  # jobs/s; how many are drained to find the maximum follows from it

@@ -14,7 +14,7 @@ from typing import Any
 from django.db.backends.signals import connection_created
 
 from pulse_django import Context, task
-from pulse_django.store.prepared_statements import PreparedStatements
+from pulse_django.queue.database.prepared_statements import PreparedStatements
 
 CLAIMS = "BENCH_CLAIMS"
 # Of a hundred jobs. The rest does nothing at all.

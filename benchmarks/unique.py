@@ -22,8 +22,8 @@ import django
 
 from benchmarks.scratch import empty, execute, scratch_database, server
 from pulse_django.models import Job
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.uniqueness import Unique, UniqueKey
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.unique.rule import Unique, UniqueKey
 
 RULES: dict[str, Unique | None] = {
     "plain": None,

@@ -13,10 +13,10 @@ from benchmarks.counters import Counters
 from benchmarks.noop import STAMPS, nothing
 from benchmarks.processes import Surroundings, cpu_seconds, pss_mib, working
 from benchmarks.scratch import empty, fill, settle_down
-from pulse_django.execution.registry import key_of
 from pulse_django.models import Job, Minute
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity, Lease
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity, Lease
+from pulse_django.run.registry import key_of
 
 GAP_WITH_NOTIFY, GAP_POLLING = 0.06, 0.7  # seconds between two jobs; when polling, less would share one poll
 LONGEST_PICKUP, LONGEST_ENQUEUE = 30.0, 1_800.0

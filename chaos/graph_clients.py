@@ -15,7 +15,7 @@ from django.db import connection
 from chaos.graph_plans import Planner
 from chaos.own_server import ask
 from pulse_django import Batch, api, send_event
-from pulse_django.execution import resolving
+from pulse_django.workflows import resolving
 
 LONGEST_DEATH = 2.0  # seconds until a dead letter is retried
 PAUSES = 0.15  # of the operator's rounds, of which there are ten a second

@@ -14,9 +14,10 @@ from types import ModuleType
 from typing import Any
 
 from pulse_django.managers import JobManager
-from pulse_django.protocol import batches, resolve, steps
-from pulse_django.store.transactions import is_in_transaction, joined
-from pulse_django.words.verb_results import Report, Settled
+from pulse_django.queue.database.transactions import is_in_transaction, joined
+from pulse_django.queue.words.verb_results import Report, Settled
+from pulse_django.workflows import batch_verbs as batches
+from pulse_django.workflows import resolve, steps
 
 SLOW_COMMIT = 0.05  # seconds, as with a standby that has to confirm
 

@@ -14,7 +14,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pulse_django.words.limiting import Limit, Rate, limiter_of, limiter_of_queue
+from pulse_django.limits.rules import Limit, Rate
+from pulse_django.queue.words.lane_keys import limiter_of, limiter_of_queue
 
 SCHEMA = """
 CREATE TABLE chaos_lease (

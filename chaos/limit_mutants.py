@@ -11,9 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pulse_django.limits import claiming
-from pulse_django.protocol import claim_limited
-from pulse_django.store.prepared_statements import PreparedStatements
+from pulse_django.limits import claim_limited, claiming
+from pulse_django.queue.database.prepared_statements import PreparedStatements
 
 _PLACE_0 = "WHEN scope.place = 0 THEN true"
 _TRIED = "pg_catalog.pg_try_advisory_xact_lock"

@@ -136,7 +136,7 @@ class Run:
     def _judge(self, lines: Sequence[Any], stalled: Sequence[str]) -> int:
         from chaos.limit_history import judge
         from chaos.limited_handlers import LIMITS, QUEUES
-        from pulse_django.words.limiting import limiter_of, limiter_of_queue
+        from pulse_django.queue.words.lane_keys import limiter_of, limiter_of_queue
 
         verdict = judge(lines, LIMITS, self.clock.covers, QUEUES)
         set_back = f"within {PATIENCE:g} s after the clock was set back by {BACK:g} s"

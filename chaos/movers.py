@@ -68,9 +68,9 @@ def main() -> None:
 def move_jobs() -> None:
     from django.db import connections
 
-    from pulse_django.execution.moving import finish, move
-    from pulse_django.execution.placement import shards
     from pulse_django.models import Job
+    from pulse_django.shards.moving import finish, move
+    from pulse_django.shards.placement import shards
 
     chance, aliases = random.Random(), list(shards())
     while True:

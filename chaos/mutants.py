@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pulse_django.execution import amending
-from pulse_django.execution.run import Run
+from pulse_django.amendments import amend, amending
 from pulse_django.managers import JobManager
-from pulse_django.protocol import admission, amend, claim, enqueue, reap, settle, unique
-from pulse_django.protocol import heartbeat as beats
-from pulse_django.store import capability, prepared_statements, transactions
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import CLAIMABLE, Status
+from pulse_django.queue import capability, claim, enqueue, reap, settle
+from pulse_django.queue import heartbeat as beats
+from pulse_django.queue.database import prepared_statements, transactions
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import CLAIMABLE, Status
+from pulse_django.run.run import Run
+from pulse_django.unique import admission
+from pulse_django.unique import clauses as unique
 from pulse_django.worker import heartbeat
 from pulse_django.worker.claimer import LaneBounds
 from pulse_django.worker.needed_threads import NeededThreads

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from pulse_django.protocol import tick
-from pulse_django.schedules import ticking
+from pulse_django.schedules import tick, ticking
 from pulse_django.schedules.declarations import check_call
 from pulse_django.schedules.loop import ScheduleLoop
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from chaos.handlers import quick
 from pulse_django import Every, Schedule
-from pulse_django.words.timings import Timing
+from pulse_django.schedules.timings import Timing
 
 
 def each(interval: timedelta, phase: timedelta = timedelta()) -> Timing:

@@ -7,8 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from chaos.mutants import HOMES, MUTANTS, Mutant, replaced
-from pulse_django.execution import moving
-from pulse_django.protocol import transfer
+from pulse_django.shards import moving, transfer
 
 HOMES["_ARRIVE"] = transfer
 

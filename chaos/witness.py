@@ -17,7 +17,7 @@ from typing import Any
 
 from django.db import connections
 
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.citus import is_on_citus
 
 # Sent one by one: Citus passes a message of several on to a node as one, which it refuses.

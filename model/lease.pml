@@ -1,6 +1,6 @@
 /* "The claim is the lease", as a model for spin: one job, two workers of two threads each, one watchdog, one operator.
  *
- * Each SQL statement of pulse_django/protocol/ is one d_step: PostgreSQL's row lock makes it so. Between two steps
+ * Each SQL statement of pulse_django/queue/ is one d_step: PostgreSQL's row lock makes it so. Between two steps
  * anybody may be slow for as long as he likes, so every message may come late; the answer to a claim or to a report may
  * be lost, and then the report is sent again; a thread may die or be cut off with all that it knew. Time is not
  * counted: a lease may lapse whenever it is held, so no result here rests on anybody's clock.

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .api import release as release
     from .api import retry as retry
     from .api import shard_of as shard_of
+    from .chunks.chunk import Chunk as Chunk
+    from .chunks.chunk import ChunkItem as ChunkItem
     from .exceptions import AlreadyEnqueued as AlreadyEnqueued
     from .exceptions import BatchClosed as BatchClosed
     from .exceptions import Discard as Discard
@@ -24,33 +26,31 @@ if TYPE_CHECKING:
     from .exceptions import RateLimited as RateLimited
     from .exceptions import Snooze as Snooze
     from .exceptions import StaleToken as StaleToken
-    from .execution.chunks import Chunk as Chunk
-    from .execution.chunks import ChunkItem as ChunkItem
-    from .execution.context import Context as Context
-    from .execution.fencing import FencedModel as FencedModel
-    from .execution.fencing import fence as fence
-    from .execution.fencing import fenced_update as fenced_update
-    from .execution.job_progress import progress_token as progress_token
-    from .execution.pauses import pause_queue as pause_queue
-    from .execution.pauses import pause_task as pause_task
-    from .execution.pauses import resume_queue as resume_queue
-    from .execution.pauses import resume_task as resume_task
-    from .fleet.explanation import Explanation as Explanation
-    from .fleet.explanation import explain as explain
+    from .health.explanation import Explanation as Explanation
+    from .health.explanation import explain as explain
+    from .limits.rules import Breaker as Breaker
+    from .limits.rules import Limit as Limit
+    from .limits.rules import Rate as Rate
+    from .pauses.pausing import pause_queue as pause_queue
+    from .pauses.pausing import pause_task as pause_task
+    from .pauses.pausing import resume_queue as resume_queue
+    from .pauses.pausing import resume_task as resume_task
+    from .queue.words.retry_policies import NO_RETRIES as NO_RETRIES
+    from .queue.words.retry_policies import Backoff as Backoff
+    from .queue.words.retry_policies import RetryPolicy as RetryPolicy
+    from .queue.words.retry_policies import never as never
+    from .queue.words.retry_policies import only as only
+    from .queue.words.retry_policies import retry_after as retry_after
+    from .run.context import Context as Context
+    from .run.fencing import FencedModel as FencedModel
+    from .run.fencing import fence as fence
+    from .run.fencing import fenced_update as fenced_update
+    from .run.job_progress import progress_token as progress_token
     from .schedules.declarations import Schedule as Schedule
+    from .schedules.timings import Cron as Cron
+    from .schedules.timings import Every as Every
     from .tasks import task as task
-    from .words.limiting import Breaker as Breaker
-    from .words.limiting import Limit as Limit
-    from .words.limiting import Rate as Rate
-    from .words.retry_policies import NO_RETRIES as NO_RETRIES
-    from .words.retry_policies import Backoff as Backoff
-    from .words.retry_policies import RetryPolicy as RetryPolicy
-    from .words.retry_policies import never as never
-    from .words.retry_policies import only as only
-    from .words.retry_policies import retry_after as retry_after
-    from .words.timings import Cron as Cron
-    from .words.timings import Every as Every
-    from .words.uniqueness import Unique as Unique
+    from .unique.rule import Unique as Unique
     from .workflows.batches import Batch as Batch
     from .workflows.batches import event_link as event_link
     from .workflows.batches import send_event as send_event
@@ -64,20 +64,20 @@ __version__ = "0.1.0"
 # Imported when first used: an app's package is loaded before its models can be.
 _HOMES = {
     "api": "amend cancel enqueue_many get jobs progress release retry shard_of",
+    "chunks.chunk": "Chunk ChunkItem",
     "exceptions": "AlreadyEnqueued BatchClosed Discard EventTimedOut JobCancelled JobOnItsWay LeaseLost NeedNotDone "
     "RateLimited Snooze StaleToken",
-    "execution.chunks": "Chunk ChunkItem",
-    "execution.context": "Context",
-    "execution.fencing": "FencedModel fence fenced_update",
-    "execution.job_progress": "progress_token",
-    "execution.pauses": "pause_queue pause_task resume_queue resume_task",
-    "fleet.explanation": "Explanation explain",
+    "health.explanation": "Explanation explain",
+    "limits.rules": "Breaker Limit Rate",
+    "pauses.pausing": "pause_queue pause_task resume_queue resume_task",
+    "queue.words.retry_policies": "NO_RETRIES Backoff RetryPolicy never only retry_after",
+    "run.context": "Context",
+    "run.fencing": "FencedModel fence fenced_update",
+    "run.job_progress": "progress_token",
     "schedules.declarations": "Schedule",
+    "schedules.timings": "Cron Every",
     "tasks": "task",
-    "words.limiting": "Breaker Limit Rate",
-    "words.retry_policies": "NO_RETRIES Backoff RetryPolicy never only retry_after",
-    "words.timings": "Cron Every",
-    "words.uniqueness": "Unique",
+    "unique.rule": "Unique",
     "workflows.batches": "Batch event_link send_event",
     "workflows.builder": "Workflow",
     "workflows.canvas": "chain chord group",

@@ -8,13 +8,13 @@ from .console.board.admin import BoardAdmin
 from .console.dead_letters.admin import DeadLetterAdmin
 from .console.jobs.admin import JobAdmin
 from .console.jobs.of_object import JobsOfObject as JobsOfObject
-from .console.limits.admin import LimiterAdmin
 from .console.queues.admin import QueueAdmin
-from .console.schedules.admin import ScheduleAdmin
 from .console.tasks.admin import TaskAdmin
 from .console.workers.admin import WorkerAdmin
-from .console.workflows.admin import WorkflowAdmin
+from .limits.console.admin import LimiterAdmin
 from .models import Board, DeadLetter, Job, Limiter, Queue, Schedule, StoredBatch, TaskOverview, Worker
+from .schedules.console.admin import ScheduleAdmin
+from .workflows.console.admin import WorkflowAdmin
 
 admin.site.register(Board, BoardAdmin)
 admin.site.register(DeadLetter, DeadLetterAdmin)

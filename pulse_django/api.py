@@ -9,30 +9,31 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from pulse_django.execution import resolving
+from pulse_django.run import make_due
 
 from . import conf
+from .amendments import amending
 from .backend import PulseBackend, new_job
+from .encryption import values as encryption
 from .exceptions import InvalidJob
-from .execution import amending, encryption
-from .execution.calls import checked
-from .execution.lane_keys import has_lane_key
-from .execution.notify import ANY_QUEUE, is_due_soon, wake_workers
-from .execution.placement import alias_of_jobs, has_several_shards, locate, located_by_shard, shard_of_call
-from .execution.registry import Task, key_of
+from .limits.keys import has_lane_key
 from .managers import JobManager
 from .models import Job
+from .queue.database.querysets import JobQuerySet
+from .queue.words.decisions import Retry, decide
+from .queue.words.display import shown
+from .queue.words.job_ids import check_attempt
+from .queue.words.job_options import QUEUE_NAME, TASK_NAME
+from .queue.words.leases import Lease
+from .queue.words.masks import PROGRESS
+from .queue.words.outcomes import WorkerLost
+from .queue.words.states import EndedBy, Status, run_ended
+from .queue.words.verb_results import Amended, CancelRequested, Report, Retried, Settled
+from .run.calls import checked
+from .run.notify import ANY_QUEUE, is_due_soon, wake_workers
+from .run.registry import Task, key_of
+from .shards.placement import alias_of_jobs, has_several_shards, locate, located_by_shard, shard_of_call
 from .signals import send_when_committed
-from .store.querysets import JobQuerySet
-from .words.decisions import Retry, decide
-from .words.display import shown
-from .words.job_ids import check_attempt
-from .words.job_options import QUEUE_NAME, TASK_NAME
-from .words.leases import Lease
-from .words.masks import PROGRESS
-from .words.outcomes import WorkerLost
-from .words.states import EndedBy, Status, run_ended
-from .words.verb_results import Amended, CancelRequested, Report, Retried, Settled
 
 Arguments = Iterable[Any] | Mapping[str, Any]
 Call = tuple[Sequence[Any], Mapping[str, Any]]
@@ -96,7 +97,7 @@ def retry(
     cancelled batch are left, unless ``cancelled_too`` says that they are meant as well.
     """
     how: dict[str, Any] = {"runs": runs, "delay": delay, "attempt": attempt, "cancelled_too": cancelled_too}
-    return reduce(or_, [resolving.retry(*where, **how) for where in located_by_shard(job_ids, using)])
+    return reduce(or_, [make_due.retry(*where, **how) for where in located_by_shard(job_ids, using)])
 
 
 def amend(

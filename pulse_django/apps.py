@@ -31,9 +31,9 @@ class PulseConfig(AppConfig):
             check_vendor,
         )
         from .database_checks import check_database
-        from .execution.registry import registry
-        from .fleet.conditions.checks import check_alerts
+        from .health.conditions.checks import check_alerts
         from .models import Schedule
+        from .run.registry import registry
         from .schedules.declarations import check_call, check_schedules
 
         capabilities.install()
@@ -59,14 +59,14 @@ class PulseConfig(AppConfig):
         setting_changed.connect(conf.forget)
         post_migrate.connect(_number_ids, sender=self)
         if conf.parse(getattr(settings, conf.SETTING, {}))[0].opentelemetry:  # whatever else is wrong with it
-            from .exporters.opentelemetry import follow_jobs
+            from .metrics.exporters.opentelemetry import follow_jobs
 
             follow_jobs()
 
 
 def _number_ids(*, using: str, **_: object) -> None:
     """Let a database that was just migrated count its ids from the number of its shard on."""
-    from .store.shards import number_ids
+    from .shards.ids import number_ids
 
     shard_number = conf.current().shards.get(using, 0)
     if shard_number and connections[using].vendor == "postgresql":

@@ -12,26 +12,18 @@ from django.core.checks import CheckMessage, Error
 from django.utils import timezone
 
 from .exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
-from .execution.calls import checked, uses_of
-from .execution.notify import is_due_soon, wake_workers
-from .execution.placement import alias_of_jobs, alias_of_run, locate, shard_of_call
-from .execution.registry import (
-    BaseTaskBackend,
-    Task,
-    TaskResult,
-    TaskResultDoesNotExist,
-    key_of,
-    registry,
-    task_enqueued,
-)
-from .execution.results import as_enqueued, result_of
-from .execution.run import current_run
 from .models import Job
+from .queue.words import traces
+from .queue.words.job_options import NewJob, Place
+from .queue.words.options import options_of
+from .queue.words.own_tasks import ONLY_PULSE, OWN_TASKS
+from .run.calls import checked, uses_of
+from .run.notify import is_due_soon, wake_workers
+from .run.registry import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, key_of, registry, task_enqueued
+from .run.results import as_enqueued, result_of
+from .run.run import current_run
+from .shards.placement import alias_of_jobs, alias_of_run, locate, shard_of_call
 from .tasks import PulseTask
-from .words import traces
-from .words.job_options import NewJob, Place
-from .words.options import options_of
-from .words.own_tasks import ONLY_PULSE, OWN_TASKS
 
 T = TypeVar("T")
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from .execution import amending, encryption, pauses, unique_keys
-from .fleet import unknown_tasks
+from .amendments import amending
+from .chunks import gatherer as chunking
+from .encryption import values as encryption
+from .expiry import expire
+from .health import unknown_tasks
 from .limits import claiming
 from .metrics import minute_recorder
-from .protocol import expire
+from .pauses import pausing as pauses
+from .queue import capability
 from .schedules import loop
-from .store import capability
-from .worker import chunking
+from .unique import keys as unique_keys
 from .workflows import sweeps
 
 

@@ -44,12 +44,12 @@ from django.db.models import ForeignKey
 
 from . import conf
 from .backend import PulseBackend
-from .execution.encryption import INSTALL, encrypts, is_available
-from .execution.lane_keys import declared_limits
-from .execution.middleware import configured
-from .execution.placement import placement, routers_alias, where_the_data_is, why_not_one_transaction
-from .execution.registry import InvalidTask, modules_that_declare_tasks, registry, task_backends
+from .encryption.values import INSTALL, encrypts, is_available
+from .limits.keys import declared_limits
 from .models import Attempt, Job, StoredAttempt
+from .run.middleware import configured
+from .run.registry import InvalidTask, modules_that_declare_tasks, registry, task_backends
+from .shards.placement import placement, routers_alias, where_the_data_is, why_not_one_transaction
 
 HINT_POSTGRESQL = (
     "Point DATABASES (or a router's db_for_write for pulse_django) at PostgreSQL 15 or newer, "

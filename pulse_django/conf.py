@@ -17,11 +17,11 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from .exceptions import InvalidJob
-from .words.job_options import QUEUE_NAME
-from .words.limiting import Limit
-from .words.retry_policies import Backoff
-from .words.setting_values import PARSER_OF_TYPE, RANGES
-from .words.states import Status
+from .limits.rules import Limit
+from .queue.words.job_options import QUEUE_NAME
+from .queue.words.retry_policies import Backoff
+from .queue.words.setting_values import PARSER_OF_TYPE, RANGES
+from .queue.words.states import Status
 
 SETTING = "PULSE"
 

@@ -10,8 +10,8 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.db import connections
 
 from .checks import HINT_POSTGRESQL, check_shards, check_vendor, known_shards
-from .store.shards import problem_with_numbers
-from .store.tables import problem_with_tables
+from .queue.database.tables import problem_with_tables
+from .shards.ids import problem_with_numbers
 
 OLDEST_POSTGRESQL = 150_000
 

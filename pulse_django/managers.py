@@ -5,33 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .protocol import schedules
-from .protocol.amend import amend
-from .protocol.batches import forget_batches, hold
-from .protocol.cancel import request_cancel
-from .protocol.claim import claim, claim_these
-from .protocol.claim_limited import claim_limited
-from .protocol.enqueue import enqueue, enqueue_alike, enqueue_many, get_or_enqueue
-from .protocol.expire import expire
-from .protocol.heartbeat import heartbeat
-from .protocol.mend import mend, shorten_leases
-from .protocol.needs import move, note_overlooked, reschedule
-from .protocol.prune import drop_days, forget_orphans, make_days, prune, prune_these
-from .protocol.reap import overlooked, reap, reap_these, touch_expired
-from .protocol.resolve import resolve
-from .protocol.retry import retry
-from .protocol.set_aside import bring_back, promote, set_aside
-from .protocol.settle import keep_errors_after_completion, release, settle
-from .store.job_queries import JobReader
-from .store.transactions import TableManager
-from .words.timings import Timing
+from .amendments.amend import amend
+from .expiry.expire import expire
+from .limits.claim_limited import claim_limited
+from .queue.cancel import request_cancel
+from .queue.claim import claim, claim_these
+from .queue.database.job_queries import JobReader
+from .queue.database.transactions import TableManager
+from .queue.enqueue import enqueue, enqueue_alike, enqueue_many, get_or_enqueue
+from .queue.heartbeat import heartbeat
+from .queue.mend import mend, shorten_leases
+from .queue.prune import drop_days, forget_orphans, make_days, prune, prune_these
+from .queue.reap import overlooked, reap, reap_these, touch_expired
+from .queue.reschedule import move, reschedule
+from .queue.retry import retry
+from .queue.set_aside import bring_back, promote, set_aside
+from .queue.settle import keep_errors_after_completion, release, settle
+from .schedules import verbs as schedules
+from .schedules.timings import Timing
+from .workflows.batch_verbs import forget_batches, hold
+from .workflows.needs import note_overlooked
+from .workflows.resolve import resolve
 
 if TYPE_CHECKING:
     from .models import Schedule
 
 
 class JobManager(JobReader):
-    """Every write to a job is one of these. ``protocol/`` has a file for each."""
+    """Every write to a job is one of these. ``queue/`` has a file for each."""
 
     enqueue = enqueue
     get_or_enqueue = get_or_enqueue

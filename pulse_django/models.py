@@ -8,40 +8,47 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from .amendment_models import Amendment as Amendment
-from .key_models import IdempotencyKey as IdempotencyKey
-from .key_models import Window as Window
-from .limit_models import Bucket as Bucket
-from .limit_models import Limiter as Limiter
-from .limit_models import Pause as Pause
-from .limit_models import Queue as Queue
+from .amendments.models import Amendment as Amendment
+from .limits.models import Bucket as Bucket
+from .limits.models import Limiter as Limiter
 from .managers import JobManager
-from .schedule_models import Declaration as Declaration
-from .schedule_models import Schedule as Schedule
-from .schedule_models import Tick as Tick
-from .shard_models import Arrival as Arrival
-from .shard_models import Departure as Departure
-from .store.constraints import ATTEMPT_CONSTRAINTS, JOB_CONSTRAINTS
-from .store.duties import DutyManager
-from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES
-from .store.ledger import MAX_HOLDER, MAX_STATUS, LedgerRow
-from .store.minute_stats import MinuteManager
-from .store.sql_functions import STATUSES, ClockTimestamp, Document, ShortText, Tags, instants_of, rule
-from .store.workers import WorkerManager
-from .traffic_models import Release as Release
-from .traffic_models import Traffic as Traffic
-from .words.decisions import Budget, retry_seconds
-from .words.job_options import MAX_NODE_NAME
-from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_LANE_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME, MAX_USER
-from .words.masks import MAX_MASKS
-from .words.states import HOT, Status
-from .words.traces import MAX_TRACE
-from .words.uniqueness import KEY_LENGTH
-from .workflow_models import Dependency as Dependency
-from .workflow_models import Event as Event
-from .workflow_models import Step as Step
-from .workflow_models import StoredBatch as StoredBatch
-from .workflow_models import Unresolved as Unresolved
+from .metrics.minute_stats import MinuteManager
+from .metrics.models import Release as Release
+from .metrics.models import Traffic as Traffic
+from .pauses.models import Pause as Pause
+from .pauses.models import Queue as Queue
+from .queue.database.constraints import ATTEMPT_CONSTRAINTS, JOB_CONSTRAINTS
+from .queue.database.duties import DutyManager
+from .queue.database.indexes import ATTEMPT_INDEXES, JOB_INDEXES
+from .queue.database.ledger import MAX_HOLDER, MAX_STATUS, LedgerRow
+from .queue.database.sql_functions import STATUSES, ClockTimestamp, Document, ShortText, Tags, instants_of, rule
+from .queue.database.workers import WorkerManager
+from .queue.words.bounds import (
+    DEFAULT_QUEUE,
+    MAX_IDEMPOTENCY_KEY,
+    MAX_LANE_KEY,
+    MAX_QUEUE_NAME,
+    MAX_TASK_NAME,
+    MAX_USER,
+)
+from .queue.words.decisions import Budget, retry_seconds
+from .queue.words.job_options import MAX_NODE_NAME
+from .queue.words.masks import MAX_MASKS
+from .queue.words.states import HOT, Status
+from .queue.words.traces import MAX_TRACE
+from .schedules.models import Declaration as Declaration
+from .schedules.models import Schedule as Schedule
+from .schedules.models import Tick as Tick
+from .shards.models import Arrival as Arrival
+from .shards.models import Departure as Departure
+from .unique.models import IdempotencyKey as IdempotencyKey
+from .unique.models import Window as Window
+from .unique.rule import KEY_LENGTH
+from .workflows.models import Dependency as Dependency
+from .workflows.models import Event as Event
+from .workflows.models import Step as Step
+from .workflows.models import StoredBatch as StoredBatch
+from .workflows.models import Unresolved as Unresolved
 
 # Of keys that the database does not check.
 _UNCHECKED: Any = {"on_delete": models.DO_NOTHING, "db_constraint": False, "db_index": False}
@@ -59,7 +66,7 @@ class Job(models.Model):
     task = ShortText(max_length=MAX_TASK_NAME)  # a key of the task registry, never a path to import
     queue = ShortText(max_length=MAX_QUEUE_NAME, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
     priority = models.SmallIntegerField(default=0, db_default=0)  # higher runs first
-    # Whose turn it is: the limiter and the key of a job with a limit or a share, as words/limiting.py spells them.
+    # Whose turn it is: the limiter and the key of a job with a limit or a share, as limits/rules.py spells them.
     lane_key = ShortText(max_length=MAX_LANE_KEY, db_collation="C", default="", db_default="", editable=False)
     # False: a job with a lane key whose time has not come. Jobs without one are ordered by their time alone.
     # NULL: set aside, because its task is paused (docs/adr/0060).
@@ -215,7 +222,7 @@ class Worker(models.Model):
     # When a watchdog noted that it disappeared without a clean stop. NULL: it lives, or it stopped.
     lost_at = models.DateTimeField(null=True, blank=True)
     acknowledged_at = models.DateTimeField(null=True, blank=True)  # by a person, or by its return
-    # The job of whose handler an operator asks where it is, and the answer of the worker (store/workers.py).
+    # The job of whose handler an operator asks where it is, and the answer of the worker (queue/database/workers.py).
     stack_wanted = models.BigIntegerField(null=True, blank=True, editable=False)
     stack_asked_at = models.DateTimeField(null=True, blank=True, editable=False)
     stack_of = models.BigIntegerField(null=True, blank=True, editable=False)

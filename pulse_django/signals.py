@@ -20,9 +20,9 @@ that take a job's id.
 ended the job: a worker's, a keeper's, a watchdog's, or the one that cancelled it, after its commit. ``job_reaped``, the
 alerts and ``worker_lost`` are sent by a keeper or a watchdog, the others by the process that reports.
 
-``ending`` is a ``pulse_django.words.states.Ending``: the job's ``job_id``, ``task`` and ``queue``, its ``previous``
-status and the ``status`` that it has now, who ended it (``by``), the ``outcome`` of the run that ended with it, and the
-``reason``.
+``ending`` is a ``pulse_django.queue.words.states.Ending``: the job's ``job_id``, ``task`` and ``queue``, its
+``previous`` status and the ``status`` that it has now, who ended it (``by``), the ``outcome`` of the run that ended
+with it, and the ``reason``.
 
 The sender is ``Job``. Django's own signals of its Tasks, ``task_started`` and ``task_finished``, are sent as well.
 """
@@ -37,9 +37,9 @@ from django.db import transaction
 from django.dispatch import Signal
 
 from .exceptions import ReceiverExited
+from .queue.words.payloads import ErrorReport
+from .queue.words.states import Ending, Status
 from .safe_logging import SafeLogger
-from .words.payloads import ErrorReport
-from .words.states import Ending, Status
 
 logger = SafeLogger(__name__)
 dispatch_logger = SafeLogger("django.dispatch")  # Django logs the errors of receivers there

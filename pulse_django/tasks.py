@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 
 from django.conf import settings
 
+from .chunks.chunk import acall_alone, call_alone, check_chunk
 from .exceptions import InvalidJob
-from .execution.chunks import acall_alone, call_alone, check_chunk
-from .execution.registry import GenericTask, InvalidTask, Task, calls_plainly, changed, keys_of, registry
-from .execution.signatures import signature_of
-from .words.job_options import TASK_NAME, check_expires, check_run_after, encode_meta, tags_of
-from .words.limits import DEFAULT_QUEUE, MAX_TASK_NAME
-from .words.masks import why_not_searched
-from .words.options import (
+from .queue.words.bounds import DEFAULT_QUEUE, MAX_TASK_NAME
+from .queue.words.job_options import TASK_NAME, check_expires, check_run_after, encode_meta, tags_of
+from .queue.words.masks import why_not_searched
+from .queue.words.options import (
     DEFAULT_BACKEND,
     OF_CALL,
     OF_TASK,
@@ -27,12 +25,14 @@ from .words.options import (
     check_task,
     refuse_strangers,
 )
-from .words.options import Isolation as Isolation
+from .queue.words.options import Isolation as Isolation
+from .run.registry import GenericTask, InvalidTask, Task, calls_plainly, changed, keys_of, registry
+from .run.signatures import signature_of
 
 if TYPE_CHECKING:
-    from .execution.chunks import Chunk
-    from .execution.context import Context
-    from .execution.registry import GenericTaskResult
+    from .chunks.chunk import Chunk
+    from .run.context import Context
+    from .run.registry import GenericTaskResult
     from .workflows.calls import Call
 
 # What people who come from Celery write, and what to write instead.

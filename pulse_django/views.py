@@ -13,11 +13,11 @@ from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods, require_safe
 
-from .execution.job_progress import JobProgress, job_of_token, progress_of
-from .execution.placement import alias_of_id
 from .models import Job
-from .store.batches import progress_of_each
-from .words.job_ids import MAX_ID
+from .queue.words.job_ids import MAX_ID
+from .run.job_progress import JobProgress, job_of_token, progress_of
+from .shards.placement import alias_of_id
+from .workflows.batch_progress import progress_of_each
 from .workflows.batches import read_link, send_event
 
 STOP_POLLING = 286  # what htmx takes for it

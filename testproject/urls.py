@@ -4,8 +4,8 @@ from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 
-from pulse_django.exporters.health import health
-from pulse_django.exporters.prometheus import metrics
+from pulse_django.metrics.exporters.health import health
+from pulse_django.metrics.exporters.prometheus import metrics
 
 urlpatterns = [
     path("admin/", admin.site.urls),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from django.core.management import call_command
 from django.db import connection
 
-from pulse_django.store.citus_nodes import distribute, node_of, nodes
+from pulse_django.shards.citus_nodes import distribute, node_of, nodes
 
 VARIABLE = "PULSE_TEST_CITUS"
 # A command that is called with ``stop`` or ``start`` and the port of a node. Without it no node is stopped.

@@ -14,8 +14,8 @@ from django.conf import settings
 from django.db import connection
 from hypothesis import HealthCheck
 
-from pulse_django.store.citus import is_for_citus
-from pulse_django.words.leases import Identity
+from pulse_django.queue.words.leases import Identity
+from pulse_django.shards.citus import is_for_citus
 from tests import citus
 from tests.database import TABLES, drop_copy, empty_tables, forget_session, leave_no_line_behind, use_copy
 from tests.pgbouncer import PgBouncer

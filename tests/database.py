@@ -13,14 +13,14 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 
-from pulse_django.store.transactions import limited
+from pulse_django.queue.database.transactions import limited
 from tests import citus
 
 ROOT = Path(__file__).parent.parent
 SHAPES_TABLES = (
     "pulse_django/*.py",
     "pulse_django/migrations/*.py",
-    "pulse_django/store/*.py",
+    "pulse_django/queue/database/*.py",
     "testproject/shop/**/*.py",
 )
 

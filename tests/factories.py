@@ -10,9 +10,9 @@ from django.db.models import Value
 from factory.django import DjangoModelFactory
 
 from pulse_django.models import IdempotencyKey, Job, Pause, StoredAttempt, Worker
-from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.leases import Lease
-from pulse_django.words.states import Status, era_of
+from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.words.leases import Lease
+from pulse_django.queue.words.states import Status, era_of
 
 HOLDER = "host-1:boot:1"
 

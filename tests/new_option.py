@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tests.crash.processes import ROOT
 
-DECLARATION, MODEL = "pulse_django/words/options.py", "pulse_django/models.py"
+DECLARATION, MODEL = "pulse_django/queue/words/options.py", "pulse_django/models.py"
 MIGRATION = "pulse_django/migrations/0001_initial.py"
-VALUES = "pulse_django/words/options.py"
+VALUES = "pulse_django/queue/words/options.py"
 
 _TOP = 'class OptionsAnywhere(TypedDict, total=False):\n    """What both take."""\n\n'
 _ENTRY = """    imaginary_limit: Annotated[
@@ -52,7 +52,7 @@ from django.test import Client
 from django.test.utils import setup_test_environment
 from pulse_django import enqueue_many, task
 from pulse_django.models import Job
-from pulse_django.words.leases import Identity
+from pulse_django.queue.words.leases import Identity
 sys.path.insert(0, "docs/reference")
 import generate
 

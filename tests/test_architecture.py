@@ -8,17 +8,16 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-import pulse_django
 from pulse_django import checks
+from tests.floors import COMPOSED, KERNEL, PACKAGE, ROOMS, floor_of, holds_a_verb, imports, modules
 
-PACKAGE = Path(pulse_django.__file__).parent
 ROOT = PACKAGE.parent
 TEXTS = {
     str(path.relative_to(PACKAGE)): path.read_text()
     for path in sorted(PACKAGE.rglob("*.py"))
     if "migrations" not in path.parts
 }
-SAVE_SCHEDULES = ("console/schedules/admin.py", "management/commands/pulse_import_schedules.py", "schedules/forms.py")
+SAVE_SCHEDULES = ("schedules/console/admin.py", "management/commands/pulse_import_schedules.py", "schedules/forms.py")
 WRITES = {"save", "update", "delete", "create", "bulk_create", "bulk_update", "get_or_create", "update_or_create"}
 
 
@@ -39,16 +38,58 @@ def found(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 def test_there_are_sources_to_look_at() -> None:
-    assert {"api.py", "protocol/claim.py", "worker/keeper.py"} <= TEXTS.keys()
+    assert {"api.py", "queue/claim.py", "worker/keeper.py"} <= TEXTS.keys()
     assert len(TEXTS) > 300
+
+
+def _room_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_imports_run_downward() -> None:
+    found = [one for one in imports() if one.module and not one.is_hint]
+    faults = [str(one) for one in found if floor_of(one.importer) > floor_of(one.module)]
+    assert len(found) > 2_000
+    assert not faults, "\n".join(faults)
+
+
+def test_the_kernel_imports_no_room() -> None:
+    faults = [
+        str(one)
+        for one in imports()
+        if _room_of(one.importer) in KERNEL
+        and one.importer not in COMPOSED
+        and _room_of(one.module) in ROOMS
+        and not one.is_hint
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_rooms_import_the_rooms_that_they_declare() -> None:
+    found = {
+        (_room_of(one.importer), _room_of(one.module))
+        for one in imports()
+        if _room_of(one.importer) in ROOMS and _room_of(one.module) in ROOMS
+    }
+    declared = {(room, other) for room, others in ROOMS.items() for other in others.split()}
+    assert {(room, other) for room, other in found if room != other} == declared
+
+
+def test_one_module_names_all_capabilities() -> None:
+    installed = {_room_of(one.module) for one in imports() if one.importer == "capabilities"}
+    assert ROOMS.keys() - {"health"} <= installed
+    handing_in = {name for name, path in modules().items() if "= Capability(" in path.read_text()}
+    assert {one.module for one in imports() if one.name == "CAPABILITY"} <= handing_in
 
 
 def test_only_the_protocol_writes_to_jobs() -> None:
     """No other module calls a writing method of the ORM, or holds SQL that writes to the jobs table."""
     # One writes to the project's own rows; one moves instants of jobs under test; the save() of the others is the
     # protocol's.
-    may_write = ("execution/fencing.py", "testing/drain.py", *SAVE_SCHEDULES)
-    names = [name for name in TEXTS if Path(name).parent.name != "protocol" and name not in may_write]
+    may_write = ("run/fencing.py", "testing/drain.py", *SAVE_SCHEDULES)
+    names = [
+        name for name in TEXTS if not holds_a_verb(name.removesuffix(".py").replace("/", ".")) and name not in may_write
+    ]
     faults = [
         f"{name}:{node.lineno}: .{node.func.attr}()"
         for name in names
@@ -66,7 +107,7 @@ def test_a_file_says_what_it_is() -> None:
 
 def test_no_clock_of_pythons_decides_anything() -> None:
     # People wait for commands, and a line of a log says what time it is.
-    may_tell = ("worker/run_events.py", "execution/django_log.py")
+    may_tell = ("worker/run_events.py", "run/django_log.py")
     names = [name for name in TEXTS if Path(name).parent.name != "commands" and name not in may_tell]
     faults = found(r"\btimezone\.now\(|\bdatetime\.now\(|\btime\.time\(|\butcnow\(", names)
     assert not faults, "\n".join(faults)

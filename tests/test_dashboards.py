@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from pulse_django.words.vital_signs import ALL, THE_EIGHT, SignKind, VitalSign
+from pulse_django.metrics.vital_signs import ALL, THE_EIGHT
+from pulse_django.queue.words.counters import SignKind, VitalSign
 from tests.faults import all_faults
 
 MONITORING = Path(__file__).parent.parent / "docs/monitoring"

@@ -22,7 +22,7 @@ from django.db import connection
 
 from pulse_django import conf
 from pulse_django.models import Job, Worker
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from testproject.demo import deaths, handlers
 from testproject.demo.pace import REAL_TIME, SCALED, DemoPace
 from testproject.demo.rows import Row, look

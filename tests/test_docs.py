@@ -19,11 +19,11 @@ from django.core.management import load_command_class
 import pulse_django
 import testproject.shop
 import testproject.shop.models
-from pulse_django.fleet.conditions import catalogue
+from pulse_django.health.conditions import catalogue
 from pulse_django.models import Job
+from pulse_django.queue.words.states import Status
 from pulse_django.schedules import declarations
 from pulse_django.testing import drain
-from pulse_django.words.states import Status
 from tests.database import empty_tables
 from tests.faults import all_faults
 from tests.protocol.moves import MOVES
@@ -257,7 +257,7 @@ def module_of_a_page() -> Iterator[types.ModuleType]:
 
 @pytest.mark.usefixtures("pulse_db")
 def test_every_example_of_a_how_to_page_runs() -> None:
-    from pulse_django.execution.registry import registry
+    from pulse_django.run.registry import registry
 
     known, asked, scheduled = dict(registry._tasks), dict(catalogue._known), dict(declarations._declared)
     with all_faults() as about:

@@ -12,7 +12,7 @@ from benchmarks.drains import checked_rate
 from benchmarks.floor import drain_by_pgbench
 from benchmarks.peers.measures import Figures, of
 from benchmarks.scratch import database_url, empty, execute, fill, settle_down
-from pulse_django.words.job_options import NewJob
+from pulse_django.queue.words.job_options import NewJob
 
 TASK = "bench.nothing"
 CHANNEL = "bench_floor"

@@ -16,10 +16,10 @@ import psycopg
 
 from benchmarks.scratch import database_url, empty, execute, settle_down
 from pulse_django.models import Job
-from pulse_django.words.decisions import Complete
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import Succeeded
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import Complete
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Succeeded
+from pulse_django.queue.words.verb_results import Report
 
 Figures = dict[str, float]
 FINISHED = (10_000, 100_000, 1_000_000, 5_000_000)

@@ -24,15 +24,20 @@ from django.core.management import BaseCommand, load_command_class
 
 import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
-from pulse_django.execution import context, durable_steps, execute, fencing, job_progress, pauses, waits
-from pulse_django.fleet import explanation
-from pulse_django.fleet.conditions import Severity, known
-from pulse_django.fleet.explanation import reasons
+from pulse_django.chunks import chunk
+from pulse_django.health import explanation
+from pulse_django.health.conditions import Severity, known
+from pulse_django.health.explanation import reasons
+from pulse_django.limits import rules as limiting
+from pulse_django.limits.limiters import LimiterManager
 from pulse_django.managers import ScheduleManager
-from pulse_django.protocol.limiters import LimiterManager
-from pulse_django.words import limiting, retry_policies, uniqueness, verb_results, vital_signs
-from pulse_django.words.options import OPTIONS
-from pulse_django.workflows import rewind
+from pulse_django.metrics import vital_signs
+from pulse_django.pauses import pausing as pauses
+from pulse_django.queue.words import retry_policies, verb_results
+from pulse_django.queue.words.options import OPTIONS
+from pulse_django.run import context, fencing, job_progress
+from pulse_django.unique import rule as uniqueness
+from pulse_django.workflows import durable_steps, rewind, waits
 
 OF_BATCHES = (
     *("open", "get", "add", "add_many", "seal", "progress", "cancel", "pause", "resume", "context", "jobs", "row"),
@@ -257,8 +262,8 @@ def of_chunks() -> list[str]:
     head = "\n## Chunks\n\n[How to use them](../how-to/chunks.md). Both classes are for type annotations.\n\n"
     rows = [("for job in chunk", "The jobs of a `Chunk`, each of them a `ChunkItem`.")]
     rows += [("job.kwargs", "The arguments of the job."), ("job.is_decided", "Whether the handler has decided it.")]
-    rows += [(f"job.{name}", text_of(getattr(execute.ChunkItem, name))) for name in ("context", "job_id", "attempt")]
-    rows += [(f"job.{name}(...)", text_of(getattr(execute.ChunkItem, name))) for name in ("succeed", "fail")]
+    rows += [(f"job.{name}", text_of(getattr(chunk.ChunkItem, name))) for name in ("context", "job_id", "attempt")]
+    rows += [(f"job.{name}(...)", text_of(getattr(chunk.ChunkItem, name))) for name in ("succeed", "fail")]
     return [head, "| with `chunk=` | |\n|---|---|\n", *(f"| `{name}` | {said} |\n" for name, said in rows)]
 
 

@@ -14,10 +14,11 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext
 
-from pulse_django.console.board.sparkline import path_of
-from pulse_django.fleet.traffic import Course
-from pulse_django.words.counters import Durations, TrafficCounts
-from pulse_django.words.display import in_words
+from pulse_django.metrics.spans import Course
+from pulse_django.queue.words.counters import Durations, TrafficCounts
+from pulse_django.queue.words.display import in_words
+
+from .board.sparkline import path_of
 
 WIDTH, HEIGHT = 720, 110
 LEFT, BOTTOM, TOP = 56, 18, 6  # for the scale, the times and the highest point

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.utils.translation import get_language
 
-from pulse_django.store.tables import changes_in
+from pulse_django.queue.database.tables import changes_in
 
 
 def version_of(*aliases: str) -> str:

@@ -24,13 +24,12 @@ from django.utils.translation import get_language, gettext
 from django.views.decorators.http import require_POST
 
 from pulse_django.exceptions import InvalidJob, PulseError
-from pulse_django.execution.placement import has_several_shards
 from pulse_django.operations.acts import errors_in_words
-from pulse_django.store.database_errors import is_refused
-from pulse_django.words.display import UNSEEN, escaped, inert
-from pulse_django.words.payloads import error_in_one_line
-
-from .shards import SHARD, in_one_shard, in_shard, shard_of
+from pulse_django.queue.database.database_errors import is_refused
+from pulse_django.queue.words.display import UNSEEN, escaped, inert
+from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.shards.page import SHARD, in_one_shard, in_shard, shard_of
+from pulse_django.shards.placement import has_several_shards
 
 
 class ConsoleAdmin(admin.ModelAdmin):

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from django.utils.text import smart_split, unescape_string_literal
 
-from pulse_django.execution.encryption import MASK
-from pulse_django.words.job_ids import MAX_ID
-from pulse_django.words.masks import ERROR, PARENT, RESERVED, TAG, TASK
+from pulse_django.encryption.values import MASK
+from pulse_django.queue.words.job_ids import MAX_ID
+from pulse_django.queue.words.masks import ERROR, PARENT, RESERVED, TAG, TASK
 
 MOST_WORDS = 8  # each is looked for in every row of a window
 _NOBODY = 0

@@ -16,8 +16,8 @@ from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext_noop as _
 
 from pulse_django.models import Schedule
+from pulse_django.queue.words.display import in_words as seconds_in_words
 from pulse_django.schedules.facts import in_words
-from pulse_django.words.display import in_words as seconds_in_words
 
 # The first that fits is taken, so the longer come first.
 _FORMS = (

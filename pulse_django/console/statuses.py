@@ -12,8 +12,8 @@ from django.utils.timezone import template_localtime  # type: ignore[attr-define
 from django.utils.translation import gettext
 
 from pulse_django.models import Job
-from pulse_django.words.display import in_words
-from pulse_django.words.states import CLAIMABLE, Status
+from pulse_django.queue.words.display import in_words
+from pulse_django.queue.words.states import CLAIMABLE, Status
 
 STATUSES: dict[str, Any] = dict(Job._meta.get_field("status").flatchoices)
 # Of each a shape of its own, so that none is told by its colour alone.

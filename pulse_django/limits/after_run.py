@@ -7,14 +7,16 @@ from datetime import timedelta
 from django.db import DatabaseError
 
 from pulse_django.exceptions import InvalidJob, RateLimited
-from pulse_django.execution.judging import reason_of
-from pulse_django.execution.registry import Task
-from pulse_django.execution.run import Run
 from pulse_django.models import Limiter, Pause
+from pulse_django.queue.capability import AfterRun
+from pulse_django.queue.words.lane_keys import key_of, limiter_of
+from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.run.judging import reason_of
+from pulse_django.run.registry import Task
+from pulse_django.run.run import Run
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.capability import AfterRun
-from pulse_django.words.limiting import Limit, key_of, limiter_of
-from pulse_django.words.payloads import error_in_one_line
+
+from .rules import Limit
 
 logger = SafeLogger("pulse_django.limits")
 

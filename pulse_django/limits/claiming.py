@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from pulse_django import conf
-from pulse_django.execution import lane_keys
-from pulse_django.execution.lane_keys import declared_limits, limiters_of_claim
 from pulse_django.models import Limiter
-from pulse_django.protocol.claim import Slots
-from pulse_django.protocol.declarations import scope_of_code
-from pulse_django.store.capability import Capability, Group, LaneClaim, OfCall, StepDone, SweepStep, WorkerDatabase
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
-from pulse_django.words.limiting import key_of, limiter_of_queue
+from pulse_django.queue.capability import Capability, Group, LaneClaim, OfCall, StepDone, SweepStep, WorkerDatabase
+from pulse_django.queue.claim import Slots
+from pulse_django.queue.declarations import scope_of_code
+from pulse_django.queue.words.lane_keys import key_of, limiter_of_queue
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Identity
 
+from . import keys as lane_keys
 from .after_run import AFTER_RUN
+from .keys import declared_limits, limiters_of_claim
 
 # Seconds until a lock that another claimer holds is tried again. It is held for the time of a statement.
 CONTENDED_FOR = (0.001, 0.004)

@@ -12,14 +12,14 @@ from typing import Any
 
 from django.db import DatabaseError
 
-from pulse_django.execution.lane_keys import declared_limits
-from pulse_django.fleet import alerts, conditions
-from pulse_django.fleet.limits import limits
+from pulse_django.health import alerts, conditions
+from pulse_django.limits.facts import limits
+from pulse_django.limits.keys import declared_limits
 from pulse_django.models import Minute
+from pulse_django.queue.capability import Capability, KeeperLoop, WorkerDatabase
+from pulse_django.queue.words.counters import MOST_VALUES
+from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.capability import Capability, KeeperLoop, WorkerDatabase
-from pulse_django.words.counters import MOST_VALUES
-from pulse_django.words.payloads import error_in_one_line
 
 logger = SafeLogger("pulse_django.watchdog")
 

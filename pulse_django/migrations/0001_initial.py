@@ -11,7 +11,7 @@ from django.db import migrations, models
 
 import pulse_django.migrations._days
 import pulse_django.migrations._schema
-import pulse_django.store.sql_functions
+import pulse_django.queue.database.sql_functions
 from pulse_django.migrations._postgresql import PostgresMigration
 
 
@@ -30,14 +30,16 @@ class Migration(PostgresMigration):
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("job_id", models.BigIntegerField()),
-                ("at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                ("at", models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp())),
                 ("attempts", models.IntegerField()),
                 ("args", models.JSONField()),
                 ("kwargs", models.JSONField()),
-                ("masked", pulse_django.store.sql_functions.ShortText(blank=True, max_length=2000, null=True)),
+                ("masked", pulse_django.queue.database.sql_functions.ShortText(blank=True, max_length=2000, null=True)),
                 (
                     "by",
-                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=200),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, db_default="", default="", max_length=200
+                    ),
                 ),
                 ("reason", models.TextField(blank=True, db_default="", default="")),
             ],
@@ -58,61 +60,11 @@ class Migration(PostgresMigration):
             },
         ),
         migrations.CreateModel(
-            name="IdempotencyKey",
-            fields=[
-                (
-                    "pk",
-                    models.CompositePrimaryKey(
-                        "task", "key", blank=True, editable=False, primary_key=True, serialize=False
-                    ),
-                ),
-                ("task", pulse_django.store.sql_functions.ShortText(max_length=200)),
-                ("key", pulse_django.store.sql_functions.ShortText(max_length=200)),
-                ("job_id", models.BigIntegerField()),
-            ],
-            options={
-                "db_table": "pulse_django_key",
-                "default_permissions": (),
-            },
-        ),
-        migrations.CreateModel(
-            name="Window",
-            fields=[
-                (
-                    "pk",
-                    models.CompositePrimaryKey(
-                        "task", "key", blank=True, editable=False, primary_key=True, serialize=False
-                    ),
-                ),
-                ("task", pulse_django.store.sql_functions.ShortText(max_length=200)),
-                ("key", pulse_django.store.sql_functions.ShortText(max_length=64)),
-                ("until", models.DateTimeField()),
-                ("job_id", models.BigIntegerField()),
-            ],
-            options={
-                "db_table": "pulse_django_window",
-                "default_permissions": (),
-                "indexes": [
-                    models.Index(fields=["until"], name="pulse_window_ended"),
-                    models.Index(fields=["job_id"], name="pulse_window_job"),
-                ],
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("until__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                            ("until__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                        ),
-                        name="pulse_window_instants_can_be_read",
-                    )
-                ],
-            },
-        ),
-        migrations.CreateModel(
             name="Limiter",
             fields=[
                 (
                     "name",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         db_collation="C", max_length=100, primary_key=True, serialize=False
                     ),
                 ),
@@ -120,13 +72,17 @@ class Migration(PostgresMigration):
                 ("declared_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "declared_in",
-                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=200),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, db_default="", default="", max_length=200
+                    ),
                 ),
                 ("override", models.JSONField(blank=True, null=True)),
                 ("override_until", models.DateTimeField(blank=True, null=True)),
                 (
                     "overridden_by",
-                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=150),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, db_default="", default="", max_length=150
+                    ),
                 ),
                 ("override_reason", models.TextField(blank=True, db_default="", default="")),
                 ("half_open", models.BooleanField(db_default=False, default=False)),
@@ -159,20 +115,108 @@ class Migration(PostgresMigration):
                     models.CheckConstraint(
                         condition=models.Q(
                             django.db.models.lookups.Exact(
-                                pulse_django.store.sql_functions.JsonType("numbers"), models.Value("object")
+                                pulse_django.queue.database.sql_functions.JsonType("numbers"), models.Value("object")
                             ),
                             django.db.models.lookups.LessThanOrEqual(
-                                pulse_django.store.sql_functions.TextSize("numbers"), 2000
+                                pulse_django.queue.database.sql_functions.TextSize("numbers"), 2000
                             ),
                             django.db.models.lookups.Exact(
-                                pulse_django.store.sql_functions.JsonType("override"), models.Value("object")
+                                pulse_django.queue.database.sql_functions.JsonType("override"), models.Value("object")
                             ),
                             django.db.models.lookups.LessThanOrEqual(
-                                pulse_django.store.sql_functions.TextSize("override"), 2000
+                                pulse_django.queue.database.sql_functions.TextSize("override"), 2000
                             ),
                         ),
                         name="pulse_limiter_numbers_are_bounded",
                     ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Bucket",
+            fields=[
+                (
+                    "scope",
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        db_collation="C", max_length=200, primary_key=True, serialize=False
+                    ),
+                ),
+                ("tokens", models.FloatField()),
+                ("at", models.DateTimeField()),
+            ],
+            options={
+                "default_permissions": (),
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                            ("at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                        ),
+                        name="pulse_bucket_instants_can_be_read",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Traffic",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "kind",
+                        "length",
+                        "began_at",
+                        "name",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("kind", pulse_django.queue.database.sql_functions.ShortText(max_length=5)),
+                ("length", models.SmallIntegerField()),
+                ("began_at", models.DateTimeField()),
+                ("name", pulse_django.queue.database.sql_functions.ShortText(max_length=200)),
+                ("enqueued", models.IntegerField()),
+                ("started", models.IntegerField()),
+                ("succeeded", models.IntegerField()),
+                ("failed", models.IntegerField()),
+                ("died", models.IntegerField()),
+                ("ran_seconds", models.FloatField()),
+                ("ran", pulse_django.queue.database.sql_functions.IntegerList()),
+                ("waited_seconds", models.FloatField()),
+                ("waited", pulse_django.queue.database.sql_functions.IntegerList()),
+            ],
+            options={
+                "default_permissions": (),
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("began_at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                            ("began_at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                        ),
+                        name="pulse_traffic_instants_can_be_read",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Release",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("version", pulse_django.queue.database.sql_functions.ShortText(max_length=200)),
+                ("seen_at", models.DateTimeField()),
+            ],
+            options={
+                "default_permissions": (),
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("seen_at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                            ("seen_at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                        ),
+                        name="pulse_release_instants_can_be_read",
+                    )
                 ],
             },
         ),
@@ -182,24 +226,33 @@ class Migration(PostgresMigration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 (
                     "task",
-                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=200),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, db_default="", default="", max_length=200
+                    ),
                 ),
                 (
                     "queue",
-                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=100),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, db_default="", default="", max_length=100
+                    ),
                 ),
                 (
                     "lane_key",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         blank=True, db_collation="C", db_default="", default="", max_length=200
                     ),
                 ),
-                ("paused_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                (
+                    "paused_at",
+                    models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp()),
+                ),
                 ("paused_until", models.DateTimeField(blank=True, null=True)),
                 ("reason", models.TextField(blank=True, db_default="", default="")),
                 (
                     "paused_by",
-                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=150),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, db_default="", default="", max_length=150
+                    ),
                 ),
             ],
             options={
@@ -242,36 +295,16 @@ class Migration(PostgresMigration):
             bases=("pulse_django.pause",),
         ),
         migrations.CreateModel(
-            name="Bucket",
-            fields=[
-                (
-                    "scope",
-                    pulse_django.store.sql_functions.ShortText(
-                        db_collation="C", max_length=200, primary_key=True, serialize=False
-                    ),
-                ),
-                ("tokens", models.FloatField()),
-                ("at", models.DateTimeField()),
-            ],
-            options={
-                "default_permissions": (),
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                            ("at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                        ),
-                        name="pulse_bucket_instants_can_be_read",
-                    )
-                ],
-            },
-        ),
-        migrations.CreateModel(
             name="Schedule",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", pulse_django.store.sql_functions.ShortText(max_length=100, unique=True, verbose_name="name")),
-                ("task", pulse_django.store.sql_functions.ShortText(max_length=200, verbose_name="task")),
+                (
+                    "name",
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        max_length=100, unique=True, verbose_name="name"
+                    ),
+                ),
+                ("task", pulse_django.queue.database.sql_functions.ShortText(max_length=200, verbose_name="task")),
                 (
                     "args",
                     models.JSONField(
@@ -292,20 +325,20 @@ class Migration(PostgresMigration):
                 ),
                 (
                     "queue",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         blank=True, max_length=100, null=True, verbose_name="queue"
                     ),
                 ),
                 ("priority", models.SmallIntegerField(blank=True, null=True, verbose_name="priority")),
                 (
                     "cron",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         blank=True, max_length=200, null=True, verbose_name="cron expression"
                     ),
                 ),
                 (
                     "tz",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         blank=True, max_length=64, null=True, verbose_name="time zone"
                     ),
                 ),
@@ -313,7 +346,7 @@ class Migration(PostgresMigration):
                 ("phase", models.DurationField(blank=True, null=True, verbose_name="phase")),
                 (
                     "missed",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         choices=[
                             ("once", "the latest runs"),
                             ("skip", "none runs"),
@@ -328,7 +361,7 @@ class Migration(PostgresMigration):
                 ("grace", models.DurationField(blank=True, null=True, verbose_name="grace")),
                 (
                     "overlap",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         choices=[
                             ("skip", "skip the run"),
                             ("wait", "wait for the last run, then run once"),
@@ -351,7 +384,9 @@ class Migration(PostgresMigration):
                 ("declared", models.JSONField(blank=True, editable=False, null=True)),
                 (
                     "declared_in",
-                    pulse_django.store.sql_functions.ShortText(blank=True, editable=False, max_length=200, null=True),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, editable=False, max_length=200, null=True
+                    ),
                 ),
                 (
                     "overrides",
@@ -363,21 +398,25 @@ class Migration(PostgresMigration):
                 ("pause_reason", models.TextField(blank=True, db_default="", default="", editable=False)),
                 (
                     "owner",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         blank=True, db_default="", default="", max_length=200, verbose_name="owner"
                     ),
                 ),
                 (
                     "created_at",
-                    models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp(), editable=False),
+                    models.DateTimeField(
+                        db_default=pulse_django.queue.database.sql_functions.ClockTimestamp(), editable=False
+                    ),
                 ),
                 (
                     "changed_at",
-                    models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp(), editable=False),
+                    models.DateTimeField(
+                        db_default=pulse_django.queue.database.sql_functions.ClockTimestamp(), editable=False
+                    ),
                 ),
                 (
                     "changed_by",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         blank=True, db_default="", default="", editable=False, max_length=200
                     ),
                 ),
@@ -473,7 +512,7 @@ class Migration(PostgresMigration):
                 ("at", models.DateTimeField()),
                 (
                     "outcome",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         choices=[
                             ("FIRED", "Fired"),
                             ("WAITING", "Waiting"),
@@ -487,7 +526,10 @@ class Migration(PostgresMigration):
                     ),
                 ),
                 ("job_id", models.BigIntegerField(blank=True, null=True)),
-                ("decided_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                (
+                    "decided_at",
+                    models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp()),
+                ),
                 ("note", models.TextField(blank=True, db_default="", default="")),
                 (
                     "schedule",
@@ -522,12 +564,17 @@ class Migration(PostgresMigration):
             fields=[
                 (
                     "scope",
-                    pulse_django.store.sql_functions.ShortText(max_length=200, primary_key=True, serialize=False),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        max_length=200, primary_key=True, serialize=False
+                    ),
                 ),
-                ("worker", pulse_django.store.sql_functions.ShortText(max_length=160)),
+                ("worker", pulse_django.queue.database.sql_functions.ShortText(max_length=160)),
                 ("booted_at", models.DateTimeField()),
-                ("fingerprint", pulse_django.store.sql_functions.ShortText(max_length=64)),
-                ("declared_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                ("fingerprint", pulse_django.queue.database.sql_functions.ShortText(max_length=64)),
+                (
+                    "declared_at",
+                    models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp()),
+                ),
             ],
             options={
                 "default_permissions": (),
@@ -555,7 +602,7 @@ class Migration(PostgresMigration):
                 ("job_id", models.BigIntegerField(unique=True)),
                 ("to_shard", models.IntegerField()),
                 ("rows", models.JSONField()),
-                ("at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                ("at", models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp())),
             ],
             options={
                 "default_permissions": (),
@@ -575,7 +622,7 @@ class Migration(PostgresMigration):
             fields=[
                 ("departure_id", models.BigIntegerField(primary_key=True, serialize=False)),
                 ("is_refused", models.BooleanField(db_default=False, default=False)),
-                ("at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                ("at", models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp())),
                 ("forgotten_at", models.DateTimeField(null=True)),
             ],
             options={
@@ -598,64 +645,51 @@ class Migration(PostgresMigration):
             },
         ),
         migrations.CreateModel(
-            name="Traffic",
+            name="IdempotencyKey",
             fields=[
                 (
                     "pk",
                     models.CompositePrimaryKey(
-                        "kind",
-                        "length",
-                        "began_at",
-                        "name",
-                        blank=True,
-                        editable=False,
-                        primary_key=True,
-                        serialize=False,
+                        "task", "key", blank=True, editable=False, primary_key=True, serialize=False
                     ),
                 ),
-                ("kind", pulse_django.store.sql_functions.ShortText(max_length=5)),
-                ("length", models.SmallIntegerField()),
-                ("began_at", models.DateTimeField()),
-                ("name", pulse_django.store.sql_functions.ShortText(max_length=200)),
-                ("enqueued", models.IntegerField()),
-                ("started", models.IntegerField()),
-                ("succeeded", models.IntegerField()),
-                ("failed", models.IntegerField()),
-                ("died", models.IntegerField()),
-                ("ran_seconds", models.FloatField()),
-                ("ran", pulse_django.store.sql_functions.IntegerList()),
-                ("waited_seconds", models.FloatField()),
-                ("waited", pulse_django.store.sql_functions.IntegerList()),
+                ("task", pulse_django.queue.database.sql_functions.ShortText(max_length=200)),
+                ("key", pulse_django.queue.database.sql_functions.ShortText(max_length=200)),
+                ("job_id", models.BigIntegerField()),
             ],
             options={
+                "db_table": "pulse_django_key",
                 "default_permissions": (),
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("began_at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                            ("began_at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                        ),
-                        name="pulse_traffic_instants_can_be_read",
-                    )
-                ],
             },
         ),
         migrations.CreateModel(
-            name="Release",
+            name="Window",
             fields=[
-                ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("version", pulse_django.store.sql_functions.ShortText(max_length=200)),
-                ("seen_at", models.DateTimeField()),
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "task", "key", blank=True, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("task", pulse_django.queue.database.sql_functions.ShortText(max_length=200)),
+                ("key", pulse_django.queue.database.sql_functions.ShortText(max_length=64)),
+                ("until", models.DateTimeField()),
+                ("job_id", models.BigIntegerField()),
             ],
             options={
+                "db_table": "pulse_django_window",
                 "default_permissions": (),
+                "indexes": [
+                    models.Index(fields=["until"], name="pulse_window_ended"),
+                    models.Index(fields=["job_id"], name="pulse_window_job"),
+                ],
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("seen_at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                            ("seen_at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                            ("until__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                            ("until__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                         ),
-                        name="pulse_release_instants_can_be_read",
+                        name="pulse_window_instants_can_be_read",
                     )
                 ],
             },
@@ -664,10 +698,12 @@ class Migration(PostgresMigration):
             name="StoredBatch",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", pulse_django.store.sql_functions.ShortText(max_length=200)),
+                ("name", pulse_django.queue.database.sql_functions.ShortText(max_length=200)),
                 (
                     "kind",
-                    pulse_django.store.sql_functions.ShortText(db_default="batch", default="batch", max_length=16),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        db_default="batch", default="batch", max_length=16
+                    ),
                 ),
                 (
                     "parent",
@@ -681,7 +717,10 @@ class Migration(PostgresMigration):
                     ),
                 ),
                 ("context", models.JSONField(blank=True, null=True)),
-                ("created_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                (
+                    "created_at",
+                    models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp()),
+                ),
                 ("sealed_at", models.DateTimeField(blank=True, null=True)),
                 ("died_at", models.DateTimeField(blank=True, null=True)),
                 ("ended_at", models.DateTimeField(blank=True, null=True)),
@@ -760,19 +799,26 @@ class Migration(PostgresMigration):
                 ("job_id", models.BigIntegerField()),
                 ("needs", models.BigIntegerField(null=True)),
                 ("needs_batch", models.BigIntegerField(null=True)),
-                ("needs_event", pulse_django.store.sql_functions.ShortText(max_length=200, null=True)),
-                ("name", pulse_django.store.sql_functions.ShortText(db_default="", default="", max_length=100)),
+                ("needs_event", pulse_django.queue.database.sql_functions.ShortText(max_length=200, null=True)),
+                (
+                    "name",
+                    pulse_django.queue.database.sql_functions.ShortText(db_default="", default="", max_length=100),
+                ),
                 (
                     "on_dead",
-                    pulse_django.store.sql_functions.ShortText(db_default="hold", default="hold", max_length=8),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        db_default="hold", default="hold", max_length=8
+                    ),
                 ),
                 (
                     "moment",
-                    pulse_django.store.sql_functions.ShortText(db_default="closed", default="closed", max_length=8),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        db_default="closed", default="closed", max_length=8
+                    ),
                 ),
                 ("until", models.DateTimeField(null=True)),
                 ("met_at", models.DateTimeField(null=True)),
-                ("met", pulse_django.store.sql_functions.ShortText(max_length=10, null=True)),
+                ("met", pulse_django.queue.database.sql_functions.ShortText(max_length=10, null=True)),
             ],
             options={
                 "db_table": "pulse_django_dependency",
@@ -864,7 +910,7 @@ class Migration(PostgresMigration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("job_id", models.BigIntegerField(null=True)),
                 ("batch_id", models.BigIntegerField(null=True)),
-                ("event", pulse_django.store.sql_functions.ShortText(max_length=200, null=True)),
+                ("event", pulse_django.queue.database.sql_functions.ShortText(max_length=200, null=True)),
                 ("added", models.IntegerField(db_default=0, default=0)),
                 ("completed", models.IntegerField(db_default=0, default=0)),
                 ("cancelled", models.IntegerField(db_default=0, default=0)),
@@ -892,12 +938,12 @@ class Migration(PostgresMigration):
                     ),
                 ),
                 ("job_id", models.BigIntegerField()),
-                ("name", pulse_django.store.sql_functions.ShortText(max_length=100)),
+                ("name", pulse_django.queue.database.sql_functions.ShortText(max_length=100)),
                 ("number", models.IntegerField()),
                 ("attempt", models.IntegerField()),
                 ("token", models.BigIntegerField()),
                 ("result", models.JSONField(null=True)),
-                ("at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                ("at", models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp())),
                 ("seconds", models.FloatField(null=True)),
             ],
             options={
@@ -917,12 +963,22 @@ class Migration(PostgresMigration):
         migrations.CreateModel(
             name="Event",
             fields=[
-                ("name", pulse_django.store.sql_functions.ShortText(max_length=200, primary_key=True, serialize=False)),
+                (
+                    "name",
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        max_length=200, primary_key=True, serialize=False
+                    ),
+                ),
                 ("payload", models.JSONField(blank=True, null=True)),
-                ("sent_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                (
+                    "sent_at",
+                    models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp()),
+                ),
                 (
                     "sent_by",
-                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=150),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, db_default="", default="", max_length=150
+                    ),
                 ),
             ],
             options={
@@ -945,15 +1001,17 @@ class Migration(PostgresMigration):
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("era", models.IntegerField(db_default=0, default=0, editable=False)),
-                ("task", pulse_django.store.sql_functions.ShortText(max_length=200)),
+                ("task", pulse_django.queue.database.sql_functions.ShortText(max_length=200)),
                 (
                     "queue",
-                    pulse_django.store.sql_functions.ShortText(db_default="default", default="default", max_length=100),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        db_default="default", default="default", max_length=100
+                    ),
                 ),
                 ("priority", models.SmallIntegerField(db_default=0, default=0)),
                 (
                     "lane_key",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         db_collation="C", db_default="", default="", editable=False, max_length=200
                     ),
                 ),
@@ -973,23 +1031,33 @@ class Migration(PostgresMigration):
                         to="pulse_django.job",
                     ),
                 ),
-                ("idempotency_key", pulse_django.store.sql_functions.ShortText(blank=True, max_length=200, null=True)),
-                ("trace", pulse_django.store.sql_functions.ShortText(blank=True, max_length=64, null=True)),
+                (
+                    "idempotency_key",
+                    pulse_django.queue.database.sql_functions.ShortText(blank=True, max_length=200, null=True),
+                ),
+                ("trace", pulse_django.queue.database.sql_functions.ShortText(blank=True, max_length=64, null=True)),
                 (
                     "masked",
-                    pulse_django.store.sql_functions.ShortText(blank=True, editable=False, max_length=2000, null=True),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, editable=False, max_length=2000, null=True
+                    ),
                 ),
                 (
                     "unique_key",
-                    pulse_django.store.sql_functions.ShortText(blank=True, editable=False, max_length=64, null=True),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, editable=False, max_length=64, null=True
+                    ),
                 ),
                 ("unique_until_start", models.BooleanField(db_default=False, default=False, editable=False)),
                 ("expires_at", models.DateTimeField(blank=True, editable=False, null=True)),
                 ("give_up_after", models.DurationField(blank=True, editable=False, null=True)),
-                ("tags", pulse_django.store.sql_functions.Tags(blank=True, default=list, editable=False, null=True)),
+                (
+                    "tags",
+                    pulse_django.queue.database.sql_functions.Tags(blank=True, default=list, editable=False, null=True),
+                ),
                 (
                     "search_terms",
-                    pulse_django.store.sql_functions.Tags(blank=True, default=list, editable=False, null=True),
+                    pulse_django.queue.database.sql_functions.Tags(blank=True, default=list, editable=False, null=True),
                 ),
                 ("meta", models.JSONField(blank=True, editable=False, null=True)),
                 ("weight", models.SmallIntegerField(db_default=1, default=1, editable=False)),
@@ -1008,12 +1076,14 @@ class Migration(PostgresMigration):
                 ),
                 (
                     "node",
-                    pulse_django.store.sql_functions.ShortText(blank=True, editable=False, max_length=100, null=True),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, editable=False, max_length=100, null=True
+                    ),
                 ),
                 ("awaited", models.BooleanField(db_default=False, default=False, editable=False)),
                 (
                     "status",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         choices=[
                             ("WAITING", "Waiting"),
                             ("PENDING", "Pending"),
@@ -1028,14 +1098,20 @@ class Migration(PostgresMigration):
                         max_length=16,
                     ),
                 ),
-                ("next_run_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                (
+                    "next_run_at",
+                    models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp()),
+                ),
                 ("attempts", models.IntegerField(db_default=0, default=0)),
                 ("refunds", models.IntegerField(db_default=0, default=0)),
                 ("max_attempts", models.IntegerField(db_default=10, default=10)),
                 ("losses", models.IntegerField(db_default=0, default=0)),
                 ("max_losses", models.SmallIntegerField(blank=True, null=True)),
                 ("free_losses", models.BooleanField(db_default=False, default=False)),
-                ("locked_by", pulse_django.store.sql_functions.ShortText(blank=True, max_length=160, null=True)),
+                (
+                    "locked_by",
+                    pulse_django.queue.database.sql_functions.ShortText(blank=True, max_length=160, null=True),
+                ),
                 ("lease_until", models.DateTimeField(blank=True, null=True)),
                 ("token", models.BigIntegerField(blank=True, null=True)),
                 ("lease_ttl", models.DurationField(blank=True, null=True)),
@@ -1048,9 +1124,15 @@ class Migration(PostgresMigration):
                 ("cancel_reason", models.TextField(blank=True, db_default="", default="")),
                 ("last_error", models.TextField(blank=True, db_default="", default="")),
                 ("result", models.JSONField(blank=True, null=True)),
-                ("completed_by", pulse_django.store.sql_functions.ShortText(blank=True, max_length=160, null=True)),
+                (
+                    "completed_by",
+                    pulse_django.queue.database.sql_functions.ShortText(blank=True, max_length=160, null=True),
+                ),
                 ("completed_token", models.BigIntegerField(blank=True, null=True)),
-                ("created_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                (
+                    "created_at",
+                    models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp()),
+                ),
                 ("started_at", models.DateTimeField(blank=True, null=True)),
                 ("finished_at", models.DateTimeField(blank=True, null=True)),
             ],
@@ -1092,7 +1174,7 @@ class Migration(PostgresMigration):
                         name="pulse_job_held_key",
                     ),
                     models.Index(
-                        pulse_django.store.sql_functions.LimiterOf("lane_key"),
+                        pulse_django.queue.database.sql_functions.LimiterOf("lane_key"),
                         models.F("token"),
                         condition=models.Q(("status", "RUNNING"), models.Q(("lane_key", ""), _negated=True)),
                         name="pulse_job_held_limit",
@@ -1136,10 +1218,10 @@ class Migration(PostgresMigration):
                         fields=["expires_at"],
                         name="pulse_job_expiry",
                     ),
-                    pulse_django.store.sql_functions.TagIndex(
+                    pulse_django.queue.database.sql_functions.TagIndex(
                         condition=models.Q(("tags__isnull", False)), fields=["tags"], name="pulse_job_tags"
                     ),
-                    pulse_django.store.sql_functions.TagIndex(
+                    pulse_django.queue.database.sql_functions.TagIndex(
                         condition=models.Q(("search_terms__isnull", False)),
                         fields=["search_terms"],
                         name="pulse_job_search",
@@ -1148,8 +1230,8 @@ class Migration(PostgresMigration):
                         condition=models.Q(("last_error", ""), _negated=True), fields=["id"], name="pulse_job_errors"
                     ),
                     models.Index(
-                        pulse_django.store.sql_functions.Fingerprint("last_error"),
-                        pulse_django.store.sql_functions.InUtc("finished_at"),
+                        pulse_django.queue.database.sql_functions.Fingerprint("last_error"),
+                        pulse_django.queue.database.sql_functions.InUtc("finished_at"),
                         models.F("id"),
                         condition=models.Q(("status", "DEAD_LETTERED")),
                         name="pulse_job_error_group",
@@ -1344,10 +1426,10 @@ class Migration(PostgresMigration):
                     models.CheckConstraint(
                         condition=models.Q(
                             django.db.models.lookups.Exact(
-                                pulse_django.store.sql_functions.JsonType("args"), models.Value("array")
+                                pulse_django.queue.database.sql_functions.JsonType("args"), models.Value("array")
                             ),
                             django.db.models.lookups.Exact(
-                                pulse_django.store.sql_functions.JsonType("kwargs"), models.Value("object")
+                                pulse_django.queue.database.sql_functions.JsonType("kwargs"), models.Value("object")
                             ),
                         ),
                         name="pulse_job_arguments_have_their_shape",
@@ -1357,18 +1439,18 @@ class Migration(PostgresMigration):
                             django.db.models.expressions.CombinedExpression(
                                 django.db.models.expressions.CombinedExpression(
                                     django.db.models.expressions.CombinedExpression(
-                                        pulse_django.store.sql_functions.StoredSize("args"),
+                                        pulse_django.queue.database.sql_functions.StoredSize("args"),
                                         "+",
-                                        pulse_django.store.sql_functions.StoredSize("kwargs"),
+                                        pulse_django.queue.database.sql_functions.StoredSize("kwargs"),
                                     ),
                                     "+",
                                     django.db.models.functions.comparison.Coalesce(
-                                        pulse_django.store.sql_functions.StoredSize("progress"), 0
+                                        pulse_django.queue.database.sql_functions.StoredSize("progress"), 0
                                     ),
                                 ),
                                 "+",
                                 django.db.models.functions.comparison.Coalesce(
-                                    pulse_django.store.sql_functions.StoredSize("result"), 0
+                                    pulse_django.queue.database.sql_functions.StoredSize("result"), 0
                                 ),
                             ),
                             33554432,
@@ -1382,13 +1464,13 @@ class Migration(PostgresMigration):
                                 django.db.models.lookups.LessThanOrEqual(
                                     django.db.models.expressions.CombinedExpression(
                                         django.db.models.expressions.CombinedExpression(
-                                            pulse_django.store.sql_functions.TextSize("args"),
+                                            pulse_django.queue.database.sql_functions.TextSize("args"),
                                             "+",
-                                            pulse_django.store.sql_functions.TextSize("kwargs"),
+                                            pulse_django.queue.database.sql_functions.TextSize("kwargs"),
                                         ),
                                         "+",
                                         django.db.models.functions.comparison.Coalesce(
-                                            pulse_django.store.sql_functions.TextSize("progress"), 0
+                                            pulse_django.queue.database.sql_functions.TextSize("progress"), 0
                                         ),
                                     ),
                                     33554432,
@@ -1398,7 +1480,7 @@ class Migration(PostgresMigration):
                             models.Q(
                                 ("result__isnull", True),
                                 django.db.models.lookups.LessThanOrEqual(
-                                    pulse_django.store.sql_functions.TextSize("result"), 33554432
+                                    pulse_django.queue.database.sql_functions.TextSize("result"), 33554432
                                 ),
                                 _connector="OR",
                             ),
@@ -1411,25 +1493,25 @@ class Migration(PostgresMigration):
                             models.Q(("status__in", ["WAITING", "PENDING", "RETRYING"]), _negated=True),
                             models.Q(
                                 django.db.models.lookups.LessThanOrEqual(
-                                    pulse_django.store.sql_functions.TextSize("meta"), 32768
+                                    pulse_django.queue.database.sql_functions.TextSize("meta"), 32768
                                 ),
                                 django.db.models.lookups.LessThanOrEqual(
-                                    pulse_django.store.sql_functions.Cardinality("tags"), 20
+                                    pulse_django.queue.database.sql_functions.Cardinality("tags"), 20
                                 ),
                                 django.db.models.lookups.LessThanOrEqual(
-                                    pulse_django.store.sql_functions.TextSize("tags"), 32768
+                                    pulse_django.queue.database.sql_functions.TextSize("tags"), 32768
                                 ),
                                 django.db.models.lookups.IsNull(
-                                    pulse_django.store.sql_functions.PlaceOfNull("tags"), True
+                                    pulse_django.queue.database.sql_functions.PlaceOfNull("tags"), True
                                 ),
                                 django.db.models.lookups.LessThanOrEqual(
-                                    pulse_django.store.sql_functions.Cardinality("search_terms"), 8
+                                    pulse_django.queue.database.sql_functions.Cardinality("search_terms"), 8
                                 ),
                                 django.db.models.lookups.LessThanOrEqual(
-                                    pulse_django.store.sql_functions.TextSize("search_terms"), 32768
+                                    pulse_django.queue.database.sql_functions.TextSize("search_terms"), 32768
                                 ),
                                 django.db.models.lookups.IsNull(
-                                    pulse_django.store.sql_functions.PlaceOfNull("search_terms"), True
+                                    pulse_django.queue.database.sql_functions.PlaceOfNull("search_terms"), True
                                 ),
                             ),
                             _connector="OR",
@@ -1467,13 +1549,13 @@ class Migration(PostgresMigration):
             fields=[
                 ("number", models.IntegerField()),
                 ("token", models.BigIntegerField()),
-                ("worker", pulse_django.store.sql_functions.ShortText(max_length=160)),
+                ("worker", pulse_django.queue.database.sql_functions.ShortText(max_length=160)),
                 ("due_at", models.DateTimeField(blank=True, null=True)),
                 ("started_at", models.DateTimeField()),
                 ("finished_at", models.DateTimeField()),
                 (
                     "outcome",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         choices=[
                             ("SUCCEEDED", "Succeeded"),
                             ("FAILED", "Failed"),
@@ -1491,14 +1573,16 @@ class Migration(PostgresMigration):
                 ),
                 (
                     "error_class",
-                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=200),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, db_default="", default="", max_length=200
+                    ),
                 ),
                 ("message", models.TextField(blank=True, db_default="", default="")),
                 ("traceback", models.TextField(blank=True, db_default="", default="")),
                 ("last_seen_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "late_outcome",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         blank=True,
                         choices=[
                             ("SUCCEEDED", "Succeeded"),
@@ -1619,13 +1703,13 @@ class Migration(PostgresMigration):
             fields=[
                 ("number", models.IntegerField()),
                 ("token", models.BigIntegerField()),
-                ("worker", pulse_django.store.sql_functions.ShortText(max_length=160)),
+                ("worker", pulse_django.queue.database.sql_functions.ShortText(max_length=160)),
                 ("due_at", models.DateTimeField(blank=True, null=True)),
                 ("started_at", models.DateTimeField()),
                 ("finished_at", models.DateTimeField()),
                 (
                     "outcome",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         choices=[
                             ("SUCCEEDED", "Succeeded"),
                             ("FAILED", "Failed"),
@@ -1643,14 +1727,16 @@ class Migration(PostgresMigration):
                 ),
                 (
                     "error_class",
-                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=200),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, db_default="", default="", max_length=200
+                    ),
                 ),
                 ("message", models.TextField(blank=True, db_default="", default="")),
                 ("traceback", models.TextField(blank=True, db_default="", default="")),
                 ("last_seen_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "late_outcome",
-                    pulse_django.store.sql_functions.ShortText(
+                    pulse_django.queue.database.sql_functions.ShortText(
                         blank=True,
                         choices=[
                             ("SUCCEEDED", "Succeeded"),
@@ -1693,9 +1779,9 @@ class Migration(PostgresMigration):
             name="Worker",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", pulse_django.store.sql_functions.ShortText(max_length=80)),
-                ("boot_id", pulse_django.store.sql_functions.ShortText(max_length=40)),
-                ("host", pulse_django.store.sql_functions.ShortText(max_length=255)),
+                ("name", pulse_django.queue.database.sql_functions.ShortText(max_length=80)),
+                ("boot_id", pulse_django.queue.database.sql_functions.ShortText(max_length=40)),
+                ("host", pulse_django.queue.database.sql_functions.ShortText(max_length=255)),
                 ("pid", models.IntegerField()),
                 ("versions", models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict)),
                 ("queues", models.JSONField(db_default=models.Value([], models.JSONField()), default=list)),
@@ -1704,8 +1790,14 @@ class Migration(PostgresMigration):
                 ("tasks", models.JSONField(blank=True, null=True)),
                 ("vitals", models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict)),
                 ("stuck_slots", models.IntegerField(db_default=0, default=0)),
-                ("started_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
-                ("last_beat_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                (
+                    "started_at",
+                    models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp()),
+                ),
+                (
+                    "last_beat_at",
+                    models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp()),
+                ),
                 ("stopped_at", models.DateTimeField(blank=True, null=True)),
                 ("lost_at", models.DateTimeField(blank=True, null=True)),
                 ("acknowledged_at", models.DateTimeField(blank=True, null=True)),
@@ -1716,7 +1808,9 @@ class Migration(PostgresMigration):
                 ("stack_at", models.DateTimeField(blank=True, editable=False, null=True)),
                 (
                     "acknowledged_by",
-                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=150),
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, db_default="", default="", max_length=150
+                    ),
                 ),
             ],
             options={
@@ -1771,7 +1865,7 @@ class Migration(PostgresMigration):
             name="Fence",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("resource", pulse_django.store.sql_functions.ShortText(max_length=200, unique=True)),
+                ("resource", pulse_django.queue.database.sql_functions.ShortText(max_length=200, unique=True)),
                 ("token", models.BigIntegerField()),
             ],
             options={
@@ -1804,7 +1898,12 @@ class Migration(PostgresMigration):
         migrations.CreateModel(
             name="Duty",
             fields=[
-                ("name", pulse_django.store.sql_functions.ShortText(max_length=40, primary_key=True, serialize=False)),
+                (
+                    "name",
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        max_length=40, primary_key=True, serialize=False
+                    ),
+                ),
                 ("taken_at", models.DateTimeField()),
                 ("done_at", models.DateTimeField()),
             ],

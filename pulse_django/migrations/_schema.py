@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulse_django.migrations import _days
-from pulse_django.migrations._rights import grant_like
+from . import _days
+from ._rights import grant_like
 
 # One token per claim of any job. CACHE 1 (the default) is part of the contract: a cached range would be handed out
 # late, and a later claim could get a smaller token.

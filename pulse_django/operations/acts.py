@@ -16,14 +16,14 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django import api
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution import resolving
-from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Job
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.job_options import QUEUE_NAME
-from pulse_django.words.limits import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME
-from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.words.bounds import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME
+from pulse_django.queue.words.job_options import QUEUE_NAME
+from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
+from pulse_django.run import make_due
+from pulse_django.shards.placement import has_several_shards
 
 from .arguments import MAX_PER_MINUTE
 from .preview import has_status
@@ -148,7 +148,7 @@ class DeleteForm(ReasonForm):
 def _retry(alias: str, ids: Collection[int], given: Given) -> Answer:
     """Retry these. ``met`` jobs were retried before, and keep their places in front."""
     gap = timedelta(minutes=1) / given["per_minute"] if given.get("per_minute") else timedelta()
-    answer = resolving.retry(
+    answer = make_due.retry(
         alias,
         ids,
         runs=given.get("runs", 1),
@@ -166,7 +166,7 @@ def _cancel(alias: str, ids: Collection[int], given: Given) -> Answer:
 
 
 def _run_now(alias: str, ids: Collection[int], given: Given) -> Answer:
-    return _changed(resolving.run_now(alias, ids, attempt=given.get("attempts")))
+    return _changed(make_due.run_now(alias, ids, attempt=given.get("attempts")))
 
 
 def _postpone(alias: str, ids: Collection[int], given: Given) -> Answer:

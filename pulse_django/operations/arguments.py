@@ -15,14 +15,14 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, OperationalError
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.placement import aliases_of_jobs, routers_alias
-from pulse_django.store.database_errors import is_refused
-from pulse_django.words.display import inert
-from pulse_django.words.job_ids import MAX_ID
-from pulse_django.words.job_options import tag_of
-from pulse_django.words.limits import MAX_DELAY
-from pulse_django.words.payloads import clean_text, error_in_one_line
-from pulse_django.words.states import Status
+from pulse_django.queue.database.database_errors import is_refused
+from pulse_django.queue.words.bounds import MAX_DELAY
+from pulse_django.queue.words.display import inert
+from pulse_django.queue.words.job_ids import MAX_ID
+from pulse_django.queue.words.job_options import tag_of
+from pulse_django.queue.words.payloads import clean_text, error_in_one_line
+from pulse_django.queue.words.states import Status
+from pulse_django.shards.placement import aliases_of_jobs, routers_alias
 
 from .batches import BATCH, Pace
 from .preview import Selection

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulse_django.models import Job
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.words.display import in_words
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.words.display import in_words
 
 from .terminal import OverwrittenLine, bar, is_terminal, showable
 

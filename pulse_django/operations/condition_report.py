@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import Error
 
-from pulse_django.fleet.conditions import Condition, Finding, RepairRefused, ask, known, named, repair
-from pulse_django.words.display import inert
+from pulse_django.health.conditions import Condition, Finding, RepairRefused, ask, known, named, repair
+from pulse_django.queue.words.display import inert
 
 Paint = Callable[[str], str]
 

@@ -16,12 +16,12 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import Error
 
 from pulse_django.exceptions import PulseError
-from pulse_django.fleet.snapshot import to_json
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.tables import explained
-from pulse_django.words.display import in_words, inert
-from pulse_django.words.payloads import error_in_one_line
-from pulse_django.words.states import Status
+from pulse_django.health.snapshot import to_json
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.database.tables import explained
+from pulse_django.queue.words.display import in_words, inert
+from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.queue.words.states import Status
 
 from . import arguments
 from .acts import ACTS, Given

@@ -14,11 +14,11 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Left
 
 from pulse_django.models import Job
-from pulse_django.store.job_queries import FAMILY
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.display import in_words
-from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
+from pulse_django.queue.database.job_queries import FAMILY
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.words.display import in_words
+from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
 
 from .terminal import table
 

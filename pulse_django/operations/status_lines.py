@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from pulse_django.fleet import history
-from pulse_django.fleet.conditions import Verdict
-from pulse_django.fleet.explanation import Explanation
-from pulse_django.fleet.history import History
-from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
-from pulse_django.words.display import in_words
-from pulse_django.words.vital_signs import (
+from pulse_django.health.conditions import Verdict
+from pulse_django.health.explanation import Explanation
+from pulse_django.health.snapshot import Health, QueueFacts, WorkerFacts
+from pulse_django.metrics import history
+from pulse_django.metrics.history import History
+from pulse_django.metrics.vital_signs import (
     DEATH_TO_REQUEUE,
     ENQUEUE_TO_START,
     FENCING_REJECTIONS,
@@ -19,8 +18,9 @@ from pulse_django.words.vital_signs import (
     LEASE_ACQUISITION,
     LEASE_EXPIRATIONS,
     RECOVERY_REQUEUES,
-    Histogram,
 )
+from pulse_django.queue.words.counters import Histogram
+from pulse_django.queue.words.display import in_words
 
 from .preview import LATEST, Matching
 from .terminal import table

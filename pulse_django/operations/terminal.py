@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Sequence
 from typing import IO, Any, NamedTuple
 
-from pulse_django.words.display import inert
+from pulse_django.queue.words.display import inert
 
 WIDTH = 24
 _FULL, _EMPTY = "█", "░"

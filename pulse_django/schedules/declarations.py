@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.core.checks import CheckMessage, Warning
 
 from pulse_django import conf
+from pulse_django.encryption.values import encrypts
 from pulse_django.exceptions import InvalidSchedule, WrongArguments
-from pulse_django.execution.calls import checked
-from pulse_django.execution.encryption import encrypts
-from pulse_django.execution.placement import has_several_shards, shard_of_schedule
-from pulse_django.execution.registry import GenericTask, Task, key_of, registry
+from pulse_django.queue.words.own_tasks import ONLY_PULSE, OWN_TASKS
+from pulse_django.queue.words.payloads import error_in_one_line, one_line
+from pulse_django.run.calls import checked
+from pulse_django.run.registry import GenericTask, Task, key_of, registry
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words.own_tasks import ONLY_PULSE, OWN_TASKS
-from pulse_django.words.payloads import error_in_one_line, one_line
-from pulse_django.words.schedule_definitions import Definition
-from pulse_django.words.timings import Every, Timing
+from pulse_django.shards.placement import has_several_shards, shard_of_schedule
+
+from .definitions import Definition
+from .timings import Every, Timing
 
 if TYPE_CHECKING:
     from pulse_django.managers import ScheduleManager

@@ -10,9 +10,10 @@ from typing import Any
 
 from pulse_django.exceptions import PulseError
 from pulse_django.models import Job, Schedule
-from pulse_django.store.transactions import run_joined
-from pulse_django.words.ticks import MOMENT, TickOutcome
-from pulse_django.words.timings import Cron, upcoming, zone_of
+from pulse_django.queue.database.transactions import run_joined
+
+from .tick_rules import MOMENT, TickOutcome
+from .timings import Cron, upcoming, zone_of
 
 _RECENT = """
 SELECT tick.schedule_id, tick.at, tick.outcome, tick.note, tick.decided_at, tick.job_id

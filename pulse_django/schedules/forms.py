@@ -10,11 +10,12 @@ from django.core.exceptions import ValidationError
 from django.db import router, transaction
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.execution.registry import registry
 from pulse_django.models import Schedule
-from pulse_django.store.transactions import run_joined
-from pulse_django.words.own_tasks import OWN_TASKS
-from pulse_django.words.schedule_definitions import MAX_OWNER
+from pulse_django.queue.database.transactions import run_joined
+from pulse_django.queue.words.own_tasks import OWN_TASKS
+from pulse_django.run.registry import registry
+
+from .definitions import MAX_OWNER
 
 # Held until the end of the transaction: two requests of one owner must not both find the last place free.
 _LOCK_OWNER = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s::text, 7243))::text"

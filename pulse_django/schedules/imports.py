@@ -17,8 +17,9 @@ from django.db import OperationalError, ProgrammingError, connections, transacti
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule
-from pulse_django.words.limits import HIGHEST_PRIORITY
-from pulse_django.words.timings import EPOCH, Cron, Every, Timing
+from pulse_django.queue.words.bounds import HIGHEST_PRIORITY
+
+from .timings import EPOCH, Cron, Every, Timing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,20 +13,20 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from pulse_django import conf
-from pulse_django.execution.lane_keys import declared_limits
-from pulse_django.execution.registry import registry
+from pulse_django.limits.keys import declared_limits
 from pulse_django.models import Limiter, Schedule
-from pulse_django.protocol.declarations import Declarer, scope_of_code
-from pulse_django.protocol.schedules import clock
-from pulse_django.protocol.tick import FORGET_LIMIT, forget_ticks, look
+from pulse_django.queue.capability import Capability, KeeperLoop, LoopFacts, WorkerDatabase
+from pulse_django.queue.database.database_errors import DatabaseFault, fault_of
+from pulse_django.queue.declarations import Declarer, scope_of_code
+from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.run.registry import registry
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.capability import Capability, KeeperLoop, LoopFacts, WorkerDatabase
-from pulse_django.store.database_errors import DatabaseFault, fault_of
-from pulse_django.words.payloads import error_in_one_line
-from pulse_django.words.schedule_definitions import Definition
 
 from .declarations import declared_in
+from .definitions import Definition
+from .tick import FORGET_LIMIT, forget_ticks, look
 from .ticking import Ticker
+from .verbs import clock
 
 T = TypeVar("T")
 logger = SafeLogger("pulse_django.schedules")

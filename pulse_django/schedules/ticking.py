@@ -16,23 +16,23 @@ from django.db import Error
 
 from pulse_django.backend import new_job
 from pulse_django.exceptions import AlreadyEnqueued, InvalidSchedule, PulseError
-from pulse_django.execution.calls import checked
-from pulse_django.execution.notify import wake_workers
-from pulse_django.execution.placement import shard_of_call
-from pulse_django.execution.registry import changed, registry
 from pulse_django.models import Job, Schedule
-from pulse_django.protocol.schedules import clock
-from pulse_django.protocol.tick import MOST_DUE, Advance, advance, ids_of_due, key_of_tick, lock_due, unfinished
+from pulse_django.queue.database.database_errors import DatabaseFault, fault_of, is_refused
+from pulse_django.queue.database.transactions import durable, joined
+from pulse_django.queue.words.job_options import NewJob, encode_meta
+from pulse_django.queue.words.payloads import error_in_one_line, one_line
+from pulse_django.run.calls import checked
+from pulse_django.run.notify import wake_workers
+from pulse_django.run.registry import changed, registry
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.database_errors import DatabaseFault, fault_of, is_refused
-from pulse_django.store.transactions import durable, joined
-from pulse_django.words.job_options import NewJob, encode_meta
-from pulse_django.words.payloads import error_in_one_line, one_line
-from pulse_django.words.schedule_definitions import timing_or_none
-from pulse_django.words.ticks import Pause, Tick, TickOutcome, decide, first_after, jittered, without_firing
-from pulse_django.words.timings import Overlap, Timing
+from pulse_django.shards.placement import shard_of_call
 
 from .declarations import refuse_if_encrypted
+from .definitions import timing_or_none
+from .tick import MOST_DUE, Advance, advance, ids_of_due, key_of_tick, lock_due, unfinished
+from .tick_rules import Pause, Tick, TickOutcome, decide, first_after, jittered, without_firing
+from .timings import Overlap, Timing
+from .verbs import clock
 
 # Plan a schedule that is due: decide its ticks, and make the jobs of those that fire.
 

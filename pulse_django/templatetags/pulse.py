@@ -14,11 +14,11 @@ from django import template
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from pulse_django.execution.job_progress import progress_of, progress_token
-from pulse_django.execution.placement import alias_of_id
-from pulse_django.fleet.explanation import explain
+from pulse_django.health.explanation import explain
 from pulse_django.models import Job, StoredBatch
-from pulse_django.store.batches import progress_of_each
+from pulse_django.run.job_progress import progress_of, progress_token
+from pulse_django.shards.placement import alias_of_id
+from pulse_django.workflows.batch_progress import progress_of_each
 from pulse_django.workflows.batches import Batch
 
 register = template.Library()

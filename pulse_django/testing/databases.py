@@ -11,7 +11,7 @@ from django.db import OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test.testcases import DatabaseOperationForbidden  # type: ignore[attr-defined]  # unknown to the stubs
 
-from pulse_django.store.transactions import is_in_callers_transaction
+from pulse_django.queue.database.transactions import is_in_callers_transaction
 
 logger = logging.getLogger(__name__)
 

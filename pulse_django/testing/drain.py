@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Literal
 from django.db import router
 
 from pulse_django import conf
-from pulse_django.execution.encryption import shown
-from pulse_django.execution.events import announce
-from pulse_django.execution.execute import perform
-from pulse_django.execution.judging import Performed
-from pulse_django.execution.placement import Located, alias_of_jobs, alias_of_run, locate, routers_alias
-from pulse_django.execution.registry import chunk_of, keys_of, registry
-from pulse_django.execution.resolving import resolve
-from pulse_django.execution.run import LOSSES_UNTIL_ALONE, ChunkRun, Run, running
+from pulse_django.encryption.values import shown
 from pulse_django.models import Job, Schedule
-from pulse_django.protocol.declarations import Declarer, scope_of_code
-from pulse_django.protocol.schedules import clock
+from pulse_django.queue.database.transactions import is_in_callers_transaction, run_joined
+from pulse_django.queue.declarations import Declarer, scope_of_code
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Claim, Identity
+from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.queue.words.states import Status
+from pulse_django.run.events import announce
+from pulse_django.run.execute import perform
+from pulse_django.run.judging import Performed
+from pulse_django.run.registry import chunk_of, keys_of, registry
+from pulse_django.run.run import LOSSES_UNTIL_ALONE, ChunkRun, Run, running
 from pulse_django.schedules.declarations import declared_in
+from pulse_django.schedules.tick_rules import TickOutcome
 from pulse_django.schedules.ticking import tick_due
-from pulse_django.store.transactions import is_in_callers_transaction, run_joined
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Claim, Identity
-from pulse_django.words.outcomes import OutcomeName
-from pulse_django.words.states import Status
-from pulse_django.words.ticks import TickOutcome
+from pulse_django.schedules.verbs import clock
+from pulse_django.shards.placement import Located, alias_of_jobs, alias_of_run, locate, routers_alias
+from pulse_django.workflows.resolving import resolve
 
 from .databases import committing
 
@@ -197,7 +197,7 @@ def beat(run: Run) -> None:
 
 
 if TYPE_CHECKING:
-    from pulse_django.execution.registry import TaskResult
+    from pulse_django.run.registry import TaskResult
 
     AnyJob = Job | TaskResult | Located | int | str
 

@@ -8,18 +8,18 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pulse_django.backend import PulseBackend, aware, new_job
-from pulse_django.execution.calls import checked, names_of
-from pulse_django.execution.encryption import arguments_of as arguments_of_job
-from pulse_django.execution.placement import routers_alias, shard_of_call
-from pulse_django.execution.registry import registry
+from pulse_django.encryption.values import arguments_of as arguments_of_job
 from pulse_django.models import Job
-from pulse_django.words.states import CLAIMABLE
+from pulse_django.queue.words.states import CLAIMABLE
+from pulse_django.run.calls import checked, names_of
+from pulse_django.run.registry import registry
+from pulse_django.shards.placement import routers_alias, shard_of_call
 
 from .drain import arguments_of, is_shown_in_full
 
 if TYPE_CHECKING:
-    from pulse_django.execution.registry import Task
-    from pulse_django.words.job_options import NewJob
+    from pulse_django.queue.words.job_options import NewJob
+    from pulse_django.run.registry import Task
 
 MOST_SHOWN = 20
 # A job's first instants are two readings of the server's clock in one statement.

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.apps import apps
 from django.db import connections, models, router
 
-from pulse_django.execution.encryption import MASK, hides_result, value_of
-from pulse_django.execution.encryption import arguments_of as decrypted_arguments_of
-from pulse_django.execution.placement import OUR_APP, routers_alias
+from pulse_django.encryption.values import MASK, hides_result, value_of
+from pulse_django.encryption.values import arguments_of as decrypted_arguments_of
 from pulse_django.models import Job
-from pulse_django.words.masks import RESULT
-from pulse_django.words.states import Status
+from pulse_django.queue.words.masks import RESULT
+from pulse_django.queue.words.states import Status
+from pulse_django.shards.placement import OUR_APP, routers_alias
 
 from .databases import rolled_back
 from .drain import (
@@ -31,7 +31,7 @@ from .drain import (
 )
 
 if TYPE_CHECKING:
-    from pulse_django.execution.registry import Task, TaskResult
+    from pulse_django.run.registry import Task, TaskResult
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pulse_django.execution.encryption import value_of
-from pulse_django.execution.placement import alias_of_jobs
-from pulse_django.execution.resolving import resolve
-from pulse_django.execution.run import Run
+from pulse_django.encryption.values import value_of
 from pulse_django.models import Job, StoredBatch
-from pulse_django.words.leases import Identity
-from pulse_django.words.masks import RESULT
-from pulse_django.words.states import Status
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.masks import RESULT
+from pulse_django.queue.words.states import Status
+from pulse_django.run.run import Run
+from pulse_django.shards.placement import alias_of_jobs
+from pulse_django.workflows.resolving import resolve
 
 from .drain import MOST_RUNS, DrainLimit, beat, drain, performed, reported
 from .idempotency import difference, rehearsed

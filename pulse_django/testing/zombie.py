@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulse_django import conf
-from pulse_django.execution.codec import codec
-from pulse_django.execution.run import Run
 from pulse_django.models import Job
-from pulse_django.words.decisions import Complete, decide
-from pulse_django.words.leases import Claim, Identity
-from pulse_django.words.masks import RESULT
-from pulse_django.words.outcomes import returned
-from pulse_django.words.verb_results import Report, Settled
+from pulse_django.queue.words.decisions import Complete, decide
+from pulse_django.queue.words.leases import Claim, Identity
+from pulse_django.queue.words.masks import RESULT
+from pulse_django.queue.words.outcomes import returned
+from pulse_django.queue.words.verb_results import Report, Settled
+from pulse_django.run.codec import codec
+from pulse_django.run.run import Run
 
 from .drain import expire_lease, fresh, jump_to_next_run, place_of
 

@@ -13,13 +13,13 @@ from datetime import timedelta
 from threading import Lock
 from typing import Any, get_args
 
-from pulse_django.words.decisions import Decision
-from pulse_django.words.leases import Claim, Lease
-from pulse_django.words.options import ClaimedOptions
-from pulse_django.words.outcomes import Outcome
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Report, Settled
+from pulse_django.queue.words.decisions import Decision
+from pulse_django.queue.words.leases import Claim, Lease
+from pulse_django.queue.words.options import ClaimedOptions
+from pulse_django.queue.words.outcomes import Outcome
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report, Settled
 
 Message = dict[str, Any]
 

@@ -19,15 +19,15 @@ from functools import partial
 from typing import Any
 
 from pulse_django import conf
-from pulse_django.execution.judging import Performed, judged
-from pulse_django.execution.registry import registry
-from pulse_django.execution.run import ChunkRun, Clock, Run
+from pulse_django.queue.capability import installed
+from pulse_django.queue.words.decisions import Postpone
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Cancelled, Outcome, Released, Stalled, TimedOut
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.run.judging import Performed, judged
+from pulse_django.run.registry import registry
+from pulse_django.run.run import ChunkRun, Clock, Run
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.capability import installed
-from pulse_django.words.decisions import Postpone
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import Cancelled, Outcome, Released, Stalled, TimedOut
-from pulse_django.words.verb_results import Report
 
 from .channel import Channel, Hung, Message, Nudges
 from .claimer import Claimer

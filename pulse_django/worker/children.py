@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from pulse_django import conf
-from pulse_django.execution.notify import ANY_QUEUE
+from pulse_django.queue.words import counters
+from pulse_django.queue.words.leases import Identity, Lease
+from pulse_django.queue.words.verb_results import Settled
+from pulse_django.run.notify import ANY_QUEUE
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words import counters
-from pulse_django.words.leases import Identity, Lease
-from pulse_django.words.verb_results import Settled
 
 from .channel import Channel, Hung, Message, from_wire, to_wire
 from .child import DRAINED

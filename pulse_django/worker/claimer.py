@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from threading import Event
 
 from pulse_django import conf
-from pulse_django.execution.notify import ANY_QUEUE, SILENCE, WakeUp, pass_on
-from pulse_django.execution.run import Run
-from pulse_django.protocol.claim import NO_BOUNDS, Claims
+from pulse_django.queue.claim import NO_BOUNDS, Claims
+from pulse_django.queue.database.database_errors import DatabaseFault, fault_of
+from pulse_django.queue.database.lane_queries import WaitingLane
+from pulse_django.queue.words.decisions import Postpone
+from pulse_django.queue.words.lanes import NOT_AGED, Lane, lane_of, levels_gained
+from pulse_django.queue.words.leases import Claim, Identity, Lease
+from pulse_django.queue.words.outcomes import Released
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.run.notify import ANY_QUEUE, SILENCE, WakeUp, pass_on
+from pulse_django.run.run import Run
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.database_errors import DatabaseFault, fault_of
-from pulse_django.store.lane_queries import WaitingLane
-from pulse_django.words.decisions import Postpone
-from pulse_django.words.lanes import NOT_AGED, Lane, lane_of, levels_gained
-from pulse_django.words.leases import Claim, Identity, Lease
-from pulse_django.words.outcomes import Released
-from pulse_django.words.verb_results import Report
 
 from .guarded_connection import LONGEST_POLL, POLLS_SLOWED_BY, GuardedConnection, slowed
 from .in_flight import InFlight

@@ -20,13 +20,13 @@ from django.db import Error, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from pulse_django import conf
-from pulse_django.execution.notify import SOON
 from pulse_django.models import Job
+from pulse_django.queue.database.database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
+from pulse_django.queue.database.prepared_statements import PreparedStatements
+from pulse_django.queue.database.transactions import limited, with_timeouts
+from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.run.notify import SOON
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
-from pulse_django.store.prepared_statements import PreparedStatements
-from pulse_django.store.transactions import limited, with_timeouts
-from pulse_django.words.payloads import error_in_one_line
 
 from .needed_threads import start_thread
 

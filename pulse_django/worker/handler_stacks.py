@@ -33,8 +33,8 @@ LOOKS_FOR_DUMP, BETWEEN_LOOKS = 10, 0.02
 
 _HOME = Path(__file__).parent.parent
 # What calls a handler, up to its first line. Its own calls into Pulse are further in, and are shown.
-_CALLS = f"{_HOME}{os.sep}execution{os.sep}"
-_AROUND = (f"{_HOME}{os.sep}worker{os.sep}", _CALLS, threading.__file__, f"{Path(asyncio.__file__).parent}{os.sep}")
+_CALLS = tuple(f"{_HOME}{os.sep}{part}{os.sep}" for part in ("run", "chunks"))
+_AROUND = (f"{_HOME}{os.sep}worker{os.sep}", *_CALLS, threading.__file__, f"{Path(asyncio.__file__).parent}{os.sep}")
 _THREAD = re.compile(r"^(?:Current thread|Thread) ", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.+)$', re.MULTILINE)
 

@@ -11,12 +11,11 @@ from typing import Any
 
 from pulse_django import conf
 from pulse_django.models import Worker
+from pulse_django.queue.database.database_errors import DatabaseFault, fault_of
+from pulse_django.queue.database.workers import Presence, Standing
+from pulse_django.queue.words.counters import Counters, Histogram
+from pulse_django.queue.words.leases import Lease
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.database_errors import DatabaseFault, fault_of
-from pulse_django.store.workers import Presence, Standing
-from pulse_django.words.counters import Counters
-from pulse_django.words.leases import Lease
-from pulse_django.words.vital_signs import Histogram
 
 from .guarded_connection import LONGEST_PRESENCE, PRESENCE_SLOWED_BY, GuardedConnection, slowed
 from .shared_leases import HeldLease, SharedLeases

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ImproperlyConfigured
 
 from pulse_django import conf
+from pulse_django.queue.database.workers import Presence
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.workers import Presence
 
 logger = SafeLogger("pulse_django.worker")
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from threading import Lock
 
-from pulse_django.execution.run import ChunkRun, Run, is_gathered
-from pulse_django.protocol.claim import Slots
-from pulse_django.words.lanes import Lane, lane_of
-from pulse_django.words.leases import Claim
+from pulse_django.queue.claim import Slots
+from pulse_django.queue.words.lanes import Lane, lane_of
+from pulse_django.queue.words.leases import Claim
+from pulse_django.run.run import ChunkRun, Run, is_gathered
 
 from .shared_leases import SharedLeases
 

@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 from pulse_django import conf
-from pulse_django.execution.notify import ANY_QUEUE
+from pulse_django.queue.database.workers import Presence
+from pulse_django.queue.words.counters import added
+from pulse_django.queue.words.leases import Identity
+from pulse_django.run.notify import ANY_QUEUE
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.workers import Presence
-from pulse_django.words.counters import added
-from pulse_django.words.leases import Identity
 
 from .channel import Channel, Message, Nudges
 from .child import DRAINED, child_main

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from pulse_django.protocol.claim import Claims
-from pulse_django.store.capability import Group, LaneClaim, LaneClaimer, installed
-from pulse_django.store.lane_queries import MOST_KEYS
-from pulse_django.words import counters
-from pulse_django.words.counters import Counters
-from pulse_django.words.lanes import NOT_AGED, Lane, deal, in_jobs, in_slots, lane_of, rotation
-from pulse_django.words.leases import Claim, Identity
+from pulse_django.queue.capability import Group, LaneClaim, LaneClaimer, installed
+from pulse_django.queue.claim import Claims
+from pulse_django.queue.database.lane_queries import MOST_KEYS
+from pulse_django.queue.words import counters
+from pulse_django.queue.words.counters import Counters
+from pulse_django.queue.words.lanes import NOT_AGED, Lane, deal, in_jobs, in_slots, lane_of, rotation
+from pulse_django.queue.words.leases import Claim, Identity
 
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight

@@ -16,9 +16,9 @@ import psycopg
 from django.db import connections
 
 from pulse_django import conf
-from pulse_django.execution.notify import ANY_QUEUE, CHANNEL, NOTIFY, WakeUp
+from pulse_django.queue.database.workers import Standing
+from pulse_django.run.notify import ANY_QUEUE, CHANNEL, NOTIFY, WakeUp
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.workers import Standing
 
 from .guarded_connection import GuardedConnection
 

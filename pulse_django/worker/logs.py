@@ -18,7 +18,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from pulse_django.execution.django_log import DeferredRecord, filters_by_debug_alone, handlers_of, refuses_all
+from pulse_django.run.django_log import DeferredRecord, filters_by_debug_alone, handlers_of, refuses_all
 from pulse_django.safe_logging import AT_ONCE, Written, process_log
 
 from .needed_threads import NeededThreads, start_thread

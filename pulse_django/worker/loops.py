@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pulse_django import conf
-from pulse_django.store.capability import LoopFacts, installed
+from pulse_django.queue.capability import LoopFacts, installed
 
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
 from .heartbeat import Heartbeat

@@ -9,13 +9,13 @@ from queue import Empty, SimpleQueue
 
 from pulse_django import conf
 from pulse_django.models import Job
+from pulse_django.queue.words.decisions import decide
+from pulse_django.queue.words.leases import Lease
+from pulse_django.queue.words.outcomes import Outcome, Released, WorkerLost
+from pulse_django.queue.words.states import EndedBy, Status, run_ended
+from pulse_django.queue.words.verb_results import Report, Settled
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import send, send_finished, worker_lost
-from pulse_django.words.decisions import decide
-from pulse_django.words.leases import Lease
-from pulse_django.words.outcomes import Outcome, Released, WorkerLost
-from pulse_django.words.states import EndedBy, Status, run_ended
-from pulse_django.words.verb_results import Report, Settled
 
 from .guarded_connection import GuardedConnection
 from .shared_leases import HeldLease

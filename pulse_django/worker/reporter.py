@@ -7,12 +7,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 
-from pulse_django.execution.judging import Performed
-from pulse_django.execution.notify import wake_workers
+from pulse_django.queue.capability import WorkerDatabase, assembled, installed
+from pulse_django.queue.words.states import TERMINAL
+from pulse_django.queue.words.verb_results import Report, Settled
+from pulse_django.run.judging import Performed
+from pulse_django.run.notify import wake_workers
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.capability import WorkerDatabase, assembled, installed
-from pulse_django.words.states import TERMINAL
-from pulse_django.words.verb_results import Report, Settled
 
 from .channel import Message, from_wire, to_wire
 from .guarded_connection import GuardedConnection, longest_wait

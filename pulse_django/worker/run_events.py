@@ -12,17 +12,17 @@ from threading import Event
 from typing import Any
 
 from pulse_django import conf
-from pulse_django.execution.codec import codec
-from pulse_django.execution.django_log import Place, make_line
-from pulse_django.execution.events import announce
-from pulse_django.execution.judging import Performed
-from pulse_django.execution.run import Run
+from pulse_django.queue.database.sql_functions import UNREADABLE
+from pulse_django.queue.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK, Failed, OutcomeName
+from pulse_django.queue.words.payloads import one_line
+from pulse_django.queue.words.states import TERMINAL, Status
+from pulse_django.queue.words.verb_results import Report, Settled
+from pulse_django.run.codec import codec
+from pulse_django.run.django_log import Place, make_line
+from pulse_django.run.events import announce
+from pulse_django.run.judging import Performed
+from pulse_django.run.run import Run
 from pulse_django.safe_logging import SafeLogger, process_log
-from pulse_django.store.sql_functions import UNREADABLE
-from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK, Failed, OutcomeName
-from pulse_django.words.payloads import one_line
-from pulse_django.words.states import TERMINAL, Status
-from pulse_django.words.verb_results import Report, Settled
 
 logger = SafeLogger("pulse_django.worker")
 

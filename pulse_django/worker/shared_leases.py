@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pulse_django.words.leases import Claim, Lease
+from pulse_django.queue.words.leases import Claim, Lease
 
 CAPACITY = 2_048  # leases of one child, running, waiting and unreported; more could not be settled within a lease
 

@@ -18,20 +18,20 @@ from typing import Any, TypeVar
 from django.db import DatabaseError
 
 from pulse_django import conf
-from pulse_django.execution.notify import wake_workers
 from pulse_django.models import Duty, Job, Worker
-from pulse_django.protocol.prune import PRUNE_LIMIT
-from pulse_django.protocol.reap import REAP_LIMIT
-from pulse_django.protocol.set_aside import MOST_BATCHES, SET_ASIDE_LIMIT, in_batches
+from pulse_django.queue.capability import installed
+from pulse_django.queue.database.database_errors import DatabaseFault, fault_of, sqlstate_of
+from pulse_django.queue.database.duties import SET_ASIDE, TakenDuties
+from pulse_django.queue.database.job_queries import ServerClock
+from pulse_django.queue.prune import PRUNE_LIMIT
+from pulse_django.queue.reap import REAP_LIMIT
+from pulse_django.queue.set_aside import MOST_BATCHES, SET_ASIDE_LIMIT, in_batches
+from pulse_django.queue.words.payloads import error_in_one_line, one_line
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Reaped
+from pulse_django.run.notify import wake_workers
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import job_reaped, send, send_finished
-from pulse_django.store.capability import installed
-from pulse_django.store.database_errors import DatabaseFault, fault_of, sqlstate_of
-from pulse_django.store.duties import SET_ASIDE, TakenDuties
-from pulse_django.store.job_queries import ServerClock
-from pulse_django.words.payloads import error_in_one_line, one_line
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Reaped
 
 from .guarded_connection import LONGEST_SWEEP, SWEEPS_SLOWED_BY, GuardedConnection, slowed
 from .heartbeat import Heartbeat

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pulse_django.conf import PulseSettings
-from pulse_django.execution.placement import shards
-from pulse_django.words.job_options import QUEUE_NAME
+from pulse_django.queue.words.job_options import QUEUE_NAME
+from pulse_django.shards.placement import shards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

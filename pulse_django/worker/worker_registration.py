@@ -11,10 +11,10 @@ import django
 import psycopg
 
 from pulse_django import __version__, conf
-from pulse_django.execution.registry import registry
-from pulse_django.store.releases import PROJECT
-from pulse_django.store.workers import Presence
-from pulse_django.words.leases import MAX_HOST, Identity, printable
+from pulse_django.queue.database.releases import PROJECT
+from pulse_django.queue.database.workers import Presence
+from pulse_django.queue.words.leases import MAX_HOST, Identity, printable
+from pulse_django.run.registry import registry
 
 from .channel import Message
 from .children import ChildSlot

@@ -16,8 +16,18 @@ from django.urls import NoReverseMatch, reverse
 from pulse_django import conf
 from pulse_django.backend import PulseBackend
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow
-from pulse_django.execution.notify import is_due_soon, wake_workers
-from pulse_django.execution.placement import (
+from pulse_django.models import Job, StoredBatch
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.database.transactions import is_in_callers_transaction, joined
+from pulse_django.queue.words.bounds import MAX_USER
+from pulse_django.queue.words.job_ids import MAX_ID
+from pulse_django.queue.words.job_options import MAX_BATCH_KIND, MAX_BATCH_NAME, Need, OnDead, Place, When
+from pulse_django.queue.words.options import Note, Text, Whole
+from pulse_django.queue.words.payloads import encode_arguments
+from pulse_django.run.notify import is_due_soon, wake_workers
+from pulse_django.run.registry import Task, TaskResult, task_backends
+from pulse_django.run.run import current_run
+from pulse_django.shards.placement import (
     alias_of_batch,
     alias_of_id,
     alias_of_jobs,
@@ -25,24 +35,14 @@ from pulse_django.execution.placement import (
     has_several_shards,
     shards,
 )
-from pulse_django.execution.registry import Task, TaskResult, task_backends
-from pulse_django.execution.resolving import hold_paused, resolve_when_committed
-from pulse_django.execution.run import current_run
-from pulse_django.execution.waits import EVENT_NAME
-from pulse_django.models import Job, StoredBatch
-from pulse_django.protocol.batches import cancel_batch, open_batch, pause_batch, resume_batch, seal_batch
-from pulse_django.protocol.events import send_event as send
-from pulse_django.protocol.needs import add_needs
-from pulse_django.store.batches import BatchProgress, progress_of
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.transactions import is_in_callers_transaction, joined
-from pulse_django.words.job_ids import MAX_ID
-from pulse_django.words.job_options import MAX_BATCH_KIND, MAX_BATCH_NAME, Need, OnDead, Place, When
-from pulse_django.words.limits import MAX_USER
-from pulse_django.words.options import Note, Text, Whole
-from pulse_django.words.payloads import encode_arguments
 
+from .batch_progress import BatchProgress, progress_of
+from .batch_verbs import cancel_batch, open_batch, pause_batch, resume_batch, seal_batch
 from .calls import Call, call_of, calls_of
+from .events import send_event as send
+from .needs import add_needs
+from .resolving import hold_paused, resolve_when_committed
+from .waits import EVENT_NAME
 
 NAME, KIND = Text(MAX_BATCH_NAME), Text(MAX_BATCH_KIND)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution.registry import GenericTaskResult, Task
-from pulse_django.words.job_options import MAX_NODE_NAME, OnDead
-from pulse_django.words.options import Text
+from pulse_django.queue.words.job_options import MAX_NODE_NAME, OnDead
+from pulse_django.queue.words.options import Text
+from pulse_django.run.registry import GenericTaskResult, Task
 
 from .batches import NAME, Batch
 from .calls import Call, call_of

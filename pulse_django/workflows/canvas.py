@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution.registry import GenericTask, Task
-from pulse_django.words.job_options import MAX_NODE_NAME, MOST_NESTED
+from pulse_django.queue.words.job_options import MAX_NODE_NAME, MOST_NESTED
+from pulse_django.run.registry import GenericTask, Task
 
 from .builder import Workflow
 from .calls import Call, call_of

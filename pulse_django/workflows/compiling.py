@@ -8,20 +8,20 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution.notify import is_due_soon, wake_workers
-from pulse_django.execution.placement import alias_of_batch, locate
-from pulse_django.execution.registry import GenericTaskResult
-from pulse_django.execution.resolving import resolve_when_committed
-from pulse_django.execution.waits import never_given
 from pulse_django.models import Job
-from pulse_django.protocol.batches import seal_batch
-from pulse_django.protocol.needs import add_needs, refuse_circles
-from pulse_django.store.transactions import joined
-from pulse_django.words.job_options import MOST_NESTED, Need, OnDead, Place
+from pulse_django.queue.database.transactions import joined
+from pulse_django.queue.words.job_options import MOST_NESTED, Need, OnDead, Place
+from pulse_django.run.notify import is_due_soon, wake_workers
+from pulse_django.run.registry import GenericTaskResult
+from pulse_django.shards.placement import alias_of_batch, locate
 
+from .batch_verbs import seal_batch
 from .batches import Batch
 from .builder import EnqueuedWorkflow, Workflow, WorkflowNode
 from .calls import Call
+from .needs import add_needs, refuse_circles
+from .resolving import resolve_when_committed
+from .waits import never_given
 
 # With more, a job needs a batch of them instead: one row, and one look for each of its members that ends.
 MOST_EDGES = 50

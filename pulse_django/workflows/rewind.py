@@ -6,20 +6,21 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
+from pulse_django.encryption.values import searched
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution import resolving
-from pulse_django.execution.calls import names_of
-from pulse_django.execution.encryption import searched
-from pulse_django.execution.notify import wake_workers
-from pulse_django.execution.placement import Located, locate
-from pulse_django.execution.registry import registry
 from pulse_django.models import Job, Step
-from pulse_django.protocol.steps import copy_steps, forget_steps
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.masks import Masks
-from pulse_django.words.options import JOB_OPTIONS
-from pulse_django.words.own_tasks import ONLY_PULSE, OWN_TASKS
-from pulse_django.words.states import Status
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.masks import Masks
+from pulse_django.queue.words.options import JOB_OPTIONS
+from pulse_django.queue.words.own_tasks import ONLY_PULSE, OWN_TASKS
+from pulse_django.queue.words.states import Status
+from pulse_django.run import make_due
+from pulse_django.run.calls import names_of
+from pulse_django.run.notify import wake_workers
+from pulse_django.run.registry import registry
+from pulse_django.shards.placement import Located, locate
+
+from .steps import copy_steps, forget_steps
 
 
 class Rewound(NamedTuple):
@@ -53,7 +54,7 @@ def retry_from(
             raise InvalidWorkflow(f"job {where.id} has changed in the meantime: {job.attempts} attempts were claimed")
         rewound = _split(where, step)
         forget_steps(Job.objects.db_manager(where.alias), where.id, first=len(rewound.kept) + 1)
-        answer = resolving.retry(where.alias, [where.id], cancelled_too=cancelled_too)
+        answer = make_due.retry(where.alias, [where.id], cancelled_too=cancelled_too)
         if where.id in answer.of_cancelled:
             raise InvalidWorkflow(f"job {where.id} was not revived: its batch was cancelled. Use cancelled_too=True")
         if where.id not in answer.revived:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pulse_django import conf
-from pulse_django.execution.resolving import Remaining, hold_paused, resolve
-from pulse_django.protocol.batches import AROUND_INSERT, KEPT_RESULTS
+from pulse_django.queue.capability import Capability, Satellite, StepDone, SweepStep, WorkerDatabase
+from pulse_django.queue.database.job_queries import ARE_UNRESOLVED
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.capability import Capability, Satellite, StepDone, SweepStep, WorkerDatabase
-from pulse_django.store.job_queries import ARE_UNRESOLVED
+
+from .batch_verbs import AROUND_INSERT, KEPT_RESULTS
+from .resolving import Remaining, hold_paused, resolve
 
 logger = SafeLogger("pulse_django.watchdog")
 

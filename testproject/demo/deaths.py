@@ -9,9 +9,9 @@ import time
 from django.db import router
 
 from pulse_django.models import Job
-from pulse_django.store.sql_functions import ClockTimestamp
-from pulse_django.words.outcomes import OutcomeName
-from pulse_django.words.states import Status
+from pulse_django.queue.database.sql_functions import ClockTimestamp
+from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.queue.words.states import Status
 from testproject.harness.processes import StartedWorker
 
 from . import handlers

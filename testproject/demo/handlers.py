@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Any
 
-from pulse_django.execution.context import Context
+from pulse_django.run.context import Context
 from pulse_django.tasks import Isolation, task
 
 

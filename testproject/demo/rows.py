@@ -11,8 +11,8 @@ from django.db import router
 from django.db.models import DurationField, ExpressionWrapper, F
 
 from pulse_django.models import Attempt, Job
-from pulse_django.store.sql_functions import ClockTimestamp
-from pulse_django.words.states import TERMINAL, Status
+from pulse_django.queue.database.sql_functions import ClockTimestamp
+from pulse_django.queue.words.states import TERMINAL, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pulse_django.operations.terminal import bar, is_terminal
-from pulse_django.words.display import in_words
-from pulse_django.words.states import Status
+from pulse_django.queue.words.display import in_words
+from pulse_django.queue.words.states import Status
 
 from .rows import Row
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from django.db import router
 
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from testproject.harness.processes import StartedWorker
 
 from . import handlers

@@ -9,8 +9,8 @@ from typing import Any
 
 from pulse_django.backend import new_job
 from pulse_django.exceptions import PulseError
-from pulse_django.execution.registry import Task
 from pulse_django.models import Attempt, Job
+from pulse_django.run.registry import Task
 
 from .pace import DemoPace
 from .rows import Row, ledger, look

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from pulse_django.execution.fencing import FencedModel
+from pulse_django.run.fencing import FencedModel
 
 
 class Order(FencedModel):

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.core.management import call_command
 
-from pulse_django.fleet.conditions import ask, named
+from pulse_django.health.conditions import ask, named
 from pulse_django.models import Attempt, Job, Pause, Worker
-from pulse_django.words.states import CLAIMABLE, Status
+from pulse_django.queue.words.states import CLAIMABLE, Status
 from testproject.harness.processes import StartedWorker
 from tests.crash.workers import QUICK, Workers, wait_for, wait_until
 from tests.database import leave_no_line_behind

@@ -10,9 +10,9 @@ from datetime import timedelta
 from django.utils import timezone
 
 from pulse_django.models import Dependency, Job, Minute, Pause, Schedule, StoredBatch, Tick, Worker
-from pulse_django.store.workers import Presence
-from pulse_django.words.states import Status
-from pulse_django.words.timings import Cron
+from pulse_django.queue.database.workers import Presence
+from pulse_django.queue.words.states import Status
+from pulse_django.schedules.timings import Cron
 from tests.factories import AttemptFactory, make_job, now
 from tests.protocol.steps import sql
 

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import expect
 
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.browser import incident
 from tests.browser.clicks import TO_THE_CAUSE, TO_THE_REMEDY, Walk
 from tests.browser.conftest import Visit

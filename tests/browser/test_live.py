@@ -10,7 +10,7 @@ from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
 
 from pulse_django.models import Job, Pause
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.browser.conftest import VIEWPORT, Visit, logged_in
 from tests.factories import make_job, now
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from pulse_django.models import Attempt, Job, Pause
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from testproject.shop import tasks
 from tests.browser.conftest import PASSWORD, VIEWPORT, Visit
 from tests.crash.workers import Workers, wait_until

@@ -15,8 +15,8 @@ from django.urls import reverse
 from playwright.sync_api import Browser, Page
 
 from pulse_django.models import Job
-from pulse_django.store.sql_functions import Fingerprint
-from pulse_django.words.states import Status
+from pulse_django.queue.database.sql_functions import Fingerprint
+from pulse_django.queue.words.states import Status
 from tests.browser import scene
 from tests.browser.conftest import VIEWPORT, Visit, logged_in
 from tests.factories import AttemptFactory, make_job

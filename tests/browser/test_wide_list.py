@@ -12,7 +12,7 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import Browser
 
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.browser.conftest import Visit, logged_in
 from tests.factories import make_job
 

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.browser.scene import build
 from tests.console.test_every_page import Address, with_rows
 from tests.factories import make_job, now

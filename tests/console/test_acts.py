@@ -17,8 +17,8 @@ from django.utils import translation
 from pulse_django.models import Attempt, Job
 from pulse_django.operations import acts
 from pulse_django.operations.acts import Act
-from pulse_django.words.masks import Masks
-from pulse_django.words.states import Status
+from pulse_django.queue.words.masks import Masks
+from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.factories import make_job, now
 from tests.faults import all_faults

@@ -17,7 +17,7 @@ from pulse_django.console.jobs.admin import SECRETS, JobAdmin
 from pulse_django.console.jobs.job_list import LABELS
 from pulse_django.console.jobs.story import share_of
 from pulse_django.models import Job, StoredAttempt
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, PauseFactory, WorkerFactory, make_job, now
 from tests.faults import all_faults

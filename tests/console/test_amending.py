@@ -13,10 +13,10 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django import Unique, api, task
-from pulse_django.console.jobs import amending
-from pulse_django.execution import amending as execution
+from pulse_django.amendments import amending as execution
+from pulse_django.amendments import page as amending
 from pulse_django.models import Amendment, Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.console.test_acts import page_of
 from tests.factories import make_job

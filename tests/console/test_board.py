@@ -17,12 +17,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pulse_django.fleet import conditions
+from pulse_django.health import conditions
+from pulse_django.metrics import traffic
 from pulse_django.models import Minute, Pause, Worker
-from pulse_django.store import traffic
-from pulse_django.store.workers import Presence
-from pulse_django.words.counters import TrafficCounts, TrafficKind
-from pulse_django.words.states import Status
+from pulse_django.queue.database.workers import Presence
+from pulse_django.queue.words.counters import TrafficCounts, TrafficKind
+from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, PauseFactory, make_job, now
 from tests.faults import all_faults
@@ -88,8 +88,8 @@ class TestTheBoard:
     def test_what_cannot_be_checked_is_said(self, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         minute()
         slow = replace(conditions.named("table-bloat"), name="slow", sql="SELECT 1, pg_sleep(20)::text LIMIT %(limit)s")
-        monkeypatch.setattr("pulse_django.fleet.conditions.catalogue._known", {"slow": slow})
-        monkeypatch.setattr("pulse_django.fleet.conditions.asking.STATEMENT_TIMEOUT", "50ms")
+        monkeypatch.setattr("pulse_django.health.conditions.catalogue._known", {"slow": slow})
+        monkeypatch.setattr("pulse_django.health.conditions.asking.STATEMENT_TIMEOUT", "50ms")
         page = " ".join(text(admin_client, BOARD).split())
         assert "could not be checked: canceling statement due to statement timeout" in page
         assert "No problems" not in page
@@ -259,7 +259,7 @@ class TestTheBoard:
     def test_a_deep_queue_is_told_by_the_watchdogs_count(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pulse_django.fleet.snapshot.GLANCED", 10)
+        monkeypatch.setattr("pulse_django.health.snapshot.GLANCED", 10)
         for _ in range(12):
             make_job(queue="mail")
         assert '<td class="pulse-number">11+</td>' in text(admin_client, BOARD)

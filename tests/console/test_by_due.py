@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from pulse_django.console.jobs import due_soon
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.factories import make_job, now
 from tests.faults import all_faults

@@ -10,9 +10,9 @@ from django.urls import reverse
 
 from pulse_django.console.mass.canary import WATCH_EVERY
 from pulse_django.models import Job, Step
+from pulse_django.queue.words.own_tasks import ACT, PLAN
+from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
-from pulse_django.words.own_tasks import ACT, PLAN
-from pulse_django.words.states import Status
 from pulse_django.workflows.batches import Batch
 from tests.console.staff import staff
 from tests.console.test_mass_operations import DEAD, PERMISSIONS, begin, lines, statuses

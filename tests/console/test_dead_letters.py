@@ -20,11 +20,11 @@ from django.urls import reverse
 
 from pulse_django.console.dead_letters import groups, mass_actions
 from pulse_django.console.dead_letters.admin import DeadLetterAdmin
-from pulse_django.execution import resolving
 from pulse_django.models import Attempt, DeadLetter, Job, Release
+from pulse_django.queue.words.own_tasks import ACT, PLAN
+from pulse_django.queue.words.states import Status
+from pulse_django.run import make_due
 from pulse_django.testing import run_job
-from pulse_django.words.own_tasks import ACT, PLAN
-from pulse_django.words.states import Status
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now
 from tests.faults import all_faults
@@ -501,7 +501,7 @@ class TestRetry:
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         woken: list[str] = []
-        monkeypatch.setattr(resolving, "wake_workers", lambda alias, queues: woken.append(alias))
+        monkeypatch.setattr(make_due, "wake_workers", lambda alias, queues: woken.append(alias))
         monkeypatch.setattr(mass_actions, "BATCH", 1)
         for number in range(2):
             dead(number)

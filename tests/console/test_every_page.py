@@ -25,15 +25,15 @@ from django.test import Client
 from django.urls import URLPattern, path, reverse
 
 from pulse_django.console.jobs.exporting import FORMATS
-from pulse_django.console.limits.actions import ACTS as LIMIT_ACTS
-from pulse_django.console.schedules.actions import ACTS as SCHEDULE_ACTS
-from pulse_django.console.workflows.admin import ACTS as WORKFLOW_ACTS
+from pulse_django.limits.console.actions import ACTS as LIMIT_ACTS
 from pulse_django.models import Dependency, Job, Limiter, Pause, Schedule, StoredBatch, Worker
 from pulse_django.operations.acts import ACTS
-from pulse_django.store.workers import Presence
-from pulse_django.words.display import UNSEEN
-from pulse_django.words.limiting import lane_key
-from pulse_django.words.states import Status
+from pulse_django.queue.database.workers import Presence
+from pulse_django.queue.words.display import UNSEEN
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.states import Status
+from pulse_django.schedules.console.actions import ACTS as SCHEDULE_ACTS
+from pulse_django.workflows.console.admin import ACTS as WORKFLOW_ACTS
 from tests.factories import AttemptFactory, PauseFactory, make_job, now
 from tests.faults import all_faults
 from tests.protocol.steps import sql
@@ -419,8 +419,8 @@ def fill(evil: str) -> dict[str, int]:
 
 
 def test_hostile_rows_come_out_as_text_on_every_page(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_django.execution.encryption.shown", lambda key, args, kwargs, masked: (args, kwargs))
-    monkeypatch.setattr("pulse_django.execution.encryption.shows_result", lambda key, masked: True)
+    monkeypatch.setattr("pulse_django.encryption.values.shown", lambda key, args, kwargs, masked: (args, kwargs))
+    monkeypatch.setattr("pulse_django.encryption.values.shows_result", lambda key, masked: True)
     with all_faults() as about:
         for evil in HOSTILE:
             with undone():

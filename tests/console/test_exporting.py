@@ -16,9 +16,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django.console.jobs import exporting
-from pulse_django.execution.encryption import MASK
+from pulse_django.encryption.values import MASK
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.console.test_job_list import page_at
 from tests.execution.test_searched_tasks import ship

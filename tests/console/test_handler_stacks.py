@@ -11,8 +11,8 @@ from django.test import Client
 from django.urls import reverse
 
 from pulse_django.models import Worker
-from pulse_django.store.workers import Presence
-from pulse_django.words.states import Status
+from pulse_django.queue.database.workers import Presence
+from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.factories import WorkerFactory, make_job, now
 from tests.faults import all_faults

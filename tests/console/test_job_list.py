@@ -16,9 +16,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django.console.periods import MOST_YEARS, Period, years
-from pulse_django.execution import resolving
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
+from pulse_django.run import make_due
 from tests.factories import PauseFactory, WorkerFactory, make_job, now
 from tests.faults import all_faults
 from tests.protocol.steps import sql
@@ -494,7 +494,7 @@ class TestRetrying:
 
     def test_idle_workers_are_woken(self, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         woken: list[str] = []
-        monkeypatch.setattr(resolving, "wake_workers", lambda alias, queues: woken.append(alias))
+        monkeypatch.setattr(make_due, "wake_workers", lambda alias, queues: woken.append(alias))
         self.act(admin_client, LIST, make_job())
         assert woken == [], "nothing was retried"
         self.act(admin_client, LIST, make_job(Status.DEAD_LETTERED))

@@ -17,7 +17,7 @@ from django.urls import reverse
 
 from pulse_django.console.jobs import of_object, page_window
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from testproject.shop.models import Order
 from tests.console.test_acts import page_of
 from tests.database import empty_tables

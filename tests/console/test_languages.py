@@ -15,10 +15,10 @@ from django.urls import reverse
 from django.utils.translation.template import templatize
 
 import pulse_django
-from pulse_django.fleet.conditions import known
-from pulse_django.store.sql_functions import OUTCOMES, STATUSES
-from pulse_django.words.outcomes import OutcomeName
-from pulse_django.words.states import Status
+from pulse_django.health.conditions import known
+from pulse_django.queue.database.sql_functions import OUTCOMES, STATUSES
+from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.queue.words.states import Status
 from tests.factories import make_job, now
 from tests.faults import all_faults
 

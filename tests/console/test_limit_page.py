@@ -8,8 +8,8 @@ import pytest
 from django.urls import reverse
 
 from pulse_django.models import Limiter
-from pulse_django.words.limiting import lane_key
-from pulse_django.words.states import Status
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.factories import make_job
 

@@ -14,8 +14,8 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pulse_django.store.tables import changes_in
-from pulse_django.words.states import Status
+from pulse_django.queue.database.tables import changes_in
+from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.factories import WorkerFactory, make_job
 from tests.faults import all_faults
@@ -38,7 +38,7 @@ def operator(pulse_db: None) -> Iterator[Client]:
 @pytest.fixture(autouse=True)
 def one_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """What changes by time alone does not change within a test."""
-    changes = "pulse_django.store.tables"
+    changes = "pulse_django.queue.database.tables"
     monkeypatch.setattr(f"{changes}._CHANGES", re.sub(r"/ 30::", "/ 1e9::", __import__(changes, fromlist="x")._CHANGES))
 
 

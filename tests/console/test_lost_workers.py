@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from pulse_django.models import Worker
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now
 

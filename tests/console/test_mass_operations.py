@@ -21,9 +21,9 @@ from pulse_django.console.mass.page import KIND, start_operation
 from pulse_django.console.mass.totals import totals_of
 from pulse_django.models import Job, StoredBatch
 from pulse_django.operations.acts import ACTS
+from pulse_django.queue.words.own_tasks import ACT, PLAN
+from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain, run_job
-from pulse_django.words.own_tasks import ACT, PLAN
-from pulse_django.words.states import Status
 from pulse_django.workflows.batches import Batch
 from tests.console.staff import staff
 from tests.factories import make_job, now

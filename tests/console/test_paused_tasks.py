@@ -11,8 +11,8 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from pulse_django.models import Job, Pause
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
 from tests.console.staff import staff
 from tests.faults import all_faults
 from tests.undoing import undone

@@ -15,12 +15,12 @@ from django.urls import reverse
 
 from pulse_django import Cron, Every, task
 from pulse_django.models import Job, Schedule, Tick
-from pulse_django.protocol.declarations import Declarer
-from pulse_django.protocol.schedules import clock
+from pulse_django.queue.declarations import Declarer
 from pulse_django.schedules import facts
+from pulse_django.schedules.definitions import Definition
 from pulse_django.schedules.forms import ScheduleForm
 from pulse_django.schedules.ticking import tick_due
-from pulse_django.words.schedule_definitions import Definition
+from pulse_django.schedules.verbs import clock
 from tests.console.staff import staff
 from tests.faults import all_faults
 from tests.undoing import undone

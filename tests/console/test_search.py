@@ -14,7 +14,7 @@ from pulse_django.console.jobs import page_window
 from pulse_django.console.mass.criteria import Criteria, InvalidCriteria
 from pulse_django.console.search_terms import Search, search_in
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.console.test_job_list import found, link, newest_first, page_at
 from tests.execution.test_searched_tasks import ship

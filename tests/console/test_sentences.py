@@ -8,9 +8,9 @@ import pytest
 from django.utils.translation import override
 
 from pulse_django.console import sentences
-from pulse_django.fleet.conditions import Limits, ask, named
+from pulse_django.health.conditions import Limits, ask, named
+from pulse_django.limits.rules import in_words
 from pulse_django.models import Schedule
-from pulse_django.words.limiting import in_words
 from tests.faults import all_faults
 from tests.fleet.states import SIMPLE, WITH_AN_END, brought_about, empty_and_vacuum
 from tests.rival import Rival

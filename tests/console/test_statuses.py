@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from pulse_django.console.statuses import SHAPES, STATUSES, status_shown
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.factories import AttemptFactory, make_job, now
 from tests.faults import all_faults
 from tests.undoing import undone

@@ -12,10 +12,10 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django.console.charts import charts_of
-from pulse_django.fleet.traffic import WINDOWS, Course
+from pulse_django.metrics import traffic
+from pulse_django.metrics.spans import WINDOWS, Course
 from pulse_django.models import Pause, Release
-from pulse_django.store import traffic
-from pulse_django.words.counters import OTHER, TrafficCounts, TrafficKind
+from pulse_django.queue.words.counters import OTHER, TrafficCounts, TrafficKind
 from tests.console.staff import staff
 from tests.faults import all_faults
 from tests.protocol.steps import sql

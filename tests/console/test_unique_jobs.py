@@ -12,9 +12,9 @@ from django.test import Client
 from django.urls import reverse
 
 from pulse_django.models import Job
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.states import Status
-from pulse_django.words.uniqueness import Unique, UniqueKey
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.states import Status
+from pulse_django.unique.rule import Unique, UniqueKey
 from tests.console import test_dead_letters as dead_letters
 from tests.console.test_acts import page_of, press
 from tests.database import empty_tables

@@ -12,8 +12,8 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from pulse_django.console.pages import ConsoleAdmin, all_visible
-from pulse_django.words.display import UNSEEN, inert
-from pulse_django.words.states import Status
+from pulse_django.queue.words.display import UNSEEN, inert
+from pulse_django.queue.words.states import Status
 from tests.console.test_every_page import fill
 from tests.factories import make_job
 from tests.faults import all_faults

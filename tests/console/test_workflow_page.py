@@ -13,14 +13,14 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django import Batch, Workflow
-from pulse_django.console.workflows.shown import NODE_KINDS, draw, draw_layers
-from pulse_django.fleet.workflows import graph as graphs
-from pulse_django.fleet.workflows.facts import AWAITED, SENT, STATES, Edge, Graph, GraphNode
 from pulse_django.models import Event, Job, StoredBatch
-from pulse_django.store.batches import members
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.states import Status
+from pulse_django.workflows.batch_progress import members
+from pulse_django.workflows.console.shown import NODE_KINDS, draw, draw_layers
+from pulse_django.workflows.reading import graph as graphs
+from pulse_django.workflows.reading.facts import AWAITED, SENT, STATES, Edge, Graph, GraphNode
 from tests.console.staff import staff
 from tests.faults import all_faults
 from tests.protocol.steps import sql
@@ -85,7 +85,7 @@ class TestList:
         assert "outer" not in list_of(client, "?open")
 
     def test_it_goes_on_from_the_last(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pulse_django.fleet.workflows.PAGE", 1)
+        monkeypatch.setattr("pulse_django.workflows.reading.PAGE", 1)
         first, second = Batch.open("first one"), Batch.open("second one")
         client = staff(*VIEW)
         page = list_of(client)

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from pulse_django.models import Attempt, Job, Worker
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from testproject.shop import tasks
 from tests.crash.workers import LONG_LEASE, QUICK, Workers, is_alive, outcomes, status, wait_for, wait_until
 from tests.worker import handlers

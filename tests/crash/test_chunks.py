@@ -14,7 +14,7 @@ from django.db import connection
 
 from pulse_django import api, enqueue_many
 from pulse_django.models import Attempt, Job, Limiter, Pause, Worker
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.crash.processes import database_url
 from tests.crash.workers import LONG_LEASE, Workers, outcomes, status, wait_for, wait_until
 from tests.proxy import CountingProxy

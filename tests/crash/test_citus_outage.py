@@ -8,8 +8,8 @@ import pytest
 from django.db.models import Max, Min
 
 from pulse_django.models import Job
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.states import Status
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.states import Status
 from tests import citus
 from tests.crash.workers import Workers, wait_until
 from tests.database import empty_tables

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.crash.workers import LONG_LEASE, QUICK, Workers, outcomes, wait_for, wait_until
 from tests.factories import make_job
 from tests.worker import handlers, harmful_handlers

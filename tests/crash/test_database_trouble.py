@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from testproject.shop import tasks
 from tests.crash.processes import database_url, through
 from tests.crash.scratch import scratch_server

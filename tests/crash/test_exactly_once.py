@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pulse_django.models import Job
+from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain, expire_lease, jump_to_next_run
-from pulse_django.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Invoice
 from tests.crash.processes import run_script, start_script
@@ -19,21 +19,21 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 
 # Each point is a call that happens once in the run; the process dies before it, or after it.
 POINTS = {
-    "after the claim": ("before", "pulse_django.execution.execute._invoke"),
+    "after the claim": ("before", "pulse_django.run.execute._invoke"),
     "before the effect": ("before", "testproject.shop.models.Invoice.objects.create"),
     "after the effect": ("after", "testproject.shop.models.Invoice.objects.create"),
     "before the completion": ("before", "pulse_django.models.Job.objects.settle"),
     "after the completion, before the commit": ("after", "pulse_django.models.Job.objects.settle"),
-    "after the commit": ("after", "pulse_django.execution.execute._invoke"),
+    "after the commit": ("after", "pulse_django.run.execute._invoke"),
 }
 
 SCRIPT = """
 import os, signal
 from django.utils.module_loading import import_string
-from pulse_django.words.leases import Identity
+from pulse_django.queue.words.leases import Identity
 from pulse_django.models import Job
-from pulse_django.execution import execute
-from pulse_django.execution.run import Run
+from pulse_django.run import execute
+from pulse_django.run.run import Run
 import testproject.shop.models, pulse_django.models
 
 when, path = os.environ["POINT"].split(" ")

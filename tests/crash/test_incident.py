@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
-from pulse_django.exporters import readings
-from pulse_django.fleet import conditions
-from pulse_django.models import Attempt, Job, Minute, Pause
-from pulse_django.words import counters
-from pulse_django.words.states import Status
-from pulse_django.words.vital_signs import (
+from pulse_django.health import conditions
+from pulse_django.metrics.exporters import readings
+from pulse_django.metrics.vital_signs import (
     ACTIVE_LEASES,
     CONDITIONS,
     DEATH_TO_REQUEUE,
@@ -27,8 +24,11 @@ from pulse_django.words.vital_signs import (
     RECOVERY_REQUEUES,
     RUN_DURATION,
     RUNS,
-    VitalSign,
 )
+from pulse_django.models import Attempt, Job, Minute, Pause
+from pulse_django.queue.words import counters
+from pulse_django.queue.words.counters import VitalSign
+from pulse_django.queue.words.states import Status
 from tests.crash.processes import through
 from tests.crash.workers import Workers, wait_until
 from tests.protocol.steps import sql

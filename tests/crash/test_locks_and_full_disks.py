@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from pulse_django.models import Attempt
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from testproject.harness.processes import StartedWorker
 from tests.crash.processes import database_url
 from tests.crash.scratch import Scratch, scratch_server

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from pulse_django import task
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import Workers, wait_for
 from tests.factories import make_job, now

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.crash.workers import Workers, wait_for, wait_until
 from tests.worker.handlers import registered
 

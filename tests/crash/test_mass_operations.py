@@ -12,8 +12,8 @@ from pulse_django.console.mass.page import start_operation
 from pulse_django.console.mass.totals import totals_of
 from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS
-from pulse_django.words.own_tasks import ACT
-from pulse_django.words.states import Status
+from pulse_django.queue.words.own_tasks import ACT
+from pulse_django.queue.words.states import Status
 from tests.crash.workers import Workers, wait_until
 from tests.protocol.steps import sql
 

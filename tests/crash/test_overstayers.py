@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulse_django.models import Attempt
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.crash.workers import Workers, outcomes, wait_for
 from tests.worker import handlers
 

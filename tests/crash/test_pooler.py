@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from testproject.shop import tasks
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until

@@ -18,8 +18,8 @@ import pytest
 
 from pulse_django import api
 from pulse_django.models import Attempt, Job, Worker
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.states import Status
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.states import Status
 from testproject.harness.census import census
 from testproject.harness.processes import StartedProcess
 from tests.crash.workers import LONG_LEASE, QUICK, Workers, outcomes, status, wait_for, wait_until

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulse_django.models import Attempt, Job, Worker
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from testproject.shop import tasks
 from tests.crash.workers import LONG_LEASE, Workers, is_alive, outcomes, wait_for, wait_until
 from tests.factories import make_job

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pulse_django.models import Attempt, Job, Pause
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.states import Status
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Invoice
 from tests.crash.processes import database_url

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pulse_django import Batch, Workflow, send_event
 from pulse_django.models import Fence, Job, Unresolved
-from pulse_django.protocol.batches import cancel_batch, members_to_cancel
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import Status
+from pulse_django.workflows.batch_verbs import cancel_batch, members_to_cancel
 from tests.crash.workers import Workers, status, wait_for, wait_until
 from tests.protocol.steps import success
 from tests.worker import workflow_handlers

@@ -14,7 +14,11 @@ from django.test import override_settings
 
 from pulse_django import api, never
 from pulse_django.exceptions import InvalidJob, PayloadError
-from pulse_django.execution.registry import (
+from pulse_django.models import Attempt, Job, StoredAttempt
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.retry_policies import NO_RETRIES
+from pulse_django.queue.words.states import Status
+from pulse_django.run.registry import (
     InvalidTask,
     Registry,
     TaskResultDoesNotExist,
@@ -26,12 +30,8 @@ from pulse_django.execution.registry import (
     task_finished,
     task_started,
 )
-from pulse_django.models import Attempt, Job, StoredAttempt
 from pulse_django.tasks import PulseTask, task
 from pulse_django.testing import Zombie, drain, jump_to_next_run, run_job
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.retry_policies import NO_RETRIES
-from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.factories import make_job
 from tests.faults import all_faults

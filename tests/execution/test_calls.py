@@ -16,10 +16,10 @@ from django.db import transaction
 
 from pulse_django import Context, cancel, enqueue_many, never, only, retry, task
 from pulse_django.exceptions import InvalidJob, PayloadError, WrongArguments
-from pulse_django.execution.registry import BaseTaskBackend, InvalidTask
 from pulse_django.models import Attempt, Job
+from pulse_django.queue.words.states import Status
+from pulse_django.run.registry import BaseTaskBackend, InvalidTask
 from pulse_django.testing import jump_to_next_run, run_job
-from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.database import empty_tables
 from tests.factories import make_job

@@ -11,17 +11,17 @@ from django.db import OperationalError
 
 from pulse_django import StaleToken, api, fence, fenced_update
 from pulse_django.exceptions import LeaseLost
-from pulse_django.execution.execute import perform
-from pulse_django.execution.registry import Registry, TaskResultDoesNotExist, registry, task_backends
-from pulse_django.execution.run import Run
+from pulse_django.metrics.minute_stats import counted_in
+from pulse_django.metrics.vital_signs import LATE_REPORTS
 from pulse_django.models import Attempt, Job
+from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.queue.words.states import Status
+from pulse_django.run.execute import perform
+from pulse_django.run.registry import Registry, TaskResultDoesNotExist, registry, task_backends
+from pulse_django.run.run import Run
 from pulse_django.signals import error_after_completion, job_finished
-from pulse_django.store.minute_stats import counted_in
 from pulse_django.tasks import task
 from pulse_django.testing import Zombie, assert_idempotent, run_job
-from pulse_django.words.outcomes import OutcomeName
-from pulse_django.words.states import Status
-from pulse_django.words.vital_signs import LATE_REPORTS
 from testproject.shop.models import Invoice, Order
 from tests.execution import more
 from tests.execution.test_handlers import claimed_run, context_of
@@ -142,7 +142,7 @@ def test_checking_inside_a_transaction_works_in_a_test_as_it_does_in_production(
 
 
 def test_a_run_that_could_not_be_prepared_is_handed_back_and_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pulse_django.execution.execute
+    import pulse_django.run.execute
 
     job = make_job(task="shop.echo", args=[1], max_attempts=1)
     run = claimed_run(job)
@@ -150,7 +150,7 @@ def test_a_run_that_could_not_be_prepared_is_handed_back_and_not_judged(monkeypa
     def unreachable(*_: Any) -> None:
         raise OperationalError("the network")
 
-    monkeypatch.setattr(pulse_django.execution.execute, "prepared", unreachable)
+    monkeypatch.setattr(pulse_django.run.execute, "prepared", unreachable)
     performed = perform(run)
     assert performed.report is not None
     assert performed.report.outcome.name == OutcomeName.RELEASED

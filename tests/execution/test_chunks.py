@@ -29,24 +29,24 @@ from pulse_django import (
     signals,
     task,
 )
+from pulse_django.chunks.perform import FOR_ANOTHER
+from pulse_django.encryption.values import shown
 from pulse_django.exceptions import InvalidJob, InvalidSchedule, WrongArguments
-from pulse_django.execution.chunk_calls import FOR_ANOTHER
-from pulse_django.execution.encryption import shown
-from pulse_django.execution.execute import perform
-from pulse_django.execution.registry import BaseTaskBackend, InvalidTask
-from pulse_django.execution.run import LOSSES_UNTIL_ALONE, ChunkRun, Run
 from pulse_django.models import Attempt, Job, Limiter, Pause
+from pulse_django.queue.words.bounds import MAX_TASK_NAME
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import MAX_LANE_KEY, key_of, lane_key, lane_of_chunks, limiter_of
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import OutcomeName, Stalled, TimedOut
+from pulse_django.queue.words.states import Status
+from pulse_django.run.execute import perform
+from pulse_django.run.registry import BaseTaskBackend, InvalidTask
+from pulse_django.run.run import LOSSES_UNTIL_ALONE, ChunkRun, Run
 from pulse_django.schedules.declarations import check_call, forget
 from pulse_django.signals import job_started
 from pulse_django.tasks import PulseTask
 from pulse_django.testing import assert_idempotent, drain, jump_to_next_run, run_job, run_schedules
 from pulse_django.testing.drain import reported
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
-from pulse_django.words.limiting import MAX_LANE_KEY, key_of, lane_key, lane_of_chunks, limiter_of
-from pulse_django.words.limits import MAX_TASK_NAME
-from pulse_django.words.outcomes import OutcomeName, Stalled, TimedOut
-from pulse_django.words.states import Status
 from tests.database import empty_tables
 from tests.faults import all_faults
 

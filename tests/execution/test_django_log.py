@@ -10,8 +10,8 @@ import pytest
 from django.test import override_settings
 from django.utils.log import RequireDebugFalse, RequireDebugTrue
 
-from pulse_django.execution import django_log, execute
-from pulse_django.execution.registry import LOGGER, task_finished, task_started
+from pulse_django.run import django_log, execute
+from pulse_django.run.registry import LOGGER, task_finished, task_started
 from pulse_django.testing import drain
 from testproject.shop import tasks as shop
 

@@ -11,11 +11,11 @@ import pytest
 from django.test import override_settings
 from django.utils import timezone
 
-from pulse_django.execution.registry import BaseTaskBackend, Task, TaskResult, task_backends, task_enqueued
-from pulse_django.execution.results import result_of_run
 from pulse_django.models import Job
+from pulse_django.queue.words.states import Status
+from pulse_django.run.registry import BaseTaskBackend, Task, TaskResult, task_backends, task_enqueued
+from pulse_django.run.results import result_of_run
 from pulse_django.testing import Zombie, drain, jump_to_next_run, run_job
-from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.execution.test_handlers import claimed_run
 
@@ -103,7 +103,7 @@ def test_a_key_that_is_taken_does_not_announce_the_job_again(enqueued: list[str]
 
 
 def test_the_manager_says_whether_a_job_is_new() -> None:
-    from pulse_django.words.job_options import NewJob
+    from pulse_django.queue.words.job_options import NewJob
 
     new = NewJob(task="tests.add", idempotency_key="k")
     (first, is_new), (again, is_new_again) = Job.objects.get_or_enqueue(new), Job.objects.get_or_enqueue(new)

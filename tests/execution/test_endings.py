@@ -10,13 +10,13 @@ import pytest
 from django.db import transaction
 
 from pulse_django import api
-from pulse_django.fleet.unknown_tasks import give_up
+from pulse_django.health.unknown_tasks import give_up
 from pulse_django.models import Job, Worker
-from pulse_django.protocol import reap as reap_module
+from pulse_django.queue import reap as reap_module
+from pulse_django.queue.words.outcomes import UNKNOWN_TASK, OutcomeName
+from pulse_django.queue.words.states import EndedBy, Ending, Status
 from pulse_django.signals import job_dead_lettered, job_finished
 from pulse_django.testing import run_job
-from pulse_django.words.outcomes import UNKNOWN_TASK, OutcomeName
-from pulse_django.words.states import EndedBy, Ending, Status
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.recovery import LostChild, Recovery
 from pulse_django.worker.shared_leases import HeldLease

@@ -10,20 +10,20 @@ from django.db import transaction
 
 from pulse_django import api, cancel, enqueue_many, fence, fenced_update
 from pulse_django.exceptions import InvalidJob, JobCancelled, LeaseLost, PayloadError, StaleToken
-from pulse_django.execution.context import Context
-from pulse_django.execution.execute import perform
-from pulse_django.execution.registry import Registry
-from pulse_django.execution.results import result_of
-from pulse_django.execution.run import Run
 from pulse_django.models import Attempt, Fence, Job
-from pulse_django.protocol.enqueue import ENQUEUE_CHUNK
+from pulse_django.queue.enqueue import ENQUEUE_CHUNK
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.queue.words.states import Status
+from pulse_django.run.context import Context
+from pulse_django.run.execute import perform
+from pulse_django.run.registry import Registry
+from pulse_django.run.results import result_of
+from pulse_django.run.run import Run
 from pulse_django.signals import lease_lost
 from pulse_django.testing import Zombie, drain, expire_lease, jump_to_next_run, run_job
 from pulse_django.testing.drain import beat
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import OutcomeName
-from pulse_django.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Invoice, Order
 from tests.database import empty_tables

@@ -14,11 +14,11 @@ from django.test.utils import CaptureQueriesContext
 from pulse_django import api
 from pulse_django.backend import PulseBackend
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.registry import TaskResultDoesNotExist
 from pulse_django.models import Job
-from pulse_django.words.job_ids import MAX_ATTEMPT, MAX_ID, job_id_of, job_ids_of
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.states import Status
+from pulse_django.queue.words.job_ids import MAX_ATTEMPT, MAX_ID, job_id_of, job_ids_of
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.states import Status
+from pulse_django.run.registry import TaskResultDoesNotExist
 from testproject.shop import tasks
 from tests.database import empty_tables
 from tests.factories import make_job

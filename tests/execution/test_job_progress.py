@@ -16,9 +16,9 @@ from django.test.utils import CaptureQueriesContext
 
 from pulse_django import progress_token
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.job_progress import job_of_token
 from pulse_django.models import Job
-from pulse_django.words.states import TERMINAL, Status
+from pulse_django.queue.words.states import TERMINAL, Status
+from pulse_django.run.job_progress import job_of_token
 from tests.factories import make_job
 from tests.faults import all_faults
 

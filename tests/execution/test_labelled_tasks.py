@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from pulse_django import enqueue_many, task
-from pulse_django.execution.registry import InvalidTask
 from pulse_django.models import Job
-from pulse_django.protocol.settle import settle
+from pulse_django.queue.settle import settle
+from pulse_django.queue.words.bounds import MAX_META_BYTES, MAX_TAG, MOST_TAGS
+from pulse_django.queue.words.decisions import Complete, Retry
+from pulse_django.queue.words.job_options import tag_of
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Failed, Succeeded
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.run.registry import InvalidTask
 from pulse_django.testing import assert_enqueued
-from pulse_django.words.decisions import Complete, Retry
-from pulse_django.words.job_options import tag_of
-from pulse_django.words.leases import Identity
-from pulse_django.words.limits import MAX_META_BYTES, MAX_TAG, MOST_TAGS
-from pulse_django.words.outcomes import Failed, Succeeded
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.verb_results import Report
 from testproject.shop.models import Order
 from tests.faults import all_faults
 from tests.protocol.steps import claim_one

@@ -16,16 +16,16 @@ import pytest
 
 from pulse_django import Breaker, Context, Limit, Rate, RateLimited, amend, checks, enqueue_many, retry_after, task
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.execute import perform
-from pulse_django.execution.lane_keys import declared_limits
-from pulse_django.execution.registry import InvalidTask, registry
-from pulse_django.execution.run import Run
+from pulse_django.limits.keys import declared_limits
 from pulse_django.models import Job, Limiter, Pause
+from pulse_django.queue.words.lane_keys import MAX_LANE_KEY, key_of, lane_key, limiter_of
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.queue.words.states import Status
+from pulse_django.run.execute import perform
+from pulse_django.run.registry import InvalidTask, registry
+from pulse_django.run.run import Run
 from pulse_django.testing import drain
-from pulse_django.words.leases import Identity
-from pulse_django.words.limiting import MAX_LANE_KEY, key_of, lane_key, limiter_of
-from pulse_django.words.outcomes import OutcomeName
-from pulse_django.words.states import Status
 from tests.factories import make_job
 from tests.faults import all_faults
 

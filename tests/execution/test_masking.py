@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from pulse_django import Context, enqueue_many, task
-from pulse_django.execution import encryption
-from pulse_django.execution.registry import InvalidTask, registry
+from pulse_django.encryption import values as encryption
 from pulse_django.models import Job
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.masks import MAX_MASKS, Masks
+from pulse_django.run.registry import InvalidTask, registry
 from pulse_django.tasks import PulseTask
-from pulse_django.words.leases import Identity
-from pulse_django.words.masks import MAX_MASKS, Masks
 from tests.faults import all_faults
 
 

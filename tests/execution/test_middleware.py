@@ -18,12 +18,12 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from pulse_django import Chunk, task
-from pulse_django.execution.execute import perform_async
-from pulse_django.execution.middleware import configured
-from pulse_django.execution.registry import registry
 from pulse_django.models import Attempt, Job
+from pulse_django.queue.words.states import Status
+from pulse_django.run.execute import perform_async
+from pulse_django.run.middleware import configured
+from pulse_django.run.registry import registry
 from pulse_django.testing import drain, run_job
-from pulse_django.words.states import Status
 from tests.crash.processes import ROOT
 from tests.execution.test_handlers import claimed_run
 from tests.factories import make_job

@@ -17,13 +17,13 @@ import pulse_django
 from pulse_django import Batch, Breaker, Workflow, api
 from pulse_django.backend import PulseBackend
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.fencing import fence
-from pulse_django.execution.job_progress import progress_of, progress_token
 from pulse_django.models import Job, Limiter, Pause, Schedule
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.limiting import lane_of_share
-from pulse_django.words.states import Status
-from pulse_django.words.timings import Every
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import lane_of_share
+from pulse_django.queue.words.states import Status
+from pulse_django.run.fencing import fence
+from pulse_django.run.job_progress import progress_of, progress_token
+from pulse_django.schedules.timings import Every
 from pulse_django.workflows import rewind
 from pulse_django.workflows.batches import event_link, read_link
 from testproject.shop import tasks

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pulse_django import task
-from pulse_django.execution.registry import InvalidTask, registry
+from pulse_django.run.registry import InvalidTask, registry
 from tests.faults import all_faults
 
 

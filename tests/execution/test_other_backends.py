@@ -10,8 +10,8 @@ from django.test import override_settings
 
 from pulse_django import api, enqueue_many, send_event, task
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.registry import BaseTaskBackend
 from pulse_django.models import Event, Job
+from pulse_django.run.registry import BaseTaskBackend
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 

@@ -10,12 +10,12 @@ from django.db import transaction
 
 import pulse_django
 from pulse_django import pause_task, resume_task, task
-from pulse_django.execution import pauses
 from pulse_django.models import Job, Pause
-from pulse_django.protocol.set_aside import SET_ASIDE_LIMIT
+from pulse_django.pauses import pausing as pauses
+from pulse_django.queue.set_aside import SET_ASIDE_LIMIT
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
 from pulse_django.testing import drain, run_job
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
 from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pulse_django import Unique, amend, enqueue_many, task
-from pulse_django.execution.encryption import hashed, terms_for
-from pulse_django.execution.registry import InvalidTask
+from pulse_django.encryption.values import hashed, terms_for
 from pulse_django.models import Job
-from pulse_django.words.leases import Identity
-from pulse_django.words.masks import MAX_VALUE, MOST_SEARCHED, terms_of, text_of
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.masks import MAX_VALUE, MOST_SEARCHED, terms_of, text_of
+from pulse_django.run.registry import InvalidTask
 from pulse_django.workflows.rewind import _copy_of
 from tests.faults import all_faults
 from tests.protocol.steps import claim_one, success

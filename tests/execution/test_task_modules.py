@@ -9,8 +9,8 @@ import pytest
 from django.apps import AppConfig
 
 from pulse_django import checks
-from pulse_django.execution import registry
-from pulse_django.execution.registry import modules_that_declare_tasks
+from pulse_django.run import registry
+from pulse_django.run.registry import modules_that_declare_tasks
 from tests.faults import all_faults
 
 DECORATED = "\n\n@{}\ndef send(number):\n    return number\n"

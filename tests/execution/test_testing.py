@@ -16,8 +16,9 @@ from django.test import TestCase, TransactionTestCase, override_settings
 
 from pulse_django import task
 from pulse_django.exceptions import PayloadError
-from pulse_django.execution.registry import BaseTaskBackend
 from pulse_django.models import Attempt, Job, StoredAttempt
+from pulse_django.queue.words.states import Status
+from pulse_django.run.registry import BaseTaskBackend
 from pulse_django.testing import (
     DrainLimit,
     Zombie,
@@ -28,7 +29,6 @@ from pulse_django.testing import (
     jump_to_next_run,
     run_job,
 )
-from pulse_django.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Invoice, Line
 from tests.execution import more

@@ -13,11 +13,11 @@ from django.test import override_settings
 
 from pulse_django import AlreadyEnqueued, Unique, backend, enqueue_many, task
 from pulse_django.exceptions import InvalidJob, UnsupportedValue
-from pulse_django.execution.registry import InvalidTask, task_enqueued
-from pulse_django.execution.unique_keys import key_of_call
 from pulse_django.models import Job
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.uniqueness import UniqueKey
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.run.registry import InvalidTask, task_enqueued
+from pulse_django.unique.keys import key_of_call
+from pulse_django.unique.rule import UniqueKey
 from tests.faults import all_faults
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

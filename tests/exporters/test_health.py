@@ -11,7 +11,7 @@ from django.db import OperationalError
 from django.test import Client
 
 from pulse_django.models import Worker
-from pulse_django.store.workers import Presence
+from pulse_django.queue.database.workers import Presence
 from tests.factories import make_job, now
 
 pytestmark = pytest.mark.django_db
@@ -75,6 +75,6 @@ def test_a_database_that_does_not_answer_is_unknown(token: dict[str, str], monke
     def fail(alias: str, limits: Any) -> None:
         raise OperationalError("gone")
 
-    monkeypatch.setattr("pulse_django.fleet.shards.ask_all", fail)
+    monkeypatch.setattr("pulse_django.shards.fleet.ask_all", fail)
     answer = Client().get(URL, headers=token)
     assert (answer.status_code, answer.json()) == (503, {"is_well": None, "says": "gone"})

@@ -17,13 +17,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pulse_django import Context, task
-from pulse_django.exporters import opentelemetry
+from pulse_django.metrics.exporters import opentelemetry
 from pulse_django.models import Job
+from pulse_django.queue.words import traces
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.masks import ENCRYPTED
+from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
-from pulse_django.words import traces
-from pulse_django.words.leases import Identity
-from pulse_django.words.masks import ENCRYPTED
-from pulse_django.words.states import Status
 from tests.factories import make_job
 from tests.protocol.steps import sql
 

@@ -24,14 +24,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import pulse_django
 from pulse_django import conf
-from pulse_django.exporters import exposition, prometheus, readings
-from pulse_django.exporters.exposition import BOUNDARIES, folded
-from pulse_django.exporters.readings import Reading
+from pulse_django.metrics import vital_signs
+from pulse_django.metrics.exporters import exposition, prometheus, readings
+from pulse_django.metrics.exporters.exposition import BOUNDARIES, folded
+from pulse_django.metrics.exporters.readings import Reading
+from pulse_django.metrics.vital_signs import ALL, JOBS_ENQUEUED
 from pulse_django.models import Job, Minute, Pause, Release, Worker
-from pulse_django.store.workers import Presence
-from pulse_django.words import counters, vital_signs
-from pulse_django.words.states import Status
-from pulse_django.words.vital_signs import ALL, JOBS_ENQUEUED, PER_DOUBLING, SMALLEST, Histogram, SignKind
+from pulse_django.queue.database.workers import Presence
+from pulse_django.queue.words import counters
+from pulse_django.queue.words.counters import PER_DOUBLING, SMALLEST, Histogram, SignKind
+from pulse_django.queue.words.states import Status
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now
 from tests.faults import all_faults
 from tests.protocol.steps import sql
@@ -379,9 +381,9 @@ class TestHistograms:
 class TestWithoutThePackage:
     def test_the_page_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "prometheus_client", None)
-        monkeypatch.delitem(sys.modules, "pulse_django.exporters.prometheus")
+        monkeypatch.delitem(sys.modules, "pulse_django.metrics.exporters.prometheus")
         with pytest.raises(ImproperlyConfigured, match=r"pip install 'pulse-django\[prometheus\]'"):
-            importlib.import_module("pulse_django.exporters.prometheus")
+            importlib.import_module("pulse_django.metrics.exporters.prometheus")
 
     def test_nothing_else_needs_it(self) -> None:
         for path in Path(pulse_django.__file__).parent.rglob("*.py"):

@@ -22,19 +22,14 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connection
 from prometheus_client.parser import text_string_to_metric_families
 
-from pulse_django.exporters.worker import exposed
+from pulse_django.metrics.exporters.worker import exposed
 from pulse_django.models import Job
-from pulse_django.store.workers import Presence
-from pulse_django.words.states import Status
+from pulse_django.queue.database.workers import Presence
+from pulse_django.queue.words.states import Status
 from pulse_django.worker import guarded_connection, http_port, loops
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.http_port import AT_A_TIME, HttpPort, PortRefused, Standing, why_unready
-from pulse_django.worker.loops import (
-    MAIN,
-    PATIENCE_WITH_DATABASE,
-    SHORTEST_PATIENCE,
-    Loops,
-)
+from pulse_django.worker.loops import MAIN, PATIENCE_WITH_DATABASE, SHORTEST_PATIENCE, Loops
 from tests.crash.processes import database_url
 from tests.crash.workers import LONG_LEASE, Workers, wait_for, wait_until
 from tests.faults import all_faults

@@ -11,12 +11,12 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
-from pulse_django.exporters import readings
-from pulse_django.fleet import alerts
-from pulse_django.fleet.conditions import known
+from pulse_django.health import alerts
+from pulse_django.health.conditions import known
+from pulse_django.metrics.exporters import readings
 from pulse_django.metrics.minute_recorder import MinuteRecorder
+from pulse_django.metrics.vital_signs import CONDITIONS
 from pulse_django.signals import alert_raised
-from pulse_django.words.vital_signs import CONDITIONS
 from pulse_django.worker.guarded_connection import GuardedConnection
 
 OURS = {one.name: one for one in known()}

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 from pulse_django.models import Job, Limiter, Pause, Schedule, Tick
-from pulse_django.protocol.transfer import depart
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
+from pulse_django.shards.transfer import depart
 from tests.database import TABLES, empty_tables
 from tests.factories import AttemptFactory, PauseFactory, WorkerFactory, make_job, now
 from tests.protocol.steps import sql

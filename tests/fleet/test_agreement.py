@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pulse_django import conf
-from pulse_django.fleet.conditions import Limits, ask, known, named
+from pulse_django.health.conditions import Limits, ask, known, named
 from pulse_django.models import Minute
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.database import empty_tables
 from tests.factories import WorkerFactory, make_job, now
 from tests.faults import all_faults

@@ -12,12 +12,12 @@ import django
 import pytest
 from django.core import mail
 
-from pulse_django.fleet import alerts
-from pulse_django.fleet.conditions import Condition, Finding, Severity, Subject, Verdict, ask_all
+from pulse_django.health import alerts
+from pulse_django.health.conditions import Condition, Finding, Severity, Subject, Verdict, ask_all
 from pulse_django.metrics.minute_recorder import noted
 from pulse_django.models import Minute
+from pulse_django.queue.words.states import Status
 from pulse_django.signals import alert_ended, alert_raised
-from pulse_django.words.states import Status
 from tests.factories import make_job, now
 from tests.protocol.steps import sql
 

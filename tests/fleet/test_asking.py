@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from pulse_django.fleet.conditions import (
+from pulse_django.health.conditions import (
     Condition,
     Severity,
     Threshold,
@@ -26,7 +26,7 @@ from pulse_django.fleet.conditions import (
     named,
     register,
 )
-from pulse_django.fleet.conditions.shared_queries import with_shared_queries
+from pulse_django.health.conditions.shared_queries import with_shared_queries
 from pulse_django.models import Pause
 from tests.factories import make_job, now
 from tests.faults import all_faults
@@ -111,7 +111,7 @@ def test_a_question_cannot_write() -> None:
 
 
 def test_a_question_that_takes_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_django.fleet.conditions.asking.STATEMENT_TIMEOUT", "50ms")
+    monkeypatch.setattr("pulse_django.health.conditions.asking.STATEMENT_TIMEOUT", "50ms")
     slow = condition("slow", sql="SELECT 1, pg_sleep(20)::text LIMIT %(limit)s")
     assert "statement timeout" in ask(slow, "default").error
 
@@ -231,7 +231,7 @@ def test_a_lost_connection_is_raised_and_no_answer() -> None:
 
 
 def test_questions_that_come_too_late_are_left_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_django.fleet.conditions.asking.BUDGET", 0.0)
+    monkeypatch.setattr("pulse_django.health.conditions.asking.BUDGET", 0.0)
     assert [finding.condition.name for finding in ask_all("default").found] == ["schema-incomplete"], "not in SQL"
     register(condition("of-an-app", sql="SELECT 1, '' LIMIT %(limit)s"))
     assert [finding.condition.name for finding in ask_all("default").found] == ["schema-incomplete", "of-an-app"]
@@ -302,7 +302,7 @@ def test_python_of_an_app_runs_inside_the_guards(monkeypatch: pytest.MonkeyPatch
     def sleeps(alias: str, limits: Any) -> Any:
         return sql("SELECT 1, pg_sleep(20)::text")
 
-    monkeypatch.setattr("pulse_django.fleet.conditions.asking.STATEMENT_TIMEOUT", "200ms")
+    monkeypatch.setattr("pulse_django.health.conditions.asking.STATEMENT_TIMEOUT", "200ms")
     for look in (exits, fails, writes, sleeps):
         register(condition(look.__name__, look=look))
     register(condition("pairs", look=lambda alias, limits: [(1, 2)]))

@@ -11,9 +11,8 @@ import pytest
 from django.db import IntegrityError
 
 from pulse_django import conf
-from pulse_django.execution.resolving import resolve
-from pulse_django.fleet.conditions import Finding, Limits, RepairRefused, Step, ask, ask_all, known, named, repair
-from pulse_django.fleet.unknown_tasks import give_up
+from pulse_django.health.conditions import Finding, Limits, RepairRefused, Step, ask, ask_all, known, named, repair
+from pulse_django.health.unknown_tasks import give_up
 from pulse_django.models import (
     Attempt,
     Bucket,
@@ -27,11 +26,12 @@ from pulse_django.models import (
     Tick,
     Worker,
 )
-from pulse_django.store.job_queries import ServerClock
-from pulse_django.store.shards import TOKENS, position_of, raise_sequence
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK
-from pulse_django.words.states import TERMINAL, Status
+from pulse_django.queue.database.job_queries import ServerClock
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK
+from pulse_django.queue.words.states import TERMINAL, Status
+from pulse_django.shards.ids import TOKENS, position_of, raise_sequence
+from pulse_django.workflows.resolving import resolve
 from tests.factories import AttemptFactory, PauseFactory, make_job, now, today
 from tests.faults import all_faults
 from tests.fleet.states import (
@@ -678,7 +678,7 @@ def test_what_cannot_be_built_is_told_and_keeps_no_other_from_it() -> None:
 
 def test_a_table_that_somebody_holds_is_not_waited_for_at_length(rival: Rival, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes after would wait behind us."""
-    monkeypatch.setattr("pulse_django.fleet.conditions.schema.LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr("pulse_django.health.conditions.schema.LOCK_TIMEOUT", "100ms")
     sql("ALTER TABLE pulse_django_attempt DROP CONSTRAINT pulse_attempt_number_is_positive")
     rival.begin()
     rival.run(sql, "SELECT count(*) FROM pulse_django_attempt")

@@ -16,11 +16,11 @@ from django.db import connection
 from django.db import connections as django_connections
 
 from pulse_django import conf
-from pulse_django.fleet import doctor
-from pulse_django.fleet.doctor import Advice, Level, connections, examine, fleet, tables
+from pulse_django.health import doctor
+from pulse_django.health.doctor import Advice, Level, connections, examine, fleet, tables
 from pulse_django.models import Pause
-from pulse_django.words.states import Status
-from pulse_django.words.vital_signs import Histogram
+from pulse_django.queue.words.counters import Histogram
+from pulse_django.queue.words.states import Status
 from tests.factories import WorkerFactory, make_job, now
 from tests.faults import all_faults
 from tests.pgbouncer import PgBouncer, needs_pgbouncer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_django.fleet.doctor import Advice, Level, citus, examine
+from pulse_django.health.doctor import Advice, Level, citus, examine
 from tests.citus import is_on_citus, schema_name
 from tests.faults import all_faults
 

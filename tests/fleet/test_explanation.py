@@ -20,15 +20,15 @@ from django.utils import translation
 
 import pulse_django
 from pulse_django import Explanation, Limit, Rate, explain
-from pulse_django.fleet.explanation import asking
-from pulse_django.fleet.explanation.facts import JobFacts, LimitFacts, LineFacts, PaceFacts
-from pulse_django.fleet.explanation.reasons import Reason, sentences
+from pulse_django.health.explanation import asking
+from pulse_django.health.explanation.facts import JobFacts, LimitFacts, LineFacts, PaceFacts
+from pulse_django.health.explanation.reasons import Reason, sentences
 from pulse_django.models import Bucket, Dependency, Job, Limiter, Pause, StoredBatch
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Claim, Identity
-from pulse_django.words.limiting import lane_key
-from pulse_django.words.outcomes import CANNOT_DECRYPT
-from pulse_django.words.states import CLAIMABLE, Status
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Claim, Identity
+from pulse_django.queue.words.outcomes import CANNOT_DECRYPT
+from pulse_django.queue.words.states import CLAIMABLE, Status
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, make_job, now
 from tests.faults import all_faults

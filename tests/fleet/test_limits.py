@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from pulse_django.fleet.limits import limits
+from pulse_django.limits.facts import limits
+from pulse_django.limits.rules import Limit, Rate, in_words, override_of
 from pulse_django.models import Job, Limiter
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
-from pulse_django.words.limiting import Limit, Rate, in_words, lane_key, override_of
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Identity
 from tests.database import empty_tables
 from tests.faults import all_faults
 from tests.protocol.steps import sql

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from pulse_django import conf
-from pulse_django.fleet import snapshot
-from pulse_django.fleet.conditions import Limits, ask, known, named, server
-from pulse_django.fleet.pauses import MOST_COUNTED, paused_tasks
+from pulse_django.health import snapshot
+from pulse_django.health.conditions import Limits, ask, known, named, server
 from pulse_django.models import Duty, Job, Pause
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.limiting import lane_key
+from pulse_django.pauses.facts import MOST_COUNTED, paused_tasks
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import lane_key
 from tests.database import empty_tables
 from tests.factories import make_job, now
 from tests.faults import all_faults

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from django.db import connection, transaction
 
-from pulse_django.fleet.read_only import briefly, read_only
+from pulse_django.queue.database.read_only import briefly, read_only
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -8,14 +8,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from pulse_django.fleet.traffic import (
-    WINDOWS,
-    read_course,
-    read_totals,
-)
+from pulse_django.metrics import traffic
+from pulse_django.metrics.spans import WINDOWS, read_course, read_totals
 from pulse_django.models import Release
-from pulse_django.store import traffic
-from pulse_django.words.counters import TrafficCounts, TrafficKind
+from pulse_django.queue.words.counters import TrafficCounts, TrafficKind
 from tests.database import empty_tables
 from tests.faults import all_faults
 from tests.protocol.steps import sql

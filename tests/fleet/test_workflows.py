@@ -12,14 +12,15 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from pulse_django import Batch, Workflow, chain, group
-from pulse_django.exporters.readings import read as readings_of
-from pulse_django.fleet import snapshot, workflows
-from pulse_django.fleet.workflows import graph as graphs
-from pulse_django.fleet.workflows.facts import BatchFacts, Edge, Graph, GraphNode, critical_path, layers_of
+from pulse_django.health import snapshot
+from pulse_django.metrics.exporters.readings import read as readings_of
+from pulse_django.metrics.vital_signs import BATCH_DURATION
 from pulse_django.models import Job, Minute, Pause, StoredBatch
+from pulse_django.queue.words import counters
 from pulse_django.testing import drain
-from pulse_django.words import counters
-from pulse_django.words.vital_signs import BATCH_DURATION
+from pulse_django.workflows import reading as workflows
+from pulse_django.workflows.reading import graph as graphs
+from pulse_django.workflows.reading.facts import BatchFacts, Edge, Graph, GraphNode, critical_path, layers_of
 from tests.database import empty_tables
 from tests.factories import now
 from tests.faults import all_faults

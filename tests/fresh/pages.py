@@ -12,8 +12,8 @@ from pathlib import Path
 from django.db import connection
 from django.urls import set_urlconf
 
-from pulse_django.execution.registry import registry
-from pulse_django.fleet.conditions import catalogue
+from pulse_django.health.conditions import catalogue
+from pulse_django.run.registry import registry
 
 URLCONF = "# urls.py"  # the first line of a block that is the URLconf of what follows it
 SETTINGS = "settings.py"  # in the first line of a block that is no code to run

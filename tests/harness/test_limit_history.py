@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from chaos.limit_history import Line, Verdict, judge
-from pulse_django.words.limiting import Limit, Rate
+from pulse_django.limits.rules import Limit, Rate
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -12,7 +12,7 @@ from django.core.management import CommandError
 from pulse_django.operations.arguments import parse_duration
 from pulse_django.operations.batches import Progress
 from pulse_django.operations.terminal import Screen, bar, cut_to, painted, showable, table
-from pulse_django.words.display import in_words, inert
+from pulse_django.queue.words.display import in_words, inert
 from tests.faults import all_faults
 from tests.operations.steps import Terminal, Time, run
 

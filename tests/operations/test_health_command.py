@@ -14,8 +14,8 @@ from django.core.management import call_command
 from django.test.utils import override_settings
 
 from pulse_django.models import Worker
-from pulse_django.store.workers import Presence
-from pulse_django.words.states import Status
+from pulse_django.queue.database.workers import Presence
+from pulse_django.queue.words.states import Status
 from tests.database import empty_tables
 from tests.factories import make_job, now
 from tests.faults import all_faults
@@ -100,7 +100,7 @@ def test_a_database_that_does_not_answer_is_unknown_and_not_unwell(monkeypatch: 
     def fail(*args: Any, **options: Any) -> None:
         raise OperationalError("connection refused\n\tis it running?")
 
-    monkeypatch.setattr("pulse_django.fleet.shards.ask_all", fail)
+    monkeypatch.setattr("pulse_django.shards.fleet.ask_all", fail)
     code, said = ask()
     assert (code, said["says"]) == (2, "connection refused is it running?")
 

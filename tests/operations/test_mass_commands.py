@@ -11,13 +11,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
-from pulse_django.execution import notify
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
 from pulse_django.operations import batches, mass_command
 from pulse_django.operations.mass_command import MassCommand
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import TERMINAL, Status
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import TERMINAL, Status
+from pulse_django.run import notify
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, make_job, now
 from tests.faults import all_faults

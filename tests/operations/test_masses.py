@@ -10,7 +10,7 @@ import pytest
 from pulse_django.models import Job
 from pulse_django.operations import batches as masses
 from pulse_django.operations.batches import Pace, Walk, interruptible
-from pulse_django.words.job_options import NewJob
+from pulse_django.queue.words.job_options import NewJob
 from tests.factories import make_job
 from tests.faults import all_faults
 from tests.operations.steps import Time

@@ -8,10 +8,10 @@ import pytest
 from django.core.management import CommandError
 
 from pulse_django import pause_queue, resume_queue
-from pulse_django.execution.registry import registry
 from pulse_django.models import Job, Pause
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
+from pulse_django.run.registry import registry
 from tests.database import empty_tables
 from tests.factories import WorkerFactory
 from tests.faults import all_faults
@@ -60,7 +60,7 @@ class TestAQueue:
 
 class TestATask:
     def test_no_job_of_it_starts_until_it_is_resumed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pulse_django.execution.pauses.MOST_BATCHES", 1)  # the command does the rest
+        monkeypatch.setattr("pulse_django.pauses.pausing.MOST_BATCHES", 1)  # the command does the rest
         Job.objects.enqueue_many([NewJob(task="shop.send")] * 2_500 + [NewJob(task="shop.other")])
         said = run("pulse_pause", "--task", "shop.send", "--for", "1h", "--reason", "the mail server is down")
         assert "task shop.send: paused until 2" in said
@@ -110,7 +110,7 @@ class TestATask:
         """They are not set aside: no claim reads so far."""
         Job.objects.enqueue_many([NewJob(task="shop.other")] * 21 + [NewJob(task="shop.send")] * 2)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("pulse_django.execution.pauses.set_aside", lambda *_, **__: 0)
+            patched.setattr("pulse_django.pauses.pausing.set_aside", lambda *_, **__: 0)
             assert "stops 2 waiting jobs" in run("pulse_pause", "--task", "shop.send")
 
     def test_a_command_that_was_killed_can_be_given_again(self) -> None:

@@ -8,8 +8,8 @@ import pytest
 from django.core.management import CommandError, load_command_class
 
 from pulse_django.operations.preview import Selection, unmatched
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.words.states import TERMINAL, Status
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.words.states import TERMINAL, Status
 from tests.database import empty_tables
 from tests.factories import make_job, now
 from tests.faults import all_faults

@@ -12,13 +12,13 @@ from django.core.management import CommandError, call_command
 from django.db import InternalError, OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
-from pulse_django.fleet import snapshot
-from pulse_django.fleet.read_only import read_only
+from pulse_django.health import snapshot
 from pulse_django.management.commands.pulse_status import Command
 from pulse_django.models import Job, Pause, Worker
 from pulse_django.operations import preview
-from pulse_django.store.workers import Presence
-from pulse_django.words.states import Status
+from pulse_django.queue.database.read_only import read_only
+from pulse_django.queue.database.workers import Presence
+from pulse_django.queue.words.states import Status
 from tests.factories import WorkerFactory, make_job, now
 from tests.faults import all_faults
 from tests.operations.steps import Terminal, run, run_json
@@ -325,7 +325,7 @@ class TestVitalSigns:
         def fail(alias: str) -> None:
             raise OperationalError("gone")
 
-        monkeypatch.setattr("pulse_django.fleet.snapshot.glance", fail)
+        monkeypatch.setattr("pulse_django.health.snapshot.glance", fail)
         command._watch(["default"], 0.0, range(2))
         assert out.getvalue().count("The database does not respond: gone") == 2
 

@@ -11,11 +11,11 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from pulse_django import Batch, Workflow
-from pulse_django.fleet.workflows import graph as graphs
 from pulse_django.models import Job, StoredBatch
-from pulse_django.operations import workflows as operations
+from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
-from pulse_django.words.states import Status
+from pulse_django.workflows import acts as operations
+from pulse_django.workflows.reading import graph as graphs
 from tests.workflows.tasks import BROKEN, approved, note
 
 pytestmark = pytest.mark.django_db

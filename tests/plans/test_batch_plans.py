@@ -9,15 +9,15 @@ import pytest
 from django.db import connection
 
 from pulse_django.models import Job, StoredBatch, Unresolved
-from pulse_django.protocol import batches as close_batches
-from pulse_django.protocol import settle
-from pulse_django.protocol.batches import open_batch, seal_batch
-from pulse_django.store import batches
-from pulse_django.words.decisions import Complete
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Lease
-from pulse_django.words.outcomes import Succeeded
-from pulse_django.words.verb_results import Report
+from pulse_django.queue import settle
+from pulse_django.queue.words.decisions import Complete
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Lease
+from pulse_django.queue.words.outcomes import Succeeded
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.workflows import batch_progress as batches
+from pulse_django.workflows import batch_verbs as close_batches
+from pulse_django.workflows.batch_verbs import open_batch, seal_batch
 from tests.plans.test_plans import (
     MILLION,
     buffers,

@@ -14,7 +14,7 @@ from django.db import connection
 
 from pulse_django.console.dead_letters import groups
 from pulse_django.models import Job
-from pulse_django.store.sql_functions import Fingerprint
+from pulse_django.queue.database.sql_functions import Fingerprint
 from tests.faults import all_faults
 from tests.plans.fleet import ERA
 from tests.plans.test_plans import buffers, indexes_built_afterwards

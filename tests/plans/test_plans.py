@@ -21,19 +21,22 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pulse_django.fleet.conditions import Limits, known
-from pulse_django.fleet.conditions.shared_queries import with_shared_queries
+from pulse_django.expiry import expire
+from pulse_django.health.conditions import Limits, known
+from pulse_django.health.conditions.shared_queries import with_shared_queries
+from pulse_django.limits import claim_limited
 from pulse_django.models import Job, Limiter, Minute, Pause
-from pulse_django.protocol import claim, claim_limited, expire, prune, reap, set_aside, settle, unique
-from pulse_django.store import job_queries, lane_queries
-from pulse_django.words.decisions import Complete, Postpone
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane, rotation
-from pulse_django.words.leases import Identity, Lease
-from pulse_django.words.outcomes import Snoozed, Succeeded
-from pulse_django.words.states import Status
-from pulse_django.words.uniqueness import Unique, UniqueKey
-from pulse_django.words.verb_results import Report
+from pulse_django.queue import claim, prune, reap, set_aside, settle
+from pulse_django.queue.database import job_queries, lane_queries
+from pulse_django.queue.words.decisions import Complete, Postpone
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lanes import Lane, rotation
+from pulse_django.queue.words.leases import Identity, Lease
+from pulse_django.queue.words.outcomes import Snoozed, Succeeded
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.unique import clauses as unique
+from pulse_django.unique.rule import Unique, UniqueKey
 from tests.crash.workers import wait_until
 from tests.faults import all_faults
 from tests.plans.fleet import ERA, past_days

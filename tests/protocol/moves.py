@@ -1,12 +1,12 @@
-"""The table of verbs that stands in the docstring of ``pulse_django.protocol``, as values."""
+"""The table of verbs that stands in the docstring of ``pulse_django.queue``, as values."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 
-from pulse_django import protocol
-from pulse_django.words.states import Status
+from pulse_django import queue as protocol
+from pulse_django.queue.words.states import Status
 
 GONE = None  # where a pruned job moves to: its row is gone
 

@@ -7,10 +7,10 @@ from typing import Any
 from django.db import connection
 
 from pulse_django.models import Job
-from pulse_django.words.decisions import Complete
-from pulse_django.words.leases import Claim, Identity
-from pulse_django.words.outcomes import Succeeded
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import Complete
+from pulse_django.queue.words.leases import Claim, Identity
+from pulse_django.queue.words.outcomes import Succeeded
+from pulse_django.queue.words.verb_results import Report
 
 
 def sql(statement: str, *params: Any) -> list[Any]:

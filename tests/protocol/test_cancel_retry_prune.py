@@ -9,11 +9,11 @@ import pytest
 from django.db import transaction
 
 from pulse_django.models import Attempt, Job
-from pulse_django.words.decisions import Complete, Retry
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import Succeeded, WorkerLost
-from pulse_django.words.states import TERMINAL, Status
-from pulse_django.words.verb_results import CancelRequested, Report, Retried
+from pulse_django.queue.words.decisions import Complete, Retry
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Succeeded, WorkerLost
+from pulse_django.queue.words.states import TERMINAL, Status
+from pulse_django.queue.words.verb_results import CancelRequested, Report, Retried
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, lease_of, make_job, now
 from tests.faults import all_faults

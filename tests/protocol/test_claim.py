@@ -10,10 +10,10 @@ import pytest
 from django.db import connection
 
 from pulse_django.models import Job, Pause
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Claim, Identity
-from pulse_django.words.states import Status
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Claim, Identity
+from pulse_django.queue.words.states import Status
 from tests.factories import make_job, now
 from tests.protocol.steps import claim_one, sql
 

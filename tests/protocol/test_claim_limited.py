@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from pulse_django.limits.claim_limited import LOCK_CLASS
+from pulse_django.limits.rules import Limit, Rate
 from pulse_django.models import Bucket, Job, Limiter
-from pulse_django.protocol.claim_limited import LOCK_CLASS
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane, deal
-from pulse_django.words.leases import Identity
-from pulse_django.words.limiting import Limit, Rate, key_of, lane_key, limiter_of, limiter_of_queue
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import key_of, lane_key, limiter_of, limiter_of_queue
+from pulse_django.queue.words.lanes import Lane, deal
+from pulse_django.queue.words.leases import Identity
 from tests.citus import is_on_citus
 from tests.database import empty_tables
 from tests.factories import lease_of
@@ -29,7 +30,7 @@ MINUTE = timedelta(minutes=1)
 # A plain server gets one message. What Citus gets can be shown there, too.
 @pytest.fixture(autouse=True, params=["one by one"] if is_on_citus() else ["in one message", "one by one"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_django.protocol.claim_limited.is_for_citus", lambda _: request.param == "one by one")
+    monkeypatch.setattr("pulse_django.limits.claim_limited.is_for_citus", lambda _: request.param == "one by one")
 
 
 def declare(name: str = "stripe", **numbers: object) -> None:

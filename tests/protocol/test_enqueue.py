@@ -14,9 +14,9 @@ from django.test import override_settings
 
 from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.models import Job
-from pulse_django.protocol.enqueue import ENQUEUE_CHUNK
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.states import Status
+from pulse_django.queue.enqueue import ENQUEUE_CHUNK
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.states import Status
 from tests.database import empty_tables
 from tests.faults import all_faults
 from tests.protocol.steps import sql

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 
-from pulse_django.fleet import conditions
+from pulse_django.health import conditions
 from pulse_django.models import Attempt, IdempotencyKey, Job, StoredAttempt
-from pulse_django.protocol import prune
-from pulse_django.protocol.ending import CARRIED
-from pulse_django.words.decisions import Cancel, Complete, Retry
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import Cancelled, Failed, Snoozed, Succeeded
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import HOT, Status, day_of, era_of
-from pulse_django.words.verb_results import Report
+from pulse_django.queue import prune
+from pulse_django.queue.ending import CARRIED
+from pulse_django.queue.words.decisions import Cancel, Complete, Retry
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Cancelled, Failed, Snoozed, Succeeded
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import HOT, Status, day_of, era_of
+from pulse_django.queue.words.verb_results import Report
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, lease_of, make_job, now, today
 from tests.faults import all_faults

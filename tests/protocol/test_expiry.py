@@ -9,16 +9,16 @@ import pytest
 from django.db import transaction
 
 from pulse_django.exceptions import AlreadyEnqueued, InvalidJob
+from pulse_django.expiry import expire as expire_verb
 from pulse_django.models import Duty, Job
-from pulse_django.protocol import expire as expire_verb
-from pulse_django.protocol.retry import retry as retry_verb
+from pulse_django.queue.database import job_queries
+from pulse_django.queue.database.transactions import run_joined
+from pulse_django.queue.retry import retry as retry_verb
+from pulse_django.queue.words.job_options import NewJob, Payload
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import NOT_STARTED_IN_TIME, EndedBy, Ending, Status
 from pulse_django.signals import job_finished
-from pulse_django.store import job_queries
-from pulse_django.store.transactions import run_joined
-from pulse_django.words.job_options import NewJob, Payload
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import NOT_STARTED_IN_TIME, EndedBy, Ending, Status
-from pulse_django.words.uniqueness import Unique, UniqueKey
+from pulse_django.unique.rule import Unique, UniqueKey
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job, now, today
 from tests.faults import all_faults

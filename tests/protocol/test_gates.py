@@ -12,17 +12,18 @@ import pytest
 from django.utils import timezone
 
 from pulse_django import capabilities
-from pulse_django.execution import pauses
-from pulse_django.fleet.explanation import explain
+from pulse_django.expiry import expire
+from pulse_django.health.explanation import explain
+from pulse_django.limits.rules import Limit
 from pulse_django.models import Job, Limiter, Pause
-from pulse_django.protocol import claim, expire
-from pulse_django.store import capability
-from pulse_django.store.capability import Capability, Gate
-from pulse_django.store.gates import gates_of_jobs
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
-from pulse_django.words.limiting import Limit, lane_key, lane_of_chunks, lane_of_share
+from pulse_django.pauses import pausing as pauses
+from pulse_django.queue import capability, claim
+from pulse_django.queue.capability import Capability, Gate
+from pulse_django.queue.gates import gates_of_jobs
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import lane_key, lane_of_chunks, lane_of_share
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Identity
 from tests.database import empty_tables
 from tests.faults import all_faults
 from tests.fleet.states import live_worker

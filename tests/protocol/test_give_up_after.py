@@ -9,12 +9,12 @@ import pytest
 
 from pulse_django import api
 from pulse_django.models import Attempt, Job
-from pulse_django.words.decisions import GAVE_UP, Cancel, DeadLetter, Postpone, Retry
-from pulse_django.words.leases import Claim, Identity
-from pulse_django.words.outcomes import Cancelled, Failed, Released, Snoozed, WorkerLost
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import GAVE_UP, Cancel, DeadLetter, Postpone, Retry
+from pulse_django.queue.words.leases import Claim, Identity
+from pulse_django.queue.words.outcomes import Cancelled, Failed, Released, Snoozed, WorkerLost
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job, now
 from tests.faults import all_faults

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from pulse_django.models import Job
-from pulse_django.words.job_ids import shard_number_of
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.uniqueness import Unique, UniqueKey
-from pulse_django.workflow_models import StoredBatch
+from pulse_django.queue.words.job_ids import shard_number_of
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.unique.rule import Unique, UniqueKey
+from pulse_django.workflows.models import StoredBatch
 from tests.database import empty_tables
 from tests.faults import all_faults
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from pulse_django.limits.claim_limited import LimitedClaim
+from pulse_django.limits.rules import Breaker, Limit, Rate
 from pulse_django.models import Bucket, Job, Limiter
-from pulse_django.protocol.claim_limited import LimitedClaim
-from pulse_django.protocol.declarations import Declarer
-from pulse_django.protocol.schedules import clock
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
-from pulse_django.words.limiting import Breaker, Limit, Rate, lane_key
+from pulse_django.queue.declarations import Declarer
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Identity
+from pulse_django.schedules.verbs import clock
 from tests.factories import WorkerFactory, lease_of
 from tests.protocol.steps import sql
 

@@ -12,9 +12,9 @@ from django.db import OperationalError, connection, connections
 
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import Status
 from tests.citus import is_on_citus
 from tests.factories import make_job
 from tests.protocol.steps import claim_one, expire, next_run_is_due, success

@@ -9,13 +9,13 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from pulse_django.models import Attempt, Job, Pause
-from pulse_django.words.decisions import Complete, DeadLetter, Postpone, Retry
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity, Lease
-from pulse_django.words.outcomes import Failed, Snoozed, Succeeded, WorkerLost
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import Complete, DeadLetter, Postpone, Retry
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity, Lease
+from pulse_django.queue.words.outcomes import Failed, Snoozed, Succeeded, WorkerLost
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, lease_of, make_job
 from tests.faults import all_faults

@@ -12,13 +12,14 @@ import pytest
 from django.db import transaction
 
 from pulse_django.exceptions import InvalidJob
+from pulse_django.limits.rules import Limit
 from pulse_django.models import Job, Limiter, Pause
-from pulse_django.words.job_options import NewJob, Payload
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Claim, Identity
-from pulse_django.words.limiting import Limit, lane_key
-from pulse_django.words.states import CLAIMABLE, Status
-from pulse_django.words.uniqueness import Unique, UniqueKey
+from pulse_django.queue.words.job_options import NewJob, Payload
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Claim, Identity
+from pulse_django.queue.words.states import CLAIMABLE, Status
+from pulse_django.unique.rule import Unique, UniqueKey
 from tests.crash.processes import run_script
 from tests.database import empty_tables
 from tests.factories import make_job, now

@@ -10,13 +10,13 @@ from django.db import transaction
 
 from pulse_django.exceptions import NotInsideTransaction
 from pulse_django.models import Attempt, Job
-from pulse_django.words.decisions import Complete, DeadLetter, Retry
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Claim, Identity, Lease
-from pulse_django.words.outcomes import Failed, OutcomeName, Succeeded, WorkerLost
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Beat, Report, Settled
+from pulse_django.queue.words.decisions import Complete, DeadLetter, Retry
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Claim, Identity, Lease
+from pulse_django.queue.words.outcomes import Failed, OutcomeName, Succeeded, WorkerLost
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Beat, Report, Settled
 from tests.crash.processes import run_script
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job
@@ -51,7 +51,7 @@ def test_a_worker_killed_between_claim_and_start_leaves_a_lease_that_runs_out() 
     doomed = run_script(
         "import os, signal\n"
         "from pulse_django.models import Job\n"
-        "from pulse_django.words.leases import Identity\n"
+        "from pulse_django.queue.words.leases import Identity\n"
         "assert Job.objects.claim(Identity('doomed'))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

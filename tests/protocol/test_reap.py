@@ -13,11 +13,11 @@ from django.test import override_settings
 
 from pulse_django import conf
 from pulse_django.models import Attempt, Job
-from pulse_django.words.decisions import Budget, Cancel, DeadLetter, Retry, decide
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity, Lease
-from pulse_django.words.outcomes import OutcomeName, Stalled, TimedOut, WorkerLost
-from pulse_django.words.states import Status
+from pulse_django.queue.words.decisions import Budget, Cancel, DeadLetter, Retry, decide
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity, Lease
+from pulse_django.queue.words.outcomes import OutcomeName, Stalled, TimedOut, WorkerLost
+from pulse_django.queue.words.states import Status
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job, now
 from tests.faults import all_faults

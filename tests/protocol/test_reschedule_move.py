@@ -9,8 +9,8 @@ from django.db import transaction
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import CLAIMABLE, Status
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import CLAIMABLE, Status
 from tests.database import empty_tables
 from tests.factories import make_job, now
 from tests.faults import all_faults

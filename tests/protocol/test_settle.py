@@ -8,14 +8,14 @@ from django.db import OperationalError, transaction
 
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
-from pulse_django.protocol import settle as settling
-from pulse_django.store.transactions import Row
-from pulse_django.words.decisions import Budget, Cancel, Complete, DeadLetter, Postpone, Retry, decide
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import Cancelled, Discarded, Failed, Snoozed, Succeeded, WorkerLost, returned
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Report
+from pulse_django.queue import settle as settling
+from pulse_django.queue.database.transactions import Row
+from pulse_django.queue.words.decisions import Budget, Cancel, Complete, DeadLetter, Postpone, Retry, decide
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Cancelled, Discarded, Failed, Snoozed, Succeeded, WorkerLost, returned
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job
 from tests.faults import all_faults

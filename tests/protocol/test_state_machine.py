@@ -17,13 +17,13 @@ from hypothesis.stateful import (
 )
 
 from pulse_django.models import Attempt, Job
-from pulse_django.words.decisions import DeadLetter, decide
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Claim, Identity, Lease
-from pulse_django.words.outcomes import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded, WorkerLost
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import TERMINAL, Status
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import DeadLetter, decide
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Claim, Identity, Lease
+from pulse_django.queue.words.outcomes import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded, WorkerLost
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import TERMINAL, Status
+from pulse_django.queue.words.verb_results import Report
 from tests.citus import is_on_citus
 from tests.database import empty_tables
 from tests.protocol.moves import MOVES

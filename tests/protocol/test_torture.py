@@ -16,12 +16,12 @@ from django.test import override_settings
 from psycopg.errors import LockNotAvailable
 
 from pulse_django.models import Attempt, Job
-from pulse_django.words.decisions import Complete, DeadLetter, Decision, Retry
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity, Lease
-from pulse_django.words.outcomes import Succeeded, WorkerLost
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import Complete, DeadLetter, Decision, Retry
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity, Lease
+from pulse_django.queue.words.outcomes import Succeeded, WorkerLost
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
 from testproject.postgres import log_file
 from tests.protocol.steps import sql
 

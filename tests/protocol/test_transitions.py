@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from pulse_django.models import Attempt, Dependency, Job, Pause, StoredBatch, Unresolved
-from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait
-from pulse_django.words.job_options import Payload
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import Cancelled, Outcome, Released, Succeeded, Waited, WorkerLost
-from pulse_django.words.states import TERMINAL, Status
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait
+from pulse_django.queue.words.job_options import Payload
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Cancelled, Outcome, Released, Succeeded, Waited, WorkerLost
+from pulse_django.queue.words.states import TERMINAL, Status
+from pulse_django.queue.words.verb_results import Report
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job
 from tests.faults import all_faults

@@ -13,15 +13,15 @@ from django.test.utils import CaptureQueriesContext
 
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.models import Job, Window
-from pulse_django.words.decisions import Retry
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import Failed
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import TERMINAL, Status
-from pulse_django.words.uniqueness import Unique, UniqueKey
-from pulse_django.words.verb_results import Report, Retried
+from pulse_django.queue.words.decisions import Retry
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Failed
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import TERMINAL, Status
+from pulse_django.queue.words.verb_results import Report, Retried
+from pulse_django.unique.rule import Unique, UniqueKey
 from tests.citus import is_on_citus
 from tests.database import empty_tables
 from tests.factories import make_job

@@ -21,12 +21,12 @@ from django.db import Error, connection, transaction
 from django.test import override_settings
 
 from pulse_django.models import Job
-from pulse_django.words.decisions import Retry
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Claim, Identity
-from pulse_django.words.outcomes import WorkerLost
-from pulse_django.words.uniqueness import Unique, UniqueKey
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import Retry
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Claim, Identity
+from pulse_django.queue.words.outcomes import WorkerLost
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.unique.rule import Unique, UniqueKey
 from tests.protocol.steps import sql, success
 
 pytestmark = [

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_django.fleet.explanation import explain
+from pulse_django.health.explanation import explain
+from pulse_django.limits.rules import Limit, Rate
 from pulse_django.models import Job, Limiter
-from pulse_django.protocol.claim import Slots
-from pulse_django.store.lane_queries import LaneUse
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
-from pulse_django.words.limiting import Limit, Rate, lane_key
+from pulse_django.queue.claim import Slots
+from pulse_django.queue.database.lane_queries import LaneUse
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Identity
 from tests.database import empty_tables
 from tests.faults import all_faults
 from tests.protocol.steps import sql

@@ -13,7 +13,7 @@ from django.test import TestCase
 
 from pulse_django import Cron, Every, task
 from pulse_django.models import Job, Schedule, Tick
-from pulse_django.protocol.schedules import clock
+from pulse_django.schedules.verbs import clock
 from pulse_django.testing import run_schedules
 from tests.faults import all_faults
 

@@ -11,13 +11,13 @@ import pytest
 from pulse_django import Cron, Every, task
 from pulse_django import Schedule as Declared
 from pulse_django.exceptions import InvalidSchedule
-from pulse_django.execution.registry import registry
 from pulse_django.models import Declaration, Schedule, Tick
-from pulse_django.protocol.declarations import Declarer
-from pulse_django.protocol.schedules import clock
+from pulse_django.queue.declarations import Declarer
+from pulse_django.run.registry import registry
 from pulse_django.schedules import declarations
+from pulse_django.schedules.definitions import Definition
 from pulse_django.schedules.ticking import tick_due
-from pulse_django.words.schedule_definitions import Definition
+from pulse_django.schedules.verbs import clock
 from tests.factories import WorkerFactory
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

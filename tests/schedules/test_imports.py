@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from pulse_django import Cron, Every, task
 from pulse_django.models import Schedule
 from pulse_django.schedules.imports import Found, from_celery_beat, from_django_q
-from pulse_django.words.timings import next_of
+from pulse_django.schedules.timings import next_of
 from tests.database import empty_tables
 from tests.faults import all_faults
 from tests.protocol.steps import sql

@@ -16,18 +16,18 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from pulse_django import Every, task
 from pulse_django import Schedule as Declared
 from pulse_django.exceptions import InvalidSchedule
-from pulse_django.execution.registry import registry
 from pulse_django.models import Job, Schedule, Tick
-from pulse_django.protocol.declarations import Declarer
-from pulse_django.protocol.schedules import clock
+from pulse_django.queue.capability import LoopFacts
+from pulse_django.queue.declarations import Declarer
+from pulse_django.queue.words.states import Status
+from pulse_django.run.registry import registry
 from pulse_django.schedules import declarations, ticking
 from pulse_django.schedules import loop as schedule_loop
 from pulse_django.schedules.declarations import check_schedules
+from pulse_django.schedules.definitions import Definition
 from pulse_django.schedules.loop import ScheduleLoop
 from pulse_django.schedules.ticking import Ticker, tick_due
-from pulse_django.store.capability import LoopFacts
-from pulse_django.words.schedule_definitions import Definition
-from pulse_django.words.states import Status
+from pulse_django.schedules.verbs import clock
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
 from tests.factories import make_job

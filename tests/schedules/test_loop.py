@@ -12,9 +12,9 @@ from django.test.utils import CaptureQueriesContext
 
 from pulse_django import Every, task
 from pulse_django.models import Job, Limiter, Schedule, Tick
+from pulse_django.queue.capability import LoopFacts
 from pulse_django.schedules import declarations
 from pulse_django.schedules.loop import BETWEEN_CLEANUPS, LONGEST_PAUSE, PUNCTUAL, ScheduleLoop
-from pulse_django.store.capability import LoopFacts
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
 from tests.protocol.steps import sql

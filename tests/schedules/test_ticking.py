@@ -13,14 +13,14 @@ from django.db import connection, connections, transaction
 from pulse_django import Cron, Every, task
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.models import Job, Schedule, Tick
-from pulse_django.protocol.schedules import clock
-from pulse_django.protocol.tick import look
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.states import Status
 from pulse_django.schedules import declarations, ticking
+from pulse_django.schedules.tick import look
+from pulse_django.schedules.tick_rules import Pause, decide
 from pulse_django.schedules.ticking import run_now, tick_due
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.states import Status
-from pulse_django.words.ticks import Pause, decide
-from pulse_django.words.timings import Missed, Overlap
+from pulse_django.schedules.timings import Missed, Overlap
+from pulse_django.schedules.verbs import clock
 from tests.database import empty_tables
 from tests.factories import WorkerFactory, make_job
 from tests.faults import all_faults

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pulse_django.words.ticks import MOST_TICKS, Pause, Tick, TickOutcome, decide, first_after, jittered
-from pulse_django.words.timings import Cron, Every, Missed, Overlap
+from pulse_django.schedules.tick_rules import MOST_TICKS, Pause, Tick, TickOutcome, decide, first_after, jittered
+from pulse_django.schedules.timings import Cron, Every, Missed, Overlap
 from tests.faults import all_faults
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)

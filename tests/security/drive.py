@@ -25,49 +25,39 @@ from django.test import Client
 from psycopg.adapt import Dumper
 
 from pulse_django import api
+from pulse_django.amendments.amend import read_for_amending
 from pulse_django.console.dead_letters import groups
 from pulse_django.console.jobs import page_window
 from pulse_django.database_checks import check_database
 from pulse_django.exceptions import AlreadyEnqueued
-from pulse_django.execution import notify
-from pulse_django.execution.fencing import fence
-from pulse_django.execution.moving import finish, movable
-from pulse_django.execution.pauses import pause_task, resume_task
-from pulse_django.fleet import conditions
-from pulse_django.fleet.conditions import schema
-from pulse_django.fleet.doctor import citus, connections
-from pulse_django.fleet.doctor.advice import rows
-from pulse_django.fleet.explanation import explain
-from pulse_django.fleet.known_names import unknown_queue, unknown_task
-from pulse_django.fleet.limits import limits
-from pulse_django.fleet.pauses import paused_tasks, waiting_jobs
-from pulse_django.fleet.shards import shard_facts
-from pulse_django.fleet.unknown_tasks import give_up
+from pulse_django.expiry import expire
+from pulse_django.health import conditions
+from pulse_django.health.conditions import schema
+from pulse_django.health.doctor import citus, connections
+from pulse_django.health.doctor.advice import rows
+from pulse_django.health.explanation import explain
+from pulse_django.health.known_names import unknown_queue, unknown_task
+from pulse_django.health.unknown_tasks import give_up
+from pulse_django.limits.facts import limits
+from pulse_django.limits.rules import Breaker, Limit, Rate
+from pulse_django.metrics import traffic
 from pulse_django.metrics.minute_recorder import MinuteRecorder
 from pulse_django.models import Duty, Job, Limiter, Minute, Pause, Schedule, Worker
 from pulse_django.operations.preview import look as preview
-from pulse_django.protocol import expire, reap, transfer
-from pulse_django.protocol.amend import read_for_amending
-from pulse_django.protocol.declarations import Declarer
-from pulse_django.protocol.schedules import clock
-from pulse_django.protocol.tick import forget_ticks, ids_of_due
-from pulse_django.protocol.tick import look as look_at_schedules
-from pulse_django.schedules import facts
-from pulse_django.schedules.forms import ScheduleForm
-from pulse_django.schedules.ticking import run_now, tick_due
-from pulse_django.store import traffic
-from pulse_django.store.job_queries import ServerClock
-from pulse_django.store.shards import IDS_OF_JOBS, number_ids, position_of, problem_with_numbers, raise_sequence
-from pulse_django.store.tables import changes_in, problem_with_tables
-from pulse_django.store.transactions import run_alone
-from pulse_django.testing.drain import expire_lease, jump_to_next_run
-from pulse_django.words.counters import TrafficCounts, TrafficKind
-from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
-from pulse_django.words.job_options import NewJob, Payload
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
-from pulse_django.words.limiting import Breaker, Limit, Rate, lane_key, limiter_of_queue
-from pulse_django.words.outcomes import (
+from pulse_django.pauses.facts import paused_tasks, waiting_jobs
+from pulse_django.pauses.pausing import pause_task, resume_task
+from pulse_django.queue import reap
+from pulse_django.queue.database.job_queries import ServerClock
+from pulse_django.queue.database.tables import changes_in, problem_with_tables
+from pulse_django.queue.database.transactions import run_alone
+from pulse_django.queue.declarations import Declarer
+from pulse_django.queue.words.counters import TrafficCounts, TrafficKind
+from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
+from pulse_django.queue.words.job_options import NewJob, Payload
+from pulse_django.queue.words.lane_keys import lane_key, limiter_of_queue
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import (
     UNKNOWN_TASK,
     Cancelled,
     Discarded,
@@ -79,12 +69,25 @@ from pulse_django.words.outcomes import (
     TimedOut,
     WorkerLost,
 )
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.schedule_definitions import Definition
-from pulse_django.words.states import Status
-from pulse_django.words.timings import Every
-from pulse_django.words.uniqueness import Unique, UniqueKey
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.run import notify
+from pulse_django.run.fencing import fence
+from pulse_django.schedules import facts
+from pulse_django.schedules.definitions import Definition
+from pulse_django.schedules.forms import ScheduleForm
+from pulse_django.schedules.tick import forget_ticks, ids_of_due
+from pulse_django.schedules.tick import look as look_at_schedules
+from pulse_django.schedules.ticking import run_now, tick_due
+from pulse_django.schedules.timings import Every
+from pulse_django.schedules.verbs import clock
+from pulse_django.shards import transfer
+from pulse_django.shards.fleet import shard_facts
+from pulse_django.shards.ids import IDS_OF_JOBS, number_ids, position_of, problem_with_numbers, raise_sequence
+from pulse_django.shards.moving import finish, movable
+from pulse_django.testing.drain import expire_lease, jump_to_next_run
+from pulse_django.unique.rule import Unique, UniqueKey
 from pulse_django.worker.executors import connection_cleanup
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.listener import Listener
@@ -99,7 +102,7 @@ from tests.security.verbs import VERBS
 
 AGO, SOON = timedelta(hours=2), timedelta(seconds=1)
 ALIAS = "default"
-BELOW_ALL = ("pulse_django.store.transactions", "pulse_django.worker.guarded_connection")  # whoever sends
+BELOW_ALL = ("pulse_django.queue.database.transactions", "pulse_django.worker.guarded_connection")  # whoever sends
 ME = Identity("driver")
 
 

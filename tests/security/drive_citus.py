@@ -8,16 +8,17 @@ from unittest import mock
 
 from django.db import ProgrammingError, connections
 
-from pulse_django.fleet import conditions
-from pulse_django.fleet.conditions import server
+from pulse_django.health import conditions
+from pulse_django.health.conditions import server
+from pulse_django.limits.rules import Limit, Rate
 from pulse_django.models import Job, Limiter
-from pulse_django.store import citus, citus_nodes
-from pulse_django.store.transactions import run_joined
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
-from pulse_django.words.limiting import Limit, Rate, lane_key
-from pulse_django.words.uniqueness import Unique, UniqueKey
+from pulse_django.queue.database.transactions import run_joined
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Identity
+from pulse_django.shards import citus, citus_nodes
+from pulse_django.unique.rule import Unique, UniqueKey
 from tests.protocol.test_one_task import STORIES, written
 
 ALIAS = "default"
@@ -25,8 +26,8 @@ ALIAS = "default"
 
 def on_citus() -> None:
     with (
-        mock.patch("pulse_django.protocol.claim_limited.is_for_citus", return_value=True),
-        mock.patch("pulse_django.protocol.admission.is_for_citus", return_value=True),
+        mock.patch("pulse_django.limits.claim_limited.is_for_citus", return_value=True),
+        mock.patch("pulse_django.unique.admission.is_for_citus", return_value=True),
     ):
         Job.objects.enqueue(NewJob(task="t", unique=UniqueKey.of("on citus", Unique(per=timedelta(hours=1)))))
         lane = Lane("default", 0, lane_key("on-citus", None))

@@ -9,19 +9,19 @@ from django.core.management import call_command
 from django.db import transaction
 
 from pulse_django import Batch, chain, send_event
-from pulse_django.execution.resolving import hold_paused, resolve
-from pulse_django.execution.waits import NeededResults
-from pulse_django.fleet import workflows as fleet
-from pulse_django.fleet.explanation import explain
+from pulse_django.health.explanation import explain
 from pulse_django.models import Duty, Job
-from pulse_django.operations.workflows import retry_dead_letters
-from pulse_django.protocol.batches import open_batch
-from pulse_django.protocol.needs import add_needs_of_run
-from pulse_django.protocol.steps import begin_sleep, copy_steps, forget_steps, steps_of, store_step
-from pulse_django.words.job_options import Need, NewJob, Place
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
+from pulse_django.queue.words.job_options import Need, NewJob, Place
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import Status
+from pulse_django.workflows import reading as fleet
+from pulse_django.workflows.acts import retry_dead_letters
+from pulse_django.workflows.batch_verbs import open_batch
 from pulse_django.workflows.builder import EnqueuedWorkflow
+from pulse_django.workflows.needs import add_needs_of_run
+from pulse_django.workflows.resolving import hold_paused, resolve
+from pulse_django.workflows.steps import begin_sleep, copy_steps, forget_steps, steps_of, store_step
+from pulse_django.workflows.waits import NeededResults
 from tests.factories import lease_of, make_job
 from tests.workflows.tasks import plain
 

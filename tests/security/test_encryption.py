@@ -21,6 +21,9 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from pulse_django import api, checks, conf
+from pulse_django.encryption import values as encryption
+from pulse_django.encryption.envelopes import Envelope
+from pulse_django.encryption.values import value_of
 from pulse_django.exceptions import (
     CannotDecrypt,
     CannotEncrypt,
@@ -29,20 +32,17 @@ from pulse_django.exceptions import (
     UnsupportedValue,
     WrongArguments,
 )
-from pulse_django.execution import encryption
-from pulse_django.execution.encryption import value_of
-from pulse_django.execution.registry import registry, task_backends, task_finished, task_started
-from pulse_django.execution.waits import NeededResults
-from pulse_django.fleet.conditions import ask, named
+from pulse_django.health.conditions import ask, named
 from pulse_django.models import Amendment, Attempt, Dependency, Job, Schedule
+from pulse_django.queue.words.job_options import Met, NewJob
+from pulse_django.queue.words.masks import ENCRYPTED, EVERYTHING, HIDDEN, NOTHING, RESULT, Masks
+from pulse_django.queue.words.setting_values import MAX_PAYLOAD_CEILING
+from pulse_django.queue.words.states import Status
+from pulse_django.run.registry import registry, task_backends, task_finished, task_started
 from pulse_django.signals import job_failed, job_started
 from pulse_django.testing import assert_enqueued, assert_idempotent, drain, run_job
 from pulse_django.testing.zombie import Zombie
-from pulse_django.words.envelopes import Envelope
-from pulse_django.words.job_options import Met, NewJob
-from pulse_django.words.masks import ENCRYPTED, EVERYTHING, HIDDEN, NOTHING, RESULT, Masks
-from pulse_django.words.setting_values import MAX_PAYLOAD_CEILING
-from pulse_django.words.states import Status
+from pulse_django.workflows.waits import NeededResults
 from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.factories import make_job, now

@@ -20,12 +20,12 @@ import pytest
 from django.db import ProgrammingError
 
 from pulse_django import conf
-from pulse_django.fleet.explanation import explain
+from pulse_django.health.explanation import explain
 from pulse_django.models import Duty, Job, Limiter, Minute, Pause, Schedule, Worker
-from pulse_django.store import database_errors
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.states import Status
-from pulse_django.words.uniqueness import Unique, UniqueKey
+from pulse_django.queue.database import database_errors
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.states import Status
+from pulse_django.unique.rule import Unique, UniqueKey
 from tests.crash.processes import ROOT, database_url, environment
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.database import empty_tables

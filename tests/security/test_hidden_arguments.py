@@ -13,8 +13,8 @@ from django.urls import reverse
 
 from pulse_django import Cron, Unique, amend, task
 from pulse_django.console.mass.page import KIND
-from pulse_django.execution.registry import registry
 from pulse_django.models import Job, Pause, Schedule, StoredBatch
+from pulse_django.run.registry import registry
 from tests.console.staff import staff
 from tests.console.test_job_list import found
 from tests.factories import make_job

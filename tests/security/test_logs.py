@@ -20,12 +20,12 @@ from django.test import Client, override_settings
 
 from pulse_django import task
 from pulse_django.models import Attempt, Job, Worker
-from pulse_django.words.decisions import Complete
-from pulse_django.words.leases import Identity
-from pulse_django.words.masks import Masks
-from pulse_django.words.outcomes import Succeeded
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import Complete
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.masks import Masks
+from pulse_django.queue.words.outcomes import Succeeded
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
 from pulse_django.worker import worker_registration
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.logs import Plain

@@ -13,8 +13,8 @@ import pytest
 from django.test import Client, override_settings
 
 from pulse_django.models import Attempt, Job
+from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
-from pulse_django.words.states import Status
 from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, wait_for
 from tests.database import empty_tables
@@ -37,7 +37,7 @@ NAMES = (
     "tests.security.trap.spring",
     "tests.security.trap:spring",
     "a.__class__.__mro__",
-    "pulse_django.execution.registry.registry.__init__.__globals__",
+    "pulse_django.run.registry.registry.__init__.__globals__",
     "../../etc/passwd",
     "__import__('tests.security.trap')",
     "security.echo.__globals__",

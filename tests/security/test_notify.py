@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from pulse_django.worker.listener import MOST_IN_VAIN
 from tests.crash.processes import database_url
 from tests.crash.workers import LONG_LEASE, Workers, wait_until

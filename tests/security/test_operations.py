@@ -19,11 +19,11 @@ from pulse_django.console.mass.work import act_on_jobs, find_matching_jobs
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow
 from pulse_django.models import Job, Schedule, StoredBatch
 from pulse_django.operations.acts import ACTS
+from pulse_django.queue.words.own_tasks import ACT, PLAN
+from pulse_django.queue.words.states import Status
 from pulse_django.schedules.forms import ScheduleForm
 from pulse_django.schedules.ticking import tick_due
 from pulse_django.testing import drain, run_job
-from pulse_django.words.own_tasks import ACT, PLAN
-from pulse_django.words.states import Status
 from pulse_django.workflows import rewind
 from pulse_django.workflows.batches import Batch
 from tests.factories import make_job

@@ -20,7 +20,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.console.test_every_page import _patterns, names, somebody
 from tests.factories import AttemptFactory, WorkerFactory, make_job
 from tests.protocol.steps import sql

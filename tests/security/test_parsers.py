@@ -16,10 +16,10 @@ from pulse_django.console.periods import Period, instant_of
 from pulse_django.console.search_terms import id_in, number_in, search_in
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.operations.arguments import duration, whole_number
-from pulse_django.words.display import inert
-from pulse_django.words.leases import Identity
-from pulse_django.words.payloads import ErrorReport, clean_text
-from pulse_django.words.timings import EPOCH, Cron, next_of, zone_of
+from pulse_django.queue.words.display import inert
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.payloads import ErrorReport, clean_text
+from pulse_django.schedules.timings import EPOCH, Cron, next_of, zone_of
 from tests.faults import all_faults
 
 AT_ONCE = 0.05  # seconds of the processor, for a hundred thousand characters

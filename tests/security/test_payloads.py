@@ -19,12 +19,12 @@ from django.db import DatabaseError, IntegrityError
 from django.test import Client, override_settings
 
 from pulse_django.exceptions import PayloadError
-from pulse_django.execution.registry import registry
 from pulse_django.models import Job, Minute
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.payloads import MAX_DEPTH
+from pulse_django.queue.words.states import Status
+from pulse_django.run.registry import registry
 from pulse_django.testing import drain
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.payloads import MAX_DEPTH
-from pulse_django.words.states import Status
 from tests.crash.workers import LONG_LEASE, Workers, status, wait_for, wait_until
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, WorkerFactory, make_job

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pulse_django.models import Job
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.states import Status
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.states import Status
 from testproject.harness.processes import StartedWorker
 from tests.crash.processes import ROOT
 from tests.crash.workers import LONG_LEASE, Workers, is_alive, outcomes, wait_for

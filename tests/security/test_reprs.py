@@ -19,14 +19,14 @@ import pulse_django
 from pulse_django import Context, enqueue_many, signals, task
 from pulse_django.backend import new_job
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.execute import perform, prepared
-from pulse_django.execution.registry import task_enqueued, task_finished, task_started
-from pulse_django.execution.run import Run
 from pulse_django.models import Attempt, Job
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import Status
+from pulse_django.run.execute import perform, prepared
+from pulse_django.run.registry import task_enqueued, task_finished, task_started
+from pulse_django.run.run import Run
 from pulse_django.testing import drain
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
 from tests.faults import all_faults
 from tests.security.handlers import CANARY
 

@@ -17,15 +17,15 @@ from django.test import Client
 from pulse_django import conf
 from pulse_django.console.mass.criteria import Criteria
 from pulse_django.console.mass.page import KIND, start_operation
-from pulse_django.execution.job_progress import progress_token
 from pulse_django.models import Job, Limiter, Pause, Schedule, StoredBatch
 from pulse_django.operations.acts import ACTS
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.own_tasks import ACT
+from pulse_django.queue.words.states import Status
+from pulse_django.run.job_progress import progress_token
 from pulse_django.schedules.imports import SOURCES, Found
+from pulse_django.schedules.timings import Every
 from pulse_django.testing import drain
-from pulse_django.words.limiting import lane_key
-from pulse_django.words.own_tasks import ACT
-from pulse_django.words.states import Status
-from pulse_django.words.timings import Every
 from pulse_django.workflows.batches import Batch, event_link
 from tests.console import test_every_page as pages
 from tests.database import empty_tables

@@ -20,7 +20,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 import pulse_django
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, wait_for
 from tests.faults import all_faults

@@ -17,16 +17,16 @@ from django.test import Client
 
 import pulse_django
 from pulse_django import api
-from pulse_django.execution.fencing import fence
 from pulse_django.models import Attempt, Job, Pause, Worker
-from pulse_django.words.decisions import Complete, DeadLetter
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import Failed, Succeeded
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import Complete, DeadLetter
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Failed, Succeeded
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.run.fencing import fence
 from tests.console.test_every_page import presence
 from tests.database import empty_tables
 from tests.factories import make_job

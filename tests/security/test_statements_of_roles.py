@@ -24,15 +24,15 @@ PLANNED = re.compile(r"\s*\(?(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
 OURS = "pulse_django_"
 # Whose statements no role may send, and why.
 OWNERS = {
-    "pulse_django.protocol.mend": "a repair",
-    "pulse_django.protocol.transfer": "to move jobs to another shard",
+    "pulse_django.queue.mend": "a repair",
+    "pulse_django.shards.transfer": "to move jobs to another shard",
     "pulse_django.testing.drain": "a test of a project",
 }
 # Whose statements PostgreSQL cannot plan here.
 UNPLANNED = {
-    "pulse_django.store.citus_nodes": "tables of Citus",
-    "pulse_django.fleet.doctor.advice": "tables of Citus",
-    "pulse_django.protocol.claim_limited": "a setting of its message",
+    "pulse_django.shards.citus_nodes": "tables of Citus",
+    "pulse_django.health.doctor.advice": "tables of Citus",
+    "pulse_django.limits.claim_limited": "a setting of its message",
 }
 
 
@@ -97,8 +97,8 @@ ORDER BY 1, 2, 3
 # Tables of which a plan says too little, by right, and why.
 UNSPOKEN = {
     ("INSERT", "pulse_django_job_hot"): "COPY has no plan",
-    ("INSERT", "pulse_django_bucket"): UNPLANNED["pulse_django.protocol.claim_limited"],
-    ("UPDATE", "pulse_django_bucket"): UNPLANNED["pulse_django.protocol.claim_limited"],
+    ("INSERT", "pulse_django_bucket"): UNPLANNED["pulse_django.limits.claim_limited"],
+    ("UPDATE", "pulse_django_bucket"): UNPLANNED["pulse_django.limits.claim_limited"],
 }
 
 

@@ -42,9 +42,9 @@ for found in pkgutil.walk_packages(pulse_django.__path__, "pulse_django."):
 print(*refused, sep="\\n")
 """
 OPTIONAL = {
-    "pulse_django.exporters.opentelemetry: ImproperlyConfigured",
-    "pulse_django.exporters.opentelemetry: ModuleNotFoundError",
-    "pulse_django.exporters.prometheus: ImproperlyConfigured",
+    "pulse_django.metrics.exporters.opentelemetry: ImproperlyConfigured",
+    "pulse_django.metrics.exporters.opentelemetry: ModuleNotFoundError",
+    "pulse_django.metrics.exporters.prometheus: ImproperlyConfigured",
     "pulse_django.pytest_plugin: ModuleNotFoundError",
 }
 

@@ -11,36 +11,37 @@ from unittest import mock
 from django.db import connection, transaction
 
 from pulse_django import Batch, Workflow, chain, chord, send_event
-from pulse_django.execution.fencing import fence
-from pulse_django.execution.job_progress import progress_of
-from pulse_django.execution.notify import wake_workers
-from pulse_django.execution.pauses import pause_task, resume_task
-from pulse_django.execution.resolving import resolve
-from pulse_django.fleet.conditions import ask_all
-from pulse_django.fleet.pauses import paused_tasks
-from pulse_django.fleet.unknown_tasks import give_up
+from pulse_django.health.conditions import ask_all
+from pulse_django.health.unknown_tasks import give_up
+from pulse_django.limits.rules import Breaker
 from pulse_django.models import Duty, Job, Limiter, Minute, Pause, Schedule, Worker
-from pulse_django.operations.workflows import retry_dead_letters
-from pulse_django.protocol.declarations import Declarer
-from pulse_django.protocol.needs import add_needs_of_run
-from pulse_django.protocol.schedules import clock
-from pulse_django.protocol.steps import begin_sleep, steps_of, store_step
-from pulse_django.protocol.tick import forget_ticks
+from pulse_django.pauses.facts import paused_tasks
+from pulse_django.pauses.pausing import pause_task, resume_task
+from pulse_django.queue.declarations import Declarer
+from pulse_django.queue.words.decisions import Complete, Retry
+from pulse_django.queue.words.job_options import Need, NewJob, Payload
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.masks import Masks
+from pulse_django.queue.words.options import JOB_OPTIONS
+from pulse_django.queue.words.outcomes import UNKNOWN_TASK, Failed, Succeeded
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.run.fencing import fence
+from pulse_django.run.job_progress import progress_of
+from pulse_django.run.notify import wake_workers
+from pulse_django.schedules.definitions import Definition
+from pulse_django.schedules.tick import forget_ticks
 from pulse_django.schedules.ticking import run_now, tick_due
-from pulse_django.words.decisions import Complete, Retry
-from pulse_django.words.job_options import Need, NewJob, Payload
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
-from pulse_django.words.limiting import Breaker, lane_key
-from pulse_django.words.masks import Masks
-from pulse_django.words.options import JOB_OPTIONS
-from pulse_django.words.outcomes import UNKNOWN_TASK, Failed, Succeeded
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.schedule_definitions import Definition
-from pulse_django.words.states import Status
-from pulse_django.words.timings import Every
-from pulse_django.words.verb_results import Report
+from pulse_django.schedules.timings import Every
+from pulse_django.schedules.verbs import clock
 from pulse_django.workflows import rewind
+from pulse_django.workflows.acts import retry_dead_letters
+from pulse_django.workflows.needs import add_needs_of_run
+from pulse_django.workflows.resolving import resolve
+from pulse_django.workflows.steps import begin_sleep, steps_of, store_step
 from tests.console.test_every_page import presence
 from tests.factories import AttemptFactory, PauseFactory, WorkerFactory, lease_of, make_job, now
 from tests.protocol.steps import sql

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pulse_django.execution import moving
 from pulse_django.operations.preview import Selection
+from pulse_django.shards import moving
 
 SHARDED: Any = [
     pytest.mark.session("dropping its second database ends connections of the pooler"),

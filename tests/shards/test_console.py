@@ -21,11 +21,10 @@ from pulse_django.console.dead_letters import groups
 from pulse_django.console.jobs import page_window
 from pulse_django.console.jobs.admin import JobAdmin
 from pulse_django.console.mass.page import KIND
-from pulse_django.execution import moving, placement
 from pulse_django.models import Job, Limiter, Pause, Schedule, StoredBatch, Tick, Worker
-from pulse_django.protocol import transfer
+from pulse_django.queue.words.states import CLAIMABLE, Status
+from pulse_django.shards import moving, placement, transfer
 from pulse_django.testing import drain
-from pulse_django.words.states import CLAIMABLE, Status
 from testproject.shop import tasks
 from testproject.shop.models import Order
 from tests.console.test_every_page import presence
@@ -307,7 +306,7 @@ class TestAway:
     def test_an_error_of_a_shard_that_responds_is_raised(
         self, operator: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pulse_django.console.workflows.admin.workflows.batches", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr("pulse_django.workflows.console.admin.workflows.batches", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             operator.get(link("storedbatch_changelist", shard=SECOND))
 
@@ -319,7 +318,7 @@ class TestAway:
             with connections[alias].cursor() as cursor:
                 cursor.execute("SELECT 1 / 0")
 
-        monkeypatch.setattr("pulse_django.console.workflows.admin.workflows.batches", ask)
+        monkeypatch.setattr("pulse_django.workflows.console.admin.workflows.batches", ask)
         monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", is_atomic)
         with pytest.raises(DataError):
             operator.get(link("storedbatch_changelist"))

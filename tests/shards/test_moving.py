@@ -23,17 +23,16 @@ from django.utils import timezone
 
 from pulse_django import Batch, Limit, Unique, api, task
 from pulse_django.exceptions import JobOnItsWay
-from pulse_django.execution import moving, placement
-from pulse_django.execution.moving import deliver, finish, movable, move
-from pulse_django.fleet.conditions import ask, named, repair
+from pulse_django.health.conditions import ask, named, repair
+from pulse_django.metrics.minute_stats import counted_in
+from pulse_django.metrics.vital_signs import JOBS_ENQUEUED
 from pulse_django.models import Arrival, Attempt, Departure, IdempotencyKey, Job
-from pulse_django.protocol import transfer
-from pulse_django.store.minute_stats import counted_in
-from pulse_django.store.shards import TOKENS, position_of
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import Status
+from pulse_django.shards import moving, placement, transfer
+from pulse_django.shards.ids import TOKENS, position_of
+from pulse_django.shards.moving import deliver, finish, movable, move
 from pulse_django.testing import run_job
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
-from pulse_django.words.vital_signs import JOBS_ENQUEUED
 from testproject.shop import tasks
 from tests.crash.processes import ROOT
 from tests.crash.processes import environment as environment_of

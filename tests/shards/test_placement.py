@@ -15,12 +15,12 @@ from pulse_django import Batch, Limit, Unique, api, pause_task, resume_task, sen
 from pulse_django.checks import check_shards
 from pulse_django.database_checks import check_database
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow, NotInsideTransaction
-from pulse_django.execution.placement import by_key, shard_of_schedule
-from pulse_django.execution.registry import registry
-from pulse_django.execution.run import Run, running
 from pulse_django.models import Event, Job, Pause
-from pulse_django.store.shards import number_ids, problem_with_numbers
-from pulse_django.words.leases import Identity
+from pulse_django.queue.words.leases import Identity
+from pulse_django.run.registry import registry
+from pulse_django.run.run import Run, running
+from pulse_django.shards.ids import number_ids, problem_with_numbers
+from pulse_django.shards.placement import by_key, shard_of_schedule
 from pulse_django.workflows.builder import Workflow
 from testproject.shop import tasks
 from tests.faults import all_faults

@@ -15,12 +15,15 @@ from pulse_django import api, fence, signals, task
 from pulse_django.backend import PulseBackend
 from pulse_django.checks import check_data
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.context import Context
-from pulse_django.execution.execute import perform
-from pulse_django.execution.registry import TaskResultDoesNotExist
-from pulse_django.execution.results import result_of
-from pulse_django.execution.run import Run, running
 from pulse_django.models import Attempt, Fence, Job
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.queue.words.states import Status
+from pulse_django.run.context import Context
+from pulse_django.run.execute import perform
+from pulse_django.run.registry import TaskResultDoesNotExist
+from pulse_django.run.results import result_of
+from pulse_django.run.run import Run, running
 from pulse_django.testing import (
     DrainLimit,
     Zombie,
@@ -31,9 +34,6 @@ from pulse_django.testing import (
     jump_to_next_run,
     run_job,
 )
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import OutcomeName
-from pulse_django.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Invoice
 from tests.crash.workers import Workers, wait_until

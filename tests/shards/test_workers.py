@@ -18,8 +18,8 @@ from django.test import override_settings
 from pulse_django import api
 from pulse_django.conf import PulseSettings
 from pulse_django.models import Attempt, Job, Worker
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import Status
 from pulse_django.worker.claimer import Claimer
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.in_flight import InFlight, fair_share, share_slots

@@ -16,22 +16,24 @@ from typing import Any
 from unittest import mock
 
 from pulse_django import Batch
-from pulse_django.execution.resolving import resolve
+from pulse_django.limits import claim_limited
+from pulse_django.limits.rules import Limit, Rate
 from pulse_django.models import Job, Limiter
-from pulse_django.protocol import admission, claim_limited
-from pulse_django.protocol.claim import Claims
+from pulse_django.queue.claim import Claims
+from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
+from pulse_django.queue.words.job_options import NewJob, Payload, Place
+from pulse_django.queue.words.lane_keys import lane_key, lane_of_chunks, lane_of_share
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Identity, Lease
+from pulse_django.queue.words.masks import Masks
+from pulse_django.queue.words.outcomes import Cancelled, Failed, Succeeded
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
 from pulse_django.testing.drain import expire_lease
-from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
-from pulse_django.words.job_options import NewJob, Payload, Place
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity, Lease
-from pulse_django.words.limiting import Limit, Rate, lane_key, lane_of_chunks, lane_of_share
-from pulse_django.words.masks import Masks
-from pulse_django.words.outcomes import Cancelled, Failed, Succeeded
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import Status
-from pulse_django.words.uniqueness import Unique, UniqueKey
-from pulse_django.words.verb_results import Report
+from pulse_django.unique import admission
+from pulse_django.unique.rule import Unique, UniqueKey
+from pulse_django.workflows.resolving import resolve
 from tests.protocol.test_one_task import MODULES
 
 ALIAS = "default"

@@ -1,8 +1,8 @@
 """Tell which statements this process sends, and fail what sends one that no file has.
 
-The files have each statement of `protocol/` and `store/`, and whatever else writes or locks rows of our tables. Not in
-them is what tests send themselves, what Django sends for its own tables, and the questions of pages and commands: these
-are built from what an operator chooses, and have no end.
+The files have each statement of `queue/` and of the verbs of rooms, and whatever else writes or locks rows of our
+tables. Not in them is what tests send themselves, what Django sends for its own tables, and the questions of pages and
+commands: these are built from what an operator chooses, and have no end.
 
 Hooked in where psycopg gets a statement, so that prepared statements and COPY are seen as well. What worker processes
 send is not seen: they run in processes of their own, and call the same verbs.
@@ -24,6 +24,7 @@ import django
 import psycopg
 
 from tests.citus import is_on_citus
+from tests.floors import holds_a_verb
 
 from .layout import key_of, laid_out, statements
 
@@ -33,15 +34,15 @@ WRITES = "PULSE_WRITE_SQL" in os.environ  # make sql
 MADE_WITH = (6, 1)
 
 _TESTS = ("tests.", "testproject.", "pulse_django.testing.", "pulse_django.migrations.")
-_WHOLE = ("pulse_django.protocol.", "pulse_django.store.")
 _CHANGES_OURS = re.compile(r"(?=.*\bpulse_django_)(?:.*\b(?:INSERT|UPDATE|DELETE|COPY|FOR SHARE)\b)", re.DOTALL)
 # The module that calls one of these counts as the sender.
 _BELOW = {
-    "pulse_django.protocol.ending",
-    "pulse_django.protocol.one_task",
-    "pulse_django.protocol.statements",
-    "pulse_django.store.prepared_statements",
-    "pulse_django.store.transactions",
+    "pulse_django.queue.ending",
+    "pulse_django.shards.one_task",
+    "pulse_django.queue.statements",
+    "pulse_django.queue.database.prepared_statements",
+    "pulse_django.queue.database.read_only",
+    "pulse_django.queue.database.transactions",
     "pulse_django.worker.guarded_connection",
 }
 # Around a statement: transactions, settings, what is prepared already, and the lock of a sequence.
@@ -62,7 +63,7 @@ class Sent(NamedTuple):
     @property
     def path(self) -> Path:
         """Return the file that has it: a verb's own, or one in the folder of its floor."""
-        return FOLDER / (self.module.removeprefix("pulse_django.").removeprefix("protocol.").replace(".", "/") + ".sql")
+        return FOLDER / (self.module.removeprefix("pulse_django.").removeprefix("queue.").replace(".", "/") + ".sql")
 
 
 def is_comparable() -> bool:
@@ -81,7 +82,9 @@ def recording(keep: Callable[[Sent], object]) -> Iterator[None]:
             return
         known.add(text)
         for statement in statements(_BEFORE.sub("", text)):
-            if not _AROUND.match(statement) and (sender[0].startswith(_WHOLE) or _CHANGES_OURS.match(statement)):
+            if not _AROUND.match(statement) and (
+                holds_a_verb(sender[0].removeprefix("pulse_django.")) or _CHANGES_OURS.match(statement)
+            ):
                 keep(Sent(*sender, statement))
 
     def hooked(original: Any) -> Any:

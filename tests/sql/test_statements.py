@@ -17,8 +17,8 @@ from django.db import connection
 from pglast.parser import fingerprint
 
 from pulse_django.models import Job
-from pulse_django.store.citus import is_for_citus
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
+from pulse_django.shards.citus import is_for_citus
 from tests.factories import lease_of, make_job
 from tests.faults import all_faults
 from tests.security import drive
@@ -114,7 +114,7 @@ def test_a_statement_that_no_file_has_is_found(pulse_db: None) -> None:
     unknown.keep(beat)
     assert unknown == {}
     unknown.keep(beat._replace(statement=beat.statement.replace(" AND job.attempts = held.attempt", "")))
-    assert list(unknown.values()) == ["pulse_django.protocol.heartbeat.heartbeat()"]
+    assert list(unknown.values()) == ["pulse_django.queue.heartbeat.heartbeat()"]
 
 
 def numbered(statement: str) -> str:

@@ -8,15 +8,15 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError
 
-from pulse_django.fleet.conditions import ask, ask_all, named
-from pulse_django.fleet.doctor import examine
+from pulse_django.health.conditions import ask, ask_all, named
+from pulse_django.health.doctor import examine
 from pulse_django.management.commands import pulse_shards
 from pulse_django.models import Job
-from pulse_django.store import citus_nodes
-from pulse_django.store.citus_nodes import CitusNode
-from pulse_django.store.shards import TOKENS, number_ids, position_of
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
+from pulse_django.shards import citus_nodes
+from pulse_django.shards.citus_nodes import CitusNode
+from pulse_django.shards.ids import TOKENS, number_ids, position_of
 from tests.citus import is_on_citus
 from tests.database import empty_tables
 from tests.faults import all_faults

@@ -11,19 +11,20 @@ import pytest
 from django.db import connection, transaction
 
 from pulse_django.models import Job, Schedule
-from pulse_django.protocol import batches, tick
-from pulse_django.protocol.needs import add_needs
-from pulse_django.protocol.steps import begin_sleep
-from pulse_django.store import citus_nodes
-from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, Wait
-from pulse_django.words.job_options import Need, NewJob, OnDead
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import Cancelled, Failed, Outcome, Released, Succeeded
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import Status
-from pulse_django.words.ticks import Tick, TickOutcome
-from pulse_django.words.timings import Every
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, Wait
+from pulse_django.queue.words.job_options import Need, NewJob, OnDead
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Cancelled, Failed, Outcome, Released, Succeeded
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.schedules import tick
+from pulse_django.schedules.tick_rules import Tick, TickOutcome
+from pulse_django.schedules.timings import Every
+from pulse_django.shards import citus_nodes
+from pulse_django.workflows import batch_verbs as batches
+from pulse_django.workflows.needs import add_needs
+from pulse_django.workflows.steps import begin_sleep
 from tests.citus import is_on_citus
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job, now

@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import CheckConstraint
 
 from pulse_django.models import Job, Pause, StoredAttempt, Worker
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.factories import AttemptFactory, make_job, now
 from tests.faults import all_faults
 from tests.protocol.steps import sql

@@ -10,8 +10,8 @@ import pytest
 from django.db import connections
 
 from pulse_django.models import Attempt, IdempotencyKey, Job
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
 from testproject import postgres
 from testproject.server import this_server
 from tests.crash.processes import database_url

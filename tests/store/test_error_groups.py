@@ -10,8 +10,8 @@ from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pulse_django.store.sql_functions import Fingerprint
-from pulse_django.words.payloads import MAX_FRAME, MAX_SUMMARY, ErrorReport
+from pulse_django.queue.database.sql_functions import Fingerprint
+from pulse_django.queue.words.payloads import MAX_FRAME, MAX_SUMMARY, ErrorReport
 from tests.faults import all_faults
 from tests.undoing import undone
 

@@ -8,8 +8,8 @@ import pytest
 from django.db.models import F
 
 from pulse_django.models import Attempt, Job
-from pulse_django.store.sql_functions import Fingerprint
-from pulse_django.words.states import Status
+from pulse_django.queue.database.sql_functions import Fingerprint
+from pulse_django.queue.words.states import Status
 from tests.database import empty_tables
 from tests.factories import make_job, now
 from tests.faults import all_faults

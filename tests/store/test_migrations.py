@@ -12,7 +12,8 @@ from django.db import connection, connections, models
 from django.db.migrations.loader import MigrationLoader
 from django.test.utils import isolate_apps
 
-from pulse_django import checks, database_checks, protocol
+from pulse_django import checks, database_checks
+from pulse_django import queue as protocol
 from pulse_django.migrations import _days
 from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, grant_like_column, same_owner
@@ -119,7 +120,8 @@ VERBS = [import_module(one.name) for one in pkgutil.iter_modules(protocol.__path
 
 def test_the_statements_name_the_tables_that_the_models_have() -> None:
     from pulse_django.models import IdempotencyKey, Pause, StoredAttempt
-    from pulse_django.store import job_queries, pauses
+    from pulse_django.pauses import statements as pauses
+    from pulse_django.queue.database import job_queries
 
     text = "".join(
         value

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from pulse_django.models import Job, Minute, Worker
-from pulse_django.store.workers import Presence
-from pulse_django.words.states import TERMINAL, Status
-from pulse_django.words.vital_signs import Histogram
+from pulse_django.queue.database.workers import Presence
+from pulse_django.queue.words.counters import Histogram
+from pulse_django.queue.words.states import TERMINAL, Status
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, make_job, now
 from tests.faults import all_faults

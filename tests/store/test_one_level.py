@@ -11,14 +11,14 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connection
 
-from pulse_django.fleet import conditions
+from pulse_django.health import conditions
 from pulse_django.migrations import _days
 from pulse_django.models import Job
-from pulse_django.protocol import prune
-from pulse_django.store import citus
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status, era_of
-from pulse_django.workflow_models import StoredBatch
+from pulse_django.queue import prune
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import Status, era_of
+from pulse_django.shards import citus
+from pulse_django.workflows.models import StoredBatch
 from tests.factories import make_job, today
 from tests.protocol.steps import claim_one, sql, success
 from tests.protocol.test_eras import OLD

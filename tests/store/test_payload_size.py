@@ -8,10 +8,10 @@ import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 
 from pulse_django.models import Job
-from pulse_django.protocol import claim
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
+from pulse_django.queue import claim
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import Status
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job
 from tests.faults import all_faults

@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, DataError, connection
 
+from pulse_django.limits.rules import Limit, Rate
 from pulse_django.models import Job, Limiter
-from pulse_django.store.prepared_statements import PreparedStatements
-from pulse_django.store.transactions import run_alone, run_message, with_timeouts
-from pulse_django.words.decisions import Complete, Postpone
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Claim, Identity
-from pulse_django.words.limiting import Limit, Rate, lane_key
-from pulse_django.words.outcomes import Released, Succeeded
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.database.prepared_statements import PreparedStatements
+from pulse_django.queue.database.transactions import run_alone, run_message, with_timeouts
+from pulse_django.queue.words.decisions import Complete, Postpone
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Claim, Identity
+from pulse_django.queue.words.outcomes import Released, Succeeded
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
 from pulse_django.worker.guarded_connection import GuardedConnection
 from tests.factories import lease_of, make_job
 from tests.protocol.steps import claim_one, sql, success

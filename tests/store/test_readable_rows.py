@@ -10,9 +10,9 @@ from django.db import DatabaseError, IntegrityError, transaction
 
 from pulse_django import api
 from pulse_django.models import Job, Limiter
-from pulse_django.words.job_options import NewJob, encode_meta
-from pulse_django.words.limits import MAX_META_BYTES, MAX_TAG, MOST_TAGS
-from pulse_django.words.states import Status
+from pulse_django.queue.words.bounds import MAX_META_BYTES, MAX_TAG, MOST_TAGS
+from pulse_django.queue.words.job_options import NewJob, encode_meta
+from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.factories import make_job
 from tests.faults import all_faults

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from pulse_django.exceptions import PayloadError
-from pulse_django.execution.registry import GenericTask
-from pulse_django.execution.results import result_of
 from pulse_django.models import Job
-from pulse_django.words.decisions import Complete
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import returned
-from pulse_django.words.payloads import encode_progress
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import Complete
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import returned
+from pulse_django.queue.words.payloads import encode_progress
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.run.registry import GenericTask
+from pulse_django.run.results import result_of
 from testproject.shop import tasks
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

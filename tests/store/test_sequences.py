@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connection
 
-from pulse_django.store.shards import TOKENS, position_of, raise_sequence
+from pulse_django.shards.ids import TOKENS, position_of, raise_sequence
 from tests.factories import PauseFactory
 from tests.protocol.steps import sql
 from tests.rival import Rival

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from pulse_django.metrics import traffic
+from pulse_django.metrics.traffic import DAY, MINUTE, TEN_MINUTES, TWO_HOURS
 from pulse_django.models import Minute, Release, Traffic, Worker
-from pulse_django.store import traffic
-from pulse_django.store.releases import KEPT as RELEASES_KEPT
-from pulse_django.store.releases import forget, note_release
-from pulse_django.store.traffic import DAY, MINUTE, TEN_MINUTES, TWO_HOURS
-from pulse_django.words.counters import OTHER, TrafficCounts, TrafficKind, capped
-from pulse_django.words.states import Status
+from pulse_django.queue.database.releases import KEPT as RELEASES_KEPT
+from pulse_django.queue.database.releases import forget, note_release
+from pulse_django.queue.words.counters import OTHER, TrafficCounts, TrafficKind, capped
+from pulse_django.queue.words.states import Status
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now
 from tests.protocol.steps import sql
 

@@ -14,11 +14,11 @@ from django.test import TestCase
 from django.test.utils import CaptureQueriesContext, override_settings
 
 from pulse_django.models import Job
-from pulse_django.store.transactions import joined, run_alone
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
+from pulse_django.queue.database.transactions import joined, run_alone
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import Status
 from tests.citus import is_on_citus
 from tests.factories import lease_of, make_job
 from tests.protocol.steps import claim_one, sql, success

@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import reverse
 
 from pulse_django.models import Job, Pause
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.browser import scene
 from tests.browser.conftest import browser, logged_in, serving  # noqa: F401 - browser is a fixture
 from tests.console.test_every_page import with_rows

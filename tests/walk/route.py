@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.walk.traced import PACKAGE
+from tests.floors import floor_of
 
 # Not of one job: whether a claim waits for a slot, what ended since the last claim, and what is asked a few times a
 # second (whether a logger is on).
@@ -71,8 +70,7 @@ class Route:
     @property
     def upward(self) -> list[tuple[str, str]]:
         """Return the hand-overs to a file that may import the caller's: against the direction of the imports."""
-        floors = _floors()
-        return [one for one in self.hand_overs if floors[_part(one[0])] > floors[_part(one[1])]]
+        return [one for one in self.hand_overs if floor_of(_module(one[0])) > floor_of(_module(one[1]))]
 
     def lines(self) -> list[str]:
         """Return the route for a reader: a line for each function, where it is first called."""
@@ -155,17 +153,5 @@ def _lines(call: Call, caller: str, depth: int, seen: set[Function]) -> Iterable
         yield from _lines(called, file, depth + 1, seen)
 
 
-def _part(file: str) -> str:
-    return file.partition("/")[0].removesuffix(".py")
-
-
-def _floors() -> dict[str, int]:
-    """Return the floor of each part of the package, the topmost first, as the import contracts have them."""
-    contracts = tomllib.loads((Path(PACKAGE).parent / "pyproject.toml").read_text())["tool"]["importlinter"][
-        "contracts"
-    ]
-    [layers] = [contract["layers"] for contract in contracts if contract["id"] == "house"]
-    floors = {"__init__": 0}
-    for number, layer in enumerate(layers):
-        floors |= {part.strip(): number for part in layer.replace("|", ":").split(":")}
-    return floors
+def _module(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("__init__").strip("/").replace("/", ".")

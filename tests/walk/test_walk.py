@@ -19,7 +19,7 @@ from django.urls import reverse
 
 from pulse_django import Workflow
 from pulse_django.models import Job
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from testproject.harness.processes import wait_until
 from tests.crash.workers import Workers
 from tests.factories import make_job, now

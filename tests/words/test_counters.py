@@ -6,8 +6,9 @@ from typing import Any
 
 from hypothesis import given, strategies
 
-from pulse_django.words import counters
-from pulse_django.words.vital_signs import ALL, DEATH_TO_REQUEUE, JOBS_ENDED, JOBS_ENQUEUED, THE_EIGHT, SignKind
+from pulse_django.metrics.vital_signs import ALL, DEATH_TO_REQUEUE, JOBS_ENDED, JOBS_ENQUEUED, THE_EIGHT
+from pulse_django.queue.words import counters
+from pulse_django.queue.words.counters import SignKind
 from tests.faults import all_faults
 
 NUMBERS = strategies.integers(min_value=0, max_value=10**6)

@@ -6,8 +6,18 @@ from collections import Counter
 from datetime import timedelta
 
 from pulse_django.exceptions import UnstorableResult
-from pulse_django.words.decisions import Budget, Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait, decide
-from pulse_django.words.outcomes import (
+from pulse_django.queue.words.decisions import (
+    Budget,
+    Cancel,
+    Complete,
+    DeadLetter,
+    Decision,
+    Postpone,
+    Retry,
+    Wait,
+    decide,
+)
+from pulse_django.queue.words.outcomes import (
     Cancelled,
     Discarded,
     Failed,
@@ -22,8 +32,8 @@ from pulse_django.words.outcomes import (
     WorkerLost,
     returned,
 )
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, never, only
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, never, only
 from tests.faults import all_faults
 
 FRESH = Budget(attempts=1, refunds=0, max_attempts=10)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from pulse_django.words.vital_signs import Histogram
+from pulse_django.queue.words.counters import Histogram
 
 FACTOR = 2**0.5  # between the bounds of two buckets
 

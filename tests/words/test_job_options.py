@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.words.job_options import NewJob
+from pulse_django.queue.words.job_options import NewJob
 from tests.faults import all_faults
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

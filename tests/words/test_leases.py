@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, strategies
 
-from pulse_django.words.lanes import Lane, levels_gained, rotation
-from pulse_django.words.leases import Identity
+from pulse_django.queue.words.lanes import Lane, levels_gained, rotation
+from pulse_django.queue.words.leases import Identity
 
 
 def test_lanes_of_old_jobs_are_raised() -> None:

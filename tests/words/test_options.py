@@ -10,10 +10,10 @@ import pytest
 from django.db import connection
 
 from pulse_django import task
-from pulse_django.execution.registry import InvalidTask
 from pulse_django.models import Job
+from pulse_django.queue.words.options import COLUMNS, JOB_OPTIONS, OPTIONS, ClaimedOptions, JobOptions, Options, Whole
+from pulse_django.run.registry import InvalidTask
 from pulse_django.tasks import PulseTask
-from pulse_django.words.options import COLUMNS, JOB_OPTIONS, OPTIONS, ClaimedOptions, JobOptions, Options, Whole
 from tests.faults import all_faults
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, strategies
 
 from pulse_django.exceptions import InvalidJob, PayloadError, UnstorableResult
-from pulse_django.words.payloads import (
+from pulse_django.queue.words.payloads import (
     MAX_MESSAGE,
     MAX_TRACEBACK,
     ErrorReport,

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pulse_django.exceptions import InvalidSchedule
-from pulse_django.words.timings import Cron, Every, next_of, zone_of
+from pulse_django.schedules.timings import Cron, Every, next_of, zone_of
 from tests.faults import all_faults
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"

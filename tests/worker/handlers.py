@@ -28,7 +28,7 @@ from django.db import connection
 
 from pulse_django import Context, signals, task
 from pulse_django.exceptions import StopRun
-from pulse_django.execution.registry import registry, task_finished, task_started
+from pulse_django.run.registry import registry, task_finished, task_started
 
 Nap = Callable[[float], Awaitable[None]]
 Handler = Callable[..., Coroutine[Any, Any, Any]]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pulse_django.conf import PulseSettings
-from pulse_django.words.leases import Identity
+from pulse_django.queue.words.leases import Identity
 from pulse_django.worker.claimer import Claimer
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.in_flight import InFlight

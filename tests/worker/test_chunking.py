@@ -11,16 +11,16 @@ import pytest
 
 from pulse_django import Chunk, task
 from pulse_django.conf import PulseSettings
-from pulse_django.execution.judging import Performed, judged
-from pulse_django.execution.run import LOSSES_UNTIL_ALONE, ChunkRun, Run
 from pulse_django.models import Job
-from pulse_django.protocol.claim import Claims
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane, in_jobs, in_slots, lane_of
-from pulse_django.words.leases import Claim, Identity
-from pulse_django.words.limiting import lane_key, lane_of_chunks
-from pulse_django.words.options import ClaimedOptions
-from pulse_django.words.outcomes import Released, Succeeded, TimedOut
+from pulse_django.queue.claim import Claims
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import lane_key, lane_of_chunks
+from pulse_django.queue.words.lanes import Lane, in_jobs, in_slots, lane_of
+from pulse_django.queue.words.leases import Claim, Identity
+from pulse_django.queue.words.options import ClaimedOptions
+from pulse_django.queue.words.outcomes import Released, Succeeded, TimedOut
+from pulse_django.run.judging import Performed, judged
+from pulse_django.run.run import LOSSES_UNTIL_ALONE, ChunkRun, Run
 from pulse_django.worker import in_flight
 from pulse_django.worker.child import LONGEST_WAIT_FOR_SLOT, Dispatcher, RunSupervisor
 from pulse_django.worker.guarded_connection import GuardedConnection

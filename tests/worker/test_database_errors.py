@@ -12,13 +12,13 @@ import pytest
 from django.db import DatabaseError, OperationalError, connection, connections
 from django.db.utils import Error
 
-from pulse_django.execution.execute import perform
 from pulse_django.managers import JobManager
 from pulse_django.models import Job
-from pulse_django.store.database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
-from pulse_django.store.transactions import run_joined
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
+from pulse_django.queue.database.database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
+from pulse_django.queue.database.transactions import run_joined
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import Status
+from pulse_django.run.execute import perform
 from pulse_django.worker.guarded_connection import GuardedConnection, keep_calling
 from pulse_django.worker.heartbeat import Heartbeat
 from pulse_django.worker.in_flight import InFlight
@@ -168,7 +168,7 @@ KINDS = ["57P01", "25006", "XX000", "40001", "40P01", "55P03", "57014", "53100",
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses = "pulse_django.store.database_errors._PAUSES"
+    pauses = "pulse_django.queue.database.database_errors._PAUSES"
     monkeypatch.setattr(pauses, dict.fromkeys(DatabaseFault, (0.01, 0.02)))
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from pulse_django import api
 from pulse_django.models import Attempt, Job
-from pulse_django.words.outcomes import OutcomeName
-from pulse_django.words.states import TERMINAL, Status
+from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.queue.words.states import TERMINAL, Status
 from tests.crash.workers import Trace, Workers, is_alive, wait_until
 from tests.database import empty_tables
 from tests.faults import all_faults

@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 
 from pulse_django.models import Attempt, Job
-from pulse_django.store.lane_queries import WaitingLane
-from pulse_django.words.decisions import Complete
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import deal, lane_of
-from pulse_django.words.leases import Identity
-from pulse_django.words.limiting import lane_key
-from pulse_django.words.outcomes import Succeeded
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.database.lane_queries import WaitingLane
+from pulse_django.queue.words.decisions import Complete
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.lanes import deal, lane_of
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Succeeded
+from pulse_django.queue.words.verb_results import Report
 from tests.crash.workers import Workers, wait_until
 from tests.protocol.steps import sql
 from tests.worker import limited_handlers

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pulse_django.conf import PulseSettings
-from pulse_django.execution.notify import SOON
 from pulse_django.models import Worker
+from pulse_django.run.notify import SOON
 from pulse_django.worker.claimer import Claimer
 from pulse_django.worker.guarded_connection import (
     LONGEST_PRESENCE,

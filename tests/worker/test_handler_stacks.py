@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 
-from pulse_django.execution import execute
+from pulse_django.run import execute
 from pulse_django.worker import handler_stacks
 from pulse_django.worker.handler_stacks import TITLE, stack_in_dump, stack_of_coroutine, stack_of_thread
 

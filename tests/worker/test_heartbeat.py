@@ -13,15 +13,15 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from pulse_django import api
-from pulse_django.execution.run import Run
 from pulse_django.managers import JobManager
 from pulse_django.models import Job, Worker
-from pulse_django.store.workers import Presence
-from pulse_django.words.decisions import Complete
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import Succeeded
-from pulse_django.words.verb_results import Report
-from pulse_django.words.vital_signs import Histogram
+from pulse_django.queue.database.workers import Presence
+from pulse_django.queue.words.counters import Histogram
+from pulse_django.queue.words.decisions import Complete
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Succeeded
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.run.run import Run
 from pulse_django.worker import heartbeat as module
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.heartbeat import BEATS_PER_LEASE, IDLE_TICK, PAUSE_BEFORE_SKIPPED, TICK, Heartbeat

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from pulse_django.expiry import expire as expire_verb
+from pulse_django.expiry.expire import expire
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job, Pause, Worker
-from pulse_django.protocol import expire as expire_verb
-from pulse_django.protocol.expire import expire
-from pulse_django.protocol.set_aside import SET_ASIDE_LIMIT
+from pulse_django.queue.database.job_queries import ServerClock
+from pulse_django.queue.database.workers import Presence
+from pulse_django.queue.set_aside import SET_ASIDE_LIMIT
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import lane_key
+from pulse_django.queue.words.states import HOT, Status
 from pulse_django.signals import job_finished
-from pulse_django.store.job_queries import ServerClock
-from pulse_django.store.workers import Presence
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.limiting import lane_key
-from pulse_django.words.states import HOT, Status
 from pulse_django.worker import watchdog as worker_paused_tasks
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Swept, Watchdog

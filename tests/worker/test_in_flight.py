@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from pulse_django.execution.run import Run
-from pulse_django.words.leases import Claim
+from pulse_django.queue.words.leases import Claim
+from pulse_django.run.run import Run
 from pulse_django.worker.in_flight import (
     FIRST_PREFETCH,
     HORIZON,

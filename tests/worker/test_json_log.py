@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pulse_django.execution.django_log import DeferredRecord, Place
+from pulse_django.run.django_log import DeferredRecord, Place
 from pulse_django.worker import logs
 from pulse_django.worker.logs import Json, write_all
 from tests.faults import all_faults

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pulse_django.models import Job
-from pulse_django.protocol.claim import FROM_THE_FIRST, NO_BOUNDS
-from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Claim, Identity
+from pulse_django.queue.claim import FROM_THE_FIRST, NO_BOUNDS
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Claim, Identity
 from pulse_django.worker import claimer as lane_bounds
 from pulse_django.worker.claimer import LaneBounds
 from tests.factories import make_job

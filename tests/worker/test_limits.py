@@ -12,9 +12,9 @@ import pytest
 from django.db import connection
 
 from pulse_django import enqueue_many, pause_task
-from pulse_django.execution.pauses import names_of
 from pulse_django.models import Attempt, Job, Limiter, Pause
-from pulse_django.words.states import Status
+from pulse_django.pauses.pausing import names_of
+from pulse_django.queue.words.states import Status
 from pulse_django.worker.claimer import JITTER
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, wait_for, wait_until

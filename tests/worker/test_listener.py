@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pulse_django.store.workers import Standing
+from pulse_django.queue.database.workers import Standing
 from pulse_django.worker import listener as module
 from pulse_django.worker.guarded_connection import keep_calling
 from pulse_django.worker.listener import MOST_IN_VAIN, Listener, WakeUpBudget

@@ -13,7 +13,7 @@ import pytest
 from django.test import override_settings
 from django.utils.log import AdminEmailHandler, RequireDebugFalse, RequireDebugTrue
 
-from pulse_django.execution.django_log import DeferredRecord, Place
+from pulse_django.run.django_log import DeferredRecord, Place
 from pulse_django.worker.logs import Plain, write_all
 from tests.faults import all_faults
 

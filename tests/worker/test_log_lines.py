@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from pulse_django.words.states import Status
+from pulse_django.queue.words.states import Status
 from tests.crash.workers import QUICK, Workers, wait_for
 from tests.worker import handlers
 

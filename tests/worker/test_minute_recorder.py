@@ -12,13 +12,13 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from pulse_django.fleet.conditions import Condition, Severity, Subject
-from pulse_django.fleet.limits import limits
+from pulse_django.health.conditions import Condition, Severity, Subject
+from pulse_django.limits.facts import limits
 from pulse_django.metrics import minute_recorder
 from pulse_django.metrics.minute_recorder import MinuteRecorder
 from pulse_django.models import Limiter, Minute
-from pulse_django.store.job_queries import ServerClock
-from pulse_django.words.states import HOT, Status
+from pulse_django.queue.database.job_queries import ServerClock
+from pulse_django.queue.words.states import HOT, Status
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
 from tests.factories import make_job, now
@@ -84,7 +84,7 @@ def test_minutes_are_written_with_what_the_conditions_say(
         question("holds", NONE),
         question("odd", "SELECT 1/0 -- %(limit)s"),
     ]
-    monkeypatch.setattr("pulse_django.fleet.conditions.asking.known", lambda: asked)
+    monkeypatch.setattr("pulse_django.health.conditions.asking.known", lambda: asked)
     writer.write()
     assert Minute.objects.count() == 10
     assert latest()["conditions"] == {"broken": 2, "much": 20}
@@ -100,7 +100,7 @@ def test_only_who_wrote_the_minute_asks(writer: MinuteRecorder, monkeypatch: pyt
     monkeypatch.setattr(MinuteRecorder, "_ask", lambda self, minute: asked.append("asked"))
     rival = MinuteRecorder(GuardedConnection("default", "rival"))
     unwritten = Minute.objects.unwritten()
-    monkeypatch.setattr("pulse_django.store.minute_stats.MinuteManager.unwritten", lambda self: unwritten)
+    monkeypatch.setattr("pulse_django.metrics.minute_stats.MinuteManager.unwritten", lambda self: unwritten)
     writer.write()
     rival.write()  # looked before the other had written
     rival.database.hang_up()
@@ -118,8 +118,8 @@ def test_slow_questions_are_left_unasked_when_their_time_is_up(
 
     slow = Condition(name="slow", look=takes_a_minute, **WORDS)
     late = Condition(name="late", look=lambda alias, limits: [], **WORDS)
-    monkeypatch.setattr("pulse_django.fleet.conditions.asking.known", lambda: [slow, late])
-    monkeypatch.setattr("pulse_django.fleet.conditions.asking.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("pulse_django.health.conditions.asking.known", lambda: [slow, late])
+    monkeypatch.setattr("pulse_django.health.conditions.asking.time", SimpleNamespace(monotonic=lambda: clock[0]))
     writer.write()
     assert latest()["unasked"] == ["late"]
 
@@ -140,7 +140,7 @@ def test_a_watchdog_does_its_work_though_no_minute_can_be_written(monkeypatch: p
     def fail(self: Any, *args: Any, **options: Any) -> None:
         raise OperationalError("disk full")
 
-    monkeypatch.setattr("pulse_django.store.minute_stats.MinuteManager.write", fail)
+    monkeypatch.setattr("pulse_django.metrics.minute_stats.MinuteManager.write", fail)
     monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 1e6))
     lost = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-1)))
     old = make_job(Status.COMPLETED, era=HOT, finished_at=now(timedelta(days=-400)))
@@ -157,7 +157,7 @@ def test_a_sweep_as_long_as_a_lease_is_not_taken_for_sleep(monkeypatch: pytest.M
     settings.PULSE = {"LEASE_TTL": 3.0, "HEARTBEAT_INTERVAL": 1.0, "WATCHDOG_INTERVAL": 0.2}
     dog = Watchdog(GuardedConnection("default", "watchdog"))
     dog.sweep(housekeeping=False)  # has asked the server once
-    monkeypatch.setattr("pulse_django.fleet.unknown_tasks.give_up", lambda alias: time.sleep(3.5) or [])
+    monkeypatch.setattr("pulse_django.health.unknown_tasks.give_up", lambda alias: time.sleep(3.5) or [])
     dog.sweep(housekeeping=True)
     lost = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-1)))
     swept = dog.sweep(housekeeping=False)

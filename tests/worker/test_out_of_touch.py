@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from pulse_django.exceptions import DeadlinePassed, LeaseLost
-from pulse_django.execution.execute import perform, perform_async
-from pulse_django.execution.judging import Performed
-from pulse_django.execution.registry import registry
-from pulse_django.execution.run import Run
 from pulse_django.models import Job
-from pulse_django.words.leases import Identity
-from pulse_django.words.options import ClaimedOptions
-from pulse_django.words.outcomes import OutcomeName, TimedOut
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.options import ClaimedOptions
+from pulse_django.queue.words.outcomes import OutcomeName, TimedOut
+from pulse_django.run.execute import perform, perform_async
+from pulse_django.run.judging import Performed
+from pulse_django.run.registry import registry
+from pulse_django.run.run import Run
 from pulse_django.worker.child import PATIENCE_WITH_STOPPED, RunSupervisor
 from pulse_django.worker.executors.event_loop import EventLoop
 from pulse_django.worker.in_flight import InFlight

@@ -11,13 +11,13 @@ import pytest
 from django.db import OperationalError, connections
 
 from pulse_django import api
-from pulse_django.execution.execute import perform
-from pulse_django.execution.judging import Performed
-from pulse_django.execution.run import Run
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import Status
+from pulse_django.run.execute import perform
+from pulse_django.run.judging import Performed
+from pulse_django.run.run import Run
 from pulse_django.worker.channel import from_wire, to_wire
 from pulse_django.worker.guarded_connection import keep_calling
 from pulse_django.worker.in_flight import InFlight

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pulse_django.words.leases import Claim, Lease
+from pulse_django.queue.words.leases import Claim, Lease
 from pulse_django.worker.shared_leases import CAPACITY, HeldLease, SharedLeases
 from tests.faults import all_faults
 

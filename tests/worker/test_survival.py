@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from pulse_django.execution.judging import judged
-from pulse_django.execution.run import Run
 from pulse_django.models import Attempt, Job
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.options import ClaimedOptions
-from pulse_django.words.outcomes import Succeeded
-from pulse_django.words.states import Status
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.options import ClaimedOptions
+from pulse_django.queue.words.outcomes import Succeeded
+from pulse_django.queue.words.states import Status
+from pulse_django.run.judging import judged
+from pulse_django.run.run import Run
 from pulse_django.worker.executors import threads
 from pulse_django.worker.executors.threads import Threads
 from pulse_django.worker.in_flight import InFlight

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from pulse_django.conf import PulseSettings
-from pulse_django.execution.judging import Performed
-from pulse_django.execution.notify import ANY_QUEUE, WakeUp, is_due_soon
 from pulse_django.models import Job, Worker
-from pulse_django.words.decisions import Complete, Decision, Postpone, Retry
-from pulse_django.words.leases import Identity
-from pulse_django.words.outcomes import Released
-from pulse_django.words.verb_results import Report
+from pulse_django.queue.words.decisions import Complete, Decision, Postpone, Retry
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Released
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.run.judging import Performed
+from pulse_django.run.notify import ANY_QUEUE, WakeUp, is_due_soon
 from pulse_django.worker import claimer as claimer_module
 from pulse_django.worker import claimer as passing_on
 from pulse_django.worker import reporter as reporter_module

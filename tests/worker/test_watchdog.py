@@ -10,9 +10,9 @@ import pytest
 from django.db import OperationalError, connection
 
 from pulse_django.models import Job
+from pulse_django.queue.database.job_queries import ServerClock
+from pulse_django.queue.words.states import HOT, Status
 from pulse_django.signals import job_dead_lettered, job_reaped
-from pulse_django.store.job_queries import ServerClock
-from pulse_django.words.states import HOT, Status
 from pulse_django.worker import watchdog
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Swept, Watchdog

@@ -9,19 +9,20 @@ import pytest
 
 from pulse_django import capabilities
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.lane_keys import lane_key_of_call
-from pulse_django.execution.registry import InvalidTask
-from pulse_django.execution.run import Run
+from pulse_django.limits.keys import lane_key_of_call
+from pulse_django.limits.rules import Limit
 from pulse_django.models import Job, Limiter, Pause
-from pulse_django.store import capability
+from pulse_django.queue import capability
+from pulse_django.queue.words.decisions import Complete
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.lane_keys import lane_key, lane_of_chunks
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.outcomes import Succeeded
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.run.registry import InvalidTask
+from pulse_django.run.run import Run
 from pulse_django.tasks import task
-from pulse_django.words.decisions import Complete
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.lanes import Lane
-from pulse_django.words.limiting import Limit, lane_key, lane_of_chunks
-from pulse_django.words.outcomes import Succeeded
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Report
 from pulse_django.worker.keyed_lanes import GATHER_FOR
 from tests.crash.workers import Workers, wait_for
 from tests.faults import all_faults

@@ -15,8 +15,8 @@ from django.urls import include, path
 from pulse_django import event_link, send_event
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow
 from pulse_django.models import Event, Job
+from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
-from pulse_django.words.states import Status
 from pulse_django.workflows import batches
 from tests.faults import all_faults
 from tests.undoing import undone

@@ -11,15 +11,15 @@ from django.db import transaction
 
 from pulse_django import Batch, Context, Workflow, api, chain, task
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution.resolving import Remaining, resolve
 from pulse_django.models import Dependency, Job, Unresolved
-from pulse_django.protocol.needs import add_needs, add_needs_of_run
+from pulse_django.queue.words.job_options import Need, NewJob, Place
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain, run_job
-from pulse_django.words.job_options import Need, NewJob, Place
-from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
+from pulse_django.workflows.needs import add_needs, add_needs_of_run
+from pulse_django.workflows.resolving import Remaining, resolve
 from tests.protocol.steps import sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
 from tests.workflows.tasks import BROKEN, SAW, note, plain

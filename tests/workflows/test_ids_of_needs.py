@@ -9,12 +9,12 @@ from django.db import transaction
 
 from pulse_django import Batch, Workflow, api
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow, NeedNotDone
-from pulse_django.execution.execute import prepared
-from pulse_django.execution.registry import registry
 from pulse_django.models import Dependency, Job, StoredBatch
+from pulse_django.queue.words.states import Status
+from pulse_django.run.execute import prepared
+from pulse_django.run.registry import registry
 from pulse_django.testing import drain
 from pulse_django.testing.drain import claimed
-from pulse_django.words.states import Status
 from tests.faults import all_faults
 from tests.operations.steps import run
 from tests.protocol.steps import sql

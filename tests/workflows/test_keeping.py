@@ -9,13 +9,14 @@ import pytest
 from django.db import transaction
 
 from pulse_django import Batch, api, chain, send_event
-from pulse_django.execution.resolving import resolve
 from pulse_django.models import Dependency, Duty, Event, Job, Step, StoredBatch, Unresolved
-from pulse_django.protocol import needs, prune
+from pulse_django.queue import prune
+from pulse_django.queue.words.states import Status, era_of
 from pulse_django.testing import drain, run_job
-from pulse_django.words.states import Status, era_of
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
+from pulse_django.workflows import needs
+from pulse_django.workflows.resolving import resolve
 from tests.protocol.steps import sql
 from tests.workflows.tasks import BROKEN, SAW, note, plain, stepwise
 
@@ -110,7 +111,7 @@ def test_a_watchdog_finishes_what_a_process_left() -> None:
     with transaction.atomic():
         batch = Batch.open("many")
         batch.add_many(plain, [[str(number)] for number in range(2_500)])
-        from pulse_django.protocol.batches import cancel_batch
+        from pulse_django.workflows.batch_verbs import cancel_batch
 
         cancel_batch(Job.objects, batch.id, reason="stop")
     assert Unresolved.objects.exists()

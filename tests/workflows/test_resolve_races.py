@@ -6,19 +6,19 @@ import pytest
 from django.db import transaction
 
 from pulse_django import Batch, Workflow
-from pulse_django.execution.resolving import Remaining, resolve
 from pulse_django.models import Dependency, Job, StoredBatch, Unresolved
-from pulse_django.protocol.batches import pause_batch, resume_batch
-from pulse_django.protocol.needs import add_needs_of_run
-from pulse_django.protocol.resolve import RESOLVE_LIMIT
+from pulse_django.queue.words.decisions import Complete, DeadLetter, Wait
+from pulse_django.queue.words.job_options import Need
+from pulse_django.queue.words.leases import Identity, Lease
+from pulse_django.queue.words.outcomes import Failed, Succeeded, Waited
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
 from pulse_django.testing import drain, run_job
-from pulse_django.words.decisions import Complete, DeadLetter, Wait
-from pulse_django.words.job_options import Need
-from pulse_django.words.leases import Identity, Lease
-from pulse_django.words.outcomes import Failed, Succeeded, Waited
-from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Report
+from pulse_django.workflows.batch_verbs import pause_batch, resume_batch
+from pulse_django.workflows.needs import add_needs_of_run
+from pulse_django.workflows.resolve import RESOLVE_LIMIT
+from pulse_django.workflows.resolving import Remaining, resolve
 from tests.protocol.steps import sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
 from tests.workflows.tasks import note, plain

@@ -13,10 +13,10 @@ from django.utils.http import urlencode
 from pulse_django import Batch, retry
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.models import Job, Step
-from pulse_django.store.sql_functions import Fingerprint
+from pulse_django.queue.database.sql_functions import Fingerprint
+from pulse_django.queue.words.own_tasks import ACT, PLAN
+from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain, run_job
-from pulse_django.words.own_tasks import ACT, PLAN
-from pulse_django.words.states import Status
 from pulse_django.workflows import rewind
 from tests.console.staff import staff
 from tests.faults import all_faults

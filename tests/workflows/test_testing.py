@@ -9,8 +9,8 @@ import pytest
 from pulse_django import Workflow
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.models import Fence, Job, Step
+from pulse_django.queue.words.states import Status
 from pulse_django.testing import assert_workflow_idempotent, drain, run_workflow
-from pulse_django.words.states import Status
 from pulse_django.workflows.rewind import fork, preview, retry_from
 from tests.workflows.tasks import BROKEN, SAW, count_up, note, stepwise
 

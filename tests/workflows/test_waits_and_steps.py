@@ -10,10 +10,10 @@ import pytest
 from pulse_django import Batch, Context, api, send_event
 from pulse_django.exceptions import InvalidJob, LeaseLost, NotInsideTransaction
 from pulse_django.models import Attempt, Dependency, Event, Fence, Job, Step
+from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain, expire_lease, jump_to_next_run, run_job
 from pulse_django.testing.drain import claimed
-from pulse_django.words.outcomes import OutcomeName
-from pulse_django.words.states import Status
 from tests.factories import now
 from tests.faults import all_faults
 from tests.workflows.tasks import (
@@ -204,7 +204,7 @@ class TestSteps:
 
 
 def _context(run):  # type: ignore[no-untyped-def]
-    from pulse_django.execution.execute import prepared
-    from pulse_django.execution.registry import registry
+    from pulse_django.run.execute import prepared
+    from pulse_django.run.registry import registry
 
     return prepared(run, registry.get(run.claim.task)).context

@@ -9,11 +9,11 @@ from django.db import transaction
 
 from pulse_django import Batch, Workflow, api, chain, chord, group
 from pulse_django.exceptions import BatchClosed, InvalidWorkflow, NeedNotDone
-from pulse_django.execution.resolving import resolve
-from pulse_django.execution.waits import NeededResults
 from pulse_django.models import Dependency, Job, StoredBatch, Unresolved
+from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
-from pulse_django.words.states import Status
+from pulse_django.workflows.resolving import resolve
+from pulse_django.workflows.waits import NeededResults
 from tests.protocol.steps import sql
 from tests.workflows.tasks import BROKEN, SAW, note, plain
 

@@ -11,13 +11,13 @@ from django.utils.translation import gettext
 
 from pulse_django import conf
 from pulse_django.console.pages import url_for
-from pulse_django.execution.placement import shards
-from pulse_django.fleet import history
-from pulse_django.fleet.conditions import About, Finding, Verdict
-from pulse_django.fleet.conditions.asking import MOST_CHARACTERS, MOST_IN_A_LINE
-from pulse_django.words.display import inert
-from pulse_django.words.states import Status
-from pulse_django.words.vital_signs import JOBS_ENDED, JOBS_ENQUEUED
+from pulse_django.health.conditions import About, Finding, Verdict
+from pulse_django.health.conditions.asking import MOST_CHARACTERS, MOST_IN_A_LINE
+from pulse_django.metrics import history
+from pulse_django.metrics.vital_signs import JOBS_ENDED, JOBS_ENQUEUED
+from pulse_django.queue.words.display import inert
+from pulse_django.queue.words.states import Status
+from pulse_django.shards.placement import shards
 
 from .looking import Seen
 from .sparkline import rate_in_words

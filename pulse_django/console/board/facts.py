@@ -12,17 +12,12 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
 from pulse_django.console.live import version_of
-from pulse_django.console.shards import cannot_be_read, shard_of
-from pulse_django.execution.placement import has_several_shards, shards
-from pulse_django.fleet import conditions, history, snapshot
-from pulse_django.fleet.history import History, Pick
-from pulse_django.fleet.known_queues import PerMinute
-from pulse_django.fleet.shards import ask_shards
-from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
-from pulse_django.words.display import in_words
-from pulse_django.words.outcomes import OutcomeName
-from pulse_django.words.states import Status
-from pulse_django.words.vital_signs import (
+from pulse_django.health import conditions, snapshot
+from pulse_django.health.known_queues import PerMinute
+from pulse_django.health.snapshot import Health, QueueFacts, WorkerFacts
+from pulse_django.metrics import history
+from pulse_django.metrics.history import History, Pick
+from pulse_django.metrics.vital_signs import (
     DEATH_TO_REQUEUE,
     FENCING_REJECTIONS,
     HEARTBEAT_DELAY,
@@ -32,8 +27,14 @@ from pulse_django.words.vital_signs import (
     LEASE_EXPIRATIONS,
     RECOVERY_REQUEUES,
     RUNS,
-    Histogram,
 )
+from pulse_django.queue.words.counters import Histogram
+from pulse_django.queue.words.display import in_words
+from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.queue.words.states import Status
+from pulse_django.shards.fleet import ask_shards
+from pulse_django.shards.page import cannot_be_read, shard_of
+from pulse_django.shards.placement import has_several_shards, shards
 
 from .alarms import alarms_of, row_of
 from .looking import Seen, look

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from django.db import OperationalError
 
-from pulse_django.fleet import history, snapshot
-from pulse_django.fleet.history import History
-from pulse_django.fleet.read_only import briefly, is_lost
-from pulse_django.fleet.shards import MOST_COUNTED
-from pulse_django.fleet.snapshot import Health
+from pulse_django.health import snapshot
+from pulse_django.health.snapshot import Health
+from pulse_django.metrics import history
+from pulse_django.metrics.history import History
 from pulse_django.models import Job
-from pulse_django.words.payloads import error_in_one_line
+from pulse_django.queue.database.read_only import briefly, is_lost
+from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.shards.fleet import MOST_COUNTED
 
 TIMEOUT = "5s"  # of one statement
 

@@ -23,10 +23,10 @@ from pulse_django.console.board.sparkline import draw
 from pulse_django.console.mass.page import started
 from pulse_django.console.pages import OfJobs
 from pulse_django.console.search_terms import number_in
-from pulse_django.console.shards import shard_of
 from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS, ActForm, errors_in_words
-from pulse_django.words.display import in_words
+from pulse_django.queue.words.display import in_words
+from pulse_django.shards.page import shard_of
 from pulse_django.workflows.batches import Batch
 
 from . import groups, mass_actions

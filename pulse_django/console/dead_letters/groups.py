@@ -12,11 +12,11 @@ from django.utils.formats import number_format
 
 from pulse_django.console.search_terms import number_in
 from pulse_django.models import Attempt, Job, Release, Worker
-from pulse_django.store.releases import version_of
-from pulse_django.store.sql_functions import Fingerprint, InUtc, loose_scan
-from pulse_django.store.transactions import run_joined
-from pulse_django.words.display import in_words
-from pulse_django.words.payloads import one_line
+from pulse_django.queue.database.releases import version_of
+from pulse_django.queue.database.sql_functions import Fingerprint, InUtc, loose_scan
+from pulse_django.queue.database.transactions import run_joined
+from pulse_django.queue.words.display import in_words
+from pulse_django.queue.words.payloads import one_line
 
 # Groups that are looked for. Each costs some five buffers; with fewer, a broken deploy hides what else there is.
 MOST_GROUPS = 500

@@ -15,10 +15,10 @@ from django.utils.http import urlencode
 from pulse_django.console.jobs.page_window import ERROR
 from pulse_django.console.mass.criteria import Criteria
 from pulse_django.console.mass.page import start_operation
-from pulse_django.console.shards import in_shard, request_for
 from pulse_django.models import DeadLetter
 from pulse_django.operations.acts import Act, ActForm, Answer
 from pulse_django.operations.batches import BATCH
+from pulse_django.shards.page import in_shard, request_for
 from pulse_django.workflows.batches import Batch
 
 from . import groups

@@ -16,24 +16,24 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
+from pulse_django.amendments.page import AmendPage, amendments_of
 from pulse_django.console.live import live, version_of
-from pulse_django.console.shards import alias_to_write, shard_of
 from pulse_django.console.statuses import column_of, here, instant_shown
-from pulse_django.execution.encryption import MASK
+from pulse_django.encryption.values import MASK
 from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS, errors_in_words
-from pulse_django.words.options import COLUMNS
-from pulse_django.words.own_tasks import OWN_TASKS
+from pulse_django.queue.words.options import COLUMNS
+from pulse_django.queue.words.own_tasks import OWN_TASKS
+from pulse_django.shards.page import alias_to_write, shard_of
+from pulse_django.workflows.console.relations import relations_of
+from pulse_django.workflows.console.rewinding import RewindPage
 
-from .amending import AmendPage, amendments_of
 from .arguments_shown import arguments_shown, result_in_text, shows_all
 from .due_soon import DuePage
 from .explaining import explanation_of
 from .exporting import ExportPage
 from .job_list import JobList, JobWords
 from .page_window import TAG
-from .relations import relations_of
-from .rewinding import RewindPage
 from .story import spelt, story_of
 
 SECRETS = ("arguments", "returned", "uniqueness")  # for those who may see them

@@ -7,10 +7,10 @@ from typing import Any
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.execution import encryption
+from pulse_django.encryption import values as encryption
 from pulse_django.models import Job
-from pulse_django.store.sql_functions import UNREADABLE
-from pulse_django.words.masks import HIDDEN, is_encrypted
+from pulse_django.queue.database.sql_functions import UNREADABLE
+from pulse_django.queue.words.masks import HIDDEN, is_encrypted
 
 from .story import spelt
 

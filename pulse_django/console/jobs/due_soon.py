@@ -21,13 +21,13 @@ from django.utils.translation import gettext, gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
 from pulse_django.console.pages import ConsoleAdmin
-from pulse_django.console.shards import shard_of
-from pulse_django.store.constraints import IS_CLAIMABLE
-from pulse_django.store.sql_functions import loose_scan
-from pulse_django.store.transactions import Row, run_joined
-from pulse_django.words.display import in_words, inert
-from pulse_django.words.job_ids import MAX_ID
-from pulse_django.words.limits import MAX_QUEUE_NAME
+from pulse_django.queue.database.constraints import IS_CLAIMABLE
+from pulse_django.queue.database.sql_functions import loose_scan
+from pulse_django.queue.database.transactions import Row, run_joined
+from pulse_django.queue.words.bounds import MAX_QUEUE_NAME
+from pulse_django.queue.words.display import in_words, inert
+from pulse_django.queue.words.job_ids import MAX_ID
+from pulse_django.shards.page import shard_of
 
 MOST_LANES = 500  # each is a probe of the index; with a key of its own for each job there are more
 MOST_OF_A_LANE = 5_000

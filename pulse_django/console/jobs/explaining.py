@@ -7,12 +7,12 @@ from typing import Any
 
 from django.db import OperationalError
 
-from pulse_django.execution.encryption import MASK
-from pulse_django.fleet.explanation import explained
-from pulse_django.fleet.read_only import briefly, is_lost
+from pulse_django.encryption.values import MASK
+from pulse_django.health.explanation import explained
 from pulse_django.models import Job
-from pulse_django.words.payloads import error_in_one_line
-from pulse_django.words.states import CLAIMABLE, Status
+from pulse_django.queue.database.read_only import briefly, is_lost
+from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.queue.words.states import CLAIMABLE, Status
 
 TIMEOUT = "3s"  # of a statement: the rest of the page is of use without the box
 

@@ -21,9 +21,9 @@ from django.views.decorators.http import require_safe
 
 from pulse_django.console.mass.criteria import Criteria, InvalidCriteria
 from pulse_django.console.mass.page import MassPage
-from pulse_django.console.shards import shard_of
 from pulse_django.models import Job
-from pulse_django.words.display import inert
+from pulse_django.queue.words.display import inert
+from pulse_django.shards.page import shard_of
 
 from .arguments_shown import arguments_shown, result_shown
 

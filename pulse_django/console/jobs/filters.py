@@ -15,11 +15,11 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.console.search_terms import number_in
 from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.job_options import tag_of
-from pulse_django.words.leases import holder_prefixes
-from pulse_django.words.states import Status
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.words.job_options import tag_of
+from pulse_django.queue.words.leases import holder_prefixes
+from pulse_django.queue.words.states import Status
 
 from .page_window import BATCH, ERROR, QUEUE, STATUS, TAG, WORKER, same_error
 from .sidebar import Sidebar, sidebar_of

@@ -18,26 +18,17 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.pages import ReadOnly
 from pulse_django.console.search_terms import id_in
-from pulse_django.console.shards import shard_of
 from pulse_django.console.statuses import WITH_ERROR, due_shown, here, instant_shown, status_shown
 from pulse_django.models import Job, Window
 from pulse_django.operations.acts import ACTS
-from pulse_django.store.sql_functions import Fingerprint, StatementTimestamp
-from pulse_django.words.display import in_words, inert, share_of
-from pulse_django.words.options import OPTIONS
-from pulse_django.words.states import Status
+from pulse_django.queue.database.sql_functions import Fingerprint, StatementTimestamp
+from pulse_django.queue.words.display import in_words, inert, share_of
+from pulse_django.queue.words.options import OPTIONS
+from pulse_django.queue.words.states import Status
+from pulse_django.shards.page import shard_of
 
 from .arguments_shown import UNKNOWN, arguments_shown
-from .filters import (
-    AgeFilter,
-    BatchFilter,
-    ErrorFilter,
-    QueueFilter,
-    StatusFilter,
-    TagFilter,
-    TaskFilter,
-    WorkerFilter,
-)
+from .filters import AgeFilter, BatchFilter, ErrorFilter, QueueFilter, StatusFilter, TagFilter, TaskFilter, WorkerFilter
 from .paging import NewestFirst
 from .searching import may_search_arguments, searching_of
 from .story import spelt

@@ -14,12 +14,12 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.shards import SHARD, cannot_be_read
 from pulse_django.console.statuses import here, instant_shown, status_shown
-from pulse_django.execution.placement import alias_of_jobs, has_several_shards, shards
 from pulse_django.models import Job
-from pulse_django.words.display import inert
-from pulse_django.words.job_options import tag_of
+from pulse_django.queue.words.display import inert
+from pulse_django.queue.words.job_options import tag_of
+from pulse_django.shards.page import SHARD, cannot_be_read
+from pulse_django.shards.placement import alias_of_jobs, has_several_shards, shards
 
 from .page_window import TAG, Ids, are_few, extent_of, latest
 

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from django.db.models import Count, F, Max, Min
 
 from pulse_django.models import Job
-from pulse_django.store.job_queries import OUT_OF_ORDER
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.sql_functions import Fingerprint, InUtc
-from pulse_django.store.transactions import read_message
-from pulse_django.words.job_ids import shard_number_of
-from pulse_django.words.states import CLAIMABLE, Status
+from pulse_django.queue.database.job_queries import OUT_OF_ORDER
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.database.sql_functions import Fingerprint, InUtc
+from pulse_django.queue.database.transactions import read_message
+from pulse_django.queue.words.job_ids import shard_number_of
+from pulse_django.queue.words.states import CLAIMABLE, Status
 
 from .searching import Searching
 

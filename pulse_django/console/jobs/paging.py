@@ -18,24 +18,13 @@ from django.http import HttpRequest
 from pulse_django.console.pages import ShardList
 from pulse_django.console.periods import Period
 from pulse_django.console.search_terms import number_in
-from pulse_django.console.shards import shard_of
 from pulse_django.models import Job
-from pulse_django.words.states import HOT, Status
+from pulse_django.queue.words.states import HOT, Status
+from pulse_django.shards.page import shard_of
 
 from .drilldown import drilldown
 from .filters import AgeFilter, Chosen
-from .page_window import (
-    STATUS,
-    WORKER,
-    Extent,
-    Ids,
-    are_few,
-    earliest,
-    extent_of,
-    ids_between,
-    is_hot,
-    latest,
-)
+from .page_window import STATUS, WORKER, Extent, Ids, are_few, earliest, extent_of, ids_between, is_hot, latest
 from .searching import Searching, searching_of
 
 OLDER, NEWER = "older", "newer"  # than the id that follows

@@ -13,12 +13,12 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 
 from pulse_django.console.search_terms import Search, search_in
+from pulse_django.encryption.values import declared_names, known_tasks, masks_argument, terms_for
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.encryption import declared_names, known_tasks, masks_argument, terms_for
-from pulse_django.store.indexes import HAS_ERROR
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.sql_functions import has_a_term
-from pulse_django.words.display import inert
+from pulse_django.queue.database.indexes import HAS_ERROR
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.database.sql_functions import has_a_term
+from pulse_django.queue.words.display import inert
 
 from .sidebar import sidebar_of
 

@@ -9,13 +9,13 @@ from typing import NamedTuple
 from django.http import HttpRequest
 
 from pulse_django.console.dead_letters.groups import WALKED
-from pulse_django.console.shards import shard_of
-from pulse_django.execution.registry import registry
-from pulse_django.fleet.known_queues import KNOWN_NAMES
-from pulse_django.fleet.read_only import rows
-from pulse_django.store.constraints import IS_CLAIMABLE
-from pulse_django.store.pauses import IS_OF_QUEUE
-from pulse_django.store.sql_functions import loose_scan
+from pulse_django.health.known_queues import KNOWN_NAMES
+from pulse_django.pauses.statements import IS_OF_QUEUE
+from pulse_django.queue.database.constraints import IS_CLAIMABLE
+from pulse_django.queue.database.read_only import rows
+from pulse_django.queue.database.sql_functions import loose_scan
+from pulse_django.run.registry import registry
+from pulse_django.shards.page import shard_of
 
 MOST = 100  # of each kind; more are too long to read, and an address still takes any
 MOST_TASKS = 200

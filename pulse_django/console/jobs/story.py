@@ -12,10 +12,10 @@ from django.db.models.functions import Left
 
 from pulse_django.console.statuses import WITH_ERROR, due_shown
 from pulse_django.models import Attempt, Job
-from pulse_django.store.sql_functions import UNREADABLE, ClockTimestamp
-from pulse_django.words.display import in_words, share_of
-from pulse_django.words.masks import HIDDEN, is_encrypted
-from pulse_django.words.states import Status
+from pulse_django.queue.database.sql_functions import UNREADABLE, ClockTimestamp
+from pulse_django.queue.words.display import in_words, share_of
+from pulse_django.queue.words.masks import HIDDEN, is_encrypted
+from pulse_django.queue.words.states import Status
 
 from .timeline import GOOD, NEUTRAL, AmendedAt, Span, draw
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from django.utils.translation import gettext as _
 
-from pulse_django.words.outcomes import OutcomeName
+from pulse_django.queue.words.outcomes import OutcomeName
 
 WIDTH = 860
 LABELS = 90  # on the left

@@ -16,7 +16,7 @@ from django.utils.dateparse import parse_datetime
 from pulse_django import Context
 from pulse_django.exceptions import Discard
 from pulse_django.models import Job
-from pulse_django.words.states import TERMINAL, Status
+from pulse_django.queue.words.states import TERMINAL, Status
 from pulse_django.workflows.batches import Batch
 
 WATCH_EVERY = timedelta(seconds=10)

@@ -18,10 +18,10 @@ from pulse_django.console.jobs.searching import Searching, may_search_arguments
 from pulse_django.console.jobs.sidebar import Sidebar
 from pulse_django.console.periods import Period
 from pulse_django.console.search_terms import Search, search_in, without_values
-from pulse_django.console.shards import SHARD, request_for
 from pulse_django.models import Job
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.words.display import inert
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.words.display import inert
+from pulse_django.shards.page import SHARD, request_for
 
 CREATED = "created"
 PLACES = frozenset({SHARD, "older", "newer", "e"})  # of a page of the list: they choose no jobs in a shard
@@ -118,6 +118,6 @@ def _filters() -> Any:
 
 
 def _list() -> Any:
-    from pulse_django.console.jobs.admin import JobAdmin  # it has the page that asks
+    from pulse_django.console.jobs.admin import JobAdmin
 
     return JobAdmin(Job, AdminSite())

@@ -17,16 +17,16 @@ from django.utils.translation import gettext
 
 from pulse_django import conf
 from pulse_django.console.pages import ConsoleAdmin, url_for
-from pulse_django.console.shards import shard_of
 from pulse_django.exceptions import PayloadError
-from pulse_django.execution.notify import wake_workers
 from pulse_django.models import Job, StoredBatch
 from pulse_django.operations.acts import ACTS, Act, Given, errors_in_words
-from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.job_options import MAX_BATCH_NAME, NewJob, Place
-from pulse_django.words.limits import HIGHEST_PRIORITY
-from pulse_django.words.own_tasks import PLAN
-from pulse_django.words.payloads import canonical
+from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.words.bounds import HIGHEST_PRIORITY
+from pulse_django.queue.words.job_options import MAX_BATCH_NAME, NewJob, Place
+from pulse_django.queue.words.own_tasks import PLAN
+from pulse_django.queue.words.payloads import canonical
+from pulse_django.run.notify import wake_workers
+from pulse_django.shards.page import shard_of
 from pulse_django.workflows.batches import Batch
 
 from .criteria import Criteria, InvalidCriteria

@@ -11,10 +11,10 @@ from django.utils.translation import gettext
 
 from pulse_django.models import StoredBatch
 from pulse_django.operations.acts import ACTS
-from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.display import in_words
-from pulse_django.words.own_tasks import ACT
-from pulse_django.words.states import Status
+from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.words.display import in_words
+from pulse_django.queue.words.own_tasks import ACT
+from pulse_django.queue.words.states import Status
 from pulse_django.workflows.batches import Batch
 
 from .canary import tally_of

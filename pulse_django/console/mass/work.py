@@ -15,12 +15,12 @@ from django.utils.dateparse import parse_datetime
 
 from pulse_django import Context, task
 from pulse_django.exceptions import Discard
-from pulse_django.execution.placement import has_several_shards
 from pulse_django.operations.acts import ACTS
-from pulse_django.store.database_errors import is_refused
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.words.own_tasks import ACT, PLAN
-from pulse_django.words.payloads import error_in_one_line
+from pulse_django.queue.database.database_errors import is_refused
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.words.own_tasks import ACT, PLAN
+from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.shards.placement import has_several_shards
 from pulse_django.workflows.batches import Batch
 
 from .canary import watch

@@ -22,20 +22,21 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django import conf
 from pulse_django.console.board.facts import queue_row
 from pulse_django.console.charts import charts_of
-from pulse_django.console.limits.paused_tasks import stops
 from pulse_django.console.pages import ReadOnly
 from pulse_django.console.periods import instant_of
-from pulse_django.console.shards import shard_of
 from pulse_django.console.tasks.admin import WINDOW_NAMES, window_of
-from pulse_django.execution.notify import wake_workers
-from pulse_django.fleet import history, snapshot
-from pulse_django.fleet.snapshot import QueueFacts
-from pulse_django.fleet.traffic import read_course
+from pulse_django.health import snapshot
+from pulse_django.health.snapshot import QueueFacts
+from pulse_django.metrics import history
+from pulse_django.metrics.spans import read_course
 from pulse_django.models import Pause, Queue, Worker
 from pulse_django.operations.acts import MAX_REASON, QueueName, errors_in_words
-from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.counters import TrafficKind
-from pulse_django.words.limits import MAX_QUEUE_NAME
+from pulse_django.pauses.page import stops
+from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.words.bounds import MAX_QUEUE_NAME
+from pulse_django.queue.words.counters import TrafficKind
+from pulse_django.run.notify import wake_workers
+from pulse_django.shards.page import shard_of
 
 MOST_LISTED = 200  # more are opened by name
 SHOWN = "admin/pulse_django/queue/one.html"

@@ -14,12 +14,12 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.console.charts import charts_of, quantiles_of
 from pulse_django.console.live import live, version_of
 from pulse_django.console.pages import OfJobs
-from pulse_django.console.shards import shard_of
-from pulse_django.fleet.known_names import registered_tasks
-from pulse_django.fleet.pauses import paused_tasks
-from pulse_django.fleet.traffic import WINDOWS, Window, read_course, read_totals
-from pulse_django.words.counters import OTHER, TrafficCounts, TrafficKind
-from pulse_django.words.limits import MAX_TASK_NAME
+from pulse_django.health.known_names import registered_tasks
+from pulse_django.metrics.spans import WINDOWS, Window, read_course, read_totals
+from pulse_django.pauses.facts import paused_tasks
+from pulse_django.queue.words.bounds import MAX_TASK_NAME
+from pulse_django.queue.words.counters import OTHER, TrafficCounts, TrafficKind
+from pulse_django.shards.page import shard_of
 
 MOST_LISTED = 500
 

@@ -23,16 +23,16 @@ from pulse_django import conf
 from pulse_django.console.board.facts import quantiles_in_words
 from pulse_django.console.live import live, version_of
 from pulse_django.console.pages import ReadOnly, ShardList
-from pulse_django.console.shards import alias_to_write, shard_of
 from pulse_django.console.statuses import column_of, here, instant_shown
 from pulse_django.models import Attempt, Job, Worker
 from pulse_django.operations.acts import errors_in_words
-from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.store.workers import is_asked, is_shown
-from pulse_django.words.display import in_words, share_of
-from pulse_django.words.leases import holder_prefixes
-from pulse_django.words.outcomes import OutcomeName
-from pulse_django.words.vital_signs import Histogram
+from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.database.workers import is_asked, is_shown
+from pulse_django.queue.words.counters import Histogram
+from pulse_django.queue.words.display import in_words, share_of
+from pulse_django.queue.words.leases import holder_prefixes
+from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.shards.page import alias_to_write, shard_of
 
 from .processes import processes_of, stuck_of
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pulse_django.console.board.sparkline import Sparkline, draw
 from pulse_django.console.search_terms import number_in
-from pulse_django.words.display import in_words, inert
+from pulse_django.queue.words.display import in_words, inert
 
 MOST_SHOWN = 32
 

@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from pulse_django.operations.acts import LIVE, Given
 from pulse_django.operations.mass_command import Counts, MassCommand
 from pulse_django.operations.preview import has_status, with_families
-from pulse_django.store.querysets import JobQuerySet
+from pulse_django.queue.database.querysets import JobQuerySet
 
 
 class Command(MassCommand):

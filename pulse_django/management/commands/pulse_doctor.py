@@ -9,11 +9,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 from django.db import OperationalError
 
-from pulse_django.fleet.doctor import Advice, Level, examine
+from pulse_django.health.doctor import Advice, Level, examine
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
-from pulse_django.words.display import inert
-from pulse_django.words.payloads import error_in_one_line
+from pulse_django.queue.words.display import inert
+from pulse_django.queue.words.payloads import error_in_one_line
 
 
 class Command(PulseCommand):

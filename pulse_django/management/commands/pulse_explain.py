@@ -9,16 +9,16 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 from django.db import Error
 
-from pulse_django.execution.placement import locate
-from pulse_django.fleet.explanation import explain
+from pulse_django.health.explanation import explain
 from pulse_django.models import Job
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.operations.status_lines import explanation_in_lines
 from pulse_django.operations.terminal import showable
-from pulse_django.store.tables import explained, require_tables
-from pulse_django.words.display import inert
-from pulse_django.words.job_ids import MAX_ID
+from pulse_django.queue.database.tables import explained, require_tables
+from pulse_django.queue.words.display import inert
+from pulse_django.queue.words.job_ids import MAX_ID
+from pulse_django.shards.placement import locate
 
 
 class Command(PulseCommand):

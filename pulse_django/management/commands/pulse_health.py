@@ -15,12 +15,12 @@ from django.core.management.base import CommandParser
 from django.db import Error
 
 from pulse_django import conf
-from pulse_django.fleet.conditions import Limits, known, named
-from pulse_django.fleet.shards import ask_shards
+from pulse_django.health.conditions import Limits, known, named
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
-from pulse_django.store.tables import explained, require_tables
-from pulse_django.words.display import inert
+from pulse_django.queue.database.tables import explained, require_tables
+from pulse_django.queue.words.display import inert
+from pulse_django.shards.fleet import ask_shards
 
 WELL, UNWELL, UNKNOWN = 0, 1, 2
 PATIENCE = 3.0  # seconds; probes have timeouts of their own

@@ -9,16 +9,16 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
 from pulse_django.exceptions import PulseError
-from pulse_django.execution.registry import key_of, registry
 from pulse_django.models import Schedule
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.operations.terminal import showable
-from pulse_django.protocol.schedules import check
+from pulse_django.queue.database.tables import require_tables
+from pulse_django.queue.words.display import inert
+from pulse_django.run.registry import key_of, registry
+from pulse_django.schedules.definitions import MAX_NAME
 from pulse_django.schedules.imports import SOURCES, Found, NothingToRead
-from pulse_django.store.tables import require_tables
-from pulse_django.words.display import inert
-from pulse_django.words.schedule_definitions import MAX_NAME
+from pulse_django.schedules.verbs import check
 
 CREATED, EXISTS, WOULD, SKIPPED = "created", "exists", "would be created", "skipped"
 

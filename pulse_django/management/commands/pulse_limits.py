@@ -9,16 +9,17 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.fleet.limits import LimitFacts, limits
-from pulse_django.fleet.pauses import paused_keys, paused_tasks
+from pulse_django.limits.facts import LimitFacts, limits
+from pulse_django.limits.rules import Rate, override_of
+from pulse_django.limits.rules import in_words as numbers_in_words
 from pulse_django.models import Limiter, Pause
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import user_of
-from pulse_django.operations.over_shards import ActCommand, Said
 from pulse_django.operations.terminal import table
-from pulse_django.words.display import in_words, inert
-from pulse_django.words.limiting import Rate, key_of, lane_key, lane_of_share, limiter_of, override_of, text_of_key
-from pulse_django.words.limiting import in_words as numbers_in_words
+from pulse_django.pauses.facts import paused_keys, paused_tasks
+from pulse_django.queue.words.display import in_words, inert
+from pulse_django.queue.words.lane_keys import key_of, lane_key, lane_of_share, limiter_of, text_of_key
+from pulse_django.shards.command import ActCommand, Said
 
 NO_LIMIT = "none"
 WHAT_TO_GIVE = "give a limit and --key, or --share."

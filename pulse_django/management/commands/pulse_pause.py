@@ -9,8 +9,8 @@ from django.core.management.base import CommandParser
 
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand, user_of
-from pulse_django.operations.over_shards import tell_each
-from pulse_django.operations.pausing import add_subject, pause, refuse_unknown
+from pulse_django.pauses.command import add_subject, pause, refuse_unknown
+from pulse_django.shards.command import tell_each
 
 
 class Command(PulseCommand):

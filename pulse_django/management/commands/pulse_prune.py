@@ -9,10 +9,10 @@ from django.db.models import Q
 
 from pulse_django import conf
 from pulse_django.operations.mass_command import Counts, MassCommand
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.display import in_words
-from pulse_django.words.states import TERMINAL, Status
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.words.display import in_words
+from pulse_django.queue.words.states import TERMINAL, Status
 
 
 class Command(MassCommand):

@@ -13,9 +13,9 @@ from pulse_django.models import StoredBatch
 from pulse_django.operations import arguments
 from pulse_django.operations.acts import Given
 from pulse_django.operations.mass_command import Counts, MassCommand, left_of_cancelled
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.words.display import in_words
-from pulse_django.words.states import Status
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.words.display import in_words
+from pulse_django.queue.words.states import Status
 
 MOST_RUNS = 32_767
 

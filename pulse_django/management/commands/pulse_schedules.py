@@ -10,11 +10,11 @@ from django.core.management.base import CommandError, CommandParser
 from pulse_django.models import Schedule
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import user_of
-from pulse_django.operations.over_shards import ActCommand, Said
-from pulse_django.protocol.schedules import clock
+from pulse_django.queue.words.display import in_words, inert
 from pulse_django.schedules import facts
 from pulse_django.schedules.ticking import run_now
-from pulse_django.words.display import in_words, inert
+from pulse_django.schedules.verbs import clock
+from pulse_django.shards.command import ActCommand, Said
 
 MOST_LISTED = 1_000
 MOST_NEXT = 1_000

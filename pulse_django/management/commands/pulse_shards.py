@@ -15,19 +15,26 @@ from django.db import Error
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.moving import finish, movable, move
-from pulse_django.execution.placement import checked_shard, routers_alias, shards
-from pulse_django.fleet.shards import MOST_COUNTED, ShardFacts, shard_facts
-from pulse_django.fleet.snapshot import to_json
+from pulse_django.health.snapshot import to_json
 from pulse_django.models import Job
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.operations.mass_command import Counts, MassCommand
 from pulse_django.operations.terminal import showable, table
-from pulse_django.store.citus_nodes import LEADS_TO_A_NODE, CitusNode, distribute, leads_to_a_node, move_schema, node_of
-from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.shards import TOKENS, number_ids, position_of, raise_sequence, require_numbers
-from pulse_django.store.tables import problem_with_tables, require_tables
-from pulse_django.words.payloads import error_in_one_line
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.database.tables import problem_with_tables, require_tables
+from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.shards.citus_nodes import (
+    LEADS_TO_A_NODE,
+    CitusNode,
+    distribute,
+    leads_to_a_node,
+    move_schema,
+    node_of,
+)
+from pulse_django.shards.fleet import MOST_COUNTED, ShardFacts, shard_facts
+from pulse_django.shards.ids import TOKENS, number_ids, position_of, raise_sequence, require_numbers
+from pulse_django.shards.moving import finish, movable, move
+from pulse_django.shards.placement import checked_shard, routers_alias, shards
 
 ACTS = ("status", "add", "move", "drain")
 _DIGITS = 4  # of the hash of a key that stand in front of it

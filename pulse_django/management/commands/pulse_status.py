@@ -15,18 +15,19 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 from django.db import Error, connections
 
-from pulse_django.fleet import conditions, history, snapshot
-from pulse_django.fleet.read_only import read_only
-from pulse_django.fleet.snapshot import to_json
+from pulse_django.health import conditions, snapshot
+from pulse_django.health.snapshot import to_json
+from pulse_django.metrics import history
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
-from pulse_django.operations.over_shards import Said, tell_each
 from pulse_django.operations.preview import Selection, match
 from pulse_django.operations.status_lines import eight_in_lines, health_in_lines, matching_in_lines
 from pulse_django.operations.terminal import cut_to, is_terminal, painted, screen_of, showable
-from pulse_django.store.tables import explained, require_tables
-from pulse_django.words.display import inert
-from pulse_django.words.states import Status
+from pulse_django.queue.database.read_only import read_only
+from pulse_django.queue.database.tables import explained, require_tables
+from pulse_django.queue.words.display import inert
+from pulse_django.queue.words.states import Status
+from pulse_django.shards.command import Said, tell_each
 
 UNWELL = 1
 

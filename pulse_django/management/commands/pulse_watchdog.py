@@ -15,17 +15,17 @@ from django.core.checks import Tags
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 
-from pulse_django.fleet import alerts
-from pulse_django.fleet.conditions import ask
-from pulse_django.fleet.shards import FleetVerdict, ask_shards
+from pulse_django.health import alerts
+from pulse_django.health.conditions import ask
 from pulse_django.metrics.minute_recorder import MinuteRecorder
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.operations.condition_report import findings_in_words, perform, rehearse, repairable
-from pulse_django.protocol.tick import look
+from pulse_django.queue.database.tables import require_tables
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.schedules.tick import look
 from pulse_django.schedules.ticking import Ticker
-from pulse_django.store.tables import require_tables
+from pulse_django.shards.fleet import FleetVerdict, ask_shards
 from pulse_django.worker import logs
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.logs import LogWriter

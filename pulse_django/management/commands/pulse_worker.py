@@ -15,13 +15,13 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import OperationalError, connections
 
 from pulse_django import conf
-from pulse_django.execution.middleware import configured
-from pulse_django.execution.placement import checked_shard, shards
-from pulse_django.execution.registry import registry
-from pulse_django.exporters.worker import exposed
+from pulse_django.metrics.exporters.worker import exposed
 from pulse_django.operations.arguments import PulseCommand
-from pulse_django.store.shards import require_numbers
-from pulse_django.store.tables import require_tables
+from pulse_django.queue.database.tables import require_tables
+from pulse_django.run.middleware import configured
+from pulse_django.run.registry import registry
+from pulse_django.shards.ids import require_numbers
+from pulse_django.shards.placement import checked_shard, shards
 from pulse_django.worker import logs
 from pulse_django.worker.http_port import PortRefused
 from pulse_django.worker.keeper import Exit, Keeper

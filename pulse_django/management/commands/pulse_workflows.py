@@ -6,18 +6,18 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from pulse_django.execution.placement import alias_of_id
-from pulse_django.fleet import workflows
-from pulse_django.fleet.workflows import BatchFacts, Graph, GraphNode
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import user_of
 from pulse_django.operations.mass_command import left_of_cancelled
-from pulse_django.operations.over_shards import ActCommand, Said
 from pulse_django.operations.terminal import bar, table
-from pulse_django.operations.workflows import retry_dead_letters
-from pulse_django.words.display import in_words, inert
-from pulse_django.words.job_ids import MAX_ID
+from pulse_django.queue.words.display import in_words, inert
+from pulse_django.queue.words.job_ids import MAX_ID
+from pulse_django.shards.command import ActCommand, Said
+from pulse_django.shards.placement import alias_of_id
+from pulse_django.workflows import reading as workflows
+from pulse_django.workflows.acts import retry_dead_letters
 from pulse_django.workflows.batches import Batch
+from pulse_django.workflows.reading import BatchFacts, Graph, GraphNode
 
 MOST_LISTED = 1_000
 

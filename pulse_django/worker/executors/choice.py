@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
 
-from pulse_django.execution.registry import registry
-from pulse_django.execution.run import LOSSES_UNTIL_ALONE, Run
+from pulse_django.run.registry import registry
+from pulse_django.run.run import LOSSES_UNTIL_ALONE, Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.tasks import Isolation
 from pulse_django.worker.channel import Channel

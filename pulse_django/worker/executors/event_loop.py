@@ -16,12 +16,12 @@ from typing import Any
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 
-from pulse_django.execution.execute import perform_async
-from pulse_django.execution.judging import judged, report_of
-from pulse_django.execution.registry import registry
-from pulse_django.execution.run import Run
+from pulse_django.queue.words.outcomes import Failed
+from pulse_django.run.execute import perform_async
+from pulse_django.run.judging import judged, report_of
+from pulse_django.run.registry import registry
+from pulse_django.run.run import Run
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words.outcomes import Failed
 from pulse_django.worker.handler_stacks import stack_of_coroutine
 from pulse_django.worker.needed_threads import Start, start_thread
 

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from pulse_django.execution.execute import perform
-from pulse_django.execution.judging import Performed, judged, report_of
-from pulse_django.execution.run import Run
+from pulse_django.queue.words.outcomes import Failed
+from pulse_django.run.execute import perform
+from pulse_django.run.judging import Performed, judged, report_of
+from pulse_django.run.run import Run
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words.outcomes import Failed
 from pulse_django.worker.handler_stacks import stack_of_thread
 from pulse_django.worker.needed_threads import Start, start_thread
 

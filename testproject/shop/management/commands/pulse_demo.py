@@ -19,9 +19,9 @@ from django.db.models import Value
 from pulse_django import conf
 from pulse_django.models import Worker
 from pulse_django.operations.arguments import PulseCommand
-from pulse_django.store.sql_functions import ClockTimestamp
-from pulse_django.store.tables import require_tables
-from pulse_django.words.display import in_words
+from pulse_django.queue.database.sql_functions import ClockTimestamp
+from pulse_django.queue.database.tables import require_tables
+from pulse_django.queue.words.display import in_words
 from testproject.demo.pace import REAL_TIME, SCALED
 from testproject.demo.screen import Screen
 from testproject.demo.stage import Stage, set_up

@@ -1,0 +1,39 @@
+"""The table of amendments. ``models.py`` loads it with the others."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.queue.database.sql_functions import ClockTimestamp, Document, ShortText, index, instants_of
+from pulse_django.queue.words.masks import MAX_MASKS
+from pulse_django.queue.words.verb_results import MAX_AMENDED_BY
+
+
+class Amendment(models.Model):
+    """The arguments that a waiting job had before they were changed.
+
+    It refers to the job by id alone, because the rows of jobs move between partitions.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    job_id = models.BigIntegerField()
+    at = models.DateTimeField(db_default=ClockTimestamp())
+    attempts = models.IntegerField()  # that the job had had
+    args = Document()
+    kwargs = Document()
+    masked = ShortText(max_length=MAX_MASKS, null=True, blank=True)  # of the job, as the text of Masks
+    by = ShortText(max_length=MAX_AMENDED_BY, blank=True, default="", db_default="")
+    reason = models.TextField(blank=True, default="", db_default="")
+
+    class Meta:
+        constraints: ClassVar = [instants_of("amendment", "at")]
+        verbose_name = _("amendment")
+        verbose_name_plural = _("amendments")
+        default_permissions = ()
+        indexes = [index("pulse_amendment_job", ["job_id", "id"])]
+
+    def __str__(self) -> str:
+        return f"job {self.job_id} at {self.at}"

@@ -1,0 +1,49 @@
+"""The catalogue of what can be wrong: each condition is a question to the database, its meaning and its remedy.
+
+``pulse_status``, ``pulse_watchdog --check``, ``pulse_health``, the health view, the alerts, the board, the doctor and
+the metrics all read it, so they give the same answer. An app adds its own conditions in ``AppConfig.ready()``::
+
+    from pulse_django.health.conditions import Condition, Severity, register
+
+    register(
+        Condition(
+            name="invoice-without-job",
+            severity=Severity.STUCK,
+            says="Every open invoice has a job that sends it.",
+            means="These invoices will not be sent.",
+            to_do="Enqueue send_invoice for them.",
+            sql="SELECT id, 'invoice ' || number FROM billing_invoice WHERE job_id IS NULL LIMIT %(limit)s",
+        )
+    )
+"""
+
+from __future__ import annotations
+
+from pulse_django.limits import conditions as limits
+from pulse_django.schedules import conditions as schedules
+
+from . import failures, jobs, queues, schema, server, workers
+from .asking import Finding as Finding
+from .asking import Step as Step
+from .asking import Verdict as Verdict
+from .asking import ask as ask
+from .asking import ask_all as ask_all
+from .asking import repair as repair
+from .catalogue import OURS
+from .catalogue import About as About
+from .catalogue import Condition as Condition
+from .catalogue import Limits as Limits
+from .catalogue import Repair as Repair
+from .catalogue import RepairRefused as RepairRefused
+from .catalogue import Severity as Severity
+from .catalogue import Subject as Subject
+from .catalogue import Threshold as Threshold
+from .catalogue import known as known
+from .catalogue import named as named
+from .catalogue import register as register
+
+for one in (
+    *failures.CONDITIONS, *jobs.CONDITIONS, *limits.CONDITIONS, *queues.CONDITIONS, *schedules.CONDITIONS,
+    *schema.CONDITIONS, *server.CONDITIONS, *workers.CONDITIONS,
+):  # fmt: skip
+    OURS.add(register(one).name)

@@ -1,0 +1,248 @@
+"""Ask the conditions: all in one statement, and if that fails, one after the other."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+from django.db import DatabaseError, connections
+
+from pulse_django import conf
+from pulse_django.queue.database.read_only import briefly, is_lost
+from pulse_django.queue.words.display import inert
+from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.shards.citus import is_for_citus
+
+from .catalogue import OURS, Condition, Limits, Subject, known
+from .shared_queries import with_shared_queries
+
+logger = SafeLogger("pulse_django.conditions")
+
+# Longer, and a question that goes wrong is felt by the queue; shorter, and a busy server leaves it unanswered.
+STATEMENT_TIMEOUT = "5s"
+# Seconds until no further question is asked. Longer, and pages, probes and minutes are late; shorter leaves slow
+# questions unasked.
+BUDGET = 8.0
+MOST_TIMEOUTS = 2  # in a row of questions that are asked alone: the next ones would wait as well
+TIMEOUTS = ("57014", "55P03")  # of a statement, and of a lock
+MOST_IN_A_LINE, MOST_CHARACTERS = 3, 300  # subjects, and of each
+
+Call = Callable[..., Any]  # runs a function that uses the database
+
+
+def _directly(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The answer to one question."""
+
+    condition: Condition
+    subjects: list[Subject] = field(default_factory=list)
+    is_more: bool = False  # there are more subjects than these
+    error: str = ""  # why it could not be asked
+    is_timeout: bool = False  # by the server's or our own limits
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the condition was asked and applies to nothing."""
+        return not self.subjects and not self.error
+
+    @property
+    def is_problem(self) -> bool:
+        return not self.is_clear and self.condition.severity.is_problem
+
+    @property
+    def number(self) -> str:
+        """How many subjects there are, as far as they were counted."""
+        return f"{len(self.subjects)}{'+' if self.is_more else ''}"
+
+    @property
+    def says(self) -> str:
+        """One line: what was found, with the first subjects. Text from rows is made inert."""
+        if self.error:
+            return f"could not be checked: {inert(self.error)}"
+        first = self.subjects[:MOST_IN_A_LINE]
+        shown = [inert(f"{subject.key}: {subject.words}", MOST_CHARACTERS) for subject in first]
+        left = len(self.subjects) - len(shown)
+        return "; ".join([*shown, f"and {left}{'+' if self.is_more else ''} more"] if left else shown)
+
+    def to_json(self) -> dict[str, Any]:
+        one = self.condition
+        return {
+            "name": one.name,
+            "severity": one.severity,
+            "is_clear": self.is_clear,
+            "says": one.says,
+            "means": one.means,
+            "to_do": one.to_do,
+            "page": one.page,
+            "repair": one.repair.says if one.repair else None,
+            "subjects": [
+                {"key": key if isinstance(key, int) else str(key), "words": words} for key, words in self.subjects
+            ],
+            "is_more": self.is_more,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What all conditions say together. Every outlet gives this answer."""
+
+    findings: Sequence[Finding]
+
+    @property
+    def found(self) -> list[Finding]:
+        """What is wrong or could not be checked, the worst first."""
+        return [finding for finding in self.findings if not finding.is_clear]
+
+    @property
+    def problems(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.is_problem]
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing is known to be wrong, and some problems could not be checked."""
+        return bool(self.problems) and all(finding.error for finding in self.problems)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether no condition is broken, stuck or failing. A risk alone does not make the fleet unhealthy."""
+        return not self.problems
+
+    @property
+    def says(self) -> str:
+        return "; ".join(f"{finding.condition.name}: {finding.says}" for finding in self.found)
+
+    def to_json(self, *, clear_too: bool = False) -> dict[str, Any]:
+        """Return the verdict for the JSON of commands and of the health view."""
+        findings = self.findings if clear_too else self.found
+        return {"is_well": self.is_well, "conditions": [finding.to_json() for finding in findings]}
+
+
+def ask_all(alias: str, limits: Limits | None = None, *, call: Call = _directly) -> Verdict:
+    """Ask every condition. ``call`` runs each step that uses the database."""
+    limits, conditions = limits or Limits.of(conf.current()), known()
+    until, timeouts = time.monotonic() + BUDGET, 0
+    # Those of apps are asked alone: one that does not fit the statement would spoil it for all.
+    found = call(_ask_together, [one for one in conditions if one.sql and one.name in OURS], alias, limits)
+    for one in conditions:
+        if one.name in found:
+            continue
+        if timeouts < MOST_TIMEOUTS and time.monotonic() < until:
+            found[one.name] = call(ask, one, alias, limits)
+            timeouts += found[one.name].is_timeout
+        else:
+            found[one.name] = Finding(condition=one, error="the database takes too long to answer", is_timeout=True)
+    return Verdict([found[one.name] for one in conditions])
+
+
+def ask(condition: Condition, alias: str, limits: Limits | None = None) -> Finding:
+    """Ask one. An error is its answer: the others can still be asked. A lost connection is raised."""
+    limits = limits or Limits.of(conf.current())
+    try:
+        subjects = look_for(condition, alias, replace(limits, limit=limits.limit + 1))
+    except DatabaseError as error:
+        if is_lost(alias):
+            raise
+        is_timeout = getattr(error.__cause__, "sqlstate", None) in TIMEOUTS
+        return Finding(condition=condition, error=error_in_one_line(error), is_timeout=is_timeout)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # code of an app, which may raise SystemExit
+        logger.exception("Checking condition %s failed", condition.name)
+        return Finding(condition=condition, error=f"{type(error).__name__}: {error_in_one_line(error)}")
+    return _finding(condition, subjects, limits)
+
+
+def look_for(condition: Condition, alias: str, limits: Limits) -> list[Subject]:
+    """Return what a condition applies to, or raise what went wrong."""
+    look = condition.look
+    if condition.look_on_citus is not None and is_for_citus(connections[alias]):
+        look = condition.look_on_citus
+    if look is None:
+        # An app may have a table with the name of a shared query.
+        sql = with_shared_queries(condition.sql) if condition.name in OURS else condition.sql
+        return [_subject(row) for row in _rows(alias, sql, limits)]
+    with briefly(alias, STATEMENT_TIMEOUT):
+        return [_subject(row) for row in islice(look(alias, limits), limits.limit)]
+
+
+def _subject(row: Sequence[Any]) -> Subject:
+    if len(row) != 2:
+        raise ValueError(f"a condition must return rows of (key, words), not {len(row)} columns")
+    key, words = row
+    return Subject(key, "" if words is None else str(words))
+
+
+def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -> dict[str, Finding]:
+    """Ask in one statement. If it fails there is no answer: each is asked alone then, as on Citus, which refuses it."""
+    questions = [
+        f"(SELECT {place}, pg_catalog.row_number() OVER (), pg_catalog.to_jsonb(key)::text, words::text"
+        f" FROM ({one.sql}) AS found (key, words))"
+        for place, one in enumerate(conditions)
+    ]
+    if not questions:
+        return {}
+    try:
+        if is_for_citus(connections[alias]):
+            return {}
+        rows = _rows(alias, with_shared_queries(" UNION ALL ".join(questions)), replace(limits, limit=limits.limit + 1))
+    except DatabaseError as error:
+        if is_lost(alias):
+            raise
+        logger.warning("Asking the conditions together failed: %s", error_in_one_line(error))
+        return {}
+    subjects = defaultdict(list)
+    for place, _, key, words in sorted(rows, key=lambda row: row[:2]):
+        subjects[place].append(_subject((None if key is None else json.loads(key), words)))
+    return {one.name: _finding(one, subjects[place], limits) for place, one in enumerate(conditions)}
+
+
+def _finding(condition: Condition, subjects: list[Subject], limits: Limits) -> Finding:
+    is_more = len(subjects) > limits.limit
+    return Finding(condition=condition, subjects=subjects[: limits.limit], is_more=is_more)
+
+
+def _rows(alias: str, sql: str, limits: Limits) -> list[tuple[Any, ...]]:
+    with briefly(alias, STATEMENT_TIMEOUT), connections[alias].cursor() as cursor:
+        cursor.execute(sql, limits.params())
+        return list(cursor.fetchall())
+
+
+# Repair what a condition applies to, in bounded steps.
+
+
+MOST_STEPS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one step of a repair did."""
+
+    subjects: list[Subject]  # that were found
+    repaired: int
+
+
+def repair(condition: Condition, alias: str, limits: Limits | None = None) -> Iterator[Step]:
+    """Repair step by step, until nothing is found any more or a step repaired nothing."""
+    found = condition.repair
+    if found is None:
+        raise ValueError(f"{condition.name} has no repair: {condition.to_do}")
+    limits = replace(limits or Limits.of(conf.current()), limit=found.at_a_time)
+    for _ in range(MOST_STEPS):
+        subjects = look_for(condition, alias, limits)
+        if not subjects:
+            return
+        step = Step(subjects=subjects, repaired=found.act(alias, [subject.key for subject in subjects]))
+        yield step
+        if not step.repaired:
+            return

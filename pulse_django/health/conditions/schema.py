@@ -1,0 +1,162 @@
+"""The condition of the schema: everything that the models declare exists and is valid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from django.db import DatabaseError, connections, transaction
+from django.db.models import CheckConstraint, Index, Model, UniqueConstraint
+
+from pulse_django.queue.database.tables import COLUMNS, indexed_table, models_with_tables
+from pulse_django.queue.database.transactions import read_message
+
+from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject
+
+# A rebuilt CHECK takes the table's strongest lock for a moment. Waiting longer for it would hold up every claim behind.
+LOCK_TIMEOUT = "2s"
+SEQUENCE = "pulse_django_token"
+
+_NAMED = """
+SELECT i.relname, x.indisvalid
+FROM pg_index AS x
+JOIN pg_class AS i ON i.oid = x.indexrelid
+JOIN pg_class AS c ON c.oid = x.indrelid
+WHERE c.relname = ANY (%s) AND pg_catalog.pg_table_is_visible(c.oid)
+UNION ALL
+SELECT con.conname, con.convalidated
+FROM pg_constraint AS con
+JOIN pg_class AS c ON c.oid = con.conrelid
+WHERE c.relname = ANY (%s) AND con.contype = 'c' AND pg_catalog.pg_table_is_visible(c.oid)
+UNION ALL
+SELECT relname, true FROM pg_class WHERE relkind = 'S' AND relname = %s AND pg_catalog.pg_table_is_visible(oid)
+"""
+
+# Of one column, or with the era of a job: primary keys, and what a field's unique=True made, under a name that Django
+# invented.
+_UNIQUE = """
+SELECT c.relname, a.attname
+FROM pg_index AS x
+JOIN pg_class AS c ON c.oid = x.indrelid
+JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = x.indkey[0]
+WHERE c.relname = ANY (%s) AND x.indisunique AND x.indisvalid AND (x.indnkeyatts = 1 OR x.indisprimary)
+    AND x.indpred IS NULL AND pg_catalog.pg_table_is_visible(c.oid)
+"""
+
+Named = Index | CheckConstraint | UniqueConstraint
+
+
+def _named(model: type[Model]) -> Iterator[Named]:
+    yield from model._meta.indexes
+    for constraint in model._meta.constraints:
+        if isinstance(constraint, CheckConstraint | UniqueConstraint):
+            yield constraint
+
+
+def _look(alias: str, limits: Limits) -> Iterable[Subject]:
+    tables = [model._meta.db_table for model in models_with_tables()]
+    indexed = [indexed_table(model) for model in models_with_tables()]
+    questions: list[tuple[str, list[Any]]] = [
+        (COLUMNS, [tables]),
+        (_UNIQUE, [tables]),
+        (_NAMED, [indexed, indexed, SEQUENCE]),
+    ]
+    columns, unique, named = map(set, read_message(alias, questions))
+    there = {name: is_valid for name, is_valid in named}  # noqa: C416 - rows of two
+    if SEQUENCE not in there:
+        yield Subject(SEQUENCE, "the sequence is missing: run migrate")
+    for model in models_with_tables():
+        table = model._meta.db_table
+        for field in model._meta.concrete_fields:
+            if (table, field.column) not in columns:
+                yield Subject(f"{table}.{field.column}", "the column is missing: run migrate")
+            elif field.unique and (table, field.column) not in unique:
+                yield Subject(f"{table}.{field.column}", "it has no unique index: add a UNIQUE constraint")
+        for one in _named(model):
+            kind = "index" if isinstance(one, Index) else "constraint"
+            if one.name not in there:
+                yield Subject(one.name, f"the {kind} of {table} is missing")
+            elif not there[one.name]:
+                yield Subject(one.name, f"the {kind} of {table} is not valid")
+
+
+def _rebuild(alias: str, names: Sequence[str]) -> int:
+    """Build what has a name in the models. Columns and the sequence are for ``migrate``.
+
+    One that cannot be built, because rows are in its way or the table is locked, does not prevent the others.
+    """
+    wanted = {one.name: (model, one) for model in models_with_tables() for one in _named(model)}
+    built, refused = 0, []
+    for name in names:
+        if name not in wanted:
+            continue
+        try:
+            _build(alias, *wanted[name])
+            built += 1
+        except DatabaseError as error:
+            refused.append(f"{name}: {' '.join(str(error).split())}")
+    if refused and not built:
+        raise RepairRefused("; ".join(refused))
+    return built
+
+
+def _build(alias: str, model: type[Model], one: Named) -> None:
+    connection = connections[alias]
+    quoted, table = connection.ops.quote_name(one.name), connection.ops.quote_name(indexed_table(model))
+    with connection.schema_editor(atomic=False) as editor:
+        if isinstance(one, CheckConstraint):
+            if not _is_there(alias, model, one.name):  # what is wrong already must not keep new rows from being checked
+                _alter(alias, f"{_sql_of(model, one.create_sql(model, editor))} NOT VALID")
+            editor.execute(f"ALTER TABLE {table} VALIDATE CONSTRAINT {quoted}", None)
+            return
+        # An interrupted build leaves an invalid index, which is of no use.
+        editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quoted}", None)
+        if isinstance(one, Index):
+            create = one.create_sql(model, editor, concurrently=True)
+            editor.execute(_sql_of(model, create), None)
+        elif one.condition is not None:  # no constraint can have one: it is an index
+            partial = _sql_of(model, one.create_sql(model, editor))
+            editor.execute(partial.replace("CREATE UNIQUE INDEX", "CREATE UNIQUE INDEX CONCURRENTLY", 1), None)
+        else:
+            fields = {field.name: str(field.column) for field in model._meta.concrete_fields}
+            columns = ", ".join(connection.ops.quote_name(fields[name]) for name in one.fields)
+            editor.execute(f"CREATE UNIQUE INDEX CONCURRENTLY {quoted} ON {table} ({columns})", None)
+            _alter(alias, f"ALTER TABLE {table} ADD CONSTRAINT {quoted} UNIQUE USING INDEX {quoted}")
+
+
+def _alter(alias: str, statement: str) -> None:
+    """Change a table under its strongest lock, or give up soon: every later statement waits behind it."""
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+        cursor.execute(statement)
+
+
+def _is_there(alias: str, model: type[Model], name: str) -> bool:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE conname = %s AND conrelid = %s::regclass::oid)",
+            [name, indexed_table(model)],
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def _sql_of(model: type[Model], statement: object) -> str:
+    """Return a statement of Django's that is about the table with the indexes and constraints of the model."""
+    return str(statement).replace(f'"{model._meta.db_table}"', f'"{indexed_table(model)}"')
+
+
+CONDITIONS = (
+    Condition(
+        name="schema-incomplete",
+        severity=Severity.BROKEN,
+        says="Every column, index, constraint and sequence of the models exists and is valid.",
+        means="A migration was interrupted, or an object was dropped: queries scan tables, or invalid states become "
+        "possible.",
+        to_do="Run migrate. The repair creates objects that migrate considers applied.",
+        look=_look,
+        repair=Repair(
+            says="Build missing indexes concurrently; add and validate missing constraints. One at a time.",
+            act=_rebuild,
+        ),
+    ),
+)

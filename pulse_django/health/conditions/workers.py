@@ -1,0 +1,121 @@
+"""Conditions of workers: those that are silent, and those that lost a slot or a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pulse_django.models import Worker
+from pulse_django.queue.database.workers import IS_LOST
+
+from .catalogue import Condition, Repair, Severity, Threshold
+
+WORKERS_VANISH = "how-to/symptoms/workers-vanish.md"
+_KEY = "pg_catalog.concat('worker ', name, ':', boot_id)"
+
+
+def _acknowledge(alias: str, keys: Sequence[Any]) -> int:
+    workers = Worker.objects.db_manager(alias)
+    starts = [key.removeprefix("worker ").rpartition(":") for key in keys]
+    return sum(workers.acknowledge(name, boot_id, by="pulse_watchdog --repair") for name, _, boot_id in starts)
+
+
+CONDITIONS = (
+    Condition(
+        name="worker-lost",
+        severity=Severity.FAILING,
+        says="Every worker that disappeared without a clean stop has been acknowledged.",
+        means="The worker was killed, or its host is frozen or cannot reach the database. Its jobs run elsewhere. "
+        "Capacity is missing, and whatever killed it may kill the next.",
+        to_do="Find out why it was lost: its page in the admin says what it held. Then acknowledge it there or by the "
+        "repair. It is no longer lost once a worker of its name starts.",
+        page=WORKERS_VANISH,
+        # Raise it where hosts are replaced without a clean stop.
+        threshold=Threshold(default=0, unit="lost workers that are not acknowledged", most=10_000),
+        repair=Repair(
+            says="Acknowledge that these workers are lost. Nothing is done to jobs: they were recovered.",
+            act=_acknowledge,
+        ),
+        sql=f"""
+SELECT {_KEY}, pg_catalog.concat(
+    'lost ', pg_catalog.date_trunc('second', statement_timestamp() - last_beat_at), ' ago, with ', in_flight, ' runs'
+)
+FROM pulse_django_worker
+WHERE {IS_LOST} AND (
+    SELECT pg_catalog.count(*) FROM pulse_django_worker WHERE {IS_LOST}
+)::float8 > %(worker_lost)s::float8
+ORDER BY last_beat_at DESC, id
+LIMIT %(limit)s
+""",
+    ),
+    Condition(
+        name="worker-silent",
+        severity=Severity.RISK,  # its jobs are recovered, and within a minute a watchdog marks it as lost
+        says="Every worker that has not stopped sends heartbeats.",
+        means="The worker was killed, or its host is frozen or cannot reach the database. Its jobs run elsewhere. If "
+        "this lasts, no watchdog is running: one marks such workers as lost.",
+        to_do="Check its host. Replace the worker if its capacity is needed.",
+        page=WORKERS_VANISH,
+        sql=f"""
+SELECT {_KEY}, pg_catalog.concat(
+    'no heartbeat for ', pg_catalog.date_trunc('second', statement_timestamp() - last_beat_at), ', with ', in_flight,
+    ' runs'
+)
+FROM pulse_django_worker
+WHERE stopped_at IS NULL AND last_beat_at < statement_timestamp() - %(silence)s
+ORDER BY last_beat_at
+LIMIT %(limit)s
+""",
+    ),
+    Condition(
+        name="slots-stuck",
+        severity=Severity.RISK,
+        says="No slot of a live worker is held by an abandoned handler.",
+        means="A handler ignores its time limit. A thread cannot be killed, so its slot is lost until its process is "
+        "replaced.",
+        to_do="Call context.check() in long loops, or set isolation='process' for such tasks.",
+        page="how-to/timeouts.md",
+        sql="""
+SELECT pg_catalog.concat('worker ', name, ':', boot_id), pg_catalog.concat(stuck_slots, ' of ', slots, ' slots')
+FROM pulse_django_worker
+WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s AND stuck_slots > 0
+ORDER BY stuck_slots DESC, id
+LIMIT %(limit)s
+""",
+    ),
+    Condition(
+        name="thread-restarted",
+        severity=Severity.RISK,
+        says="No thread of a live worker was restarted.",
+        means="The thread ended unexpectedly: a bug in Pulse, or code that ends threads.",
+        to_do="Search the worker's log for 'ended' to find the reason. Restart the worker to reset the count.",
+        sql="""
+SELECT
+    pg_catalog.concat('worker ', worker.name, ':', worker.boot_id),
+    pg_catalog.string_agg(pg_catalog.concat(ended.name, ' ', ended.times), ', ')
+FROM pulse_django_worker AS worker
+CROSS JOIN LATERAL pg_catalog.jsonb_each_text(COALESCE(worker.vitals -> 'restarts'::text, '{}')) AS ended (name, times)
+WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %(silence)s
+GROUP BY worker.id, worker.name, worker.boot_id
+ORDER BY worker.id
+LIMIT %(limit)s
+""",
+    ),
+    Condition(
+        name="minutes-missing",
+        severity=Severity.RISK,
+        says="A worker or watchdog records the statistics of every minute.",
+        means="Alerts are not raised, and metrics and the board's history stand still. If no watchdog is running, lost "
+        "runs are not recovered.",
+        to_do="Start a worker or pulse_watchdog, and read its log.",
+        page=WORKERS_VANISH,
+        sql="""
+SELECT 'latest minute', pg_catalog.concat(
+    'recorded for ', latest, ', ', pg_catalog.date_trunc('second', statement_timestamp() - latest), ' ago'
+)
+FROM (SELECT pg_catalog.max(minute) FROM pulse_django_minute WHERE minute <= statement_timestamp()) AS recorded (latest)
+WHERE latest < statement_timestamp() - %(unrecorded)s
+LIMIT %(limit)s
+""",
+    ),
+)

@@ -1,0 +1,102 @@
+"""Why a job does not run, where in line it stands, and when it may start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pulse_django.health.snapshot import to_json
+from pulse_django.queue.database.read_only import read_only
+from pulse_django.queue.words.display import in_words
+from pulse_django.queue.words.states import CLAIMABLE, Status
+from pulse_django.shards.placement import locate
+from pulse_django.workflows.reading import needs_of
+
+from . import asking, reasons
+from .asking import starts_in
+from .facts import JobFacts, LimitFacts
+from .reasons import Reason as Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What stands in the way of a job, as it was at one instant."""
+
+    job_id: int  # of the job, in its database
+    status: Status  # of the job
+    now: datetime  # by the server's clock
+    reasons: Sequence[Reason]  # at least one, the most binding first
+    position: int | None = None  # due jobs before it, of its lane and of higher priority; None: it is not in line
+    is_more: bool = False  # there are more before it than were counted
+    starts_in: tuple[timedelta, timedelta] | None = None  # at least and at most; None: it is not known
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether something stands in its way."""
+        waits = self.status in CLAIMABLE or self.status is Status.WAITING
+        return waits and self.reasons[0].code not in ("free", "expires", "needs-met")
+
+    @property
+    def place(self) -> str:
+        """The position as text: ``10,000+`` if there are more than were counted, empty if it is not in line."""
+        return "" if self.position is None else reasons.counted(self.position + self.is_more)
+
+    @property
+    def span(self) -> list[str]:
+        """From when to when it may start, in words. Empty: it is not known."""
+        return [in_words(one.total_seconds()) for one in self.starts_in or ()]
+
+    def to_json(self) -> dict[str, Any]:
+        said: dict[str, Any] = to_json({name: getattr(self, name) for name in self.__slots__})
+        return said | {"job": said.pop("job_id"), "reasons": [to_json(reason.to_json()) for reason in self.reasons]}
+
+
+def explain(job_id: int | str, *, using: str | None = None) -> Explanation:
+    """Say why a job does not run: the reasons, its position in line, and when it may start. Reads only.
+
+    Raises ``Job.DoesNotExist``.
+    """
+    where = locate(job_id, using)
+    with read_only(where.alias):
+        return explained(where.alias, where.id)
+
+
+def explained(alias: str, job_id: int) -> Explanation:
+    """Explain a job in the transaction that is open, if there is one: at most five statements."""
+    job = asking.job(alias, job_id)
+    if job.status == Status.WAITING:
+        needs = needs_of(alias, job.id, unmet_only=True, most=reasons.MOST_NEEDS)
+        return _explanation(
+            job, reasons.asked_to_stop(job) + reasons.reasons_of(needs, asking.paused_batch(alias, job))
+        )
+    if not job.waits:
+        return _explanation(job, reasons.not_waiting(job))
+    found = reasons.lasting(job)
+    limits = asking.limits(alias, job)
+    if not job.is_due or job.is_expired:
+        closed = [one for limit in limits for one in reasons.of_limit(job, limit) if one.code == "limit-closed"]
+        return _explanation(job, reasons.in_order([*found, *closed]) + reasons.note(job))
+    return _in_line(alias, job, limits, found)
+
+
+def _in_line(alias: str, job: JobFacts, limits: Sequence[LimitFacts], found: list[Reason]) -> Explanation:
+    """Explain a job that is due."""
+    line = asking.line(alias, job)
+    for limit in limits:
+        found += reasons.of_limit(job, limit)
+    found = reasons.in_order([*found, *reasons.momentary(job, line)])
+    ahead = line.higher + line.own
+    is_stuck = any(reasons.is_stuck(reason) for reason in found)
+    return _explanation(
+        job,
+        (found or [Reason(code="free")]) + reasons.note(job),
+        position=min(ahead, asking.COUNTED),
+        is_more=ahead > asking.COUNTED,
+        starts_in=None if is_stuck else starts_in(job, found, line, asking.pace(alias, job), limits),
+    )
+
+
+def _explanation(job: JobFacts, found: list[Reason], **place: Any) -> Explanation:
+    return Explanation(job_id=job.id, status=Status(job.status), now=job.now, reasons=found, **place)

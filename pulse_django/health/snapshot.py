@@ -1,0 +1,345 @@
+"""Facts about the fleet that commands print and the admin shows. Ages are by the clock of the database."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from pulse_django.models import Job
+from pulse_django.pauses.statements import IS_IN_FORCE, IS_OF_QUEUE
+from pulse_django.queue.database.read_only import rows
+from pulse_django.queue.database.sql_functions import read
+from pulse_django.queue.database.transactions import Row, read_message
+from pulse_django.queue.database.workers import IS_LOST
+from pulse_django.queue.words.states import Status
+
+from .known_queues import KNOWN_QUEUES, PerMinute, known_queues
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFacts:
+    name: str
+    due: int = 0  # wait, and their time has come
+    later: int = 0  # wait for their time, or are set aside because their task is paused
+    running: int = 0
+    oldest_due: timedelta | None = None  # for how long the first of them has been due
+    is_more: bool = False  # than was counted
+    is_paused: bool = False
+    pause_reason: str = ""
+    paused_until: datetime | None = None  # None: until it is resumed
+    dead: int = 0  # dead letters, counted up to a bound
+    is_more_dead: bool = False  # than were counted
+    per_minute: PerMinute | None = None  # None: no minute was recorded lately
+
+    @property
+    def dead_in_words(self) -> str:
+        return f"{self.dead}{'+' if self.is_more_dead else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusCount:
+    status: str
+    jobs: int
+    is_estimate: bool = False
+
+
+class WorkerFacts(NamedTuple):
+    id: int
+    name: str
+    boot_id: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]  # empty: all
+    slots: int
+    in_flight: int
+    stuck_slots: int
+    prefetched: int  # claimed and not begun
+    last_beat: timedelta  # ago
+    has_stopped: bool  # or is lost
+    is_lost: bool  # and not acknowledged
+    versions: dict[str, str]
+
+    def is_alive(self, silence: timedelta) -> bool:
+        return not self.has_stopped and self.last_beat <= silence
+
+
+class DeadLetterFacts(NamedTuple):
+    id: int
+    task: str
+    queue: str
+    error: str  # its first line
+    age: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowCounts:
+    """How many there are, each counted up to a bound."""
+
+    open: int = 0  # batches that are not over
+    held: int = 0  # of these, by dead letters
+    waiting: int = 0  # jobs that wait for others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    queues: tuple[QueueFacts, ...] = ()
+    statuses: tuple[StatusCount, ...] = ()
+    workers: tuple[WorkerFacts, ...] = ()
+    dead_letters: tuple[DeadLetterFacts, ...] = ()  # the latest
+    expired_leases: int = 0  # expired and not reaped
+    oldest_expired: timedelta | None = None
+    workflows: WorkflowCounts = WorkflowCounts()
+
+
+# Reads the facts of ``snapshot.py``: a few bounded statements, none of which grows with the finished jobs.
+#
+# What lives is counted through its partial indexes, and dead letters through theirs. What else ended is counted up to
+# a bound; beyond it the statistics of the server say about how many there are.
+
+
+# Waiting, completed and cancelled jobs are counted exactly up to here: a few milliseconds' worth of index.
+COUNTED = 10_000
+MOST_WORKERS = 500
+GLANCED = 50_000  # waiting jobs that are counted for readers that come every few seconds
+
+NOTHING = Health()
+
+Found = defaultdict[str, dict[str, Any]]  # what is known of each queue
+
+# Their statuses are written out: a partial index serves only what the planner can prove, also with server-side binding.
+_WAITING = """
+SELECT
+    queue, status,
+    count(*) FILTER (WHERE next_run_at <= statement_timestamp() AND ready IS NOT NULL),
+    count(*) FILTER (WHERE next_run_at > statement_timestamp() OR ready IS NULL),
+    statement_timestamp() - pg_catalog.min(next_run_at) FILTER (
+        WHERE next_run_at <= statement_timestamp() AND ready IS NOT NULL
+    )
+FROM pulse_django_job_hot
+WHERE status::text IN ('PENDING', 'RETRYING')
+GROUP BY queue, status
+"""
+
+_RUNNING = """
+SELECT
+    queue, count(*), count(*) FILTER (WHERE lease_until < statement_timestamp()),
+    statement_timestamp() - pg_catalog.min(lease_until) FILTER (WHERE lease_until < statement_timestamp())
+FROM pulse_django_job_hot
+WHERE status::text = 'RUNNING'
+GROUP BY queue
+"""
+
+# In one statement, so that a project without workflows sends none for them. There is always a row.
+_PAUSED = f"""
+SELECT counted.open, counted.held, counted.waiting, paused.queue, paused.reason, paused.paused_until
+FROM (
+    SELECT
+        (SELECT count(*) FROM (
+            SELECT 1 FROM pulse_django_batch WHERE closed_at IS NULL ORDER BY id LIMIT {COUNTED}
+        ) AS first) AS open,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM pulse_django_batch AS batch
+            WHERE closed_at IS NULL AND EXISTS (
+                SELECT 1 FROM pulse_django_job_hot
+                WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NOT NULL
+            )
+            ORDER BY id
+            LIMIT {COUNTED}
+        ) AS first) AS held,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT {GLANCED}
+        ) AS first) AS waiting
+) AS counted
+LEFT JOIN (
+    SELECT queue, reason, paused_until FROM pulse_django_pause WHERE {IS_OF_QUEUE} AND {IS_IN_FORCE}
+) AS paused ON true
+"""  # noqa: S608 - made of constants
+
+# ORDER BY keeps the counts on the retention index: with statistics that call a status common, a LIMIT alone would read
+# the table until it has found enough, and that may be all of it.
+_ENDED = """
+SELECT
+    (SELECT count(*) FROM (
+        SELECT 1 FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT %s
+    ) AS first),
+    (SELECT count(*) FROM pulse_django_job_hot WHERE status::text = 'DEAD_LETTERED'),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM pulse_django_job WHERE status::text = 'COMPLETED' ORDER BY finished_at DESC LIMIT %s
+    ) AS latest),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC LIMIT %s
+    ) AS latest)
+"""
+
+# Apart from the jobs: the catalogue of a server and tables that are distributed are in no statement together.
+_ESTIMATED = """
+SELECT common.value, pg_catalog.sum(common.share * GREATEST(class.reltuples, live.tuples, 0))
+FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass) AS tree
+JOIN pg_class AS class ON class.oid = tree.relid::oid
+-- Counted as rows are written. What the planner believes stands still until the next ANALYZE.
+CROSS JOIN LATERAL pg_catalog.pg_stat_get_live_tuples(class.oid) AS live (tuples)
+JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+LEFT JOIN pg_stats AS column_stats
+    ON column_stats.schemaname = namespace.nspname AND column_stats.tablename = class.relname
+    AND column_stats.attname = 'status' AND NOT column_stats.inherited
+CROSS JOIN LATERAL ROWS FROM (
+    pg_catalog.unnest(column_stats.most_common_vals::text::text[]),
+    pg_catalog.unnest(column_stats.most_common_freqs)
+) AS common (value, share)
+WHERE tree.isleaf
+GROUP BY common.value
+"""
+
+_WORKERS = f"""
+SELECT
+    id, name, boot_id, host, pid, queues::text, slots, in_flight, stuck_slots,
+    CASE
+        WHEN pg_catalog.jsonb_typeof(vitals -> 'prefetched'::text) = 'number'
+        THEN (vitals ->> 'prefetched'::text)::int ELSE 0
+    END,
+    statement_timestamp() - last_beat_at, stopped_at IS NOT NULL, {IS_LOST}, versions::text
+FROM pulse_django_worker
+WHERE %s OR stopped_at IS NULL OR ({IS_LOST})
+ORDER BY NOT ({IS_LOST}), stopped_at IS NOT NULL, name, boot_id
+LIMIT %s
+"""  # noqa: S608 - made of constants
+
+_STANDING: list[tuple[str, list[Any]]] = [(_RUNNING, []), (_PAUSED, [])]
+
+_DEAD_LETTERS = """
+SELECT
+    id, task, queue, pg_catalog.left(pg_catalog.split_part(last_error, E'\\n', 1), 100),
+    statement_timestamp() - finished_at
+FROM pulse_django_job_hot
+WHERE status::text = 'DEAD_LETTERED'
+ORDER BY finished_at DESC, id DESC
+LIMIT 5
+"""
+
+
+def take(alias: str, *, stopped_workers: bool = False) -> Health:
+    """Look at everything, once."""
+    waiting = rows(alias, _WAITING)
+    standing = read_message(alias, [*_STANDING, KNOWN_QUEUES, (_WORKERS, [stopped_workers, MOST_WORKERS])])
+    [ended], estimated = read_message(alias, [(_ENDED, [COUNTED + 1] * 3), (_ESTIMATED, [])])
+    return _health(
+        _waiting_by_queue(waiting),
+        *standing,
+        statuses=_statuses(waiting, standing[0], ended, dict(estimated)),
+        dead_letters=tuple(map(DeadLetterFacts._make, rows(alias, _DEAD_LETTERS))),
+    )
+
+
+def glance(alias: str) -> Health:
+    """Read what changes, for frequent readers: depths up to a bound, and no ended jobs."""
+    standing = read_message(alias, [*_STANDING, KNOWN_QUEUES, (_WORKERS, [False, MOST_WORKERS])])
+    return _health(_depths(alias), *standing)
+
+
+def _health(
+    found: Found, running: list[Row], paused: list[Row], known: list[Row], workers: list[Row], **ended: Any
+) -> Health:
+    open_batches, held, waiting, *_ = paused[0]
+    return Health(
+        queues=_queues(found, running, paused, known),
+        workers=tuple(map(_worker, workers)),
+        expired_leases=sum(row[2] for row in running),
+        oldest_expired=max((row[3] for row in running if row[3] is not None), default=None),
+        workflows=WorkflowCounts(open=open_batches, held=held, waiting=waiting),
+        **ended,
+    )
+
+
+def queues(alias: str) -> tuple[QueueFacts, ...]:
+    """Return how queues stand, by name."""
+    facts = _queues(_depths(alias), *read_message(alias, [*_STANDING, KNOWN_QUEUES]))
+    return tuple(sorted(facts, key=lambda queue: queue.name))
+
+
+def _depths(alias: str) -> Found:
+    found: Found = defaultdict(dict)
+    for depth in Job.objects.db_manager(alias).depths(GLANCED):
+        overdue = None if depth.overdue is None else timedelta(seconds=depth.overdue)
+        found[depth.queue] = {"due": depth.due, "later": depth.later, "oldest_due": overdue, "is_more": depth.is_more}
+    return found
+
+
+def _waiting_by_queue(waiting: list[Row]) -> Found:
+    found: Found = defaultdict(dict)
+    for name, _, due, later, oldest in waiting:
+        facts = found[name]
+        facts["due"], facts["later"] = facts.get("due", 0) + due, facts.get("later", 0) + later
+        known = facts.get("oldest_due")
+        facts["oldest_due"] = oldest if known is None else known if oldest is None else max(known, oldest)
+    return found
+
+
+def _queues(found: Found, running: list[Row], paused: list[Row], known: list[Row]) -> tuple[QueueFacts, ...]:
+    for name, one in known_queues(known).items():
+        found[name] |= one
+    for name, jobs, *_ in running:
+        found[name]["running"] = jobs
+    for *_, name, reason, until in paused:
+        if name is None:
+            continue
+        found[name] |= {"is_paused": True, "pause_reason": reason, "paused_until": until}
+    queues = [QueueFacts(name=name, **facts) for name, facts in found.items()]
+    return tuple(sorted(queues, key=by_due))
+
+
+def by_due(queue: QueueFacts) -> tuple[int, int, int, str]:
+    """Return what queues are sorted by: those with the most due jobs first, then those with dead letters."""
+    return (-queue.due, -queue.running, -queue.dead, queue.name)
+
+
+def _statuses(waiting: list[Row], running: list[Row], ended: Row, guesses: dict[str, float]) -> tuple[StatusCount, ...]:
+    held, dead, completed, cancelled = ended
+    exact = {
+        Status.WAITING: held,
+        Status.PENDING: sum(due + later for _, status, due, later, _ in waiting if status == Status.PENDING),
+        Status.RUNNING: sum(jobs for _, jobs, *_ in running),
+        Status.RETRYING: sum(due + later for _, status, due, later, _ in waiting if status == Status.RETRYING),
+        Status.COMPLETED: completed,
+        Status.DEAD_LETTERED: dead,
+        Status.CANCELLED: cancelled,
+    }
+    return tuple(_counted(status, jobs, guesses.get(status, 0)) for status, jobs in exact.items())
+
+
+def _counted(status: Status, jobs: int, guess: float) -> StatusCount:
+    if status not in (Status.WAITING, Status.COMPLETED, Status.CANCELLED) or jobs <= COUNTED:
+        return StatusCount(status=status, jobs=jobs)
+    return StatusCount(status=status, jobs=max(jobs, round(guess)), is_estimate=True)
+
+
+def _worker(row: Row) -> WorkerFacts:
+    one: Any = WorkerFacts._make(row)
+    return WorkerFacts(*one._replace(queues=tuple(_loaded(one.queues, list)), versions=_loaded(one.versions, dict)))
+
+
+def _loaded(text: str | None, kind: type) -> Any:
+    """Read what a worker said; of another shape, it was written by another release or by hand."""
+    found = read(text or "null")
+    return found if isinstance(found, kind) else kind()
+
+
+# Facts as JSON: dataclasses and named tuples become objects, durations seconds, instants ISO 8601.
+
+
+def to_json(value: Any) -> Any:
+    """Return ``value`` made of what ``json.dumps`` takes."""
+    value = value._asdict() if hasattr(value, "_asdict") else value
+    match value:
+        case timedelta():
+            return value.total_seconds()
+        case datetime():
+            return value.isoformat()
+        case dict():
+            return {str(key): to_json(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [to_json(inner) for inner in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    return value

@@ -1,0 +1,476 @@
+"""Grant leases on jobs with a limit: a lease is the slot, and nothing else is acquired or released.
+
+Three statements of one message: lock, count, claim. One cannot do it: its snapshot is taken before it has the lock, so
+it would count without the leases that the lock's holder before it has granted.
+
+Locks are tried and never waited for. They end with the transaction, which the server runs without the worker: one that
+dies or freezes holds none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.db import connections
+
+from pulse_django.queue.claim import FROM_THE_FIRST, GRANTED, Claims, Parts, Slots, claiming, claims_of, pick_from_lanes
+from pulse_django.queue.database.job_queries import JobReader
+from pulse_django.queue.database.transactions import Row, joined, refuse_callers_transaction, run_joined, run_message
+from pulse_django.queue.words.lane_keys import limiter_of_queue
+from pulse_django.queue.words.lanes import Lane
+from pulse_django.queue.words.leases import Claim, Identity
+from pulse_django.shards.citus import is_for_citus
+
+from .limiters import IN_FORCE
+
+if TYPE_CHECKING:
+    pass
+
+# Of one claim: a lock each. PostgreSQL's table of locks has room for 64 of each connection.
+MOST_LANES = 60
+NO_MARKS: Mapping[str, int] = MappingProxyType({})
+NOTHING_SAID: Mapping[Lane, int] = MappingProxyType({})
+
+_PICK = """
+    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
+    FROM {read}ROWS FROM (
+        pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::text[]),
+        pg_catalog.unnest(pg_catalog.current_setting('pulse.takes')::int[]), pg_catalog.unnest(%s::float8[])
+    ) WITH ORDINALITY AS lane (queue, priority, key, take, since, place)
+    CROSS JOIN LATERAL ({pick}) AS pick
+    WHERE lane.take > 0 AND {are_open}
+    LIMIT pg_catalog.current_setting('pulse.most')::int
+"""
+
+# What is too heavy for its key is left out before the others are summed up. Jobs behind it in its lane wait with it.
+_IN_LINE = """of_lanes AS (
+    SELECT
+        id, bytes, weight, lease_ttl, timeout, lane, line_place,
+        weighs <= (pg_catalog.current_setting('pulse.key_slots')::int[])[lane] AS fits_key
+    FROM (
+        SELECT
+            id, bytes, weight, lease_ttl, timeout, lane, line_place,
+            pg_catalog.sum(weight) OVER (PARTITION BY lane ORDER BY line_place) AS weighs
+        FROM (
+            SELECT id, bytes, weight, lease_ttl, timeout, place AS lane, row_number() OVER () AS line_place
+            FROM picked
+        ) AS numbered
+    ) AS summed
+),
+in_line AS (
+    SELECT
+        id, lease_ttl, timeout, bytes, lane, fits_key,
+        pg_catalog.sum(CASE WHEN fits_key THEN bytes ELSE 0 END) OVER line AS so_far,
+        pg_catalog.sum(CASE WHEN fits_key THEN LEAST(weight, %s::int) ELSE 0 END) OVER line AS slots,
+        pg_catalog.sum(CASE WHEN fits_key THEN weight ELSE 0 END) OVER line AS weighs,
+        pg_catalog.count(*) FILTER (WHERE fits_key) OVER line AS place
+    FROM of_lanes
+    WINDOW line AS (ORDER BY line_place)
+)"""
+
+
+# What is heavier than the limit since that was lowered is passed by: it cannot start, whatever ends.
+HEAVIEST = "pg_catalog.current_setting('pulse.heaviest')::int"
+
+
+class LimitedClaim(NamedTuple):
+    """What one limiter granted."""
+
+    claims: Claims
+    allowed: Mapping[Lane, int] = NOTHING_SAID  # of each lane; nothing if they were fewer in all
+    is_contended: bool = False  # another claimer had a lock: look again in a moment
+    due_in: float | None = None  # seconds until something may start again, if only time stands in the way
+    marks: Mapping[str, int] = NO_MARKS  # of the scopes that were counted, for the next claim
+    version: str | None = None  # of the limiter's row: another one, other numbers
+    refusal: tuple[str, str] | None = None  # the limit that let nothing start, and why
+
+
+def claim_limited(
+    jobs: JobReader,
+    identity: Identity,
+    limiter: str,
+    lanes: Sequence[Lane],
+    takes: Mapping[Lane, int],
+    *,
+    limit: int,
+    slots: Slots | None = None,
+    queue: str | None = None,
+    marks: Mapping[str, int] = NO_MARKS,
+) -> LimitedClaim:
+    """Grant leases on up to ``limit`` due jobs of one limiter: of each of these lanes as many as ``takes`` says.
+
+    Never more than the limiter allows, however many claim at once. ``queue``: all lanes are of that queue, and its
+    limit holds as well. An empty ``limiter``: there is only that. ``marks`` are those of the claims before.
+    ``slots`` are as in ``claim()``.
+    """
+    refuse_callers_transaction(jobs.write_alias)
+    by_key: dict[str, Lane] = {}
+    for lane in lanes:
+        if takes.get(lane) and len(by_key) < MOST_LANES:
+            by_key.setdefault(lane.key, lane)  # a key that waits in two lanes would be granted twice
+    if not by_key or limit < 1:
+        return LimitedClaim(Claims())
+    keys, visited = list(by_key), list(by_key.values())
+    queue_limit = "" if queue is None else limiter_of_queue(queue)  # there is no row of an empty name
+    holder = identity.mint_holder()
+    picked, pick_params = pick_from_lanes(_PICK, jobs.model, jobs.write_alias, keyed=True, heaviest=HEAVIEST)
+    queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
+    sql, values = claiming(
+        picked,
+        [queues, priorities, keys, [FROM_THE_FIRST] * len(keys), *pick_params],
+        holder,
+        slots or Slots(limit, limit),
+        _LIMITED._replace(spent="" if (is_split := is_for_citus(connections[jobs.write_alias])) else SPENT),
+    )
+    count = [
+        limiter, queue_limit, limiter, marks.get(limiter, 0), queue or "", marks.get(queue_limit, 0), keys,
+        [takes[lane] for lane in visited], [marks.get(key, 0) for key in keys], limit,
+    ]  # fmt: skip
+    lock, limiters = [limiter, queue_limit, [queue_limit, limiter, *keys]], [limiter, queue_limit]
+    if is_split:
+        [[_, locked]], [counted], rows = _one_by_one(jobs.write_alias, lock, count, sql, values, limiters)
+    else:
+        [[_, locked]], [counted], rows = run_message(
+            jobs.write_alias, [(LOCK, lock), (COUNT, count), (sql, [*values, *limiters])]
+        )
+    claims = claims_of(rows, holder)
+    too_heavy = {visited[place - 1] for place in rows[0][-1] or ()}
+    _, most, allowed, _, _, _, _, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why = counted
+    are_counted = json.loads(numbers)
+    lowest = dict(zip(keys, lows, strict=True)) if are_counted["key"] is not None else {}
+    lowest |= {limiter: low} if are_counted["limiter"] is not None else {}
+    lowest |= {queue_limit: low_of_queue} if are_counted["queue"] is not None else {}
+    found = _marks({scope: lowest[scope] for scope in locked if scope in lowest}, (limiter, queue_limit), claims)
+    each = dict(zip(visited, map(int, allowed.strip("{}").split(",")), strict=True))
+    said = {} if len(claims) >= int(most) else {lane: n for lane, n in each.items() if lane not in too_heavy}
+    refusal = None
+    if not claims and not claims.is_left:
+        refusal = _refusal((queue_limit, of_queue), (limiter, why or ("full" if too_heavy else None)))
+    return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal)
+
+
+def _one_by_one(
+    alias: str, lock: list[Any], count: list[Any], claim: str, params: list[Any], limiters: list[str]
+) -> list[list[Row]]:
+    """Do so on Citus: a message for each statement, and the next one names what this one said."""
+    with joined(alias):
+        locked = run_joined(alias, LOCK, lock)
+        counted = run_joined(alias, spelt_out(COUNT, {"got": locked[0][0]}), count)
+        said = dict(zip(SAID, counted[0], strict=False))
+        rows = run_joined(alias, spelt_out(claim, said), params)
+        if lanes := [claim.lane_key for claim in claims_of(rows, "")]:
+            spent = run_joined(alias, spelt_out(SPENT_BY, said), [lanes, *limiters])
+            if spent:
+                run_joined(alias, SPEND, [list(column) for column in zip(*spent, strict=True)])
+        return [locked, counted, rows]
+
+
+def _refusal(*found: tuple[str, str | None]) -> tuple[str, str] | None:
+    """Return the first limit that has a reason."""
+    return next(((limiter, reason) for limiter, reason in found if reason), None)
+
+
+def _marks(lowest: Mapping[str, int | None], shared: tuple[str, str], claims: Sequence[Claim]) -> dict[str, int]:
+    """Return the smallest token of each scope that was locked: of its runs then, or else of those that begin now.
+
+    ``shared`` are the scopes of all these claims.
+    """
+    marks = {scope: low for scope, low in lowest.items() if low is not None}
+    for claim in reversed(claims):
+        for scope in {*shared, claim.lane_key} & lowest.keys() - marks.keys():
+            marks[scope] = min(one.token for one in claims if scope in (*shared, one.lane_key))
+    return marks
+
+
+# The statements around a claim of jobs with a limit: lock its scopes, count what they hold, note what was started.
+
+
+LOCK_CLASS = 1_886_547_059  # of our advisory locks; the other half of a lock is the hash of what it is for
+
+NO_LIMIT = 2_147_483_647  # as an integer of PostgreSQL
+
+# A limiter's numbers. One that probes has a limit, which is one run of whatever weight. Without a row it has no limit.
+_NUMBERS = f"""
+    SELECT
+        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, {NO_LIMIT})
+            ELSE (n ->> 'running'::text)::int
+        END AS running,
+        (n ->> 'per_key'::text)::int AS per_key,
+        (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
+        CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
+            LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
+        END AS rate_burst,
+        (n ->> 'key_rate'::text)::float8 AS key_rate, (n ->> 'key_rate_per'::text)::float8 AS key_rate_per,
+        CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
+            LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
+        END AS key_rate_burst,
+        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
+    FROM (SELECT %s::text AS name) AS asked
+    LEFT JOIN (
+        SELECT name, {IN_FORCE} AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
+    ) AS row ON row.name::text = asked.name
+"""  # noqa: S608 - made of constants
+LIMITER = f"""
+limiter AS MATERIALIZED ({_NUMBERS})"""
+# The limit of the queue, if it has one beside that of its tasks.
+_LIMITERS = f"""{LIMITER},
+queue_limit AS MATERIALIZED ({_NUMBERS})"""
+
+# The scope 0 is the queue, 1 the limiter, and the others are keys. What has no limit needs no lock.
+LOCK = f"""
+WITH {_LIMITERS}
+SELECT
+    pg_catalog.set_config('pulse.got', COALESCE(pg_catalog.array_agg(scope.place)::text, '{{}}'), true),
+    COALESCE(pg_catalog.array_agg(scope.name), '{{}}'::text[])
+FROM limiter
+CROSS JOIN queue_limit
+CROSS JOIN (
+    SELECT name, place - 1 AS place FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS listed (name, place)
+) AS scope
+WHERE CASE
+    WHEN scope.place = 0 AND queue_limit.running IS NULL AND queue_limit.rate IS NULL THEN false
+    WHEN scope.place = 1 AND limiter.running IS NULL AND limiter.rate IS NULL THEN false
+    WHEN scope.place > 1 AND limiter.per_key IS NULL AND limiter.key_rate IS NULL THEN false
+    ELSE pg_catalog.pg_try_advisory_xact_lock({LOCK_CLASS}, pg_catalog.hashtext(scope.name))
+END
+"""  # noqa: S608 - made of constants
+
+# A bucket holds ``burst`` tokens and gets n - burst + 1 in each period: never more than n starts in any period. One
+# that held n, and got n, would let nearly 2n start after a pause.
+#
+# A bucket may be ahead of the clock, if that was set back. Then it has fewer tokens than were written, or less than
+# none: what started stands in the ledger at instants to come. One that is ahead by more than its period counts as none.
+TOKENS = """LEAST(
+            {burst},
+            CASE WHEN EXTRACT(epoch FROM {bucket}.at - {at})::float8 <= {per} THEN
+                {bucket}.tokens + ({n} - {burst} + 1::float8) / {per}
+                    * EXTRACT(epoch FROM {at} - {bucket}.at)::float8
+            END
+        )"""
+NEXT_IN = "(1::float8 - {tokens}) * {per} / ({n} - {burst} + 1::float8)"
+OVERALL = {"n": "limiter.rate", "per": "limiter.rate_per", "burst": "limiter.rate_burst", "bucket": "bucket"}
+OF_QUEUE = {
+    "n": "queue_limit.rate",
+    "per": "queue_limit.rate_per",
+    "burst": "queue_limit.rate_burst",
+    "bucket": "bucket",
+}
+OF_KEY = {"n": "limiter.key_rate", "per": "limiter.key_rate_per", "burst": "limiter.key_rate_burst", "bucket": "bucket"}
+
+# Written with the instant at which the locks were held, so that starts stand in the ledger as the buckets count them.
+AT = "pg_catalog.current_setting('pulse.at')::timestamptz"
+
+# Why a scope allows nothing now; NULL if it does not stand in the way.
+_REFUSAL = """CASE
+        WHEN {row}.closed_until > clock.at THEN 'closed'
+        WHEN NOT {use}.is_mine THEN 'contended'
+        WHEN LEAST({use}.slots, {use}.probes) <= 0::bigint THEN 'full'
+        WHEN {use}.tokens < 1::float8 THEN 'rate'
+    END"""
+# The same of keys, of which none has to be free: the first of these that holds for any.
+_REFUSAL_OF_KEYS = """SELECT CASE
+            WHEN pg_catalog.bool_or(NOT keyed.is_mine) THEN 'contended'
+            WHEN pg_catalog.bool_or(keyed.slots <= 0::bigint) THEN 'full'
+            WHEN pg_catalog.bool_or(keyed.tokens < 1::float8) THEN 'rate'
+        END
+        FROM keyed"""
+
+# A mark is the smallest token that a run of the scope can have: what is below has ended. Tokens of a scope are minted
+# under its lock, so the transaction that holds it knows all of them.
+COUNT = f"""
+WITH {_LIMITERS},
+clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_catalog.current_setting('pulse.got')::int[] AS got),
+held AS MATERIALIZED (
+    SELECT
+        pg_catalog.count(*) AS n, COALESCE(pg_catalog.sum(weight), 0) AS weight, pg_catalog.min(token) AS low
+    FROM pulse_django_job_hot
+    WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '')
+        AND (pg_catalog.split_part((lane_key)::text, ':', 1) COLLATE "C") = %s::text AND token >= %s
+),
+held_of_queue AS MATERIALIZED (
+    SELECT COALESCE(pg_catalog.sum(weight), 0) AS weight, pg_catalog.min(token) AS low
+    FROM pulse_django_job_hot
+    WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND queue::text = %s::text AND token >= %s
+),
+of_queue AS MATERIALIZED (
+    SELECT
+        (queue_limit.running IS NULL AND queue_limit.rate IS NULL) OR 0 = ANY (clock.got) AS is_mine,
+        CASE
+            WHEN queue_limit.running IS NOT NULL THEN queue_limit.running - (SELECT weight FROM held_of_queue)
+        END AS slots,
+        NULL::bigint AS probes,
+        CASE WHEN queue_limit.running IS NOT NULL THEN (SELECT low FROM held_of_queue) END AS low,
+        {TOKENS.format(at="clock.at", **OF_QUEUE)} AS tokens
+    FROM queue_limit
+    CROSS JOIN clock
+    LEFT JOIN pulse_django_bucket AS bucket ON queue_limit.rate IS NOT NULL AND bucket.scope::text = queue_limit.name
+),
+overall AS MATERIALIZED (
+    SELECT
+        (limiter.running IS NULL AND limiter.rate IS NULL) OR 1 = ANY (clock.got) AS is_mine,
+        CASE WHEN limiter.running IS NOT NULL THEN limiter.running - (SELECT weight FROM held) END AS slots,
+        CASE WHEN limiter.half_open THEN 1 - (SELECT n FROM held) END AS probes,
+        CASE WHEN limiter.running IS NOT NULL THEN (SELECT low FROM held) END AS low,
+        {TOKENS.format(at="clock.at", **OVERALL)} AS tokens
+    FROM limiter
+    CROSS JOIN clock
+    LEFT JOIN pulse_django_bucket AS bucket ON limiter.rate IS NOT NULL AND bucket.scope::text = limiter.name
+),
+keyed AS MATERIALIZED (
+    SELECT
+        lane.place, lane.take, count.low,
+        CASE
+            WHEN limiter.per_key IS NULL AND limiter.key_rate IS NULL THEN true
+            ELSE lane.place + 1 = ANY (clock.got)
+        END AS is_mine,
+        CASE WHEN limiter.per_key IS NOT NULL THEN limiter.per_key - count.weight END AS slots,
+        CASE WHEN lane.key <> limiter.name THEN {TOKENS.format(at="clock.at", **OF_KEY)} END AS tokens
+    FROM limiter
+    CROSS JOIN clock
+    CROSS JOIN ROWS FROM (
+        pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::int[]), pg_catalog.unnest(%s::bigint[])
+    ) WITH ORDINALITY AS lane (key, take, mark, place)
+    LEFT JOIN LATERAL (
+        SELECT COALESCE(pg_catalog.sum(weight), 0) AS weight, pg_catalog.min(token) AS low
+        FROM pulse_django_job_hot
+        WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND lane_key::text = lane.key
+            AND token >= lane.mark
+    ) AS count ON limiter.per_key IS NOT NULL
+    LEFT JOIN pulse_django_bucket AS bucket ON limiter.key_rate IS NOT NULL AND bucket.scope::text = lane.key
+)
+SELECT
+    pg_catalog.set_config(
+        'pulse.at', pg_catalog.to_char(clock.at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US+00'), true
+    ),
+    pg_catalog.set_config('pulse.most', (CASE
+        WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
+        WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN 0
+        ELSE GREATEST(0, LEAST(
+            %s, overall.slots, overall.probes, pg_catalog.floor(overall.tokens),
+            of_queue.slots, pg_catalog.floor(of_queue.tokens)
+        ))
+    END)::int::text, true),
+    pg_catalog.set_config('pulse.takes', (
+        SELECT pg_catalog.array_agg(
+            CASE
+                WHEN keyed.is_mine THEN GREATEST(0, LEAST(keyed.take, keyed.slots, pg_catalog.floor(keyed.tokens)))
+                ELSE 0
+            END::int ORDER BY keyed.place
+        )::text
+        FROM keyed
+    ), true),
+    pg_catalog.set_config(
+        'pulse.slots', COALESCE(LEAST(overall.slots, of_queue.slots), {NO_LIMIT})::int::text, true
+    ),
+    pg_catalog.set_config(
+        'pulse.heaviest', COALESCE(LEAST(limiter.running, queue_limit.running), {NO_LIMIT})::text, true
+    ),
+    pg_catalog.set_config('pulse.key_slots', (
+        SELECT pg_catalog.array_agg(COALESCE(keyed.slots, {NO_LIMIT})::int ORDER BY keyed.place)::text FROM keyed
+    ), true),
+    pg_catalog.set_config('pulse.probe', limiter.half_open::text, true),
+    pg_catalog.concat(limiter.version, ' ', queue_limit.version),
+    pg_catalog.jsonb_build_object(
+        'limiter', limiter.running, 'key', limiter.per_key, 'queue', queue_limit.running
+    )::text,
+    overall.is_mine AND of_queue.is_mine AND (SELECT pg_catalog.bool_and(keyed.is_mine) FROM keyed),
+    overall.low,
+    of_queue.low,
+    (SELECT pg_catalog.array_agg(keyed.low ORDER BY keyed.place) FROM keyed),
+    GREATEST(
+        CASE WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN
+            EXTRACT(epoch FROM GREATEST(limiter.closed_until, queue_limit.closed_until) - clock.at)::float8
+        END,
+        CASE WHEN of_queue.tokens < 1::float8 THEN {NEXT_IN.format(tokens="of_queue.tokens", **OF_QUEUE)} END,
+        CASE WHEN overall.tokens < 1::float8 THEN {NEXT_IN.format(tokens="overall.tokens", **OVERALL)} END,
+        (
+            SELECT pg_catalog.min({NEXT_IN.format(tokens="keyed.tokens", **OF_KEY)}) FROM keyed
+            HAVING pg_catalog.max(keyed.tokens) < 1::float8
+        )
+    ),
+    {_REFUSAL.format(row="queue_limit", use="of_queue")},
+    COALESCE({_REFUSAL.format(row="limiter", use="overall")}, ({_REFUSAL_OF_KEYS}))
+FROM limiter
+CROSS JOIN queue_limit
+CROSS JOIN clock
+CROSS JOIN overall
+CROSS JOIN of_queue
+"""  # noqa: S608 - made of constants
+
+# Of a limiter that was closed or has no rate, nothing is spent. Jobs from before the limit had keys have none, and the
+# bucket of their lane would be the limiter's.
+_SPENDING = f"""
+    SELECT
+        taken.scope,
+        {TOKENS.format(at=AT, n="taken.n", per="taken.per", burst="taken.burst", bucket="old")} - taken.starts,
+        {AT}
+    FROM (
+        SELECT
+            limiter.name AS scope, rate AS n, rate_per AS per, rate_burst AS burst,
+            pg_catalog.count(*)::float8 AS starts
+        FROM claimed
+        CROSS JOIN limiter
+        WHERE rate IS NOT NULL
+        GROUP BY 1, 2, 3, 4
+        UNION ALL
+        SELECT queue_limit.name, rate, rate_per, rate_burst, pg_catalog.count(*)::float8
+        FROM claimed
+        CROSS JOIN queue_limit
+        WHERE rate IS NOT NULL
+        GROUP BY 1, 2, 3, 4
+        UNION ALL
+        SELECT claimed.lane_key, key_rate, key_rate_per, key_rate_burst, pg_catalog.count(*)::float8
+        FROM claimed
+        CROSS JOIN limiter
+        WHERE key_rate IS NOT NULL AND claimed.lane_key::text <> limiter.name
+        GROUP BY 1, 2, 3, 4
+    ) AS taken
+    LEFT JOIN pulse_django_bucket AS old ON old.scope::text = taken.scope
+"""  # noqa: S608 - made of constants
+_INTO_BUCKETS = "INSERT INTO pulse_django_bucket AS bucket (scope, tokens, at)"
+_AGAIN = "ON CONFLICT (scope) DO UPDATE SET tokens = excluded.tokens, at = excluded.at"
+SPENT = f""",
+{_LIMITERS},
+spent AS (
+    {_INTO_BUCKETS}{_SPENDING}    {_AGAIN}
+)"""
+
+_LANES = ", pg_catalog.array_agg(DISTINCT lane) FILTER (WHERE NOT (has_slots AND has_room)) AS lanes"
+_LIMITED = Parts(
+    in_line=_IN_LINE,
+    has_room="fits_key AND weighs <= pg_catalog.current_setting('pulse.slots')::int",
+    of_lane=", lane",
+    started=AT,
+    probe="pg_catalog.current_setting('pulse.probe')::boolean",
+    columns=", line.is_left, line.lanes",
+    granted=GRANTED.format(more=_LANES),
+)
+
+# Citus cannot send that to a node: it works out what is spent, from the lanes of what was claimed, and then writes it.
+SPENT_BY = f"WITH claimed AS MATERIALIZED (SELECT pg_catalog.unnest(%s::text[]) AS lane_key),{_LIMITERS}{_SPENDING}"
+SPEND = f"""
+{_INTO_BUCKETS}
+SELECT *
+FROM ROWS FROM (
+    pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::float8[]), pg_catalog.unnest(%s::timestamptz[])
+) AS taken (scope, tokens, at)
+{_AGAIN}
+RETURNING scope
+"""  # noqa: S608 - made of constants
+
+# What one of these statements says to the next, in settings of the transaction.
+SAID = ("at", "most", "takes", "slots", "heaviest", "key_slots", "probe")
+_SETTING = re.compile(r"pg_catalog\.current_setting\('pulse\.(\w+)'\)")
+_PLAIN_VALUE = re.compile(r"[\w{},:.+ -]*")  # numbers, arrays of them, true, false, an instant
+
+
+def spelt_out(sql: str, values: Mapping[str, str]) -> str:
+    """Return the statement with values in the place of these settings, which Citus keeps on the node that set them."""
+    for value in values.values():
+        if not _PLAIN_VALUE.fullmatch(value):
+            raise ValueError("this is not what a statement of a limited claim says")
+    return _SETTING.sub(lambda found: f"'{values[found[1]]}'::text", sql)

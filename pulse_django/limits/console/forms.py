@@ -1,0 +1,78 @@
+"""The forms on the page of a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.console.pages import RowForm
+from pulse_django.exceptions import InvalidJob
+from pulse_django.limits.rules import MOST_RUNNING, Rate, override_of
+from pulse_django.operations.acts import MAX_REASON
+from pulse_django.queue.words.bounds import MAX_LANE_KEY
+
+PERIODS = [
+    (1, _("second")),
+    (60, _("minute")),
+    (3_600, _("hour")),
+    (86_400, _("day")),
+]
+LASTING = [
+    (600, _("10 minutes")),
+    (3_600, _("1 hour")),
+    (21_600, _("6 hours")),
+    (86_400, _("1 day")),
+]
+UNTIL_CHANGED = (0, _("until changed"))
+UNTIL_RESUMED = (0, _("until resumed"))
+
+
+def lasting(given: Mapping[str, Any]) -> timedelta | None:
+    """Return for how long; None: until a user ends it."""
+    return timedelta(seconds=given["lasting"]) if given["lasting"] else None
+
+
+class CloseForm(RowForm):
+    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
+    lasting = forms.TypedChoiceField(label=_("for"), coerce=int, choices=LASTING)
+
+
+class PauseForm(RowForm):
+    key = forms.CharField(label=_("key"), max_length=MAX_LANE_KEY)
+    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
+    lasting = forms.TypedChoiceField(label=_("for"), coerce=int, choices=[*LASTING, UNTIL_RESUMED])
+
+
+class ResumeForm(RowForm):
+    lane_key = forms.CharField(strip=False, widget=forms.HiddenInput)
+
+
+class ChangeForm(RowForm):
+    """Numbers instead of the code's. What is empty stays as the code says."""
+
+    running = forms.IntegerField(label=_("running at once"), min_value=1, max_value=MOST_RUNNING, required=False)
+    per_key = forms.IntegerField(label=_("of each key"), min_value=1, max_value=MOST_RUNNING, required=False)
+    rate = forms.IntegerField(label=_("starts"), min_value=1, max_value=MOST_RUNNING, required=False)
+    per = forms.TypedChoiceField(label=_("in a"), coerce=int, choices=PERIODS, initial=60)
+    key_rate = forms.IntegerField(label=_("starts of each key"), min_value=1, max_value=MOST_RUNNING, required=False)
+    key_per = forms.TypedChoiceField(label=_("in a"), coerce=int, choices=PERIODS, initial=60)
+    lasting = forms.TypedChoiceField(label=_("for"), coerce=int, choices=[*LASTING, UNTIL_CHANGED])
+    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        fields = {name: given[name] for name in ("running", "per_key") if given.get(name)}
+        try:
+            for name, number, per in (("rate", "rate", "per"), ("rate_per_key", "key_rate", "key_per")):
+                if given.get(number) and given.get(per):
+                    fields[name] = Rate(given[number], per=timedelta(seconds=given[per]))
+            given["numbers"] = override_of(fields)
+        except InvalidJob as error:
+            raise forms.ValidationError(str(error)) from error
+        if not fields:
+            raise forms.ValidationError(_("Give at least one number."))
+        return given

@@ -1,0 +1,110 @@
+"""The lane key of a call: the limiter of its task, and what the task's key or share is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.utils.crypto import salted_hmac
+
+from pulse_django import conf
+from pulse_django.encryption.values import hides_arguments
+from pulse_django.exceptions import InvalidJob, PayloadError
+from pulse_django.queue.words.lane_keys import (
+    lane_key,
+    limiter_of_queue,
+    limiter_of_task,
+    limiters_of_lane,
+    text_of_key,
+)
+from pulse_django.run.registry import InvalidTask, Task, key_of, registry
+from pulse_django.run.signatures import by_name
+
+from .rules import KeySource, Limit
+
+_SALT = "pulse_django.lane"
+
+
+def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {"lane_key": lane_key_of_call(task, args, kwargs)}
+
+
+def lane_key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the lane key of a job with these arguments, which fit the task."""
+    of_queue, weight = conf.current().queue_limits.get(task.queue_name), getattr(task, "weight", 1)
+    if of_queue is not None and of_queue.heaviest is not None and weight > of_queue.heaviest:  # it would never start
+        raise InvalidJob(f"weight: {weight} is more than the queue {task.queue_name!r} allows at once")
+    limiter, source = _limiter_of_jobs(task), key_source_of(task)
+    if not limiter and source is None:
+        return ""
+    return lane_key(limiter, None if source is None else _key(task, source, args, kwargs))
+
+
+def has_lane_key(task: Task) -> bool:
+    """Say whether the lane key of a job depends on its call."""
+    return bool(_limiter_of_jobs(task)) or key_source_of(task) is not None
+
+
+def _limiter_of_jobs(task: Task) -> str:
+    """Return the name of the limit that stands in the lane keys: the task's, or else its queue's."""
+    limit: Limit | None = getattr(task, "limit", None)
+    if limit is not None:
+        return limiter_name(task, limit)
+    return limiter_of_queue(task.queue_name) if task.queue_name in conf.current().queue_limits else ""
+
+
+def limiters_of_claim(queue: str, key: str) -> tuple[str, ...]:
+    """Return the names of the limits that hold for jobs of a lane."""
+    return limiters_of_lane(queue, key, conf.current().queue_limits)
+
+
+def key_source_of(task: Task) -> KeySource | None:
+    """Return what the key is made of: as the task says, or as the setting QUEUE_SHARES says of its queue."""
+    own = getattr(task, "key", None) or getattr(task, "share", None)
+    return own or conf.current().queue_shares.get(task.queue_name)
+
+
+def limiter_name(task: Task, limit: Limit) -> str:
+    return limit.name or limiter_of_task(key_of(task))
+
+
+def _key(task: Task, source: KeySource, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    is_hidden = hides_arguments(task)
+    try:
+        text = text_of_key(_value(task, source, args, kwargs))
+    except PayloadError as error:
+        # Its words may repeat what is masked.
+        raise (InvalidJob("key: JSON cannot hold what the key is made of") if is_hidden else error) from None
+    return salted_hmac(_SALT, text, algorithm="sha256").hexdigest() if is_hidden else text
+
+
+def _value(task: Task, source: KeySource, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return what a key is made of. A parameter that the call does not give, and that has no default, is None."""
+    if callable(source):
+        return source(*args, **kwargs)
+    given, defaults = by_name(task, args, kwargs)
+    found = defaults | given
+    names = (source,) if isinstance(source, str) else source
+    values = [found.get(name) for name in names]
+    return values[0] if len(values) == 1 else values
+
+
+# The limits that the code of this process declares: those of its tasks, and of queues.
+
+
+def declared_limits() -> dict[str, dict[str, Any]]:
+    """Return the numbers of all limits by name. Raise InvalidTask if two tasks give a name different numbers."""
+    found: dict[str, dict[str, Any]] = {}
+    declared_by: dict[str, str] = {}
+    registry.discover()
+    for key in registry:
+        task = registry.get(key)
+        limit: Limit | None = getattr(task, "limit", None)
+        if task is None or limit is None:
+            continue
+        name, numbers = limiter_name(task, limit), limit.numbers()
+        if found.setdefault(name, numbers) != numbers:
+            raise InvalidTask(f"Two limits are called {name!r}: those of {declared_by[name]} and of {key}.")
+        declared_by.setdefault(name, key)
+    of_queues = {limiter_of_queue(queue): limit.numbers() for queue, limit in conf.current().queue_limits.items()}
+    return found | of_queues

@@ -1,0 +1,228 @@
+"""Limiters: what the code declares of them, what people set instead, and until when one is closed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pulse_django.pauses.statements import MAX_REASON
+from pulse_django.queue.database.transactions import TableManager, run_joined
+from pulse_django.queue.declarations import Declarer, declare_once
+from pulse_django.queue.words.bounds import MAX_USER
+from pulse_django.queue.words.lane_keys import check_limiter_name
+from pulse_django.queue.words.options import Duration, Note
+
+from .rules import Breaker, check_numbers
+
+if TYPE_CHECKING:
+    from pulse_django.models import Limiter  # noqa: F401 - named in the base class below
+
+# The numbers of a row that hold now.
+IN_FORCE = """(
+    numbers || CASE
+        WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
+        ELSE '{}'::jsonb
+    END
+)"""
+
+MAX_SCOPE = 200
+
+# What other code has declared, or nobody yet, is written over.
+_DECLARE = """
+INSERT INTO pulse_django_limiter AS limiter (name, numbers, declared_at, declared_in)
+SELECT name, numbers, clock_timestamp(), %s
+FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::jsonb[])) AS declared (name, numbers)
+ORDER BY name
+ON CONFLICT (name) DO UPDATE
+SET numbers = excluded.numbers, declared_at = excluded.declared_at, declared_in = excluded.declared_in
+WHERE {where}
+RETURNING name
+"""
+_DECLARE_NEW = _DECLARE.format(where="limiter.declared_at IS NULL")
+_DECLARE_ALL = _DECLARE.format(
+    where="limiter.declared_at IS NULL OR limiter.numbers <> excluded.numbers "
+    "OR limiter.declared_in::text <> excluded.declared_in::text"
+)
+
+# Jobs of a limiter that no code declares any more have no limit, but what people have set.
+_FORGET = """
+UPDATE pulse_django_limiter SET numbers = '{}', declared_at = NULL
+WHERE declared_in::text = %s AND declared_at IS NOT NULL AND name::text <> ALL (%s::text[])
+RETURNING name
+"""
+
+_OVERRIDE = """
+INSERT INTO pulse_django_limiter (name, numbers, override, override_until, overridden_by, override_reason)
+VALUES (
+    %(name)s, '{}', %(override)s::jsonb, clock_timestamp() + %(seconds)s::float8 * interval '1 second', %(by)s,
+    %(reason)s
+)
+ON CONFLICT (name) DO UPDATE SET
+    override = excluded.override, override_until = excluded.override_until,
+    overridden_by = excluded.overridden_by, override_reason = excluded.override_reason
+RETURNING name
+"""
+
+# A later end stays: whoever was told the longer time knows better.
+_CLOSE = """
+INSERT INTO pulse_django_limiter AS limiter (name, numbers, closed_until, closed_reason)
+VALUES (%(name)s, '{}', clock_timestamp() + %(seconds)s::float8 * interval '1 second', %(reason)s)
+ON CONFLICT (name) DO UPDATE SET closed_until = excluded.closed_until, closed_reason = excluded.closed_reason
+WHERE limiter.closed_until IS NULL OR limiter.closed_until < excluded.closed_until
+RETURNING name
+"""
+
+_OPEN = """
+UPDATE pulse_django_limiter SET closed_until = NULL, closed_reason = '', half_open = false, failures = 0
+WHERE name::text = %s AND (closed_until IS NOT NULL OR half_open)
+RETURNING name
+"""
+
+# Counts from the first failure on. One that another one has closed meanwhile counts no failures of runs from before.
+_FAILED = """
+WITH locked AS MATERIALIZED (
+    SELECT name, failures, failures_since, closed_until, closed_reason, half_open
+    FROM pulse_django_limiter
+    WHERE name::text = %(name)s
+    FOR NO KEY UPDATE
+),
+counted AS MATERIALIZED (
+    SELECT
+        *, clock_timestamp() AS now,
+        CASE
+            WHEN failures > 0 AND failures_since > clock_timestamp() - %(within)s::float8 * interval '1 second'
+            THEN failures + 1
+            ELSE 1
+        END AS n
+    FROM locked
+),
+judged AS MATERIALIZED (
+    SELECT
+        *, half_open OR n >= %(most)s AS opens,
+        CASE WHEN n = 1 THEN now ELSE failures_since END AS since,
+        now + %(seconds)s::float8 * interval '1 second' AS closes_until
+    FROM counted
+    WHERE closed_until IS NULL OR closed_until <= now
+),
+written AS (
+    UPDATE pulse_django_limiter AS limiter
+    SET failures_since = judged.since,
+        failures = CASE WHEN judged.opens THEN 0 ELSE judged.n END,
+        closed_until = CASE WHEN judged.opens THEN judged.closes_until ELSE judged.closed_until END,
+        closed_reason = CASE WHEN judged.opens THEN %(reason)s ELSE judged.closed_reason END,
+        half_open = judged.opens
+    FROM judged
+    WHERE limiter.name::text = judged.name::text
+    RETURNING limiter.half_open
+)
+SELECT half_open FROM written
+"""
+
+
+# A bucket that would be full again is no row. PostgreSQL reads a row again that a claim has changed meanwhile.
+_FORGET_FULL = f"""
+DELETE FROM pulse_django_bucket AS bucket
+WHERE NOT EXISTS (
+    SELECT 1 FROM (
+        SELECT CASE WHEN bucket.scope::text = name::text THEN 'rate' ELSE 'key_rate' END AS rate, {IN_FORCE} AS n
+        FROM pulse_django_limiter
+        WHERE name::text = pg_catalog.split_part(bucket.scope::text, ':', 1)
+    ) AS limiter
+    WHERE EXTRACT(epoch FROM statement_timestamp() - bucket.at)::float8
+        < (n ->> (rate || '_per'))::float8 * (n ->> rate)::float8
+)
+RETURNING scope
+"""  # noqa: S608 - made of constants
+
+_LASTING = Duration(or_zero=True)
+_BY, _REASON = Note(MAX_USER), Note(MAX_REASON)
+
+
+class LimiterManager(TableManager["Limiter"]):
+    """``Limiter.objects``: every write to a limiter."""
+
+    def declare_new(self, scope: str, limits: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Write down limits that no code has declared so far. Return their names.
+
+        ``limits`` are the numbers by name. ``scope``: the settings module of the code.
+        """
+        return self._declare(_DECLARE_NEW, scope, limits)
+
+    def declare(self, declarer: Declarer, limits: Mapping[str, Mapping[str, Any]], *, silence: timedelta) -> bool:
+        """Let the limits be what this code declares, unless a worker that started later has declared.
+
+        Return whether it did.
+        """
+        scope = declarer.scope
+
+        def store() -> None:
+            self._declare(_DECLARE_ALL, scope, limits)
+            run_joined(self.write_alias, _FORGET, [scope, list(limits)])
+
+        return declare_once(
+            self.write_alias,
+            declarer._replace(scope=f"limits:{scope}"[:MAX_SCOPE]),
+            limits,
+            silence=silence,
+            stored=self.using(self.write_alias).filter(name__in=list(limits), declared_in=scope).count,
+            store=store,
+        )
+
+    def override(
+        self,
+        name: str,
+        numbers: Mapping[str, Any] | None,
+        *,
+        for_: timedelta | None = None,
+        by: str = "",
+        reason: str = "",
+    ) -> None:
+        """Set numbers instead of the code's, field by field, for a time or until further notice. None: the code's.
+
+        Claims follow from the next one on.
+        """
+        check_limiter_name(name)
+        if for_ is not None:
+            _LASTING.check("for_", for_)
+        values = {
+            "name": name,
+            "override": None if numbers is None else json.dumps(check_numbers(numbers)),
+            "seconds": None if for_ is None else for_.total_seconds(),
+            "by": _BY.cleaned("by", by),
+            "reason": _REASON.cleaned("reason", reason),
+        }
+        run_joined(self.write_alias, _OVERRIDE, values)
+
+    def close(self, name: str, *, for_: timedelta, reason: str = "") -> bool:
+        """Start none of its jobs for a time. Return whether it was not closed for longer already."""
+        check_limiter_name(name)
+        _LASTING.check("for_", for_)
+        values = {"name": name, "seconds": for_.total_seconds(), "reason": _REASON.cleaned("reason", reason)}
+        return bool(run_joined(self.write_alias, _CLOSE, values))
+
+    def failed(self, name: str, breaker: Breaker, *, reason: str) -> bool:
+        """Count a failure. Return whether nothing starts now because of it."""
+        check_limiter_name(name)
+        values = {
+            "name": name,
+            "most": breaker.failures,
+            "within": breaker.within.total_seconds(),
+            "seconds": breaker.for_.total_seconds(),
+            "reason": _REASON.cleaned("reason", reason),
+        }
+        return [is_open for (is_open,) in run_joined(self.write_alias, _FAILED, values)] == [True]
+
+    def reopen(self, name: str) -> bool:
+        """Let its jobs start again. Return whether it was closed."""
+        check_limiter_name(name)
+        return bool(run_joined(self.write_alias, _OPEN, [name]))
+
+    def _declare(self, statement: str, scope: str, limits: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        numbers = [json.dumps(dict(one), sort_keys=True) for one in limits.values()]
+        return [name for (name,) in run_joined(self.write_alias, statement, [scope, list(limits), numbers])]
+
+    def forget_full_buckets(self) -> list[str]:
+        """Delete the buckets that would be full by now, whatever was taken from them. Return their scopes."""
+        return [scope for (scope,) in run_joined(self.write_alias, _FORGET_FULL, [])]

@@ -1,0 +1,66 @@
+"""The tables of limits. ``models.py`` loads them with the others."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models.lookups import Exact, LessThanOrEqual
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.queue.database.sql_functions import JsonType, ShortText, TextSize, instants_of, rule
+from pulse_django.queue.words.bounds import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_USER
+
+from .limiters import LimiterManager
+
+MAX_NUMBERS_TEXT = 2_000  # of a limiter, as JSON
+NUMBERS_ARE_BOUNDED = models.Q()
+for _column in ("numbers", "override"):
+    NUMBERS_ARE_BOUNDED &= models.Q(Exact(JsonType(_column), models.Value("object")))
+    NUMBERS_ARE_BOUNDED &= models.Q(LessThanOrEqual(TextSize(_column), MAX_NUMBERS_TEXT))
+
+
+class Limiter(models.Model):
+    """What limits the jobs whose lane keys begin with its name."""
+
+    name = ShortText(max_length=MAX_LIMITER_NAME, db_collation="C", primary_key=True)
+    numbers = models.JSONField(default=dict)  # of the code, as Limit.numbers() has them
+    declared_at = models.DateTimeField(null=True, blank=True)
+    declared_in = ShortText(max_length=200, blank=True, default="", db_default="")  # the settings module
+    override = models.JSONField(null=True, blank=True)  # what people set instead, field by field; a null: no limit
+    override_until = models.DateTimeField(null=True, blank=True)
+    overridden_by = ShortText(max_length=MAX_USER, blank=True, default="", db_default="")
+    override_reason = models.TextField(blank=True, default="", db_default="")
+    half_open = models.BooleanField(default=False, db_default=False)  # the breaker lets one job run at a time
+    failures = models.PositiveIntegerField(default=0, db_default=0)  # that the breaker has counted
+    failures_since = models.DateTimeField(null=True, blank=True)
+    closed_until = models.DateTimeField(null=True, blank=True)  # nothing starts before
+    closed_reason = models.TextField(blank=True, default="", db_default="")
+
+    objects: ClassVar[LimiterManager] = LimiterManager()
+
+    class Meta:
+        constraints: ClassVar = [
+            instants_of("limiter", "declared_at", "override_until", "failures_since", "closed_until"),
+            rule("pulse_limiter_numbers_are_bounded", NUMBERS_ARE_BOUNDED),
+        ]
+        verbose_name = _("limit")
+        verbose_name_plural = _("limits")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Bucket(models.Model):
+    """The starts that a rate allows now. One that would be full has no row."""
+
+    scope = ShortText(max_length=MAX_LANE_KEY, db_collation="C", primary_key=True)  # a limiter's name, or a lane key
+    tokens = models.FloatField()
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [instants_of("bucket", "at")]
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.scope}: {self.tokens:.1f}"

@@ -1,0 +1,182 @@
+"""What limits the jobs of a task: how many run at once, and how many start in a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pulse_django.exceptions import InvalidJob
+from pulse_django.queue.words.display import in_words as seconds_in_words
+from pulse_django.queue.words.lane_keys import OF_QUEUE, check_limiter_name, limiter_of_queue
+
+MOST_RUNNING = 1_000_000
+SHORTEST_PERIOD, LONGEST_PERIOD = timedelta(milliseconds=10), timedelta(days=366)
+
+_KEPT_AS = {"running": "running", "per_key": "per_key", "rate": "rate", "rate_per_key": "key_rate"}
+_KEPT = ("running", "per_key", *(f"{rate}{of}" for rate in ("rate", "key_rate") for of in ("", "_per", "_burst")))
+
+# How long to start nothing after an exception, or None if it does not say so.
+CloseWhen = Callable[[BaseException], timedelta | None]
+
+# What a key is made of: parameters by name, or a function of the arguments.
+KeySource = str | tuple[str, ...] | Callable[..., object]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Never more than ``n`` starts in any window of length ``per``.
+
+    After a pause, ``burst`` jobs start at once, and from then on ``n - burst + 1`` in each ``per``: together no more
+    than ``n`` in any window. The default burst is a tenth of ``n``.
+    """
+
+    n: int
+    per: timedelta
+    burst: int = 0  # 0: a tenth of n, and at least 1
+
+    def __post_init__(self) -> None:
+        _check_number("rate", self.n)
+        if not isinstance(self.per, timedelta) or not SHORTEST_PERIOD <= self.per <= LONGEST_PERIOD:
+            raise InvalidJob(f"rate: per={self.per!r} is not a timedelta between 10 ms and 366 days")
+        if not self.burst:
+            object.__setattr__(self, "burst", max(1, self.n // 10))
+        _check_number("burst", self.burst)
+        if self.burst > self.n:
+            raise InvalidJob(f"rate: burst={self.burst} is more than n={self.n}")
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """Start nothing ``for_`` a time after ``failures`` within a time. Then one job runs, and decides by its end.
+
+    ``on``: the exceptions that count. Failures count while they are no further apart from the first of them than
+    ``within``. If the one job succeeds, the others follow. If it fails with such an exception, nothing starts again.
+    """
+
+    failures: int = 5
+    within: timedelta = timedelta(minutes=1)
+    for_: timedelta = timedelta(minutes=1)
+    on: tuple[type[Exception], ...] = (Exception,)
+
+    def __post_init__(self) -> None:
+        _check_number("failures", self.failures)
+        for name, period in (("within", self.within), ("for_", self.for_)):
+            if not isinstance(period, timedelta) or not SHORTEST_PERIOD <= period <= LONGEST_PERIOD:
+                raise InvalidJob(f"breaker: {name}={period!r} is not a timedelta between 10 ms and 366 days")
+        kinds = self.on if isinstance(self.on, tuple | list) else (self.on,)
+        if not kinds or not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+            raise InvalidJob(f"breaker: on={self.on!r} is not a tuple of exceptions")
+        object.__setattr__(self, "on", tuple(kinds))
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many jobs run at once, and how many start in a time: in all, and for each key.
+
+    Without a name it is the task's own. Tasks that are given the same name share it.
+
+    ``close_when`` is called with what a handler raised. It returns for how long none of these jobs may start, or None;
+    ``pulse_django.retry_after`` reads the answer of an HTTP server. ``breaker`` counts failures instead.
+    """
+
+    name: str = ""
+    running: int | None = None
+    per_key: int | None = None
+    rate: Rate | None = None
+    rate_per_key: Rate | None = None
+    close_when: CloseWhen | None = None
+    breaker: Breaker | None = None
+
+    def __post_init__(self) -> None:
+        if self.name != "":
+            check_limiter_name(self.name)
+            if self.name.startswith(OF_QUEUE):
+                raise InvalidJob(f"limit: {self.name!r} begins with {OF_QUEUE!r}, as limits of queues do")
+        for name, number in (("running", self.running), ("per_key", self.per_key)):
+            if number is not None:
+                _check_number(name, number)
+        for name, rate in (("rate", self.rate), ("rate_per_key", self.rate_per_key)):
+            if rate is not None and not isinstance(rate, Rate):
+                raise InvalidJob(f"{name}: {rate!r} is not a Rate(n, per=timedelta(...))")
+        if self.close_when is not None and not callable(self.close_when):
+            raise InvalidJob(f"close_when: {self.close_when!r} is not a function")
+        if self.breaker is not None and not isinstance(self.breaker, Breaker):
+            raise InvalidJob(f"breaker: {self.breaker!r} is not a Breaker(...)")
+        if not self.numbers() and self.close_when is None and self.breaker is None:
+            raise InvalidJob("limit: give running, per_key, rate, rate_per_key, close_when or breaker")
+
+    @property
+    def needs_key(self) -> bool:
+        return self.per_key is not None or self.rate_per_key is not None
+
+    @property
+    def heaviest(self) -> int | None:
+        """Return the weight beyond which a job could never start."""
+        return min((one for one in (self.running, self.per_key) if one is not None), default=None)
+
+    def numbers(self) -> dict[str, Any]:
+        """Return what is limited, as the row of the limiter keeps it."""
+        found: dict[str, Any] = {"running": self.running, "per_key": self.per_key}
+        for name, rate in (("rate", self.rate), ("key_rate", self.rate_per_key)):
+            if rate is not None:
+                found |= {name: rate.n, f"{name}_per": rate.per.total_seconds(), f"{name}_burst": rate.burst}
+        return {name: number for name, number in found.items() if number is not None}
+
+
+def _check_number(name: str, number: object) -> None:
+    if type(number) is not int or not 1 <= number <= MOST_RUNNING:
+        raise InvalidJob(f"{name}: {number!r} is not a whole number between 1 and {MOST_RUNNING:,}")
+
+
+def limit_of_queue(queue: str, given: object) -> Limit:
+    """Return the limit of a queue as a setting gives it: a Limit, or a dict of its numbers."""
+    check_limiter_name(limiter_of_queue(queue))
+    if isinstance(given, Mapping):
+        numbers = dict(given)
+        if isinstance(rate := numbers.get("rate"), Mapping):
+            per = rate.get("per")
+            numbers["rate"] = Rate(**{**rate, "per": timedelta(seconds=per) if isinstance(per, int | float) else per})
+        given = Limit(**numbers)
+    if not isinstance(given, Limit):
+        raise InvalidJob(f"limit: {given!r} is not a Limit(...) or a dict of its numbers")
+    if given.name or given.needs_key or given.close_when or given.breaker:
+        raise InvalidJob("limit: a queue's has no name, and only running and rate")
+    return given
+
+
+def override_of(fields: Mapping[str, int | Rate | None]) -> dict[str, Any]:
+    """Return numbers that replace those of the code, as the row of the limiter keeps them. None: no limit."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if value is None:
+            found[_KEPT_AS[name]] = None
+        else:
+            found |= Limit(**{name: value}).numbers()  # type: ignore[arg-type]
+    return found
+
+
+def check_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse what ``override_of`` never makes: the rows of limiters keep it as JSON."""
+    if not isinstance(numbers, Mapping):
+        raise InvalidJob(f"numbers: {numbers!r} is not a dict")
+    for name, number in numbers.items():
+        if name not in _KEPT:
+            raise InvalidJob(f"numbers: {name!r} is none of {', '.join(_KEPT)}")
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int | float) or not number > 0):
+            raise InvalidJob(f"{name}: {number!r} is not a number above 0")
+    return dict(numbers)
+
+
+def in_words(numbers: Mapping[str, Any]) -> str:
+    """Describe numbers as the row of a limiter keeps them."""
+    parts = []
+    if (running := numbers.get("running")) is not None:
+        parts.append(f"{running} running")
+    if (per_key := numbers.get("per_key")) is not None:
+        parts.append(f"{per_key} of each key")
+    for name, whose in (("rate", ""), ("key_rate", " of each key")):
+        if (n := numbers.get(name)) is not None:
+            parts.append(f"{n}{whose} in {seconds_in_words(numbers[f'{name}_per'])}")
+    return ", ".join(parts) or "no limit"

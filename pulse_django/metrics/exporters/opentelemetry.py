@@ -1,0 +1,166 @@
+"""OpenTelemetry: one trace from a request through the enqueue to every run of its job, and the vital signs as metrics.
+
+``PULSE["OPENTELEMETRY"] = True`` switches traces on in every process of the project, web and worker. Which provider
+and exporter there are is the project's to say, as for any other instrumentation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from pulse_django import __version__
+from pulse_django.exceptions import Discard, JobCancelled, Snooze
+from pulse_django.metrics.vital_signs import ALL
+from pulse_django.queue.words import traces
+from pulse_django.queue.words.counters import SignKind, VitalSign
+from pulse_django.queue.words.leases import Claim
+
+from .readings import Reading, read_all
+
+try:
+    from opentelemetry import metrics, trace
+    from opentelemetry.context import Context as Surroundings
+    from opentelemetry.context import attach, detach
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+    from opentelemetry.trace import SpanKind, Status, StatusCode
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError as error:
+    raise ImproperlyConfigured(
+        'OpenTelemetry is not installed: python -m pip install "pulse-django[opentelemetry]"'
+    ) from error
+
+NAME = "pulse_django"
+PARENT = "traceparent"
+_W3C = TraceContextTextMapPropagator()  # whatever else the project speaks to others
+FRESH = 1.0  # seconds for which one look at the database serves all instruments of a collection
+
+
+class JobTracer:
+    """What ``traces`` asks."""
+
+    @contextmanager
+    def enqueueing(self, task: str, queue: str) -> Iterator[None]:
+        attributes = {"messaging.system": "pulse", "messaging.destination.name": queue, "pulse.task": task}
+        with _tracer().start_as_current_span(f"enqueue {task}", kind=SpanKind.PRODUCER, attributes=attributes):
+            yield
+
+    def current(self) -> str | None:
+        carrier: dict[str, str] = {}
+        _W3C.inject(carrier)
+        return carrier.get(PARENT)
+
+    def running(self, claim: Claim) -> _Running:
+        return _Running(claim)
+
+
+def follow_jobs() -> None:
+    """Have every job carry the trace that it is enqueued in, and every run be a span of it."""
+    traces.follow(JobTracer())
+
+
+class _Running:
+    """The span of one run. Most runs of most projects are not recorded, so that a generator's cost would show."""
+
+    __slots__ = ("_claim", "_span", "_token")
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+
+    def __enter__(self) -> None:
+        claim = self._claim
+        parent = _W3C.extract({PARENT: claim.trace}, Surroundings()) if claim.trace else None
+        self._span = span = _tracer().start_span(f"run {claim.task}", context=parent, kind=SpanKind.CONSUMER)
+        if span.is_recording():
+            span.set_attributes(_facts_of(claim))
+        self._token = attach(trace.set_span_in_context(span))
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        detach(self._token)
+        span = self._span
+        if span.is_recording():
+            span.set_attribute("pulse.outcome", "SUCCEEDED" if error is None else type(error).__name__)
+            if error is not None and not isinstance(error, Snooze | Discard | JobCancelled):  # those are as was meant
+                if not self._claim.is_encrypted:  # its message may repeat arguments
+                    span.record_exception(error)
+                span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+        span.end()
+
+
+def _facts_of(claim: Claim) -> dict[str, Any]:
+    return {
+        "messaging.system": "pulse",
+        "messaging.destination.name": claim.queue,
+        "messaging.message.id": str(claim.job_id),
+        "pulse.task": claim.task,
+        "pulse.attempt": claim.attempt,
+        "pulse.token": claim.token,
+        "pulse.worker": claim.lease.holder,
+    }
+
+
+@lru_cache(maxsize=1)
+def _tracer() -> Any:
+    """Making one takes as long as a span. It follows a provider that is set later."""
+    return trace.get_tracer(NAME, __version__)
+
+
+def observe_fleet(meter: Meter | None = None) -> None:
+    """Give the vital signs of the whole fleet to OpenTelemetry. Call it in one process of a project, not in each."""
+    meter = meter or metrics.get_meter(NAME, __version__)
+    look = _Look()
+    for sign in ALL:
+        name, unit = f"pulse.{sign.name}", "s" if sign.unit == "seconds" else "1"
+        if sign.kind is SignKind.GAUGE:
+            meter.create_observable_gauge(name, [look.at(sign, _number)], unit=unit, description=sign.means)
+        elif sign.kind is SignKind.COUNTER:
+            meter.create_observable_counter(name, [look.at(sign, _number)], unit=unit, description=sign.means)
+        else:  # a histogram that is counted elsewhere can only be observed as its count and its sum
+            for part in ("count", "sum"):
+                meter.create_observable_counter(
+                    f"{name}.{part}", [look.at(sign, _part(part))], unit=unit, description=sign.means
+                )
+
+
+Pick = Callable[[Reading], float]
+
+
+class _Look:
+    """One look at the database for all instruments that are asked together."""
+
+    def __init__(self) -> None:
+        self._readings: list[Reading] = []
+        self._at = float("-inf")
+        self._lock = Lock()
+
+    def at(self, sign: VitalSign, pick: Pick) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observe(_: CallbackOptions) -> Iterable[Observation]:
+            found = [one for one in self._fresh() if one.sign is sign]
+            return [Observation(pick(one), _attributes(one)) for one in found]
+
+        return observe
+
+    def _fresh(self) -> list[Reading]:
+        with self._lock:
+            if time.monotonic() - self._at > FRESH:
+                self._readings, self._at = read_all(), time.monotonic()
+            return self._readings
+
+
+def _attributes(reading: Reading) -> dict[str, str]:
+    shard = {"shard": reading.shard} if reading.shard else {}
+    return {**dict(zip(reading.sign.labels, reading.labels, strict=True)), **shard}
+
+
+def _number(reading: Reading) -> float:
+    return float(reading.value)
+
+
+def _part(name: str) -> Pick:
+    return lambda reading: float(reading.value[name])

@@ -1,0 +1,52 @@
+"""The tables of what tasks and queues did, and of the releases. ``models.py`` loads them with the others."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+
+from pulse_django.queue.database.releases import MAX_VERSION
+from pulse_django.queue.database.sql_functions import IntegerList, ShortText, instants_of
+from pulse_django.queue.words.bounds import MAX_TASK_NAME
+
+
+class Traffic(models.Model):
+    """What one task or queue did in one span of time."""
+
+    pk = models.CompositePrimaryKey("kind", "length", "began_at", "name")
+    kind = ShortText(max_length=5)
+    length = models.SmallIntegerField()  # in minutes
+    began_at = models.DateTimeField()
+    name = ShortText(max_length=MAX_TASK_NAME)
+    enqueued = models.IntegerField()
+    started = models.IntegerField()
+    succeeded = models.IntegerField()
+    failed = models.IntegerField()
+    died = models.IntegerField()
+    ran_seconds = models.FloatField()
+    ran = IntegerList()  # runs by bucket, as metrics/vital_signs.py counts them
+    waited_seconds = models.FloatField()
+    waited = IntegerList()
+
+    class Meta:
+        constraints: ClassVar = [instants_of("traffic", "began_at")]
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} {self.began_at.isoformat()}"
+
+
+class Release(models.Model):
+    """A version of the project that workers brought, for the marks in charts."""
+
+    id = models.BigAutoField(primary_key=True)
+    version = ShortText(max_length=MAX_VERSION)
+    seen_at = models.DateTimeField()  # when the first worker with it started, or the last with a later one was gone
+
+    class Meta:
+        constraints: ClassVar = [instants_of("release", "seen_at")]
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.version

@@ -1,0 +1,100 @@
+"""Cancel waiting jobs, and ask running ones to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from django.db import connections
+
+from pulse_django.shards.citus import is_for_citus
+from pulse_django.shards.one_task import Given, act_on
+from pulse_django.signals import send_when_committed
+
+from .database.job_queries import JobReader
+from .database.transactions import Row, run_joined
+from .ending import leave, leave_on_citus
+from .statements import Compiled
+from .words.job_ids import check_attempt, job_ids_of
+from .words.payloads import MAX_SUMMARY, clean_text
+from .words.states import EndedBy, Ending, Status
+from .words.verb_results import CancelRequested
+
+_IS_WANTED = "job.finished_at IS NULL AND job.cancel_requested_at IS NULL"
+_CANCELLED = {"status": "'CANCELLED'", "cancel_requested_at": "clock_timestamp()", "cancel_reason": "source_reason"}
+
+# Whether a job waits is asked once, of the row as it is locked. A claim or a settle may have committed between the
+# snapshot of this statement and the lock. Then the version in the snapshot would say no to one branch, and the newer
+# version to the other. The CASE is for the version in the snapshot: PostgreSQL checks constraints on it before it finds
+# the newer one, and a job that waits must not have been asked to stop.
+_WANTED = f"""
+WITH wanted AS MATERIALIZED (
+    SELECT id, status, task, queue, attempts, locked_by IS NULL AS waits, %s::text AS reason
+    FROM pulse_django_job_hot AS job
+    WHERE id = ANY (%s::bigint[]) AND {_IS_WANTED} AND attempts = COALESCE(%s::int, attempts)
+    ORDER BY id
+    FOR NO KEY UPDATE
+)"""  # noqa: S608 - made of constants
+_ASK = """
+running AS MATERIALIZED (
+    SELECT id, status, reason, clock_timestamp() AS now FROM wanted WHERE NOT waits
+),
+asked AS (
+    UPDATE pulse_django_job_hot AS job
+    SET cancel_requested_at = CASE WHEN job.locked_by IS NOT NULL THEN running.now END,
+        cancel_reason = running.reason
+    FROM running
+    WHERE job.id = running.id
+    RETURNING job.id, running.status, job.task, job.queue, job.attempts
+)"""
+_WAITS, _BRINGS = "wanted.waits", ("status", "reason")
+_REQUEST_CANCEL = f"""{_WANTED},
+{leave("wanted", _WAITS, brings=_BRINGS, **_CANCELLED)},{_ASK}
+SELECT id, 'CANCELLED', source_status, task, queue, attempts FROM gone
+UNION ALL
+SELECT id, 'RUNNING', status, task, queue, attempts FROM asked
+"""  # noqa: S608 - made of constants
+
+
+_ANSWERS = ("status", "task", "queue", "attempts")
+_TYPES = {
+    "id": "bigint", "status": "text", "task": "text", "queue": "text", "attempts": "int", "waits": "boolean",
+    "reason": "text",
+}  # fmt: skip
+
+
+def request_cancel(
+    jobs: JobReader, job_ids: Collection[int], *, reason: str = "", attempt: int | None = None
+) -> CancelRequested:
+    """Cancel what is waiting, and ask what is running to stop; only in that ``attempt``, if one is named."""
+    check_attempt(attempt)
+    asked_for = job_ids_of(job_ids)
+    reason = clean_text(reason, MAX_SUMMARY)
+    params = [reason, sorted(asked_for), attempt]
+    if is_for_citus(connections[jobs.write_alias]):
+        rows = _on_citus(jobs.write_alias, params)
+    else:
+        rows = run_joined(jobs.write_alias, _REQUEST_CANCEL, params)
+    cancelled = frozenset(row[0] for row in rows if row[1] == Status.CANCELLED)
+    asked = frozenset(row[0] for row in rows if row[1] == Status.RUNNING)
+    for job_id, status, previous, task, queue, attempts in rows:
+        if status == Status.CANCELLED:
+            facts: dict[str, Any] = {"previous": Status(previous), "by": EndedBy.CALLER, "reason": reason}
+            send_when_committed(
+                jobs.model, Ending.of_waiting(job_id, task, queue, attempts, **facts), using=jobs.write_alias
+            )
+    return CancelRequested(cancelled=cancelled, asked=asked, refused=asked_for - cancelled - asked)
+
+
+def _on_citus(alias: str, params: list[Any]) -> list[Row]:
+    def cancel_and_ask(given: Given) -> list[Compiled]:
+        statements = []
+        if given.any("waits"):
+            statements += leave_on_citus(given, _WAITS, _CANCELLED, brings=_BRINGS)
+        if not all(row["waits"] for row in given.rows):
+            ask = _ASK.replace("FROM wanted", "FROM {given}")
+            statements.append(given.compiled(f"WITH {ask} SELECT id FROM asked"))  # noqa: S608 - made of constants
+        return statements
+
+    found, _ = act_on(alias, (_WANTED, tuple(params)), "wanted", _TYPES, cancel_and_ask)
+    return [(row["id"], "CANCELLED" if row["waits"] else "RUNNING", *(row[name] for name in _ANSWERS)) for row in found]

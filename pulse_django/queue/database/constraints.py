@@ -1,0 +1,166 @@
+"""The constraints of jobs and attempts: the tables refuse every state that the protocol does not know."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import models
+from django.db.models import F, Q, Value
+from django.db.models.functions import Coalesce
+from django.db.models.lookups import Exact, IsNull, LessThanOrEqual
+
+from pulse_django.queue.words.bounds import (
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    MAX_DELAY,
+    MAX_META_BYTES,
+    MOST_TAGS,
+    MOST_WEIGHT,
+)
+from pulse_django.queue.words.masks import MOST_SEARCHED
+from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
+
+from .sql_functions import (
+    Cardinality,
+    JsonType,
+    PlaceOfNull,
+    StoredSize,
+    TextSize,
+    in_range,
+    instants_of,
+    least_and_greatest_in_range,
+    rule,
+)
+
+# jsonb needs up to six times the room of its text; PULSE["MAX_PAYLOAD_BYTES"] is the limit that users meet.
+MAX_STORED_PAYLOAD = 32 * 1024 * 1024
+# Stored values are compressed: 200 MB of one letter take 2 MB. A worker reads the text.
+MAX_PAYLOAD_TEXT = 32 * 1024 * 1024
+# Of meta, of tags and of search terms, each as PostgreSQL spells it: with spaces, quotes and backslashes.
+MAX_LABELS_TEXT = 2 * MAX_META_BYTES
+
+
+def _stored_payload() -> models.expressions.Combinable:
+    own = StoredSize("args") + StoredSize("kwargs")
+    return own + Coalesce(StoredSize("progress"), 0) + Coalesce(StoredSize("result"), 0)
+
+
+def _text_for_a_claim() -> models.expressions.Combinable:
+    return TextSize("args") + TextSize("kwargs") + Coalesce(TextSize("progress"), 0)
+
+
+def _bounded_list(column: str, most: int) -> Q:
+    return (
+        Q(LessThanOrEqual(Cardinality(column), most))
+        & Q(LessThanOrEqual(TextSize(column), MAX_LABELS_TEXT))
+        & Q(IsNull(PlaceOfNull(column), True))
+    )
+
+
+def _sensible(duration: str) -> Q:
+    """A claim adds it to now: one that overflows would fail the claim, and its whole batch with it."""
+    return Q(**{f"{duration}__isnull": True}) | Q(**{f"{duration}__gt": timedelta(), f"{duration}__lte": MAX_DELAY})
+
+
+_CLAIMABLE, _TERMINAL = [status.value for status in CLAIMABLE], [status.value for status in TERMINAL]
+_OUTCOMES = [name.value for name in OutcomeName]
+
+JOB_CONSTRAINTS: list[models.BaseConstraint] = [
+    rule("pulse_job_status_is_known", Q(status__in=[status.value for status in Status])),
+    rule(
+        "pulse_job_running_iff_leased",
+        Q(
+            status=Status.RUNNING.value,
+            locked_by__isnull=False,
+            lease_until__isnull=False,
+            token__isnull=False,
+            started_at__isnull=False,
+            attempts__gt=F("refunds"),
+        )
+        | ~Q(status=Status.RUNNING.value)
+        & Q(locked_by__isnull=True, lease_until__isnull=True, token__isnull=True, deadline__isnull=True),
+    ),
+    rule(
+        "pulse_job_finished_iff_terminal",
+        Q(status__in=_TERMINAL, finished_at__isnull=False) | ~Q(status__in=_TERMINAL) & Q(finished_at__isnull=True),
+    ),
+    rule("pulse_job_dead_letter_has_reason", ~Q(status=Status.DEAD_LETTERED.value) | ~Q(last_error="")),
+    rule("pulse_job_refunds_within_attempts", Q(refunds__gte=0, attempts__gte=F("refunds"))),
+    rule(
+        "pulse_job_attempts_within_budget", Q(max_attempts__gte=1) & Q(max_attempts__gte=F("attempts") - F("refunds"))
+    ),
+    # A claim adds an attempt: were there none left, the claim would fail, and its whole batch with it.
+    rule("pulse_job_waiting_has_budget", ~Q(status__in=_CLAIMABLE) | Q(max_attempts__gt=F("attempts") - F("refunds"))),
+    rule("pulse_job_waiting_is_wanted", ~Q(status__in=_CLAIMABLE) | Q(cancel_requested_at__isnull=True)),
+    rule("pulse_job_losses_within_attempts", Q(losses__gte=0, attempts__gte=F("losses"))),
+    rule(
+        "pulse_job_result_only_if_completed",
+        Q(result__isnull=True, completed_by__isnull=True, completed_token__isnull=True)
+        | Q(status=Status.COMPLETED.value),
+    ),
+    rule("pulse_job_priority_in_range", Q(priority__gte=LOWEST_PRIORITY, priority__lte=HIGHEST_PRIORITY)),
+    rule("pulse_job_durations_are_sensible", _sensible("lease_ttl") & _sensible("timeout") & _sensible("stall_after")),
+    # What lies beyond could be stored and never be read: Python's calendar ends before PostgreSQL's.
+    rule("pulse_job_instant_can_be_read", in_range("next_run_at")),
+    # The ledger shows a completed run under its job's negative id: the smallest bigint has none.
+    rule(
+        "pulse_job_can_be_read",
+        Q(id__gt=0)
+        & least_and_greatest_in_range(
+            *("expires_at", "lease_until", "deadline", "progress_at", "cancel_requested_at"),
+            *("created_at", "started_at", "finished_at"),
+        ),
+    ),
+    rule(
+        "pulse_job_arguments_have_their_shape",
+        Exact(JsonType("args"), Value("array")) & Exact(JsonType("kwargs"), Value("object")),
+    ),
+    rule("pulse_job_payload_is_bounded", LessThanOrEqual(_stored_payload(), MAX_STORED_PAYLOAD)),
+    # Measuring unpacks the values, so it is done when a job begins to wait and when it gets its result, and neither
+    # at a claim nor at a heartbeat (docs/adr/0030).
+    rule(
+        "pulse_job_payload_text_is_bounded",
+        (~Q(status__in=_CLAIMABLE) | Q(LessThanOrEqual(_text_for_a_claim(), MAX_PAYLOAD_TEXT)))
+        & (Q(result__isnull=True) | Q(LessThanOrEqual(TextSize("result"), MAX_PAYLOAD_TEXT))),
+    ),
+    # Measured when a job begins to wait, as its payload. Most jobs have none, and the others end at their status.
+    rule(
+        "pulse_job_labels_are_bounded",
+        Q(meta__isnull=True, tags__isnull=True, search_terms__isnull=True)
+        | ~Q(status__in=[status.value for status in (Status.WAITING, *CLAIMABLE)])
+        | Q(LessThanOrEqual(TextSize("meta"), MAX_LABELS_TEXT))
+        & _bounded_list("tags", MOST_TAGS)
+        & _bounded_list("search_terms", MOST_SEARCHED),
+    ),
+    # A settle adds it to created_at: one that overflows would fail the settle, and its whole batch with it.
+    rule("pulse_job_retry_limit_is_sensible", _sensible("give_up_after")),
+    # One of 0 or less would let a limit be exceeded.
+    rule("pulse_job_weight_in_range", Q(weight__gte=1, weight__lte=MOST_WEIGHT)),
+    # Of the hot partition only: what is in the others is over. A claim adds to ``attempts``, and nothing lowers them: a
+    # key that is held until the start is free from the first claim on, by any release's worker.
+    models.UniqueConstraint(
+        fields=["task", "unique_key"],
+        name="pulse_job_one_per_unique_key",
+        condition=Q(unique_key__isnull=False, finished_at__isnull=True) & (Q(unique_until_start=False) | Q(attempts=0)),
+    ),
+]
+
+ATTEMPT_CONSTRAINTS = [
+    models.UniqueConstraint(fields=["job", "number"], name="pulse_attempt_one_per_run"),
+    rule("pulse_attempt_number_is_positive", Q(number__gt=0)),
+    rule("pulse_attempt_outcome_is_known", Q(outcome__in=_OUTCOMES)),
+    rule(
+        "pulse_attempt_late_has_an_instant",
+        Q(late_outcome="", late_at__isnull=True) | Q(late_outcome__in=_OUTCOMES, late_at__isnull=False),
+    ),
+    instants_of("attempt", "due_at", "started_at", "finished_at", "last_seen_at", "late_at"),
+    # No rule on started_at <= finished_at: a step of the server's clock must not keep a run from ending.
+]
+
+
+# Conditions on jobs that several statements share, as SQL.
+
+
+# In this spelling a partial index can be used. A status that is a parameter could be any.
+IS_CLAIMABLE = "status::text IN ('PENDING', 'RETRYING')"

@@ -1,0 +1,136 @@
+"""Duties: what one watchdog of the fleet does in each interval.
+
+Every watchdog asks for the duties that are due, and the first one that asks takes them. There is no leader. If the
+watchdog dies, another one takes the duty in the next interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..capability import assembled, installed
+from ..gates import may_shut_tasks
+from .job_queries import SERVER_CLOCK, ServerClock
+from .lane_queries import ARE_SET_ASIDE
+from .transactions import TableManager, run_alone
+
+if TYPE_CHECKING:
+    from pulse_django.models import Duty  # noqa: F401 - named in the base class below
+
+LONG_OVERDUE = 4  # times the interval: whoever should have taken it cannot
+
+# An instant in the future was written before the server's clock was set back. Nobody knows how long ago that was. The
+# statement may have waited for the table, so it looks at the clock when it compares.
+_WAS_LATELY = """duty.taken_at BETWEEN
+        clock_timestamp() - wanted.seconds * interval '1 second' AND clock_timestamp() + interval '1 second'"""
+
+SET_ASIDE = "set aside"  # jobs are, or may have to be
+
+
+@assembled
+def _work_conditions() -> dict[str, str]:
+    """Return the conditions that watchdogs ask in each turn, by name: who has nothing to do sends no statement."""
+    asked = {SET_ASIDE: f"{may_shut_tasks()} OR {ARE_SET_ASIDE}"}
+    for one in installed():
+        asked |= {one.name: one.exists} | {step.name: step.exists for step in one.sweeps}
+    return {name: condition for name, condition in asked.items() if condition}
+
+
+@assembled
+def _take_sql() -> str:
+    """Those who come second in the same moment skip the locked row. Under the lock the condition is looked at again."""
+    with_work = ", ".join(f"CASE WHEN {condition} THEN '{name}' END" for name, condition in _work_conditions().items())
+    return f"""
+WITH wanted (name, seconds) AS (
+    SELECT * FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::float8[])) AS wanted (name, seconds)
+),
+due AS MATERIALIZED (
+    SELECT duty.name, duty.taken_at, duty.done_at
+    FROM pulse_django_duty AS duty
+    JOIN wanted ON duty.name::text = wanted.name
+    WHERE NOT ({_WAS_LATELY})
+    ORDER BY duty.name
+    FOR NO KEY UPDATE OF duty SKIP LOCKED
+),
+taking AS MATERIALIZED (
+    SELECT name, clock_timestamp() AS now FROM due
+),
+taken AS (
+    UPDATE pulse_django_duty AS duty
+    SET taken_at = taking.now
+    FROM taking
+    WHERE duty.name::text = taking.name::text
+    RETURNING duty.name
+),
+server AS ({SERVER_CLOCK})
+SELECT
+    server.*,
+    ARRAY(SELECT name::text FROM taken),
+    ARRAY(
+        SELECT name FROM wanted
+        WHERE NOT EXISTS (SELECT 1 FROM pulse_django_duty AS duty WHERE duty.name::text = wanted.name)
+    ),
+    ARRAY(SELECT name::text FROM pulse_django_duty WHERE done_at < taken_at),
+    ARRAY(
+        SELECT duty.name::text
+        FROM pulse_django_duty AS duty
+        JOIN wanted ON duty.name::text = wanted.name
+        WHERE duty.taken_at < clock_timestamp() - wanted.seconds * interval '{LONG_OVERDUE} seconds'
+    ),
+    pg_catalog.array_remove(ARRAY[{with_work}], NULL)
+FROM server
+"""  # noqa: S608 - made of constants
+
+
+# The first time in the life of these tables.
+_TAKE_NEW = """
+INSERT INTO pulse_django_duty (name, taken_at, done_at)
+SELECT name, clock_timestamp(), clock_timestamp() FROM pg_catalog.unnest(%s::text[]) AS wanted (name)
+ON CONFLICT (name) DO NOTHING
+RETURNING name
+"""
+
+_DONE = """
+WITH taken AS MATERIALIZED (
+    SELECT name FROM pulse_django_duty WHERE name::text = ANY (%s::text[]) ORDER BY name FOR NO KEY UPDATE
+),
+done AS MATERIALIZED (
+    SELECT name, clock_timestamp() AS now FROM taken
+),
+written AS (
+    UPDATE pulse_django_duty AS duty
+    SET done_at = done.now
+    FROM done
+    WHERE duty.name::text = done.name::text
+    RETURNING duty.name
+)
+SELECT name FROM written
+"""
+
+
+class TakenDuties(NamedTuple):
+    """What a watchdog is to do now, and the server's clock."""
+
+    clock: ServerClock
+    taken: frozenset[str]
+    unfinished: frozenset[str]  # that were taken before, and not done to the end
+    overdue: frozenset[str]  # that nobody could take for long: a transaction has locked the row
+    with_work: frozenset[str] = frozenset()  # names of capabilities that are used, and of steps that have work
+
+
+class DutyManager(TableManager["Duty"]):
+    def take(self, every: Mapping[str, float]) -> TakenDuties:
+        """Take the duties that nobody did for so many seconds."""
+        names = sorted(every)
+        [row] = run_alone(self.write_alias, _take_sql(), [names, [every[name] for name in names]])
+        started_at, up_for, taken, new, *lists, with_work = row
+        if new:
+            taken += [name for (name,) in run_alone(self.write_alias, _TAKE_NEW, [sorted(new)])]
+        unfinished, overdue = map(frozenset, lists)
+        clock = ServerClock(started_at, up_for)
+        return TakenDuties(clock, frozenset(taken), unfinished, overdue - frozenset(taken), frozenset(with_work))
+
+    def done(self, names: Collection[str]) -> None:
+        """Note that these were done to the end."""
+        run_alone(self.write_alias, _DONE, [sorted(names)])

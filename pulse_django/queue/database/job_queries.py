@@ -1,0 +1,218 @@
+"""Questions about jobs that the ORM cannot put in one query, answered for ``Job.objects``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from django.db import models, router
+
+from pulse_django.queue.words.leases import Lease
+from pulse_django.queue.words.outcomes import UNKNOWN_TASK
+
+from .constraints import IS_CLAIMABLE
+from .lane_queries import IN_LANE, IS_SET_ASIDE, LANES_CTE, LaneReader
+from .querysets import JobQuerySet
+from .transactions import Params, Row, run_joined
+
+if TYPE_CHECKING:
+    from pulse_django.models import Job
+
+
+class ServerClock(NamedTuple):
+    """What a server's clock says of the server."""
+
+    started_at: float  # in seconds since 1970; another value, another start
+    up_for: float  # seconds; negative if the clock was set back to before the start
+
+
+class Depth(NamedTuple):
+    """How much waits in a queue."""
+
+    queue: str
+    due: int  # its time has come
+    later: int  # its time has not come, or its task is paused and it is set aside
+    overdue: float | None  # for how many seconds the first has been due
+    is_more: bool  # than was counted
+
+
+def is_expired(row: str = "", *, now: str = "statement_timestamp()") -> str:
+    """Return the SQL that says whether a job has not started in time. ``row`` goes before each column: ``job.``.
+
+    The first three conditions are those of the index.
+    """
+    return (
+        f"{row}attempts = 0 AND {row}expires_at IS NOT NULL AND {row}status::text = 'PENDING' "
+        f"AND {row}expires_at <= {now}"
+    )
+
+
+IS_EXPIRED = is_expired()
+ARE_EXPIRED = f"EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IS_EXPIRED})"  # noqa: S608 - made of constants
+ARE_UNRESOLVED = """EXISTS (SELECT 1 FROM pulse_django_unresolved) OR EXISTS (
+        SELECT 1 FROM pulse_django_dependency
+        WHERE until <= statement_timestamp() AND until IS NOT NULL AND met_at IS NULL
+    )"""
+
+# Lanes are counted from the claim index, each up to its share of what is counted in all. What is set aside is counted
+# once from its own index: a planner that knows of none would read all of it for each lane.
+_DEPTHS = f"""{LANES_CTE},
+share (most) AS MATERIALIZED (SELECT GREATEST(10, %(in_all)s / GREATEST(count(*), 1)) FROM lane),
+aside AS MATERIALIZED (
+    SELECT queue, count(*) AS jobs
+    FROM (
+        SELECT queue FROM pulse_django_job_hot WHERE {IS_SET_ASIDE} ORDER BY task, queue, id LIMIT %(in_all)s + 1
+    ) AS first
+    GROUP BY queue
+)
+SELECT
+    lane.queue, pg_catalog.sum(due.jobs)::bigint,
+    pg_catalog.sum(later.jobs)::bigint
+        + COALESCE((SELECT jobs FROM aside WHERE aside.queue::text = lane.queue::text), 0),
+    EXTRACT(epoch FROM statement_timestamp() - pg_catalog.min(due.since))::float8,
+    pg_catalog.bool_or(GREATEST(due.jobs, later.jobs) > share.most)
+        OR COALESCE((SELECT pg_catalog.sum(jobs)::bigint FROM aside) > %(in_all)s, false)
+FROM lane
+CROSS JOIN share
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs, pg_catalog.min(next_run_at) AS since
+    FROM (
+        SELECT next_run_at
+        FROM pulse_django_job_hot
+        WHERE {IN_LANE}
+            AND next_run_at <= statement_timestamp()
+        ORDER BY next_run_at
+        LIMIT (SELECT most + 1 FROM share)
+    ) AS first
+) AS due
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs
+    FROM (
+        (
+            SELECT 1
+            FROM pulse_django_job_hot
+            WHERE {IN_LANE}
+                AND next_run_at > statement_timestamp()
+            ORDER BY next_run_at
+            LIMIT (SELECT most + 1 FROM share)
+        )
+        UNION ALL
+        (
+            SELECT 1
+            FROM pulse_django_job_hot
+            WHERE {IS_CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND NOT ready
+                AND lane.lane_key::text = ''
+            LIMIT (SELECT most + 1 FROM share)
+        )
+    ) AS first
+) AS later
+GROUP BY lane.queue
+ORDER BY lane.queue
+"""  # noqa: S608 - made of constants
+
+SERVER_CLOCK = """
+SELECT EXTRACT(epoch FROM start)::float8, EXTRACT(epoch FROM clock_timestamp() - start)::float8
+FROM pg_postmaster_start_time() AS start
+"""
+
+FAMILY = """
+WITH RECURSIVE family (id) AS (
+    SELECT pg_catalog.unnest(%s::bigint[])
+    UNION
+    SELECT job.id FROM family JOIN pulse_django_job AS job ON job.parent_id = family.id
+)
+SELECT id FROM family
+"""
+
+# Ids rise with the time at which rows are written, so a search by halves finds where an instant lies among them: some
+# twenty probes of the primary key, whatever the number of rows, and no index on the instant.
+_ID_AT = """
+WITH RECURSIVE search (low, high) AS (
+    {ends}
+    UNION ALL
+    SELECT
+        CASE WHEN probe.is_before THEN probe.id + 1 ELSE search.low END,
+        CASE WHEN probe.is_before THEN search.high ELSE half.id END
+    FROM search
+    CROSS JOIN LATERAL (SELECT (search.low + search.high) / 2) AS half (id)
+    CROSS JOIN LATERAL (
+        SELECT id, id < search.high AND {column} < %s AS is_before FROM {table} WHERE id >= half.id ORDER BY id LIMIT 1
+    ) AS probe
+    WHERE search.low < search.high
+)
+SELECT pg_catalog.min(high) FROM search
+"""
+_ALL_IDS = "SELECT pg_catalog.min(id), pg_catalog.max(id) + 1 FROM {table}"
+_THESE_IDS = f"{_ALL_IDS} WHERE id >= %s AND id < %s"  # beside others, of rows that have come from another shard
+# Rows that were written at once may have their ids and their instants in different orders.
+OUT_OF_ORDER = 1_000
+
+# Only since its last run by a worker that knew its task, or since it was given up and retried.
+PUT_BACK_SINCE = """
+SELECT pg_catalog.min(started_at) AS first
+FROM pulse_django_attempt
+WHERE job_id = {job} AND number > COALESCE((
+    SELECT pg_catalog.max(number)
+    FROM pulse_django_attempt
+    WHERE job_id = {job} AND NOT (outcome::text = 'RELEASED' AND pg_catalog.starts_with(message, %(unknown)s))
+), 0)
+"""
+_PUT_BACK_FOR = f"SELECT clock_timestamp() - met.first FROM ({PUT_BACK_SINCE.format(job='%(job)s')}) AS met"  # noqa: S608 - made of constants
+
+
+class JobReader(LaneReader, models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc]  # made at run time
+    """Reads of ``Job.objects`` that querysets cannot express."""
+
+    def depths(self, in_all: int) -> list[Depth]:
+        """Return how much waits in each queue, counting about ``in_all`` jobs at most."""
+        return depths(self.write_alias, in_all)
+
+    def held_by(self, holder_prefix: str) -> list[Job]:
+        """Return the running jobs of all holders that begin so: those of one process, or of one start of a worker."""
+        held = self.using(self.write_alias).running().filter(locked_by__startswith=holder_prefix).order_by("id")
+        return list(held.defer("args", "kwargs", "progress"))  # long, and not needed to end their runs
+
+    def leases_of(self, holder: str) -> list[Lease]:
+        """Return what one claim was granted and still holds."""
+        held = self.using(self.write_alias).running().filter(locked_by=holder).order_by("id")
+        return [Lease(job_id, holder, attempt) for job_id, attempt in held.values_list("id", "attempts")]
+
+    def server_clock(self) -> ServerClock:
+        """Return when the server was started, and for how long it has been running, by its own clock."""
+        return ServerClock(*self._rows(SERVER_CLOCK, [])[0])
+
+    def family(self, job_ids: Collection[int]) -> list[int]:
+        """Return these jobs and all that their handlers enqueued, and those theirs."""
+        return [job_id for (job_id,) in self._rows(FAMILY, [sorted(job_ids)])]
+
+    def put_back_for(self, job_id: int) -> timedelta | None:
+        """Return since when workers have done nothing but put the job back, because none knew its task; or None."""
+        waited: timedelta | None = self._rows(_PUT_BACK_FOR, {"job": job_id, "unknown": UNKNOWN_TASK})[0][0]
+        return waited
+
+    def id_at(self, instant: datetime) -> int:
+        """Return about the id of the first job that was created then or later, give or take ``OUT_OF_ORDER``."""
+        return id_at(self.write_alias, "pulse_django_job", "created_at", instant)
+
+    def _rows(self, sql: str, params: Params) -> list[Row]:
+        return run_joined(self.write_alias, sql, params)
+
+    @property
+    def write_alias(self) -> str:
+        if hasattr(self, "instance"):  # job.children: its filter would not reach the statements here
+            raise TypeError("Use Job.objects for this, not a related manager.")
+        alias: str = self._db or router.db_for_write(self.model)
+        return alias
+
+
+def depths(alias: str, in_all: int) -> list[Depth]:
+    return [Depth(*row) for row in run_joined(alias, _DEPTHS, {"in_all": in_all})]
+
+
+def id_at(alias: str, table: str, column: str, instant: datetime, among: tuple[int, int] | None = None) -> int:
+    """Return the first id of a table whose row was written then or later; one beyond the last if there is none."""
+    ends = _ALL_IDS if among is None else _THESE_IDS
+    sql = _ID_AT.format(table=table, column=column, ends=ends.format(table=table))
+    [(found,)] = run_joined(alias, sql, [*(among or ()), instant])
+    return found or 0

@@ -1,0 +1,127 @@
+"""Adjectives for jobs: the conditions that verbs, admin and watchdog share. They read; only ``queue/`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Self
+
+from django.db import models
+from django.db.models import BooleanField, DurationField, ExpressionWrapper, F, Q, QuerySet
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Greatest
+
+from pulse_django.queue.words.job_options import tag_of, tags_of
+from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
+
+from ..gates import gates_by_id
+from .sql_functions import StatementTimestamp, has_a_term, has_tags
+
+if TYPE_CHECKING:
+    from pulse_django.models import Job  # noqa: F401 - named in the base class below
+
+
+def lease_ran_out_lately(within: timedelta) -> Q:
+    """Or not at all."""
+    return Q(lease_until__gte=StatementTimestamp() - within)
+
+
+_IS_UNNEEDED = """NOT (
+    "pulse_django_job".batch_id IS NOT NULL AND EXISTS (
+        SELECT 1 FROM pulse_django_batch AS batch
+        WHERE batch.id = "pulse_django_job".batch_id AND batch.closed_at IS NULL
+    )
+    OR "pulse_django_job".awaited AND EXISTS (
+        SELECT 1 FROM pulse_django_dependency AS need
+        WHERE need.needs = "pulse_django_job".id AND need.needs IS NOT NULL AND need.met_at IS NULL
+    )
+)"""
+
+
+# A need of a batch holds by the dead letters of the batches within it as well.
+_IS_HOLDING = """(
+    "pulse_django_job".awaited AND EXISTS (
+        SELECT 1 FROM pulse_django_dependency AS need
+        JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
+        WHERE need.needs = "pulse_django_job".id AND need.needs IS NOT NULL AND need.met_at IS NULL
+            AND need.on_dead::text = 'hold' AND waiter.finished_at IS NULL
+    )
+    OR "pulse_django_job".batch_id IS NOT NULL AND EXISTS (
+        WITH RECURSIVE around AS (
+            SELECT id, parent_id FROM pulse_django_batch WHERE id = "pulse_django_job".batch_id
+            UNION ALL
+            SELECT batch.id, batch.parent_id
+            FROM around
+            JOIN pulse_django_batch AS batch ON batch.id = around.parent_id
+        )
+        SELECT 1
+        FROM around
+        JOIN pulse_django_dependency AS need ON need.needs_batch = around.id
+        JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
+        WHERE need.needs_batch IS NOT NULL AND need.met_at IS NULL AND need.on_dead::text = 'hold'
+            AND waiter.finished_at IS NULL
+    )
+)"""
+
+
+class JobQuerySet(QuerySet["Job"]):
+    def claimable(self) -> Self:
+        """Waiting for a worker, now or later."""
+        return self.filter(status__in=CLAIMABLE)
+
+    def due(self) -> Self:
+        """Claimable, and its time has come."""
+        return self.claimable().filter(next_run_at__lte=StatementTimestamp())
+
+    def startable(self) -> Self:
+        """Of claimable jobs those that a claim by id may start."""
+        return self.filter(RawSQL(gates_by_id('"pulse_django_job"'), (), output_field=BooleanField()))  # noqa: S611 - made of constants
+
+    def unneeded(self) -> Self:
+        """Jobs that no open batch has, and that no job waits for."""
+        return self.filter(RawSQL(_IS_UNNEEDED, (), output_field=BooleanField()))  # noqa: S611 - made of constants
+
+    def holding(self) -> Self:
+        """Dead letters that other jobs wait for, until they are retried."""
+        condition = RawSQL(_IS_HOLDING, (), output_field=BooleanField())  # noqa: S611 - made of constants
+        return self.filter(condition, status=Status.DEAD_LETTERED)
+
+    def holding_nothing(self) -> Self:
+        """All but those."""
+        condition = RawSQL(_IS_HOLDING, (), output_field=BooleanField())  # noqa: S611 - made of constants
+        return self.exclude(condition, status=Status.DEAD_LETTERED)
+
+    def tagged(self, *tags: str) -> Self:
+        """Jobs that have all of these tags, whether they are over or not."""
+        return self.filter(has_tags(tags_of(tags)))
+
+    def with_an_error(self) -> Self:
+        """Jobs of which a run has failed, whatever became of them."""
+        return self.exclude(last_error="")
+
+    def found_by(self, terms: Sequence[str]) -> Self:
+        """Jobs that have one of these search terms."""
+        return self.filter(has_a_term(terms))
+
+    def in_batch(self, batch_id: int) -> Self:
+        """Jobs of a batch. Of those that are not over, two partial indexes hold some each."""
+        return self.filter(Q(finished_at__isnull=True) | Q(finished_at__isnull=False), batch_id=batch_id)
+
+    def for_object(self, instance: models.Model) -> Self:
+        """Jobs that are tagged with this saved model instance."""
+        return self.tagged(tag_of(instance))
+
+    def running(self) -> Self:
+        return self.filter(status=Status.RUNNING)
+
+    def terminal(self) -> Self:
+        return self.filter(status__in=TERMINAL)
+
+    def dead_letters(self) -> Self:
+        return self.filter(status=Status.DEAD_LETTERED)
+
+    def reapable(self) -> Self:
+        """Running, but to be ended by a watchdog: lease run out, past the deadline, or stalled."""
+        now, last_sign = StatementTimestamp(), Greatest(F("started_at"), F("progress_at"))  # GREATEST ignores NULL
+        silence = ExpressionWrapper(now - last_sign, output_field=DurationField())
+        return self.running().filter(Q(lease_until__lt=now) | Q(deadline__lt=now) | Q(stall_after__lt=silence))

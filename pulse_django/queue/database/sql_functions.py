@@ -1,0 +1,365 @@
+"""The functions of PostgreSQL that Pulse calls by name: its two ways of saying "now", and facts about a value.
+
+The database owns the clock. Write ``ClockTimestamp``: under ``now()`` a claim late in a transaction is born expired,
+and under ``statement_timestamp()`` a statement that waited for a row lock writes an instant that has passed. Compare
+with ``StatementTimestamp``: it is stable, so an index can use it; with the volatile ``clock_timestamp()`` an idle poll
+reads every row that is not due yet. Being earlier, it errs on the safe side.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+from django.db.models import (
+    BooleanField,
+    CharField,
+    CheckConstraint,
+    DateTimeField,
+    Func,
+    IntegerField,
+    Q,
+    TextField,
+    Value,
+)
+from django.db.models.functions import Greatest, Least
+from django.db.models.lookups import Exact, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual, Range
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.queue.words.bounds import FIRST_YEAR, LAST_YEAR
+from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.queue.words.payloads import clean_text
+from pulse_django.queue.words.states import Status
+
+
+class ClockTimestamp(Func):
+    """The instant at which this very row is written."""
+
+    function = "clock_timestamp"
+    output_field = DateTimeField()
+
+
+class StatementTimestamp(Func):
+    """The instant at which the statement arrived."""
+
+    function = "statement_timestamp"
+    output_field = DateTimeField()
+
+
+class StoredSize(Func):
+    """The bytes of a value as it is stored, compressed. Unlike ``TextSize`` it does not unpack the value."""
+
+    function = "pg_catalog.pg_column_size"
+    output_field = IntegerField()
+
+
+class Cardinality(Func):
+    """How many elements an array has."""
+
+    function = "pg_catalog.cardinality"
+    output_field = IntegerField()
+
+
+class PlaceOfNull(Func):
+    """Where an array of texts has its first NULL, or NULL. An array of arrays is an error."""
+
+    template = "pg_catalog.array_position(%(expressions)s, NULL::text)"
+    output_field = IntegerField()
+
+
+class TextSize(Func):
+    """The bytes of a JSON value or an array as the text that a worker reads. It unpacks the value."""
+
+    template = "pg_catalog.octet_length((%(expressions)s)::text)"
+    output_field = IntegerField()
+
+
+class JsonType(Func):
+    """``array``, ``object``, ``string`` ... of a jsonb value."""
+
+    function = "pg_catalog.jsonb_typeof"
+    output_field = CharField()
+
+
+# What differs from one error to the next of its kind. PostgreSQL takes the longest of these that fits. None has a
+# percent sign, which is special in a statement with parameters.
+_VALUES = (
+    r"[a-z][a-z0-9+.-]*://[^\s'\"<>]+",  # addresses of pages
+    r"[^\s'\"<>()\[\]{}=,:;]+@[^\s'\"<>()\[\]{}=,:;]+",  # and of people
+    r"(?<!\w)'[^']*'(?!\w)",  # what is quoted: there is nothing in "can't"
+    r"\"[^\"]*\"",
+    r"(?<![^\s'\"(=:,\[])(~|[.][.]?)?/[^\s'\"()<>,;:]+",  # paths
+    r"\m[a-z]:[\\/][^\s'\"<>]+",
+    r"\m[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\M",  # UUIDs, also if they begin with letters alone
+    r"-?\m(0x[0-9a-f]+|[0-9a-f]*[0-9][0-9a-f]*)([.,:-]+[0-9a-f]+)*\M",  # numbers, ids, instants, addresses of hosts
+    r"[0-9]+([.,][0-9]+)*",
+)
+_IS_VALUE = "|".join(_VALUES).replace("'", "''")
+# Where it was raised: at the end of the text, as ``ErrorReport.last_error`` has it.
+_FRAME = r"\[[^][\s]+:[^][\s]+\]$"
+
+
+class Fingerprint(Func):
+    """What an error has in common with others of its kind: where it was raised, and its text without values.
+
+    A changed letter in the template makes it another index (docs/adr/0074).
+    """
+
+    template = (
+        "(pg_catalog.left(COALESCE("
+        f"pg_catalog.\"substring\"(pg_catalog.right(%(expressions)s, 100) COLLATE \"C\", '{_FRAME}') || ' ', '') ||"
+        " pg_catalog.regexp_replace(pg_catalog.left("
+        f"pg_catalog.regexp_replace(%(expressions)s COLLATE \"C\", ' ?{_FRAME}', ''), 300),"
+        f" '{_IS_VALUE}', '#', 'gi'), 200) COLLATE \"C\")"
+    )
+    output_field = TextField()
+
+
+class InUtc(Func):
+    """An instant as a key of an index that no other index has: where it is asked for in this order, no other is read.
+
+    It is IMMUTABLE, which an instant that is spelled in the session's time zone is not.
+    """
+
+    template = "(%(expressions)s AT TIME ZONE 'UTC')"
+    output_field = DateTimeField()
+
+
+class LimiterOf(Func):
+    """The limiter's name in a lane key, which is empty for a share. A changed letter makes it another index."""
+
+    template = "(pg_catalog.split_part((%(expressions)s)::text, ':', 1) COLLATE \"C\")"
+    output_field = TextField()
+
+
+# Short text columns that are compared by PostgreSQL's own operators, whatever the search path contains.
+#
+# ``varchar`` has no operators. ``status = 'RUNNING'`` looks for one of (varchar, varchar) on the whole search path,
+# finds none of the catalogue's, and takes ``text``'s only if no better one was planted. Compared as ``text`` it fits
+# the catalogue's own exactly (docs/adr/0039).
+
+
+class _AsText:
+    def process_lhs(self, compiler: Any, connection: Any, lhs: Any = None) -> tuple[str, Any]:
+        sql, params = super().process_lhs(compiler, connection, lhs)  # type: ignore[misc]  # of the lookup beside it
+        return f"{sql}::text", params
+
+
+if TYPE_CHECKING:
+    ShortText = models.CharField  # whose values the plugin of mypy knows
+else:
+
+    class _AnyCharField(type):
+        """Let Django mix these columns with other text in an expression: it asks for an instance of the same class."""
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, models.CharField)
+
+    class ShortText(models.CharField, metaclass=_AnyCharField):
+        """A ``varchar`` column whose lookups compare it as ``text``. Indexes on it serve them all the same."""
+
+    # Lookups by a part of the text, as __startswith, are compared as text by Django itself.
+    for _lookup in (Exact, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual, Range):
+        ShortText.register_lookup(type(_lookup.__name__, (_AsText, _lookup), {}))
+
+
+# JSON columns that can always be read: one row that cannot be decoded must not break the list that it is in.
+
+
+# What stands for a value that Python cannot read: numbers of more than 4,300 digits, lists within lists for thousands
+# of levels. Pulse stores no such value; rows written by hand may have one.
+UNREADABLE = "(cannot be read)"
+
+
+def read(text: str) -> Any:
+    """Return what a text of the database says."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return UNREADABLE
+
+
+class Document(models.JSONField):
+    """For showing only: what a handler is called with is decoded from the claim, and fails its own job."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        try:
+            return super().from_db_value(value, expression, connection)
+        except (ValueError, RecursionError):
+            return UNREADABLE
+
+    def deconstruct(self) -> Any:
+        """For migrations it is Django's own."""
+        name, _path, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs
+
+
+# What Python can read of what PostgreSQL can store: a row that cannot be read breaks every list that it is in.
+
+
+# Python reads no infinity, no year BC and none of five digits. A year on each side is for time zones.
+FIRST, LAST = datetime(FIRST_YEAR - 1, 1, 1, tzinfo=UTC), datetime(LAST_YEAR + 2, 1, 1, tzinfo=UTC)
+
+
+def in_range(*names: str, lowest: Any = FIRST, highest: Any = LAST) -> Q:
+    """Return that each of these columns is in this range, or NULL."""
+    found = Q()
+    for name in names:
+        found &= Q(**{f"{name}__gte": lowest, f"{name}__lt": highest})
+    return found
+
+
+def least_and_greatest_in_range(*names: str) -> Q:
+    """Return the same as a shorter expression, of two columns or more."""
+    return Q(GreaterThanOrEqual(Least(*names), Value(FIRST))) & Q(LessThan(Greatest(*names), Value(LAST)))
+
+
+def rule(name: str, condition: Any) -> CheckConstraint:
+    """Return a constraint on each row of a table."""
+    return CheckConstraint(name=name, condition=condition)
+
+
+def index(name: str, fields: list[str], condition: Q | None = None) -> models.Index:
+    """Return an index on these columns, of the rows that meet the condition."""
+    return models.Index(fields=fields, name=name, condition=condition)
+
+
+def instants_of(what: str, *names: str) -> CheckConstraint:
+    """Return the rule for the instants of a table."""
+    condition = least_and_greatest_in_range(*names) if len(names) > 1 else in_range(*names)
+    return rule(f"pulse_{what}_instants_can_be_read", condition)
+
+
+# The columns of tags and of search terms: arrays of texts, their indexes, and the conditions that these serve.
+#
+# ``django.contrib.postgres`` has such a field. Since Django 6.0 it requires that app to be installed, and its lookups
+# use operators that are looked up on the search path (docs/adr/0039).
+
+
+# Only the stubs of Django make this class generic.
+if TYPE_CHECKING:
+    _Field = models.Field[Any, Any]
+else:
+    _Field = models.Field
+
+# The conditions of the indexes.
+IS_TAGGED = Q(tags__isnull=False)
+HAS_TERMS = Q(search_terms__isnull=False)
+
+
+class Tags(_Field):
+    """A ``text[]`` column. An empty list is NULL there, because an empty array takes 13 bytes of each row."""
+
+    description = "Tags"
+
+    def db_type(self, connection: Any) -> str:
+        return "text[]"
+
+    def get_prep_value(self, value: Any) -> Any:
+        return list(value) if value else None
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        # A row that was written by hand may have NULL among them, or lists.
+        return [] if value is None else [one if isinstance(one, str) else str(one) for one in value]
+
+    def to_python(self, value: Any) -> Any:
+        return list(value) if isinstance(value, list | tuple) else value
+
+
+class IntegerList(_Field):
+    """An ``integer[]`` column."""
+
+    description = "List of integers"
+
+    def db_type(self, connection: Any) -> str:
+        return "integer[]"
+
+
+class HasAll(Func):
+    """Whether the first list of tags has all of the second."""
+
+    template = "(%(expressions)s)"
+    arg_joiner = " OPERATOR(pg_catalog.@>) "
+    output_field = BooleanField()
+
+
+def has_tags(tags: Sequence[str]) -> Q:
+    """Jobs that have all of these tags."""
+    return IS_TAGGED & Q(HasAll("tags", Value(list(tags), Tags())))
+
+
+class HasAny(HasAll):
+    """Whether the first list has one of the second."""
+
+    arg_joiner = " OPERATOR(pg_catalog.&&) "
+
+
+def has_a_term(terms: Sequence[str]) -> Q:
+    """Jobs of which one of these terms is stored, as ``queue/words/masks.py`` spells them."""
+    possible = [term for term in terms if isinstance(term, str) and clean_text(term, len(term)) == term]
+    return HAS_TERMS & Q(HasAny("search_terms", Value(possible, Tags())))
+
+
+class TagIndex(models.Index):
+    """A GIN index of tags, or of terms. Without a pending list no search reads one, and an enqueue pays for its own."""
+
+    suffix = "gin"
+
+    def create_sql(self, model: Any, schema_editor: Any, using: str = "", **kwargs: Any) -> Any:
+        statement = super().create_sql(model, schema_editor, using=" USING gin", **kwargs)
+        statement.parts["extra"] = " WITH (fastupdate = off)"  # type: ignore[assignment]  # any text will do
+        return statement
+
+
+# The statuses of jobs and the outcomes of runs as the admin shows them, in the language of the reader.
+
+
+STATUSES: list[tuple[str, Any]] = [
+    (Status.WAITING.value, _("Waiting")),
+    (Status.PENDING.value, _("Pending")),
+    (Status.RUNNING.value, _("Running")),
+    (Status.RETRYING.value, _("Retrying")),
+    (Status.COMPLETED.value, _("Completed")),
+    (Status.DEAD_LETTERED.value, _("Dead lettered")),
+    (Status.CANCELLED.value, _("Cancelled")),
+]
+
+OUTCOMES: list[tuple[str, Any]] = [
+    (OutcomeName.SUCCEEDED.value, _("Succeeded")),
+    (OutcomeName.FAILED.value, _("Failed")),
+    (OutcomeName.TIMED_OUT.value, _("Timed out")),
+    (OutcomeName.STALLED.value, _("Stalled")),
+    (OutcomeName.WORKER_LOST.value, _("Worker lost")),
+    (OutcomeName.SNOOZED.value, _("Snoozed")),
+    (OutcomeName.WAITED.value, _("Waited")),
+    (OutcomeName.RELEASED.value, _("Released")),
+    (OutcomeName.CANCELLED.value, _("Cancelled")),
+    (OutcomeName.DISCARDED.value, _("Discarded")),
+]
+
+
+# A loose index scan of the jobs: one probe of an index for each distinct value, whatever the number of jobs.
+
+
+def loose_scan(name: str, columns: str, *, where: str, order: str, following: tuple[str, ...], most: str = "") -> str:
+    """Return a recursive CTE whose rows are the distinct values in the order of an index, numbered by ``place``.
+
+    Each of ``following`` is a condition that finds the next row; the first that finds one counts. An OR of two would
+    not use the index.
+    """
+
+    def probe(condition: str = "") -> str:
+        found = f"SELECT {columns} FROM pulse_django_job_hot WHERE {where}{condition}"  # noqa: S608 - made of constants
+        return f"({found} ORDER BY {order} LIMIT 1)"
+
+    steps = " UNION ALL ".join(probe(f" AND {one}") for one in following) + " LIMIT 1" * (len(following) > 1)
+    bound = f"WHERE {name}.place < {most}" if most else ""
+    return f"""
+WITH RECURSIVE {name} AS (
+    SELECT first.*, 1 AS place FROM {probe()} AS first
+    UNION ALL
+    SELECT following.*, {name}.place + 1 FROM {name} CROSS JOIN LATERAL ({steps}) AS following {bound}
+)"""  # noqa: S608 - made of constants

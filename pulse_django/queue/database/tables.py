@@ -1,0 +1,109 @@
+"""Whether the tables exist and are as new as this code: checked before anything else fails."""
+
+from __future__ import annotations
+
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DEFAULT_DB_ALIAS, Error, connections
+from django.db.models import Model
+
+from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.queue.words.states import HOT_PARTITION
+from pulse_django.shards.citus import is_for_citus
+
+from .transactions import refuse_other_vendors
+
+_UNDEFINED = ("42P01", "42703")  # undefined_table, undefined_column
+
+# The catalogue can be read by every role, whatever it may do to the tables.
+COLUMNS = """
+SELECT c.relname, a.attname
+FROM pg_class AS c
+JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.relname = ANY (%s) AND c.relkind IN ('r', 'p') AND pg_catalog.pg_table_is_visible(c.oid)
+"""
+
+
+def require_tables(alias: str) -> None:
+    """Raise ImproperlyConfigured, with what to do, where jobs cannot be kept."""
+    if problem := problem_with_tables(alias):
+        raise ImproperlyConfigured(problem)
+
+
+def problem_with_tables(alias: str) -> str:
+    """Say in one sentence what is wrong with the tables and what to do. Empty: nothing."""
+    connection = connections[alias]
+    refuse_other_vendors(connection)
+    models = models_with_tables()
+    with connection.cursor() as cursor:
+        cursor.execute(COLUMNS, [[model._meta.db_table for model in models]])
+        there = set(cursor.fetchall())
+    option = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"
+    run = f"Run: python manage.py migrate{option}"
+    if not there:
+        return f"The tables of Pulse are missing in database {alias!r}. {run}"
+    for model in models:
+        table = model._meta.db_table
+        columns = [field.column for field in model._meta.concrete_fields]
+        lacks = [f"{table} has no column {column}" for column in columns if (table, column) not in there]
+        if not any(name == table for name, _ in there):
+            lacks = [f"table {table} is missing"]
+        if lacks:
+            return f"The tables of Pulse in database {alias!r} are older than this code: {lacks[0]}. {run}"
+    return ""
+
+
+def explained(error: Exception, alias: str) -> str:
+    """Say in one line what an error means: that a table is missing usually means that ``migrate`` was forgotten."""
+    if isinstance(error, Error) and getattr(error.__cause__, "sqlstate", "") in _UNDEFINED:
+        try:
+            return problem_with_tables(alias) or error_in_one_line(error)
+        except Error:  # in a transaction that has failed
+            pass
+    return error_in_one_line(error)
+
+
+def indexed_table(model: type[Model]) -> str:
+    """Return the table that has the indexes and constraints of a model: for jobs, the hot partition."""
+    table = str(model._meta.db_table)
+    return HOT_PARTITION if table == "pulse_django_job" else table
+
+
+def models_with_tables() -> list[type[Model]]:
+    models = apps.get_app_config("pulse_django").get_models()
+    return [model for model in models if not model._meta.proxy and model._meta.managed]
+
+
+# Whether anything has changed, from counts that the server keeps anyway: no table is read.
+
+
+# The longest that a change can stay unseen: the server counts what a connection did when it is idle, or once a minute.
+STALE_FOR = 30  # seconds
+
+_CHANGES = f"""
+SELECT pg_catalog.concat_ws(
+    ' ',
+    pg_catalog.floor(EXTRACT(epoch FROM statement_timestamp()) / {STALE_FOR}::numeric),
+    pg_catalog.sum(
+        pg_catalog.pg_stat_get_tuples_inserted(oid) + pg_catalog.pg_stat_get_tuples_updated(oid)
+        + pg_catalog.pg_stat_get_tuples_deleted(oid)
+    )
+)
+FROM pg_class
+WHERE relkind = 'r' AND pg_catalog.starts_with(relname::text, 'pulse_django_')
+    AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'pulse_django_job'::regclass::oid)
+HAVING pg_catalog.current_setting('track_counts') = 'on'
+"""  # noqa: S608 - made of constants
+
+
+def changes_in(alias: str) -> str:
+    """Return a text that is another one after a row was written. Empty: it cannot be told.
+
+    On Citus the tables are on another server than the counts.
+    """
+    if is_for_citus(connections[alias]):
+        return ""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_CHANGES)
+        row = cursor.fetchone()
+    return row[0] if row else ""

@@ -1,0 +1,398 @@
+"""How a verb's statement reaches the server: alone in its own transaction, or joined to the caller's.
+
+Alone means one round trip that carries BEGIN, the settings that must hold, the statement and COMMIT. The isolation
+level is READ COMMITTED whatever the project or the role defaults to, because SKIP LOCKED and the re-check of a fence
+behind a lock need it, and ``synchronous_commit`` is on, because a claim that a crash forgets mints the same attempt
+twice. Both travel in the transaction: session state does not survive a transaction pooler. So do the timeouts of a
+worker's own connections: a statement that waits for a table lock must end on the server before the worker hangs up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.db import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    ProgrammingError,
+    connections,
+    models,
+    router,
+    transaction,
+)
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from pulse_django.exceptions import NotInsideTransaction
+from pulse_django.shards.citus import naming_history
+
+from .prepared_statements import PreparedStatements
+
+LOCK_NOT_AVAILABLE = "55P03"
+
+Row = tuple[Any, ...]
+_Model = TypeVar("_Model", bound=models.Model)
+Params = Sequence[Any] | Mapping[str, Any]
+
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
+_COMMIT = "; COMMIT"
+# Between two messages. Shorter, and a process that waited for its processor loses what it began; longer, and the rows
+# of a frozen one are locked for longer than its leases last.
+_ANSWER_SOON = "SET LOCAL idle_in_transaction_session_timeout = '10s'; "
+_TIMEOUTS = "PULSE_TIMEOUTS"  # the key of a connection's settings under which ours have them, as SQL
+_PREPARED = "PULSE_PREPARED"  # the same for its prepared statements
+
+
+class TableManager(models.Manager[_Model]):
+    """A manager whose statements go to the database that its table is written in."""
+
+    @property
+    def write_alias(self) -> str:
+        return self._db or router.db_for_write(self.model)
+
+
+def with_timeouts(
+    settings: Mapping[str, Any], *, lock: float, statement: float, prepared: PreparedStatements | None = None
+) -> dict[str, Any]:
+    """Return these settings of a connection, with limits in seconds for each of its statements.
+
+    Compiling a statement takes longer than any of ours, and its estimate may ask for it when no row is there.
+    """
+    limits = {"jit": "off", "lock_timeout": f"{lock * 1000:.0f}", "statement_timeout": f"{statement * 1000:.0f}"}
+    timeouts = "".join(f"SET LOCAL {name} = {value}; " for name, value in limits.items())
+    return {**settings, _TIMEOUTS: timeouts, _PREPARED: prepared}
+
+
+def refuse_other_vendors(connection: BaseDatabaseWrapper) -> None:
+    """Raise where jobs would be kept in another database than PostgreSQL."""
+    if connection.vendor != "postgresql":
+        raise ImproperlyConfigured(
+            f"Pulse stores its jobs in database {connection.alias!r}, which is {connection.vendor}, not PostgreSQL. "
+            "Point DATABASES (or a router's db_for_write for pulse_django) at PostgreSQL 15 or newer."
+        )
+
+
+def is_in_callers_transaction(alias: str) -> bool:
+    """A TestCase wraps each test in atomics that Django itself does not count against ``durable``; nor do we."""
+    connection = connections[alias]
+    if not _is_in_transaction(connection):
+        return False
+    blocks = connection.atomic_blocks
+    return not blocks or not all(getattr(block, "_from_testcase", False) for block in blocks)
+
+
+def refuse_callers_transaction(alias: str, what: str = "this verb") -> None:
+    """Raise where ``what`` must commit by itself, and would become part of a transaction of the caller's."""
+    if is_in_callers_transaction(alias):
+        raise NotInsideTransaction(f"{what} must commit on its own: call it outside atomic()")
+
+
+def run_alone(
+    alias: str, sql: str, params: Params, *, lock_timeout: float | None = None, plan_once: bool = False
+) -> list[Row]:
+    """Run one statement that must commit by itself; wait for a lock for at most that many seconds.
+
+    ``plan_once``: keep its plan where the connection keeps plans. It must be right whatever the table holds.
+    """
+    refuse_callers_transaction(alias)
+    return run_joined(alias, sql, params, lock_timeout=lock_timeout, plan_once=plan_once)
+
+
+def run_joined(
+    alias: str, sql: str, params: Params, *, lock_timeout: float | None = None, plan_once: bool = False
+) -> list[Row]:
+    """Run one statement in the caller's transaction, or alone when there is none."""
+    connection = connections[alias]
+    refuse_other_vendors(connection)
+    sql = naming_history(connection, sql)
+    if _is_in_transaction(connection):
+        return _execute(connection, sql, params)
+    prepared: PreparedStatements | None = connection.settings_dict.get(_PREPARED)
+    if plan_once and prepared is not None and prepared.can_run(connection, _of_session(connection)):
+        with _without_values():
+            return prepared.run(connection, sql, params)
+    return _run_in_own_transaction(connection, sql, params, lock_timeout)[0]
+
+
+def run_message(alias: str, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
+    """Run several statements in one message and one transaction that commits by itself. Return the rows of each.
+
+    Each has a snapshot of its own, which is taken after the statement before it has ended.
+    """
+    refuse_callers_transaction(alias)
+    connection = connections[alias]
+    refuse_other_vendors(connection)
+    if _is_in_transaction(connection):  # in a TestCase's
+        return [_execute(connection, sql, params) for sql, params in statements]
+    prepared: PreparedStatements | None = connection.settings_dict.get(_PREPARED)
+    if prepared is not None and prepared.can_run(connection, _of_session(connection)):
+        try:
+            with _without_values():
+                return prepared.run_message(connection, statements)
+        except BaseException:
+            _leave_failed_transaction(connection)
+            raise
+    if connection.settings_dict["OPTIONS"].get("server_side_binding"):
+        with joined(alias):
+            return [_execute(connection, sql, params) for sql, params in statements]
+    text = "; ".join(sql for sql, _ in statements)
+    return _run_in_own_transaction(
+        connection, text, [value for _, params in statements for value in params], None, answers=len(statements)
+    )
+
+
+def run_in_turn(
+    alias: str,
+    first: tuple[str, Params],
+    then: Callable[[list[Row]], Sequence[tuple[str, Sequence[Any]]]],
+    *,
+    lock_timeout: float | None = None,
+) -> tuple[list[Row], list[list[Row]]]:
+    """Run a statement, and in a second message those that follow from its rows, in one transaction.
+
+    It is the caller's, if there is one. Return the rows of the first, and those of each of the others.
+    """
+    connection = connections[alias]
+    refuse_other_vendors(connection)
+    if _is_in_transaction(connection) or connection.settings_dict["OPTIONS"].get("server_side_binding"):
+        with joined(alias):
+            rows = _execute(connection, naming_history(connection, first[0]), first[1])
+            return rows, [_execute(connection, naming_history(connection, sql), params) for sql, params in then(rows)]
+    begin = _begin(connection, lock_timeout) + _ANSWER_SOON
+    try:
+        with _without_values(), connection.cursor() as cursor:
+            cursor.execute(f"{begin}{naming_history(connection, first[0])}", first[1])
+            for _ in range(begin.count(";")):
+                cursor.nextset()
+            rows = list(cursor.fetchall())
+            statements = then(rows)
+            text = "".join(f"{naming_history(connection, sql)}; " for sql, _ in statements)
+            cursor.execute(f"{text}COMMIT", [value for _, params in statements for value in params])
+            answers = []
+            for _ in statements:
+                answers.append(list(cursor.fetchall()) if cursor.description else [])
+                cursor.nextset()
+            return rows, answers
+    except BaseException:
+        _leave_failed_transaction(connection)
+        raise
+
+
+def read_message(alias: str, questions: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
+    """Ask several questions in one message, in the transaction that there is, if any. Return the rows of each."""
+    connection = connections[alias]
+    refuse_other_vendors(connection)
+    if connection.settings_dict["OPTIONS"].get("server_side_binding"):
+        return [_execute(connection, sql, params) for sql, params in questions]
+    with _without_values(), connection.cursor() as cursor:
+        cursor.execute("; ".join(sql for sql, _ in questions), [value for _, params in questions for value in params])
+        answers = [list(cursor.fetchall())]
+        while len(answers) < len(questions):
+            cursor.nextset()
+            answers.append(list(cursor.fetchall()))
+        return answers
+
+
+def copy_joined(alias: str, statement: str, rows: bytes) -> None:
+    """Write rows by COPY in the transaction that is open."""
+    connection = connections[alias]
+    connection.validate_no_broken_transaction()
+    with (
+        _without_values(DatabaseError),  # all of them: with any error PostgreSQL repeats the row that it read last
+        connection.wrap_database_errors,
+        connection.cursor() as cursor,
+        cursor.copy(statement) as sink,
+    ):
+        sink.write(rows)
+
+
+@contextmanager
+def joined(alias: str) -> Iterator[None]:
+    """Run several statements in the caller's transaction, or in one of their own when there is none."""
+    if _is_in_transaction(connections[alias]):
+        yield
+        return
+    with durable(alias):
+        yield
+
+
+@contextmanager
+def durable(alias: str) -> Iterator[None]:
+    """Open a transaction that is no part of another, READ COMMITTED and durable as ours are."""
+    connection = connections[alias]
+    nested = connection.in_atomic_block  # in a TestCase's; in any other the next line raises
+    with transaction.atomic(using=alias, durable=True):
+        if not nested:
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                cursor.execute("SET LOCAL synchronous_commit = on")
+                for timeout in connection.settings_dict.get(_TIMEOUTS, "").split(";")[:-1]:
+                    cursor.execute(timeout)
+        yield
+
+
+@contextmanager
+def undone_alone(alias: str) -> Iterator[None]:
+    """Undo only what is done here, if it fails, and let the caller's transaction go on."""
+    connection = connections[alias]
+    if not _is_in_transaction(connection):
+        yield
+        return
+    # Not atomic(): where a caller has turned autocommit off, it would roll back the whole transaction.
+    savepoint: Any = connection.savepoint()
+    try:
+        yield
+    except BaseException:
+        with suppress(DatabaseError):  # the connection may be lost
+            connection.savepoint_rollback(savepoint)
+        raise
+    connection.savepoint_commit(savepoint)
+
+
+def is_in_transaction(alias: str) -> bool:
+    return _is_in_transaction(connections[alias])
+
+
+def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    return connection.in_atomic_block or not connection.get_autocommit()
+
+
+def _execute(connection: BaseDatabaseWrapper, sql: str, params: Params) -> list[Row]:
+    with _without_values(), connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def limited(execute: Any, sql: Any, params: Any, many: bool, context: Mapping[str, Any]) -> Any:
+    """Send the ORM's statements with the timeouts of their connection too. To be one of its ``execute_wrappers``."""
+    connection, cursor = context["connection"], context["cursor"]
+    if many or _is_in_transaction(connection) or not isinstance(sql, str) or sql.startswith("BEGIN"):
+        return execute(sql, params, many, context)
+    begin = _begin(connection, None)
+    try:
+        answer = execute(f"{begin}{sql}{_COMMIT}", params, many, context)
+    except BaseException:
+        _leave_failed_transaction(connection)
+        raise
+    for _ in range(begin.count(";")):
+        cursor.nextset()
+    return answer
+
+
+def _begin(connection: BaseDatabaseWrapper, lock_timeout: float | None) -> str:
+    begin = _BEGIN + connection.settings_dict.get(_TIMEOUTS, "")
+    return begin if lock_timeout is None else f"{begin}SET LOCAL lock_timeout = {lock_timeout * 1000:.0f}; "
+
+
+def _of_session(connection: BaseDatabaseWrapper) -> str:
+    """Return the timeouts of a connection as settings of its session."""
+    timeouts: str = connection.settings_dict[_TIMEOUTS]
+    return timeouts.replace("SET LOCAL ", "SET ")
+
+
+def _run_in_own_transaction(
+    connection: BaseDatabaseWrapper, sql: str, params: Params, lock_timeout: float | None, answers: int = 1
+) -> list[list[Row]]:
+    if connection.settings_dict["OPTIONS"].get("server_side_binding"):
+        # The extended protocol takes one statement at a time: five round trips instead of one.
+        with joined(connection.alias):
+            return [_execute(connection, sql, params)]
+    begin = _begin(connection, lock_timeout)
+    try:
+        with _without_values(), connection.cursor() as cursor:
+            cursor.execute(f"{begin}{sql}{_COMMIT}", params)
+            for _ in range(begin.count(";")):  # the results of BEGIN and of each SET come before ours
+                cursor.nextset()
+            rows = [list(cursor.fetchall())]
+            while len(rows) < answers:
+                cursor.nextset()
+                rows.append(list(cursor.fetchall()))
+            return rows
+    except BaseException:
+        _leave_failed_transaction(connection)
+        raise
+
+
+class _without_values:  # noqa: N801 - reads as a phrase; a generator would cost each statement more
+    """Keep of an error what went wrong and not with which values: PostgreSQL repeats the row and the parameters, and so
+    would logs, dead letters and error trackers."""
+
+    def __init__(self, *kinds: type[Exception]) -> None:
+        self._kinds = kinds or (DataError, IntegrityError, ProgrammingError)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        cause = error.__cause__ if isinstance(error, self._kinds) else None
+        if error is not None and isinstance(cause, psycopg.Error) and cause.diag.message_primary:
+            error.args = cause.args = (cause.diag.message_primary,)
+
+
+def _leave_failed_transaction(connection: BaseDatabaseWrapper) -> None:
+    """Our BEGIN is unknown to Django, so ending it after an error is ours to do as well."""
+    raw = connection.connection
+    try:
+        if raw is not None and not raw.closed:
+            raw.rollback()
+    except psycopg.Error:
+        pass  # it died meanwhile
+    if raw is not None and raw.closed:
+        connection.close()  # so that the next statement opens another
+
+
+# Rows as the text that COPY reads.
+
+
+# A backslash begins an escape, and the others end a column or a row.
+_ESCAPED = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+_NULL = r"\N"
+
+
+class Json(NamedTuple):
+    """A value of a jsonb column, as its text."""
+
+    text: str
+
+
+def copy_from(table: str, columns: Iterable[str]) -> str:
+    """Return the statement that reads rows of these columns."""
+    return f"COPY {table} ({', '.join(columns)}) FROM STDIN"
+
+
+def copied(value: Any) -> str:
+    """Spell a value of a column."""
+    if value is None:
+        return _NULL
+    if isinstance(value, str):
+        return value.translate(_ESCAPED)
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    if isinstance(value, int):
+        return int.__repr__(value)  # of an Enum too
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Json):
+        return copied_json(value.text)
+    if isinstance(value, tuple):
+        quoted = ['"' + text.replace("\\", r"\\").replace('"', r"\"") + '"' for text in value]
+        return f"{{{','.join(quoted)}}}".translate(_ESCAPED)
+    if isinstance(value, timedelta):
+        return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
+    raise TypeError(f"{type(value).__name__} has no text for COPY")
+
+
+def copied_json(text: str) -> str:
+    """Spell a JSON text. It contains no tabs and no line ends: JSON escapes them."""
+    return text.replace("\\", r"\\") if "\\" in text else text
+
+
+def copied_columns(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Return the columns in which any row has a value, and the text of each row in these columns."""
+    columns = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    return columns, ["\t".join(copied(row[name]) for name in columns) for row in rows]

@@ -1,0 +1,361 @@
+"""How a run ends: the verdict, the write and the ledger. Settle and reap end with the same statement.
+
+The verb in front makes ``ending``: a row for each run, locked, with what happened and what is to become of the job. A
+job that runs again and a dead letter stay in the hot partition; one that is completed or cancelled leaves it.
+
+The ledger needs no row for the run that completes a job: the job's row keeps who ran it, and the rest it has anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from pulse_django.shards.one_task import CLOCK, ERA, NOW, TODAY, Given, act_on
+
+from .statements import Compiled
+from .words.decisions import GAVE_UP
+from .words.options import COLUMNS
+
+# How a job leaves the hot partition for that of the day on which it is completed or cancelled.
+#
+# It is deleted here and inserted there, in one statement. An UPDATE of the era would move it too, but a statement that
+# meets a row which has been moved fails, where one that meets a deleted row passes it by (docs/adr/0049). On Citus it
+# is inserted there and then deleted here, in two statements (docs/adr/0086).
+
+
+# What a job takes along, unless the verb says otherwise. What is left out belongs to a lease, and is NULL, or is the
+# unique key, which only a job that is not over holds.
+CARRIED = (
+    *("id", "task", "queue", "priority", "args", "kwargs", "payload_bytes", "parent_id", "trace", "masked"),
+    *("next_run_at", "attempts", "refunds", "losses", "progress", "progress_at"),
+    *("cancel_requested_at", "cancel_reason", "last_error", "created_at", "started_at"),
+    *("expires_at", "tags", "search_terms", "meta", "batch_id", "node", "awaited"),
+    *COLUMNS,
+)
+
+# With the array, also one of a single id, the DELETE uses the primary key whatever the statistics are. For a table that
+# was empty when it was analysed, the planner would otherwise choose to read all rows.
+_DELETE = """
+    DELETE FROM pulse_django_job_hot AS job
+    {using}
+    WHERE job.id = ANY (ARRAY{ids}) AND {condition}
+    RETURNING {carried}"""
+_INSERT = """
+    INSERT INTO pulse_django_job_over ({columns})
+    SELECT {values} FROM {gone}"""
+_LEAVE = """
+gone AS ({delete}
+),
+history AS ({insert}
+),
+unresolved AS ({note})"""
+# The same rows, which are locked, before they are deleted.
+_GOES = """(
+    SELECT {carried} FROM pulse_django_job_hot AS job CROSS JOIN {using}
+    WHERE job.id = ANY (ARRAY{ids}) AND {condition}
+) AS gone"""
+
+
+def leave(source: str, condition: str, *, brings: Sequence[str] = (), **values: str) -> str:
+    """Return the SQL that moves the jobs of ``source`` which meet the condition, with these new values.
+
+    Its rows are ``gone``, and have the columns that ``source`` brings, as ``source_<name>``: to join them again, a
+    planner that expects one row would compare each with all others.
+    """
+    return _left(
+        using=f"USING {source}",
+        ids=f"[{source}.id]",
+        condition=condition,
+        also=[f"{source}.{column} AS source_{column}" for column in brings],
+        gone="gone",
+        values=values,
+    )
+
+
+def leave_on_citus(
+    given: Given, condition: str, values: Mapping[str, str], *, brings: Sequence[str] = (), is_noted: bool = True
+) -> list[Compiled]:
+    """Do what ``leave()`` says with these rows, which are locked. ``is_noted``: other jobs may wait for one of them.
+
+    The last statement deletes them, and returns their ids, tasks and queues.
+    """
+    columns = _columns(values)
+    carried = [f"job.{column}" for column in CARRIED]
+    also = [f"{given.name}.{column} AS source_{column}" for column in (*brings, NOW, TODAY)]
+    where = {"ids": f"[{given.name}.id]", "condition": condition}
+    gone = _GOES.format(using="{given}", carried=", ".join([*carried, *also]), **where)
+    insert = _INSERT.format(columns=", ".join(columns), values=", ".join(columns.values()), gone=gone)
+    note = NOTE_OVER.format(gone=gone, status=columns["status"])
+    delete = _DELETE.format(using="USING {given}", carried="job.id, job.task, job.queue", **where)
+    texts = [insert, *([note] if is_noted else []), delete]
+    return [given.compiled(text.replace(CLOCK, f"source_{NOW}").replace(ERA, f"source_{TODAY}")) for text in texts]
+
+
+def leave_all(source: str, *, also: Sequence[str], beside: str, **values: str) -> str:
+    """Return the SQL that moves all jobs of ``source``, which are locked, without joining them to it.
+
+    ``also`` are further columns of theirs that the values need, and ``beside`` is a relation of one row.
+    """
+    return _left(
+        using="",
+        ids=f"(SELECT id FROM {source})",  # noqa: S608 - made of constants
+        condition="job.locked_by IS NOT NULL",
+        also=also,
+        gone=f"gone CROSS JOIN {beside}",
+        values=values,
+    )
+
+
+def _left(*, using: str, ids: str, condition: str, also: Sequence[str], gone: str, values: dict[str, str]) -> str:
+    columns = _columns(values)
+    carried = ", ".join([*(f"job.{column}" for column in CARRIED), *also])
+    return _LEAVE.format(
+        delete=_DELETE.format(using=using, ids=ids, condition=condition, carried=carried),
+        insert=_INSERT.format(columns=", ".join(columns), values=", ".join(columns.values()), gone=gone),
+        note=NOTE_OVER.format(gone="gone", status=columns["status"]),
+    )
+
+
+def _columns(values: Mapping[str, str]) -> dict[str, str]:
+    """Return what each column of history gets."""
+    return {column: column for column in CARRIED} | {"era": ERA, "finished_at": CLOCK, **values}
+
+
+# Note changes after which a waiting job may be free to run. ``resolve`` looks at them after the commit.
+#
+# The row is written by the statement that makes the change, so neither can be committed without the other.
+
+
+# One row for each batch, however many of its members are over, and one for each job that others need. Most jobs are
+# neither. So the CTE is read once: two reads and a union make the settle of ten such jobs take 4 % longer.
+# ``status`` is what each job of ``gone`` is now.
+NOTE_OVER = """
+    INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
+    SELECT
+        CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE {status} = 'COMPLETED'),
+        count(*) FILTER (WHERE {status} <> 'COMPLETED')
+    FROM {gone}
+    WHERE awaited OR batch_id IS NOT NULL
+    GROUP BY 1, 2
+"""
+
+# Which runs left a dead letter, or a job that waits for others.
+_NOTE_STAYED = """
+    INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
+    SELECT id, NULL::bigint, false FROM {stayed} WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
+    UNION ALL
+    SELECT DISTINCT NULL::bigint, batch_id, true FROM {stayed} WHERE batch_id IS NOT NULL AND verdict = 'DEAD_LETTERED'
+"""
+
+# Of a row of ``ended``: whether one of the two has noted it.
+IS_NOTED = "awaited OR batch_id IS NOT NULL OR verdict = 'WAITING'"
+
+
+# The rules of ``decide()`` that only the database can judge in time, because a report may have been written before: a
+# cancellation that was requested meanwhile wins over everything but success, and a budget that was lowered meanwhile
+# leaves no retry, nor does ``give_up_after`` allow one that comes later. A table-driven test compares it with
+# ``decide()``.
+#
+# ``wanted`` is the status that the report asks for, ``refund`` how many attempts it gives back, ``job`` the locked row,
+# and ``too_late`` whether the retry would come later than ``give_up_after`` allows.
+_VERDICT = """CASE
+            WHEN {wanted} IN ('COMPLETED', 'CANCELLED') THEN {wanted}
+            WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
+            WHEN {wanted} = 'RETRYING' AND (job.attempts - job.refunds - {refund} >= job.max_attempts{too_late})
+            THEN 'DEAD_LETTERED'
+            ELSE {wanted}
+        END"""
+
+_IS_HELD = "job.locked_by::text = {row}.holder AND job.attempts = {row}.attempt{still}"
+_LEAVES = "ending.verdict IN ('COMPLETED', 'CANCELLED')"
+
+# The fenced write and the ledger's row in one statement: neither can exist without the other. What is written is worked
+# out first, of rows that are locked (docs/adr/0065).
+_STAY = f"""
+staying AS MATERIALIZED (
+    SELECT
+        id, holder, attempt, token, due_at, started_at, last_seen_at, outcome, verdict, error_class, message, traceback,
+        batch_id, awaited, error,
+        had_refunds + COALESCE(refund, 0) AS refunds,
+        had_losses + COALESCE(loss, 0) AS losses,
+        CASE
+            WHEN verdict IN ('PENDING', 'RETRYING') THEN clock_timestamp() + delay * interval '1 second'
+        END AS next_run_at,
+        lane_key::text = '' OR delay IS NULL OR delay <= 0::float8 AS ready,
+        CASE WHEN verdict = 'DEAD_LETTERED' THEN clock_timestamp() END AS finished_at,
+        COALESCE({{error}}) AS last_error,
+        progress::jsonb AS progress
+    FROM ending
+    WHERE NOT {_LEAVES}
+),
+stayed AS (
+    UPDATE pulse_django_job_hot AS job
+    SET status = staying.verdict,
+        locked_by = NULL,
+        lease_until = NULL,
+        token = NULL,
+        deadline = NULL,
+        refunds = staying.refunds,
+        losses = staying.losses,
+        next_run_at = COALESCE(staying.next_run_at, job.next_run_at),
+        ready = staying.ready,
+        finished_at = staying.finished_at,
+        last_error = COALESCE(staying.last_error, job.last_error),
+        progress = COALESCE(staying.progress, job.progress)
+    FROM staying
+    WHERE job.id = ANY (ARRAY[staying.id]) AND {_IS_HELD.format(row="staying", still="{still}")}
+    RETURNING
+        job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
+        staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+),"""  # noqa: S608 - made of constants
+
+# The columns of ``ending``, where it is written by statements that are given it.
+_TYPES = {
+    "id": "bigint", "holder": "text", "attempt": "int", "token": "bigint", "due_at": "timestamptz",
+    "started_at": "timestamptz", "last_seen_at": "timestamptz", "outcome": "text", "verdict": "text",
+    "error_class": "text", "message": "text", "traceback": "text", "batch_id": "bigint", "awaited": "boolean",
+    "error": "text", "refund": "int", "loss": "int", "had_refunds": "int", "had_losses": "int", "lane_key": "text",
+    "delay": "float8", "cancel_reason": "text", "progress": "text", "result": "text", "status": "text",
+    "too_late": "boolean", "task": "text", "queue": "text",
+}  # fmt: skip
+
+# What a job that leaves does not carry along itself.
+_BRINGS = (
+    *("holder", "token", "last_seen_at", "outcome", "verdict", "error_class", "message", "traceback", "error"),
+    *("refund", "loss", "cancel_reason", "progress", "result"),
+)
+_TAKES_ALONG = {
+    "status": "source_verdict",
+    "refunds": "refunds + COALESCE(source_refund, 0)",
+    "losses": "losses + COALESCE(source_loss, 0)",
+    "last_error": "COALESCE(source_error, last_error)",
+    "cancel_reason": "COALESCE(source_cancel_reason, cancel_reason)",
+    "progress": "COALESCE(source_progress::jsonb, progress)",
+    "result": "source_result::jsonb",
+    "completed_by": "CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END",
+    "completed_token": "CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END",
+}
+_ENDED = """
+ended AS MATERIALIZED (
+    SELECT
+        id, source_holder AS holder, attempts AS attempt, source_token AS token, next_run_at AS due_at, started_at,
+        source_last_seen_at AS last_seen_at, source_outcome AS outcome, source_verdict AS verdict,
+        source_error_class AS error_class, source_message AS message, source_traceback AS traceback, batch_id, awaited,
+        task, queue, source_error AS error
+    FROM gone
+    UNION ALL
+    SELECT * FROM stayed
+)"""
+
+# ON CONFLICT: a ledger that was restored or edited may hold the row already. It must not keep a run from ending.
+_HAS_ENTRY = "outcome <> 'SUCCEEDED'"
+_LEDGER = f"""
+    INSERT INTO pulse_django_attempt (
+        job_id, number, token, worker, due_at, started_at, finished_at, last_seen_at, outcome, error_class, message,
+        traceback
+    )
+    SELECT
+        id, attempt, token, holder, due_at, started_at, clock_timestamp(), last_seen_at, outcome,
+        COALESCE(error_class, ''), COALESCE(message, ''), COALESCE(traceback, '')
+    FROM {{ended}}
+    WHERE {_HAS_ENTRY}
+    ON CONFLICT (job_id, number) DO NOTHING
+"""  # noqa: S608 - made of constants
+
+
+# If all runs succeeded, the jobs' rows contain everything but the results. A result is found by the position of its job
+# in an array, because a join of two hundred jobs and reports would compare each job with each report. ``ending`` has
+# checked the fence and locked the rows.
+_RESULTS = """
+results AS MATERIALIZED (
+    SELECT
+        pg_catalog.array_agg(id) AS ids, pg_catalog.array_agg(result) AS results,
+        pg_catalog.bool_or(result IS NOT NULL) AS are_some
+    FROM ending
+),"""
+_LEFT = leave_all(
+    "ending",
+    also=["job.locked_by", "job.token"],
+    beside="results",
+    status="'COMPLETED'",
+    result="CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END",
+    completed_by="locked_by",
+    completed_token="token",  # noqa: S106 - no password
+)
+_COMPLETE = f"""{_RESULTS}{_LEFT},
+ended AS (
+    SELECT id, locked_by::text AS holder, attempts AS attempt, 'COMPLETED' AS verdict, batch_id, awaited FROM gone
+)"""  # noqa: S608 - made of constants
+
+
+def verdict(*, wanted: str, refund: str, too_late: str = "") -> str:
+    """Return the SQL for the status that a job gets, from that for the status wanted and for the refund."""
+    return _VERDICT.format(wanted=wanted, refund=refund, too_late=too_late and f" OR {too_late}")
+
+
+def end(*, still: str = "", error: str = "ending.error", completes: bool = False) -> str:
+    """Return the SQL that ends what ``ending`` holds, as ``ended``.
+
+    ``still`` is a further condition on the row as it is written, ``error`` what stands on a job that stays.
+    ``completes``: all of them succeeded.
+    """
+    if completes:
+        return _COMPLETE
+    left = leave("ending", _leaves(still), brings=_BRINGS, **_TAKES_ALONG)
+    stay = _STAY.format(still=still, error=error)
+    ledger = _LEDGER.format(ended="ended")
+    return f"{stay}{left},\nunresolved_too AS ({_NOTE_STAYED.format(stayed='stayed')}),{_ENDED},\nledger AS ({ledger})"
+
+
+def end_on_citus(
+    alias: str, ending: Compiled, *, lacks: Collection[str], error: str, lock_timeout: float | None = None
+) -> list[dict[str, Any]]:
+    """Lock and judge with CTEs of which the last is ``ending``, end what that holds, and return its rows.
+
+    The rows are locked until all is written, so the verdict is not asked for again. ``lacks``: columns that this
+    ``ending`` does not have.
+    """
+
+    def writes(given: Given) -> list[Compiled]:
+        statements = []
+        if given.any("leaves"):
+            is_noted = any(row["leaves"] and row["is_noted"] for row in given.rows)
+            statements += leave_on_citus(given, _leaves(""), _TAKES_ALONG, brings=_BRINGS, is_noted=is_noted)
+        if not all(row["leaves"] for row in given.rows):
+            stay = _STAY.format(still="", error=error).removesuffix(",").replace("FROM ending", "FROM {given}")
+            statements.append(given.compiled(f"WITH {stay} SELECT id FROM stayed"))  # noqa: S608 - made of constants
+            if any(row["is_noted"] and not row["leaves"] for row in given.rows):
+                statements.append(given.compiled(_NOTE_STAYED.format(stayed="{given}")))
+        if given.any("has_entry"):
+            statements.append(given.compiled(_LEDGER.format(ended="{given}").replace(CLOCK, NOW)))
+        return statements
+
+    also = {"leaves": _LEAVES, "is_noted": IS_NOTED, "has_entry": _HAS_ENTRY}
+    rows, _ = act_on(alias, ending, "ending", _TYPES, writes, lacks=lacks, also=also, lock_timeout=lock_timeout)
+    return rows
+
+
+def _leaves(still: str) -> str:
+    return f"{_IS_HELD.format(row='ending', still=still)} AND {_LEAVES}"
+
+
+# The parts of the settle statement, by whether all runs succeeded. Whether the next try would come later than
+# ``give_up_after`` allows is asked once for each run, for the verdict and for the reason.
+_FACTS = {"wanted": "report.status", "refund": "COALESCE(report.refund, 0)"}
+_LATE = """
+    CROSS JOIN LATERAL (
+        SELECT clock_timestamp() + report.delay * interval '1 second' > job.created_at + job.give_up_after
+    ) AS late (too_late)"""
+WHY = f"CASE WHEN ending.too_late AND ending.status = 'RETRYING' THEN '{GAVE_UP} ' || ending.error END, ending.error"
+_HAD = "late.too_late, job.batch_id, job.awaited, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key"
+PARTS = {
+    True: {"verdict": verdict(**_FACTS), "limit": "", "late": ""},
+    False: {
+        "verdict": f"{_HAD}, {verdict(**_FACTS, too_late='late.too_late')}",
+        "limit": ", created_at, give_up_after, batch_id, awaited, losses, lane_key",
+        "late": _LATE,
+    },
+}
+ENDS = {True: end(completes=True), False: end(error=WHY)}

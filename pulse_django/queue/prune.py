@@ -1,0 +1,318 @@
+"""Delete jobs that have ended, with their attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import date, datetime, time, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from django.db import OperationalError
+from django.db.models import TextField, Value
+from django.db.models.functions import Concat
+
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.shards.one_task import ERA
+
+from .capability import Satellite, assembled, installed
+from .database.job_queries import JobReader
+from .database.sql_functions import Fingerprint, StatementTimestamp
+from .database.transactions import LOCK_NOT_AVAILABLE, Row, refuse_callers_transaction, run_alone
+from .ending import NOTE_OVER
+from .statements import Compiled, check_delay, check_limit, compiled, skip_locked
+from .words.job_ids import job_ids_of
+from .words.states import HOT, TERMINAL, Status, day_of, era_of
+
+if TYPE_CHECKING:
+    from pulse_django.models import Job
+
+
+PRUNE_LIMIT = 1_000
+
+ATTEMPTS = Satellite(
+    table="pulse_django_attempt",
+    rows="attempts",
+    deletion="""
+entry AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_attempt
+    WHERE job_id = ANY (ARRAY(SELECT id FROM {jobs}))
+    ORDER BY job_id, number
+    FOR UPDATE
+),
+ledger AS (
+    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
+)""",
+    of_day="attempts > 1 OR completed_by IS NULL",
+)
+
+_PRUNE = f"""
+WITH old (id) AS MATERIALIZED ({{pick}}),
+gone AS (
+    DELETE FROM pulse_django_job
+    WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
+    RETURNING id, task, idempotency_key, era, batch_id, awaited
+),
+held AS MATERIALIZED (
+    SELECT id, batch_id, awaited FROM gone WHERE era = {HOT}
+),
+unresolved AS ({NOTE_OVER.format(gone="held", status="'CANCELLED'")}),
+{{deletions}}
+SELECT id FROM gone
+"""  # noqa: S608 - made of constants
+
+
+def satellites() -> list[Satellite]:
+    """Return the tables that have rows of jobs."""
+    return [ATTEMPTS, *(satellite for one in installed() for satellite in one.satellites)]
+
+
+def _deletions(jobs: str) -> list[str]:
+    return [one.deletion.format(jobs=jobs) for one in satellites() if one.deletion]
+
+
+@assembled
+def _prune_sql() -> str:
+    outdated = [one.outdated for one in installed() if one.outdated]
+    return _PRUNE.replace("{deletions}", ",".join([*_deletions("gone"), *outdated]))
+
+
+@assembled
+def _prune_these_sql() -> str:
+    return _PRUNE.replace("{deletions}", ",".join(_deletions("gone")))
+
+
+def prune(
+    jobs: JobReader, status: Status, *, older_than: timedelta, limit: int = PRUNE_LIMIT, in_days: bool = True
+) -> int:
+    """Delete up to ``limit`` jobs that ended in ``status`` that long ago, with their attempts. Return how many.
+
+    Delete periods of unique jobs that are over, too. Without ``in_days``, leave out jobs in partitions of days, which
+    are dropped as a whole.
+    """
+    if status not in TERMINAL:
+        raise ValueError(f"{status} is not a final status: prune does not delete live jobs")
+    check_limit(limit)
+    check_delay(older_than)
+    pick = _prune_pick(jobs.model, jobs.write_alias, status, older_than, limit, in_days)
+    return len(_delete(jobs, pick, _prune_sql()))
+
+
+def prune_these(
+    jobs: JobReader, job_ids: Collection[int], *, statuses: Collection[Status] = TERMINAL, error: str | None = None
+) -> list[int]:
+    """Delete those of these jobs that have ended, or that ended so, with their attempts. Return which.
+
+    A dead letter that holds other jobs stays: these would run without it. With ``error``, only those whose last error
+    has this fingerprint.
+    """
+    if not set(statuses) <= set(TERMINAL):
+        raise ValueError("prune does not delete live jobs")
+    ids = sorted(job_ids_of(job_ids))
+    ended = jobs.using(jobs.write_alias).terminal().filter(pk__in=ids, status__in=sorted(statuses))
+    if Status.DEAD_LETTERED in statuses:
+        ended = ended.holding_nothing()
+    if error is not None:
+        # Written so that no index holds it: by their ids the few are found, and not through all of their group.
+        unindexed = Concat(Fingerprint("last_error"), Value(""), output_field=TextField())
+        ended = ended.alias(error=unindexed).filter(error=error)
+    pick = compiled(skip_locked(ended.order_by("id").values("id"), no_key=False), jobs.write_alias, everywhere=True)
+    return sorted(job_id for (job_id,) in _delete(jobs, pick, _prune_these_sql()))
+
+
+def _delete(jobs: JobReader, pick: Compiled, statement: str) -> list[Row]:
+    sql, params = pick
+    return run_alone(jobs.write_alias, statement.format(pick=sql), params)
+
+
+@lru_cache(maxsize=16)
+def _prune_pick(
+    model: type[Job], alias: str, status: Status, older_than: timedelta, limit: int, in_days: bool
+) -> Compiled:
+    old = model.objects.filter(status=status, finished_at__lt=StatementTimestamp() - older_than).unneeded()
+    picked = skip_locked(old.order_by("finished_at", "id").values("id"), no_key=False)[:limit]
+    return compiled(picked, alias, everywhere=in_days)
+
+
+# Make the partitions of the next days, and drop those of days whose jobs are not kept any longer.
+#
+# Two functions of the database do it, with the rights of the tables' owner: a watchdog's role need not own them.
+
+
+LOCKED_BY_OTHERS = (LOCK_NOT_AVAILABLE, "40P01")  # Citus finds a deadlock before the time is up
+logger = SafeLogger(__name__)
+
+DAYS_AHEAD = 3
+# Seconds. To make or drop a partition locks history, and every settle that completes a job waits behind who waits.
+LOCK_TIMEOUT = 0.1
+CLEANED_AT_ONCE, MOST_BATCHES = 5_000, 20
+# Jobs in the partition for days that have none. To move them, it is locked: 10,000 take about a tenth of a second.
+MOST_MOVED = 10_000
+
+
+# On Citus days are partitions of the table of all jobs (docs/adr/0067).
+_ERAS = """
+SELECT
+    (pg_catalog.regexp_match(pg_catalog.pg_get_expr(day.relpartbound, day.oid), '[0-9]{8}'))[1]::int AS era,
+    statement_timestamp() AT TIME ZONE 'UTC'
+FROM pg_class AS parent
+LEFT JOIN pg_inherits AS link ON link.inhparent = parent.oid
+LEFT JOIN pg_class AS day ON day.oid = link.inhrelid
+WHERE parent.oid = COALESCE(pg_catalog.to_regclass('pulse_django_job_over'), 'pulse_django_job'::regclass)::oid
+ORDER BY era
+"""
+
+_WITHOUT_A_DAY = """
+WITH RECURSIVE found (era) AS (
+    SELECT pg_catalog.min(era) FROM pulse_django_job_other
+    UNION ALL
+    SELECT (SELECT pg_catalog.min(era) FROM pulse_django_job_other WHERE era > found.era) FROM found
+    WHERE found.era IS NOT NULL
+)
+SELECT era FROM found WHERE era IS NOT NULL
+"""
+# Jobs that a capability keeps for longer than their day move to the partition of today.
+_CARRY = """
+WITH kept AS MATERIALIZED ({keeps}),
+carried AS (
+    DELETE FROM pulse_django_job WHERE era = %(era)s AND id = ANY (ARRAY(SELECT id FROM kept)) RETURNING *
+),
+moved AS (
+    INSERT INTO pulse_django_job_over ({columns})
+    SELECT {values} FROM carried
+)
+SELECT id FROM carried
+"""
+_MAKE = "SELECT pulse_django_make_day(%s::int, %s::int)"
+_DROP = "SELECT pulse_django_drop_day(%s::int)"
+
+
+@assembled
+def _clean_sql() -> str:
+    """Delete the rows that jobs of a day have in other tables."""
+    return f"""
+WITH cleaned AS MATERIALIZED (
+    SELECT id, task, idempotency_key
+    FROM pulse_django_job
+    WHERE era = %(era)s AND id > %(after)s
+        AND ({" OR ".join(one.of_day for one in satellites() if one.of_day)})
+    ORDER BY id
+    LIMIT %(limit)s
+),{",".join(_deletions("cleaned"))}
+SELECT pg_catalog.max(id) FROM cleaned
+"""  # noqa: S608 - made of constants
+
+
+_cleaned_until: dict[tuple[str, date], int] = {}  # by alias and day: the last job whose rows elsewhere were deleted
+
+
+def _directly(verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return verb(*args, **kwargs)
+
+
+def make_days(jobs: JobReader, *, ahead: int = DAYS_AHEAD, most_moved: int = MOST_MOVED) -> list[date]:
+    """Make the partitions of today and of so many days after it that are missing. Return their days.
+
+    Also of days that had none when jobs ended on them. These jobs are moved, unless there are more than ``most_moved``.
+    """
+    refuse_callers_transaction(jobs.write_alias)
+    there, now = _days(jobs)
+    stray = [day_of(era) for (era,) in run_alone(jobs.write_alias, _WITHOUT_A_DAY, [])]
+    wanted = {now.date() + timedelta(days=number) for number in range(ahead + 1)} | {day for day in stray if day}
+    return [day for day in sorted(wanted - set(there)) if _call(jobs, _MAKE, [era_of(day), most_moved])]
+
+
+def drop_days(
+    jobs: JobReader, *, older_than: timedelta, call: Callable[..., Any] = _directly, batches: int = MOST_BATCHES
+) -> list[date]:
+    """Delete the jobs of all days that ended that long ago, with their attempts. Return the days.
+
+    What they have in other tables is deleted first, in so many ``batches`` at most: the next time goes on from there.
+    Where history is in use, the day is left for the next time, and so are those after it. ``call`` runs each step that
+    uses the database.
+    """
+    check_delay(older_than)
+    refuse_callers_transaction(jobs.write_alias)
+    there, now = call(_days, jobs)
+    dropped = []
+    for day in there:
+        if datetime.combine(day + timedelta(days=1), time()) + older_than > now:
+            break
+        while batches > 0 and call(_carry, jobs, day) + call(_clean, jobs, day):
+            batches -= 1
+        if batches == 0 or not call(_call, jobs, _DROP, [era_of(day)]):
+            break
+        _cleaned_until.pop((jobs.write_alias, day), None)
+        dropped.append(day)
+    return dropped
+
+
+def _days(jobs: JobReader) -> tuple[list[date], datetime]:
+    """Return the days that have a partition, and the instant, by the server's clock in UTC."""
+    rows = run_alone(jobs.write_alias, _ERAS, [])
+    return [day for era, _ in rows if era is not None and (day := day_of(era))], rows[0][1]
+
+
+def _carry(jobs: JobReader, day: date) -> int:
+    """Move jobs that are kept for longer out of a day that is to be dropped, to today. Return how many."""
+    values = {field.column: field.column for field in jobs.model._meta.concrete_fields} | {"era": ERA}
+    names = {"columns": ", ".join(values), "values": ", ".join(values.values())}
+    params = {"era": era_of(day), "limit": CLEANED_AT_ONCE}
+    queries = [_CARRY.format(keeps=one.keeps, **names) for one in installed() if one.keeps]
+    return sum(len(run_alone(jobs.write_alias, sql, params)) for sql in queries)
+
+
+def _clean(jobs: JobReader, day: date) -> bool:
+    """Delete what the next jobs of a day have in other tables. Return whether there were any."""
+    place = jobs.write_alias, day
+    params = {"era": era_of(day), "after": _cleaned_until.get(place, 0), "limit": CLEANED_AT_ONCE}
+    [(last,)] = run_alone(jobs.write_alias, _clean_sql(), params)
+    if last is not None:
+        _cleaned_until[place] = last
+    return last is not None
+
+
+def _call(jobs: JobReader, sql: str, params: list[int]) -> bool:
+    """Make or drop a day's partition. Return False if another process did it first, or if the lock timed out."""
+    try:
+        [(done,)] = run_alone(jobs.write_alias, sql, params, lock_timeout=LOCK_TIMEOUT)
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", "") not in LOCKED_BY_OTHERS:
+            raise
+        logger.info("The table of jobs is locked; the partition of %s has to wait", params[0])
+        return False
+    return bool(done)
+
+
+# Delete what is left of jobs that are gone. A part of ``prune``.
+#
+# Jobs are dropped with their day, and a day does not know what else there is of its jobs. So the other tables are
+# walked through, some rows a minute, and what belongs to no job is deleted.
+
+
+WALKED_AT_ONCE = 5_000
+
+_ORPHANS = """
+WITH walked AS MATERIALIZED (
+    SELECT DISTINCT job_id
+    FROM (SELECT job_id FROM {table} WHERE job_id > %s ORDER BY job_id LIMIT %s) AS part
+),
+gone AS MATERIALIZED (
+    SELECT job_id FROM walked WHERE NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE id = walked.job_id)
+),
+deleted AS (
+    DELETE FROM {table} WHERE job_id = ANY (ARRAY(SELECT job_id FROM gone))
+)
+SELECT pg_catalog.max(job_id) FROM walked
+"""
+
+_walked_until: dict[tuple[str, str], int] = {}  # by alias and table: the last job that was looked at
+
+
+def forget_orphans(jobs: JobReader) -> None:
+    """Look at the next rows of tables that nothing else cleans, and delete those of jobs that are gone."""
+    for table in [one.table for one in satellites() if one.is_walked]:
+        place = jobs.write_alias, table
+        params = [_walked_until.get(place, 0), WALKED_AT_ONCE]
+        [(last,)] = run_alone(jobs.write_alias, _ORPHANS.format(table=table), params)
+        _walked_until[place] = last or 0

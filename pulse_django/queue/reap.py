@@ -1,0 +1,219 @@
+"""End runs whose lease ran out, whose deadline passed or whose progress stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from pulse_django import conf
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.shards.citus import is_for_citus
+
+from .database.job_queries import JobReader
+from .database.querysets import JobQuerySet, lease_ran_out_lately
+from .database.transactions import Row, refuse_callers_transaction, run_alone
+from .ending import end, end_on_citus, verdict
+from .settle import settle
+from .statements import UNSTORABLE, Compiled, check_limit, compiled, skip_locked
+from .words.decisions import GAVE_UP, DeadLetter
+from .words.leases import Lease
+from .words.outcomes import OutcomeName, WorkerLost
+from .words.payloads import error_in_one_line
+from .words.states import Status
+from .words.verb_results import Reaped, Report
+
+if TYPE_CHECKING:
+    from pulse_django.models import Job
+
+logger = SafeLogger(__name__)
+
+# Longer statements would hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
+REAP_LIMIT = 1_000
+
+# Seconds. While the table is locked no lease can be extended: a reap that waited for the lock would be the first to
+# have it, and would end runs whose heartbeats waited beside it.
+REAP_LOCK_TIMEOUT = 0.05
+
+# Whatever ended a run, its lease must not have been extended since it was looked at.
+_IS_STILL_OVER = """
+        AND (
+            job.lease_until < statement_timestamp()
+            OR job.deadline < statement_timestamp()
+            OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
+        )"""
+
+_WANTED = "CASE WHEN job.killer THEN 'DEAD_LETTERED' ELSE 'RETRYING' END"
+_TOO_LATE = "clock_timestamp() + job.delay * interval '1 second' > job.created_at + job.give_up_after"
+
+# What ``decide()`` says of a run without a report, with the curve of ``Backoff.delay``: change both. A test compares
+# the two.
+_ENDING = f"""
+WITH over AS MATERIALIZED (
+    SELECT
+        pick.*, lost.free,
+        pick.attempts - pick.refunds >= pick.max_attempts AND NOT lost.free AS spent,
+        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_losses, %s) AS killer,
+        LEAST(
+            %s::float8,
+            pg_catalog.power(CASE WHEN lost.free THEN pick.losses + 1 ELSE pick.attempts - pick.refunds END, 2)
+                * %s::float8
+        ) * (%s::float8 + %s::float8 * random()) AS delay,
+        CASE WHEN lost.lost THEN pick.lease_until - COALESCE(pick.lease_ttl, %s) END AS last_seen_at,
+        CASE
+            WHEN pick.lease_until < statement_timestamp() THEN 'WORKER_LOST'
+            WHEN pick.deadline < statement_timestamp() THEN 'TIMED_OUT'
+            ELSE 'STALLED'
+        END AS outcome
+    FROM ({{pick}}) AS pick
+    CROSS JOIN LATERAL (
+        SELECT pick.lease_until < statement_timestamp(), pick.lease_until < statement_timestamp() AND pick.free_losses
+    ) AS lost (lost, free)
+),
+judged AS MATERIALIZED (
+    SELECT
+        job.*,
+        {verdict(wanted=_WANTED, refund="job.free::int", too_late=_TOO_LATE)}
+        AS verdict,
+        CASE job.outcome
+            WHEN 'WORKER_LOST' THEN 'worker lease expired'
+            WHEN 'TIMED_OUT' THEN 'run exceeded its time limit'
+            ELSE 'run made no progress'
+        END AS message
+    FROM over AS job
+),
+ending AS MATERIALIZED (
+    SELECT
+        id, locked_by::text AS holder, attempts AS attempt, token, next_run_at AS due_at, started_at, last_seen_at,
+        outcome, verdict, message, task, queue, batch_id, awaited,
+        (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
+        delay, refunds AS had_refunds, losses AS had_losses, lane_key,
+        CASE
+            WHEN spent OR verdict <> 'DEAD_LETTERED' THEN message
+            WHEN killer
+            THEN pg_catalog.format('lost %%s worker%%s: %%s', losses + 1, CASE WHEN losses > 0 THEN 's' END, message)
+            ELSE '{GAVE_UP} ' || message
+        END AS error,
+        NULL::text AS cancel_reason, NULL::text AS result, NULL::text AS progress, NULL::text AS error_class,
+        NULL::text AS traceback
+    FROM judged
+)"""  # noqa: S608 - made of constants
+_ANSWERS = ("id", "holder", "attempt", "token", "outcome", "verdict", "task", "queue", "error")
+_REAP = f"""{_ENDING},
+{end(still=_IS_STILL_OVER)}
+SELECT {", ".join(_ANSWERS)} FROM ended
+"""  # noqa: S608 - made of constants
+
+# A write that changes nothing: to see whether heartbeats could be written, before their absence is held against them.
+_TOUCH = """
+WITH expired AS MATERIALIZED ({pick})
+UPDATE pulse_django_job_hot AS job
+SET progress_at = job.progress_at
+FROM expired
+WHERE job.id = expired.id
+RETURNING job.id
+"""
+
+
+def reap(jobs: JobReader, *, limit: int = REAP_LIMIT, within: timedelta | None = None) -> list[Reaped]:
+    """End up to ``limit`` runs whose lease ran out, whose deadline passed or whose progress stopped.
+
+    Any number of watchdogs may reap at once; what another one has locked is left to it. With ``within``, leases
+    that ran out longer ago are left alone.
+    """
+    check_limit(limit)
+    refuse_callers_transaction(jobs.write_alias)
+    try:
+        return _reap(jobs, _reap_pick(jobs.model, jobs.write_alias, limit, within=within))
+    except UNSTORABLE:
+        logger.exception("Reaping a batch of %d runs failed; trying them one by one", limit)
+    over = jobs.using(jobs.write_alias).reapable()
+    if within is not None:
+        over = over.filter(lease_ran_out_lately(within))
+    ids = list(over.order_by("id").values_list("id", flat=True)[:limit])
+    return [reaped for job_id in ids for reaped in _reap_one(jobs, job_id)]
+
+
+def reap_these(jobs: JobReader, job_ids: Sequence[int]) -> list[Reaped]:
+    """End those of these runs that ``reap`` would end."""
+    over = jobs.using(jobs.write_alias).reapable().filter(pk__in=job_ids)
+    try:
+        return _reap(jobs, _compiled_reap_pick(over, jobs.write_alias, len(job_ids)))
+    except UNSTORABLE:
+        logger.exception("Reaping %d runs failed; trying them one by one", len(job_ids))
+    return [reaped for job_id in job_ids for reaped in _reap_one(jobs, job_id)]
+
+
+def overlooked(jobs: JobReader, beyond: timedelta, *, limit: int = REAP_LIMIT) -> list[int]:
+    """Return running jobs whose lease ran out longer ago than that, and whose rows are not locked now."""
+    over = jobs.using(jobs.write_alias).reapable().exclude(lease_ran_out_lately(beyond))
+    sql, params = compiled(skip_locked(over.order_by("id").values("id"))[:limit], jobs.write_alias)
+    return [job_id for (job_id,) in run_alone(jobs.write_alias, sql, params, lock_timeout=REAP_LOCK_TIMEOUT)]
+
+
+def touch_expired(jobs: JobReader) -> bool:
+    """Write one row that ``reap`` would end, without changing it. Return whether there is one."""
+    sql, params = _reap_pick(jobs.model, jobs.write_alias, 1)
+    return bool(run_alone(jobs.write_alias, _TOUCH.format(pick=sql), params, lock_timeout=REAP_LOCK_TIMEOUT))
+
+
+def _reap(jobs: JobReader, pick: Compiled) -> list[Reaped]:
+    settings, (sql, params) = conf.current(), pick
+    backoff = settings.backoff
+    curve: list[Any] = [backoff.highest, backoff.unit.total_seconds(), 1 - backoff.jitter, 2 * backoff.jitter]
+    values = (settings.max_losses, *curve, settings.lease_ttl, *params)
+    if is_for_citus(connections[jobs.write_alias]):
+        refuse_callers_transaction(jobs.write_alias)
+        ending = _ENDING.format(pick=sql), values
+        lacks, wait = ("status", "too_late"), REAP_LOCK_TIMEOUT
+        found = end_on_citus(jobs.write_alias, ending, lacks=lacks, error="ending.error", lock_timeout=wait)
+        rows: list[Row] = [tuple(row.get(column) for column in _ANSWERS) for row in found]
+    else:
+        rows = run_alone(jobs.write_alias, _REAP.format(pick=sql), values, lock_timeout=REAP_LOCK_TIMEOUT)
+    return [Reaped(Lease(*row[:3]), row[3], OutcomeName(row[4]), Status(row[5]), *row[6:]) for row in rows]
+
+
+@lru_cache(maxsize=16)
+def _reap_pick(model: type[Job], alias: str, limit: int, within: timedelta | None = None) -> Compiled:
+    over = model.objects.reapable()
+    return _compiled_reap_pick(over if within is None else over.filter(lease_ran_out_lately(within)), alias, limit)
+
+
+def _compiled_reap_pick(over: JobQuerySet, alias: str, limit: int) -> Compiled:
+    columns = (
+        "id", "locked_by", "attempts", "token", "next_run_at", "started_at", "refunds", "max_attempts", "losses",
+        "lease_until", "lease_ttl", "deadline", "max_losses", "free_losses", "cancel_requested_at", "task", "queue",
+        "created_at", "give_up_after", "batch_id", "awaited", "lane_key",
+    )  # fmt: skip
+    return compiled(skip_locked(over.order_by("id").values(*columns))[:limit], alias)
+
+
+def _reap_one(jobs: JobReader, job_id: int) -> list[Reaped]:
+    over = jobs.using(jobs.write_alias).reapable().filter(pk=job_id)
+    try:
+        return _reap(jobs, _compiled_reap_pick(over, jobs.write_alias, 1))
+    except UNSTORABLE as error:
+        logger.exception("Reaping job %d failed; it becomes a dead letter", job_id)
+        return _dead_letter_what_cannot_wait(jobs, job_id, error)
+
+
+def _dead_letter_what_cannot_wait(jobs: JobReader, job_id: int, error: Exception) -> list[Reaped]:
+    """End a run whose job the table refuses to take back among those that wait."""
+    reason = f"storing it for another run failed: {error_in_one_line(error)}"
+    held = jobs.using(jobs.write_alias).reapable().filter(pk=job_id)
+    ended = []
+    for job in held.only("locked_by", "attempts", "token", "task", "queue"):
+        lease = Lease(job.pk, str(job.locked_by), job.attempts)
+        try:
+            settled = settle(jobs, [Report(lease, outcome := WorkerLost(), DeadLetter(reason))])
+        except UNSTORABLE:
+            logger.exception("Ending job %d failed", job_id)
+            continue
+        ended += [
+            Reaped(lease, job.token or 0, outcome.name, status, job.task, job.queue, reason)
+            for status in settled.accepted.values()
+        ]
+    return ended

@@ -1,0 +1,355 @@
+"""End runs: accept each report whose lease is still the job's, and record the others as late outcomes.
+
+A lease is the job's if its id, holder and attempt are. Time is not compared: a lease that expired and was not reaped
+is accepted. A refused report changes nothing: the answer is ``lost``, which is counted, logged and sent as a signal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, assert_never
+
+from django.db import DatabaseError, ProgrammingError, connections
+
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.shards.citus import is_for_citus
+from pulse_django.shards.one_task import CLOCK, NOW, Given, act_on
+
+from .database.job_queries import JobReader
+from .database.transactions import Row, is_in_transaction, run_joined
+from .ending import ENDS, IS_NOTED, PARTS, WHY, end_on_citus
+from .heartbeat import still_held
+from .statements import UNSTORABLE, Compiled, array, check_delay, keys_of, quoted
+from .words.bounds import MAX_DELAY
+from .words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait
+from .words.leases import Lease
+from .words.outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
+from .words.payloads import (
+    MAX_CLASS,
+    MAX_MESSAGE,
+    MAX_SUMMARY,
+    MAX_TRACEBACK,
+    ErrorReport,
+    clean_text,
+    error_in_one_line,
+)
+from .words.states import Status
+from .words.verb_results import Report, Settled
+
+logger = SafeLogger(__name__)
+
+_ENDING = """
+WITH report AS MATERIALIZED (SELECT * FROM ({reports}) AS report ORDER BY id),
+ending AS MATERIALIZED (
+    SELECT
+        report.*, job.token, job.started_at, job.next_run_at AS due_at, NULL::timestamptz AS last_seen_at,
+        {verdict} AS verdict
+    FROM report
+    CROSS JOIN LATERAL (
+        SELECT token, started_at, next_run_at, cancel_requested_at, attempts, refunds, max_attempts{limit}
+        FROM pulse_django_job_hot AS job
+        WHERE job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt
+        FOR NO KEY UPDATE {skip_locked}
+    ) AS job{late}
+)"""
+_SETTLE = f"""{_ENDING},
+{{end}}
+SELECT id, holder, attempt, verdict, {{is_noted}} FROM ended
+"""  # noqa: S608 - made of constants
+
+# Statements of their own, for their snapshot: if the settle above waited for a reap to commit, it does not see the
+# ledger row that the reap wrote. Completed runs come first, because every verb locks jobs before attempts.
+#
+# When more is reported on the run that completed a job, it gets a row of its own in the ledger.
+_COMPLETED = """
+WITH report AS MATERIALIZED (
+    SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (
+        id bigint, holder text, attempt int, outcome text, error_class text, message text, traceback text
+    )
+),
+locked AS MATERIALIZED (
+    SELECT id, completed_by, attempts, completed_token, next_run_at, started_at, finished_at
+    FROM pulse_django_job
+    WHERE id = ANY (ARRAY(SELECT id FROM report)) AND completed_by::text = ANY (ARRAY(SELECT holder FROM report))
+    ORDER BY id
+    FOR NO KEY UPDATE
+),
+completed AS MATERIALIZED (
+    SELECT
+        job.*, report.outcome, report.error_class, report.message, report.traceback,
+        report.outcome = 'SUCCEEDED' AS repeated
+    FROM report
+    JOIN locked AS job
+        ON job.id = report.id AND job.attempts = report.attempt AND job.completed_by::text = report.holder
+)"""
+_CLEAR = """
+    UPDATE pulse_django_job AS job
+    SET completed_by = NULL, completed_token = NULL
+    FROM {completed}
+    WHERE job.id = completed.id AND NOT completed.repeated AND job.locked_by IS NULL
+"""
+_STORE = """
+    INSERT INTO pulse_django_attempt (
+        job_id, number, token, worker, due_at, started_at, finished_at, outcome, error_class, message, traceback,
+        late_outcome, late_at
+    )
+    SELECT
+        id, attempts, completed_token, completed_by, next_run_at, started_at, finished_at, 'SUCCEEDED',
+        COALESCE(error_class, ''), COALESCE(message, ''), COALESCE(traceback, ''), outcome, clock_timestamp()
+    FROM {completed}
+    WHERE NOT repeated
+    ON CONFLICT (job_id, number) DO NOTHING
+"""
+_STORE_COMPLETED_RUNS = f"""{_COMPLETED},
+cleared AS ({_CLEAR.format(completed="completed")}),
+stored AS ({_STORE.format(completed="completed")})
+SELECT id, completed_by, attempts, repeated FROM completed
+"""  # noqa: S608 - made of constants
+_TYPES_OF_COMPLETED = {
+    "id": "bigint", "completed_by": "text", "attempts": "int", "completed_token": "bigint",
+    "next_run_at": "timestamptz", "started_at": "timestamptz", "finished_at": "timestamptz", "outcome": "text",
+    "error_class": "text", "message": "text", "traceback": "text", "repeated": "boolean",
+}  # fmt: skip
+
+_RECORD_LATE_OUTCOMES = """
+WITH report AS MATERIALIZED (
+    SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (id bigint, holder text, attempt int, outcome text)
+),
+entry AS MATERIALIZED (
+    SELECT
+        attempt.id, attempt.job_id, attempt.worker, attempt.number, report.outcome,
+        attempt.outcome::text = report.outcome AS repeated
+    FROM report
+    JOIN pulse_django_attempt AS attempt
+        ON attempt.job_id = report.id AND attempt.number = report.attempt AND attempt.worker::text = report.holder
+    ORDER BY attempt.job_id, attempt.number
+    FOR NO KEY UPDATE OF attempt
+),
+late AS MATERIALIZED (
+    SELECT id, outcome, clock_timestamp() AS late_at FROM entry WHERE NOT repeated
+),
+kept AS (
+    UPDATE pulse_django_attempt AS attempt
+    SET late_outcome = late.outcome, late_at = late.late_at
+    FROM late
+    WHERE attempt.id = late.id AND attempt.late_outcome::text = ''
+)
+SELECT job_id, worker, number, repeated FROM entry
+"""
+
+
+def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -> Settled:
+    """End these runs: accept each report whose lease is still the job's, and record the others as late outcomes.
+
+    Inside a transaction of the caller's the reports become part of it; if that is rolled back, so are late outcomes.
+    Without ``wait``, a job whose row another transaction has locked is answered as skipped: report it again soon.
+    """
+    first: dict[Lease, Report] = {}
+    for report in reports:
+        first.setdefault(report.lease, report)
+    if not first:
+        return Settled(accepted={}, repeated=frozenset(), lost=frozenset(), skipped=frozenset())
+    # Each kind has its own statement; that for completions takes half as long. If the second one fails, its reports are
+    # skipped, because the others were accepted. The first needs all rights that the second needs, so it tells of a
+    # failure that lasts.
+    plain = [report for report in first.values() if is_plain_completion(report)]
+    rest = [report for report in first.values() if not is_plain_completion(report)]
+    unsent: frozenset[Lease] = frozenset()
+    if plain and rest and not is_in_transaction(jobs.write_alias):
+        rows = _settle(jobs, rest, wait)
+        try:
+            rows += _settle(jobs, plain, wait)
+        except DatabaseError as error:
+            if wait:
+                raise
+            logger.warning("Settling %d of %d reports failed: %s", len(plain), len(first), error_in_one_line(error))
+            unsent = frozenset(report.lease for report in plain)
+    else:  # a transaction locks all jobs in one order
+        rows = _settle(jobs, list(first.values()), wait)
+    accepted = {Lease(*row[:3]): Status(row[3]) for row in rows}
+    others = first.keys() - accepted.keys() - unsent
+    skipped = still_held(jobs, others) if others and not wait else frozenset()
+    refused = others - skipped
+    # A second report on one lease is late as well, though the first was accepted.
+    late = [report for report in reports if first[report.lease] is not report or report.lease in refused]
+    repeated = _record_late_outcomes(jobs, late) & refused if late else frozenset()
+    lost, skipped = frozenset(refused - repeated), skipped | unsent
+    has_unresolved = any(row[4] for row in rows)
+    return Settled(accepted=accepted, repeated=repeated, lost=lost, skipped=skipped, has_unresolved=has_unresolved)
+
+
+def release(jobs: JobReader, leases: Collection[Lease], *, delay: timedelta = timedelta()) -> Settled:
+    """Hand jobs back that no handler is running (any more). The attempts are refunded."""
+    check_delay(delay)
+    return settle(jobs, [Report(lease, Released(delay), Postpone(delay)) for lease in leases])
+
+
+def keep_errors_after_completion(jobs: JobReader, errors: Mapping[Lease, ErrorReport]) -> list[int]:
+    """Add to the ledger what handlers raised after they had completed their jobs. Return of which jobs."""
+    failed = {"outcome": OutcomeName.FAILED}
+    raised = json.dumps([keys_of(lease) | failed | error_columns(error) for lease, error in errors.items()])
+    try:
+        rows = _store_completed_runs(jobs.write_alias, raised)
+    except (*UNSTORABLE, ProgrammingError):  # grants of an older release, say: the reports behind it go on
+        if connections[jobs.write_alias].in_atomic_block:
+            raise
+        logger.exception("Storing the late errors of %d completed jobs failed", len(errors))
+        return []
+    return sorted({job_id for job_id, *_ in rows})
+
+
+def _store_completed_runs(alias: str, reports: str) -> list[Row]:
+    if not is_for_citus(connections[alias]):
+        return run_joined(alias, _STORE_COMPLETED_RUNS, [reports])
+
+    def store(given: Given) -> list[Compiled]:
+        texts = _CLEAR.format(completed="{given}"), _STORE.format(completed="{given}").replace(CLOCK, NOW)
+        return [] if all(row["repeated"] for row in given.rows) else [given.compiled(text) for text in texts]
+
+    found, _ = act_on(alias, (_COMPLETED, (reports,)), "completed", _TYPES_OF_COMPLETED, store)
+    return [(row["id"], row["completed_by"], row["attempts"], row["repeated"]) for row in found]
+
+
+def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
+    completes = all(is_plain_completion(report) for report in reports)
+    source, params = completions(reports) if completes else reported(reports)
+    try:
+        if is_for_citus(connections[jobs.write_alias]):
+            return _settle_on_citus(jobs.write_alias, source, params, wait)
+        return run_joined(jobs.write_alias, statement_of(source, completes, wait=wait), params, plan_once=True)
+    except UNSTORABLE as error:
+        if connections[jobs.write_alias].in_atomic_block:
+            raise  # the caller's transaction is broken; what becomes of it is the caller's to say
+        if len(reports) > 1:
+            return [row for report in reports for row in _settle(jobs, [report], wait)]
+        logger.exception("Storing the report on job %d failed", reports[0].lease.job_id)
+        if reports[0].progress is not None:
+            return _settle(jobs, [reports[0]._replace(progress=None)], wait)
+        if isinstance(reports[0].outcome, Failed) and isinstance(reports[0].decision, DeadLetter):
+            raise
+        failed = Failed(ErrorReport.of(error))
+        reason = f"storing its report failed: {failed.error.summary}"
+        return _settle(jobs, [Report(reports[0].lease, failed, DeadLetter(reason))], wait)
+
+
+def _settle_on_citus(alias: str, reports: str, params: Sequence[Any], wait: bool) -> list[Row]:
+    ending = _ENDING.format(reports=reports, skip_locked="" if wait else "SKIP LOCKED", **PARTS[False])
+    rows = end_on_citus(alias, (ending, tuple(params)), lacks=("task", "queue"), error=WHY)
+    return [(row["id"], row["holder"], row["attempt"], row["verdict"], row["is_noted"]) for row in rows]
+
+
+def statement_of(reports: str, completes: bool, *, wait: bool) -> str:
+    """Return the statement that ends what ``reports`` selects. ``completes``: all of them succeeded."""
+    skip = "" if wait else "SKIP LOCKED"
+    return _SETTLE.format(reports=reports, skip_locked=skip, end=ENDS[completes], is_noted=IS_NOTED, **PARTS[completes])
+
+
+def _record_late_outcomes(jobs: JobReader, late: Sequence[Report]) -> frozenset[Lease]:
+    """Record them in the ledger, but for those that it has already: return the leases of these."""
+    keys = json.dumps([keys_of(report.lease) | {"outcome": report.outcome.name} for report in late])
+    rows = _store_completed_runs(jobs.write_alias, keys)
+    rows += run_joined(jobs.write_alias, _RECORD_LATE_OUTCOMES, [keys])
+    return frozenset(Lease(*row[:3]) for row in rows if row[3])
+
+
+# Spell reports as the settle statement reads them.
+
+
+_REPORTS = """
+    SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (
+        id bigint, holder text, attempt int, outcome text, status text, delay float8, refund int, loss int,
+        error text, cancel_reason text, result text, progress text, error_class text, message text, traceback text
+    )
+"""
+
+# Most batches hold nothing else, and reading fifteen keys of which eleven are absent takes the server 7 us for each.
+# The sub-selects hide the arrays' lengths from the planner: told of 400 rows, it merges them with the whole table.
+COMPLETIONS = """
+    SELECT
+        id, holder, attempt, result, 'SUCCEEDED' AS outcome, 'COMPLETED' AS status, NULL::float8 AS delay,
+        NULL::int AS refund, NULL::int AS loss, NULL AS error, NULL AS cancel_reason, NULL AS progress,
+        NULL AS error_class, NULL AS message, NULL AS traceback
+    FROM ROWS FROM (
+        pg_catalog.unnest((SELECT %s::bigint[])), pg_catalog.unnest((SELECT %s::text[])),
+        pg_catalog.unnest((SELECT %s::int[])), pg_catalog.unnest((SELECT %s::text[]))
+    ) AS report (id, holder, attempt, result)
+"""
+
+
+def reported(reports: Sequence[Report]) -> Compiled:
+    """Spell reports as the settle statement reads them."""
+    return _REPORTS, (json.dumps([_row_of(report) for report in reports]),)
+
+
+def completions(reports: Sequence[Report]) -> Compiled:
+    leases = [report.lease for report in reports]
+    results = [report.decision.result for report in reports]  # type: ignore[union-attr]  # they are completions
+    columns = (
+        [str(int(lease.job_id)) for lease in leases],
+        [quoted(lease.holder) for lease in leases],
+        [str(int(lease.attempt)) for lease in leases],
+        ["NULL" if result is None else quoted(result) for result in results],
+    )
+    return COMPLETIONS, tuple(map(array, columns))
+
+
+def is_plain_completion(report: Report) -> bool:
+    return type(report.outcome) is Succeeded and type(report.decision) is Complete and report.progress is None
+
+
+def _row_of(report: Report) -> dict[str, Any]:
+    """Spell any report. A key that is absent is NULL: nothing to say.
+
+    Everything is cleaned here once more: a report that crossed a process boundary was made who knows where."""
+    outcome = report.outcome
+    reason = outcome.error.last_error if isinstance(outcome, Failed) else getattr(outcome, "reason", "")
+    row = keys_of(report.lease) | {"outcome": outcome.name, "message": clean_text(reason, MAX_SUMMARY)}
+    if outcome.name is OutcomeName.WORKER_LOST:
+        row["loss"] = 1
+    if report.progress is not None:
+        row["progress"] = report.progress
+    if isinstance(outcome, Failed):
+        row |= error_columns(outcome.error)
+    if isinstance(outcome, Failed | TimedOut | Stalled | WorkerLost):
+        row["error"] = _reason(reason)
+    if stack := getattr(outcome, "stack", ""):
+        row["traceback"] = clean_text(stack, MAX_TRACEBACK)
+    return row | _verdict_of(report.decision)
+
+
+def error_columns(error: ErrorReport) -> dict[str, str]:
+    return {
+        "error_class": clean_text(error.error_class, MAX_CLASS),
+        "message": clean_text(error.message, MAX_MESSAGE),
+        "traceback": clean_text(error.traceback, MAX_TRACEBACK),
+    }
+
+
+def _verdict_of(decision: Decision) -> dict[str, Any]:
+    match decision:
+        case Complete(result):
+            return {"status": Status.COMPLETED, "result": result}
+        case Retry(delay, reason, refund):
+            row = {"status": Status.RETRYING, "delay": _seconds(delay), "error": _reason(reason)}
+            return row | ({"refund": 1} if refund else {})
+        case Postpone(delay, reason):
+            row = {"status": Status.PENDING, "delay": _seconds(delay), "refund": 1}
+            return row | ({"error": _reason(reason)} if reason else {})
+        case Wait():
+            return {"status": Status.WAITING, "refund": 1}
+        case DeadLetter(reason):
+            return {"status": Status.DEAD_LETTERED, "error": _reason(reason)}
+        case Cancel(reason):
+            return {"status": Status.CANCELLED, "cancel_reason": _reason(reason) if reason else None}
+    assert_never(decision)
+
+
+def _reason(text: str) -> str:
+    return clean_text(text, MAX_SUMMARY) or "no reason given"
+
+
+def _seconds(delay: timedelta) -> float:
+    """A handler may ask for any delay; the run must end all the same."""
+    return min(max(delay, timedelta()), MAX_DELAY).total_seconds()

@@ -1,0 +1,70 @@
+"""What the statements of several verbs share: compiled picks, and how values are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from django.db import DataError, IntegrityError, connections, transaction
+
+from .words.bounds import MAX_DELAY
+from .words.leases import Lease
+from .words.states import HOT_PARTITION, Status
+
+UNSTORABLE = (DataError, IntegrityError)  # what one bad value does to its whole statement
+
+_STATUSES = frozenset(str(status) for status in Status)
+
+Compiled = tuple[str, tuple[Any, ...]]  # SQL and its parameters
+
+
+def skip_locked(rows: Any, *, no_key: bool = True) -> Any:
+    return rows.select_for_update(skip_locked=True, of=("self",), no_key=no_key)
+
+
+def compiled(rows: Any, alias: str, *, everywhere: bool = False) -> Compiled:
+    """Compile a query on the hot partition, or ``everywhere``.
+
+    Statuses are written into the SQL: a prepared statement for any status could not use the partial indexes.
+    """
+    # Django compiles select_for_update() only inside a transaction. This one costs nothing: psycopg sends BEGIN
+    # together with the first statement, and there is none.
+    with transaction.atomic(using=alias, savepoint=False):
+        sql, params = rows.query.get_compiler(connection=connections[alias]).as_sql()
+    table = "pulse_django_job" if everywhere else HOT_PARTITION
+    begin, *rest = sql.replace('"pulse_django_job"', f'"{table}"').split("%s")
+    others = []
+    for value, following in zip(params, rest, strict=True):
+        if isinstance(value, str) and value in _STATUSES:
+            begin += f"'{value}'{following}"
+        else:
+            begin += f"%s{following}"
+            others.append(value)
+    return begin, tuple(others)
+
+
+def keys_of(lease: Lease) -> dict[str, Any]:
+    return {"id": lease.job_id, "holder": lease.holder, "attempt": lease.attempt}
+
+
+def array(elements: Iterable[str]) -> str:
+    return f"{{{','.join(elements)}}}"
+
+
+def quoted(text: str) -> str:
+    """Spell an element of an array as PostgreSQL reads it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def check_delay(delay: timedelta) -> None:
+    if not isinstance(delay, timedelta):
+        raise TypeError(f"delay: {delay!r} is not a timedelta")
+    if not timedelta() <= delay <= MAX_DELAY:
+        raise ValueError(f"{delay} is not between 0 and {MAX_DELAY.days} days")
+
+
+def check_limit(limit: int) -> None:
+    if limit < 1:
+        raise ValueError(f"limit: {limit} is less than one")

@@ -1,0 +1,183 @@
+"""What to do about an Outcome: a pure function, facts in, verdict out.
+
+The reap statement holds the same rules as a CASE in SQL; one table-driven test holds the two together. A cancellation
+that was requested while the run was ending wins over any Retry or Postpone inside the UPDATE itself, because only the
+database knows of it in time.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import assert_never
+
+from pulse_django.exceptions import CannotBeCalled, DecryptionFailed, NotInsideTransaction, UnstorableResult
+
+from .outcomes import (
+    Cancelled,
+    Discarded,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Stalled,
+    Succeeded,
+    TimedOut,
+    Waited,
+    WorkerLost,
+)
+from .retry_policies import Backoff, Random, RetryPolicy, dotted_path
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    result: str | None = field(default=None, repr=False)  # JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    delay: timedelta
+    reason: str
+    refund: bool = False  # the attempt does not count
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """Run again after ``delay``; the attempt is refunded."""
+
+    delay: timedelta
+    reason: str = ""  # becomes the job's last error, if there is one
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Run again when what the job needs is there; the attempt is refunded."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    reason: str = ""
+
+
+Decision = Complete | Retry | Postpone | Wait | DeadLetter | Cancel
+
+# A result will not be storable next time, and its handler's effects stand already; nor will a call fit next time, a
+# value that was changed be authentic, or a handler leave its transaction.
+_NEVER_RETRIED = frozenset(map(dotted_path, (UnstorableResult, CannotBeCalled, DecryptionFailed, NotInsideTransaction)))
+FLEET = Backoff()
+ANY_EXCEPTION = RetryPolicy()
+MAX_LOSSES = 5
+# Begins the reason of a dead letter whose next try would have come later than ``give_up_after`` allows.
+GAVE_UP = "give_up_after reached:"
+
+
+def decide(
+    outcome: Outcome,
+    budget: Budget,
+    *,
+    policy: RetryPolicy = ANY_EXCEPTION,
+    fleet: Backoff = FLEET,
+    max_losses: int = MAX_LOSSES,
+    rand: Random = random.random,
+) -> Decision:
+    """Turn what happened into what to do.
+
+    A job that lost its ``max_losses`` workers, or else the fleet's, is not tried again, however many attempts it has
+    left: it may be what kills them. ``policy`` is the task's own and rules only what its handler raised. Timeouts,
+    stalls and lost workers follow the fleet's curve, as they do when the watchdog ends the run.
+
+    A retry that would come later than the job's ``give_up_after`` allows is not scheduled. The time since the claim is
+    not counted here: only the database knows it, and it decides again (``queue/ending.py``).
+    """
+    decision = _decided(outcome, budget, policy, fleet, max_losses, rand)
+    if not isinstance(decision, Retry) or budget.retries_for is None:
+        return decision
+    if decision.delay.total_seconds() <= budget.retries_for:
+        return decision
+    return DeadLetter(f"{GAVE_UP} {decision.reason}")
+
+
+def _decided(
+    outcome: Outcome, budget: Budget, policy: RetryPolicy, fleet: Backoff, max_losses: int, rand: Random
+) -> Decision:
+    match outcome:
+        case Succeeded():
+            return Complete(outcome.result)
+        case Failed():
+            return _decide_failed(outcome, budget, policy, fleet, rand)
+        case WorkerLost():
+            return _decide_lost(outcome.reason, budget, fleet, max_losses, rand)
+        case TimedOut() | Stalled():
+            return _retry_or_dead_letter(outcome.reason, budget, fleet, rand)
+        case Snoozed() | Released():
+            return Cancel() if budget.cancel_requested else Postpone(outcome.delay, outcome.reason)
+        case Waited():
+            return Cancel() if budget.cancel_requested else Wait()
+        case Cancelled() | Discarded():
+            return Cancel(outcome.reason)
+    assert_never(outcome)
+
+
+def _decide_failed(outcome: Failed, budget: Budget, policy: RetryPolicy, fleet: Backoff, rand: Random) -> Decision:
+    error = outcome.error
+    if budget.cancel_requested:
+        return Cancel()
+    if not _NEVER_RETRIED.isdisjoint(error.lineage) or not policy.retries(error.lineage):
+        return DeadLetter(error.last_error)
+    return _retry_or_dead_letter(error.last_error, budget, policy.backoff or fleet, rand)
+
+
+def _decide_lost(reason: str, budget: Budget, fleet: Backoff, max_losses: int, rand: Random) -> Decision:
+    """Decide for the keeper. A watchdog's statement says the same (``queue/reap.py``): change both."""
+    if budget.cancel_requested or (budget.left <= 0 and not budget.free_losses):
+        return _retry_or_dead_letter(reason, budget, fleet, rand)
+    lost = budget.losses + 1
+    if lost >= (max_losses if budget.max_losses is None else budget.max_losses):
+        return DeadLetter(f"lost {lost} worker{'s' if lost > 1 else ''}: {reason}")
+    counted = lost if budget.free_losses else budget.counted
+    return Retry(fleet.delay(counted, rand), reason, refund=budget.free_losses)
+
+
+def _retry_or_dead_letter(reason: str, budget: Budget, backoff: Backoff, rand: Random) -> Decision:
+    if budget.cancel_requested:
+        return Cancel()
+    if budget.left <= 0:
+        return DeadLetter(reason)
+    return Retry(backoff.delay(budget.counted, rand), reason)
+
+
+# How many runs a job may have, how many of its runs count, and until when it is retried.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How many runs of a job count, and how many it may have."""
+
+    attempts: int
+    refunds: int
+    max_attempts: int
+    losses: int = 0  # how many earlier runs ended with their worker
+    max_losses: int | None = None  # with so many it is taken for what kills them; None: the fleet's limit
+    free_losses: bool = False  # a lost worker costs no attempt
+    cancel_requested: bool = False
+    retries_for: float | None = None  # seconds after the claim in which a retry may be scheduled; None: for ever
+
+    @property
+    def counted(self) -> int:
+        """Attempts that count against the budget: a snooze, a hand-back or an operator's retry do not."""
+        return self.attempts - self.refunds
+
+    @property
+    def left(self) -> int:
+        return self.max_attempts - self.counted
+
+
+def retry_seconds(give_up_after: timedelta | None, claimed_after: float) -> float | None:
+    """Return for how long after a claim a retry may be scheduled, from the age of the job at the claim in seconds."""
+    return None if give_up_after is None else give_up_after.total_seconds() - claimed_after

@@ -1,0 +1,108 @@
+"""Lanes: the ranges of the claim index, the order in which a claim visits them, and how many jobs it takes of each."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from types import MappingProxyType
+from typing import NamedTuple
+
+from .leases import Claim
+
+
+class Lane(NamedTuple):
+    """All claimable jobs of one queue, at one priority, with one lane key: one range of the claim index."""
+
+    queue: str
+    priority: int
+    key: str = ""  # as limits/rules.py spells it; empty for jobs without a limit or a share
+
+
+def lane_of(claim: Claim) -> Lane:
+    return Lane(claim.queue, claim.priority, claim.lane_key)
+
+
+# A claim visits so many lanes with keys at least, and one for four jobs: each lane costs the statement a probe.
+FEWEST_LANES, JOBS_A_LANE = 8, 4
+
+
+NOT_AGED: Mapping[Lane, int] = MappingProxyType({})
+
+
+def levels_gained(overdue: Mapping[Lane, float], ageing: float) -> dict[Lane, int]:
+    """Return by how many levels of priority lanes are raised whose first jobs have been due for so many seconds."""
+    return {lane: level for lane, seconds in overdue.items() if (level := int(seconds / ageing)) > 0}
+
+
+def rotation(lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int] = NOT_AGED) -> list[Lane]:
+    """Order lanes by priority; among equals a different queue comes first at every turn, so that none starves.
+
+    ``aged``: by how many levels some are raised.
+    """
+
+    def level(lane: Lane) -> int:
+        return lane.priority + aged.get(lane, 0)
+
+    by_priority = sorted(lanes, key=lambda lane: (-level(lane), lane.queue, lane.key))
+    ordered: list[Lane] = []
+    for _, equals in groupby(by_priority, key=level):
+        group = list(equals)
+        start = turn % len(group)
+        ordered += group[start:] + group[:start]
+    return ordered
+
+
+def in_slots(held: Mapping[Lane, int], jobs_a_slot: Mapping[Lane, int]) -> dict[Lane, int]:
+    """Return how many slots lanes hold, from how many leases: a chunk is one slot."""
+    return {lane: -(-leases // jobs_a_slot.get(lane, 1)) for lane, leases in held.items()}
+
+
+def in_jobs(
+    takes: Mapping[Lane, int],
+    jobs_a_slot: Mapping[Lane, int],
+    *,
+    gathered: Mapping[str, int],
+    free: int,
+    most: int,
+    more_soon: bool = False,
+) -> dict[Lane, int]:
+    """Return how many jobs to claim of each lane for the slots that it was dealt; at most ``most`` in all.
+
+    ``jobs_a_slot`` has the lanes of chunks, and ``gathered`` how many jobs wait there for others. A chunk is claimed
+    only if one of the ``free`` slots is left for it. If ``most`` cuts a chunk, it is left for the next claim, unless no
+    other chunk is claimed and ``most`` will not grow: ``more_soon`` says that it will.
+    """
+    jobs = {lane: take for lane, take in takes.items() if lane not in jobs_a_slot}
+    left = most - sum(jobs.values())
+    for lane, take in takes.items():
+        if lane in jobs_a_slot:
+            size = jobs_a_slot[lane]
+            waiting = gathered.get(lane.key, 0)
+            count = wanted = min(take, free) * size - waiting
+            if wanted > left:
+                whole = (waiting + left) // size * size - waiting
+                count = whole if whole > 0 or more_soon else left
+            if count > 0:
+                jobs[lane] = count
+                free, left = free - -(-count // size), left - count
+    return jobs
+
+
+def deal(
+    lanes: Sequence[Lane], limit: int, *, held: Mapping[Lane, int], weight: Callable[[Lane], float] = lambda _: 1.0
+) -> dict[Lane, int]:
+    """Deal ``limit`` slots to lanes of one priority, which stand in the order of their rotation.
+
+    Each slot goes to the lane that then holds the fewest leases for its weight; among equals, to the first.
+    """
+    most = max(FEWEST_LANES, limit // JOBS_A_LANE)
+    waiting = [(held.get(lane, 0) / weight(lane), place, lane) for place, lane in enumerate(lanes)]
+    line = heapq.nsmallest(most, waiting)
+    heapq.heapify(line)
+    takes: dict[Lane, int] = {}
+    for _ in range(limit if line else 0):
+        _, place, lane = line[0]
+        takes[lane] = takes.get(lane, 0) + 1
+        heapq.heapreplace(line, ((held.get(lane, 0) + takes[lane]) / weight(lane), place, lane))
+    return takes

@@ -1,0 +1,631 @@
+"""The options of a task. An option is declared here, and the rest of the package follows.
+
+An entry of ``TaskOptions``, ``CallOptions`` or ``OptionsAnywhere`` declares it: where it may be given, its type, and an
+``Option`` with the rest. Type checkers need its attribute in writing as well: ``Options`` has them. A test holds
+them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from enum import StrEnum
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple, TypedDict, get_args, get_origin, get_type_hints
+
+from pulse_django.exceptions import InvalidJob
+from pulse_django.limits.rules import KeySource, Limit
+from pulse_django.schedules.timings import Timing
+from pulse_django.unique.rule import Unique
+
+from .bounds import (
+    DEFAULT_QUEUE,
+    HIGHEST_PRIORITY,
+    LARGEST_CHUNK,
+    LONGEST_GATHERING,
+    LONGEST_LEASE,
+    LOWEST_PRIORITY,
+    MAX_DELAY,
+    MAX_IDEMPOTENCY_KEY,
+    MAX_META_BYTES,
+    MAX_QUEUE_NAME,
+    MAX_TAG,
+    MAX_TASK_NAME,
+    MOST_ATTEMPTS,
+    MOST_TAGS,
+    MOST_WEIGHT,
+    SHORTEST_LEASE,
+    SMALLEST_CHUNK,
+)
+from .display import in_words, shown
+from .masks import MOST_SEARCHED
+from .payloads import clean_text
+from .retry_policies import RetryPolicy
+
+# The declaration of an option, and the kinds of values: a kind has the bounds and refuses other values.
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. Its name, type and place are those of the entry that it annotates."""
+
+    kind: Kind
+    help: str  # for the reference, and with a label also for the page of a job
+    label: str = ""  # on the page of a job
+    column: str = ""  # of the jobs table: that of its name, if it has a label and nothing else is said
+    default: Any = None  # that of the attribute, where ``Options`` has one
+    setting_at_enqueue: str = ""  # that None becomes when the job is enqueued; without one, the column is NULL
+    name: str = ""
+    annotation: Any = None
+    for_task: bool = False
+    for_call: bool = False
+
+
+def _(text: str) -> str:
+    """Mark a text for makemessages. The console translates it."""
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number within bounds. ``bool`` is none."""
+
+    least: int
+    most: int
+
+    @property
+    def allowed(self) -> str:
+        return f"{self.least:,} to {self.most:,}"
+
+    def check(self, name: str, value: object) -> None:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidJob(f"{name}: {shown(value)} is not a whole number")
+        if not self.least <= value <= self.most:
+            raise InvalidJob(f"{name}: {shown(value)} is not within {self.least} to {self.most}")
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A positive ``timedelta``."""
+
+    least: timedelta = timedelta()
+    most: timedelta = MAX_DELAY
+    if_longer: str = ""  # what a longer one would lead to
+    or_zero: bool = False
+
+    @property
+    def allowed(self) -> str:
+        if self == Duration():
+            return "a `timedelta` above 0"
+        return f"{in_words(self.least.total_seconds())} to {in_words(self.most.total_seconds())}"
+
+    def check(self, name: str, value: object) -> None:
+        if not isinstance(value, timedelta):
+            raise InvalidJob(f"{name}: {value!r} is not a timedelta")
+        if self.or_zero and value == timedelta():
+            return
+        if not timedelta() < value <= MAX_DELAY:
+            raise InvalidJob(f"{name}: {value} must be positive and at most {MAX_DELAY.days} days")
+        if value < self.least:
+            raise InvalidJob(f"{name}: {value} is shorter than {self.least}, the minimum")
+        if value > self.most:
+            raise InvalidJob(f"{name}: {value} is longer than {self.most}. {self.if_longer}".rstrip())
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A printable text that is not empty."""
+
+    longest: int
+
+    @property
+    def allowed(self) -> str:
+        return f"1 to {self.longest} characters"
+
+    def check(self, name: str, value: object) -> None:
+        if not isinstance(value, str) or not value:
+            raise InvalidJob(f"{name}: {value!r} is not a non-empty string")
+        if len(value) > self.longest:
+            raise InvalidJob(f"{name}: {len(value)} characters, over the limit of {self.longest}")
+        if not value.isprintable():
+            raise InvalidJob(f"{name}: {value!r} contains unprintable characters")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A text for people to read. It may be empty."""
+
+    longest: int
+
+    @property
+    def allowed(self) -> str:
+        return f"up to {self.longest} characters"
+
+    def check(self, name: str, value: object) -> None:
+        if not isinstance(value, str):
+            raise InvalidJob(f"{name}: {shown(value)} is not a str")
+        if len(value) > self.longest:
+            raise InvalidJob(f"{name}: {len(value)} characters, over the limit of {self.longest}")
+
+    def cleaned(self, name: str, value: str) -> str:
+        """Return it without what PostgreSQL refuses."""
+        self.check(name, value)
+        return clean_text(value, self.longest)
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    @property
+    def allowed(self) -> str:
+        return "`True` or `False`"
+
+    def check(self, name: str, value: object) -> None:
+        if not isinstance(value, bool):
+            raise InvalidJob(f"{name}: {value!r} is neither True nor False")
+
+
+@dataclass(frozen=True, slots=True)
+class OneOfTwo:
+    first: str
+    second: str
+
+    @property
+    def allowed(self) -> str:
+        return f'`"{self.first}"` or `"{self.second}"`'
+
+    def check(self, name: str, value: object) -> None:
+        if value not in (self.first, self.second):
+            raise InvalidJob(f"{name}: {value!r} is neither {self.first!r} nor {self.second!r}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An object of a class of Pulse's own."""
+
+    of: type
+    how: str  # what to write to get one
+
+    @property
+    def allowed(self) -> str:
+        return f"a `{self.of.__name__}`"
+
+    def check(self, name: str, value: object) -> None:
+        if not isinstance(value, self.of):
+            raise InvalidJob(f"{name}: {value!r} is not a {self.of.__name__}; write {self.how}.")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedElsewhere:
+    """A value that cannot be checked alone: an alias, or names that must fit the function."""
+
+    allowed: str
+
+    def check(self, name: str, value: object) -> None:
+        """Leave it to ``tasks.py``, which knows the function and the backends."""
+
+
+# The values that an option takes, beside None where its type allows it. ``allowed`` says them, for the reference, and
+# ``check`` raises InvalidJob for others.
+Kind = Whole | Duration | Text | Note | Flag | OneOfTwo | Made | CheckedElsewhere
+
+
+# The options that ``@task`` takes for all jobs, and ``.using()`` for some. None is the same as leaving it out.
+#
+# They are declared as the others are, in ``options.py``.
+
+
+DEFAULT_BACKEND = "default"  # of TASKS
+
+
+class OptionsAnywhere(TypedDict, total=False):
+    """What both take."""
+
+    priority: Annotated[
+        int | None,
+        Option(
+            Whole(LOWEST_PRIORITY, HIGHEST_PRIORITY),
+            _("Jobs with a higher priority run first."),
+            _("Priority"),
+            default=0,
+        ),
+    ]
+    queue_name: Annotated[
+        str | None,
+        Option(
+            Text(MAX_QUEUE_NAME),
+            _("Only workers that serve this queue run its jobs. Any name is valid."),
+            _("Queue"),
+            default=DEFAULT_QUEUE,
+            column="queue",
+        ),
+    ]
+    backend: Annotated[
+        str | None, Option(CheckedElsewhere("an alias"), "The alias in `TASKS`.", default=DEFAULT_BACKEND)
+    ]
+    max_attempts: Annotated[
+        int | None,
+        Option(
+            Whole(1, MOST_ATTEMPTS),
+            _("How many runs a job may have before it becomes a dead letter."),
+            _("Maximum attempts"),
+            setting_at_enqueue="max_attempts",
+        ),
+    ]
+    timeout: Annotated[
+        timedelta | None, Option(Duration(), _("The longest that a single run may take."), _("Time limit of a run"))
+    ]
+    lease: Annotated[
+        timedelta | None,
+        Option(
+            Duration(
+                SHORTEST_LEASE,
+                LONGEST_LEASE,
+                "The job of a dead worker would not be recovered for that long. "
+                "Heartbeats extend the lease of a long run",
+            ),
+            _("How long the worker may be silent. None uses the setting."),
+            _("Lease"),
+            column="lease_ttl",
+        ),
+    ]
+    stall_after: Annotated[
+        timedelta | None,
+        Option(
+            Duration(), _("The longest that a run may go without reporting progress."), _("Time limit without progress")
+        ),
+    ]
+    give_up_after: Annotated[
+        timedelta | None,
+        Option(Duration(), _("No retry is scheduled later than this after the job was enqueued."), _("Retry for")),
+    ]
+    weight: Annotated[
+        int,
+        Option(
+            Whole(1, MOST_WEIGHT), _("How many slots of a worker a run takes, and how much of its limit."), _("Weight")
+        ),
+    ]
+    tags: Annotated[
+        Sequence[object] | None,
+        Option(
+            CheckedElsewhere(
+                f"at most {MOST_TAGS}: texts of at most {MAX_TAG} characters without spaces, or saved model instances"
+            ),
+            _("Jobs can be searched by tag. The tags of a call are added to those of the task."),
+            _("Tags"),
+        ),
+    ]
+    unique: Annotated[
+        Unique | None,
+        Option(Made(Unique, "Unique(...)"), "At most one job with the same key: alive at a time, or in each period."),
+    ]
+
+
+_OF_ARGUMENTS = CheckedElsewhere("a parameter's name, a tuple of them, or a function of the arguments")
+
+
+class Isolation(StrEnum):
+    """Where a sync handler runs. Async ones always run on the worker's event loop."""
+
+    THREAD = "thread"
+    PROCESS = "process"  # one for each run: slower to start, and really killed on timeout and cancel
+
+
+# A call may give an instant as well.
+_EXPIRES = Option(
+    CheckedElsewhere("an aware `datetime`, or a `timedelta` above 0"),
+    _("A job that has not started by then does not start. It is cancelled."),
+    _("Expires"),
+    column="expires_at",
+)
+
+
+class TaskOptions(OptionsAnywhere, total=False):
+    """What ``@task`` takes."""
+
+    limit: Annotated[
+        Limit | None,
+        Option(
+            Made(Limit, "Limit(...)"),
+            "How many of its jobs run at once, and how many start in a time: in all, and for each key.",
+        ),
+    ]
+    key: Annotated[
+        KeySource | None,
+        Option(_OF_ARGUMENTS, "What the keys of its limit are made of. Slots are shared among the keys."),
+    ]
+    share: Annotated[
+        KeySource | None, Option(_OF_ARGUMENTS, "Who shares the slots: a free one goes to who holds the fewest.")
+    ]
+
+    name: Annotated[
+        str,
+        Option(
+            CheckedElsewhere(f"at most {MAX_TASK_NAME} characters"),
+            "A key of its own for its jobs, so that the function may move. Default: the path of the function.",
+            default="",
+        ),
+    ]
+    aliases: Annotated[
+        tuple[str, ...],
+        Option(
+            CheckedElsewhere(f"names of at most {MAX_TASK_NAME} characters"),
+            "Earlier names of the task. Waiting jobs that carry them still find it.",
+        ),
+    ]
+    retry: Annotated[
+        RetryPolicy | None,
+        Option(
+            Made(RetryPolicy, "never(...), only(...) or NO_RETRIES"),
+            "Which exceptions are retried, and after which delays.",
+        ),
+    ]
+    expires: Annotated[timedelta | None, _EXPIRES]
+    max_losses: Annotated[
+        int | None,
+        Option(
+            Whole(1, MOST_ATTEMPTS),
+            _(
+                "After this many lost workers, the job becomes a dead letter even if attempts remain. None uses the "
+                "setting."
+            ),
+            _("Maximum lost workers"),
+        ),
+    ]
+    free_losses: Annotated[
+        bool,
+        Option(
+            Flag(),
+            _("A lost worker costs no attempt. The maximum of lost workers still holds."),
+            _("Lost workers do not count"),
+        ),
+    ]
+    isolation: Annotated[
+        str,
+        Option(
+            OneOfTwo(Isolation.THREAD.value, Isolation.PROCESS.value),
+            'With `"process"` each run has a process, which is really killed on timeout and cancel.',
+        ),
+    ]
+    atomic: Annotated[bool, Option(Flag(), "The handler and its completion are one transaction.")]
+    masked: Annotated[
+        tuple[str, ...],
+        Option(
+            CheckedElsewhere("names of parameters"),
+            'Parameters that the admin and logs do not show. `"return"` is the result.',
+        ),
+    ]
+    search: Annotated[
+        tuple[str, ...],
+        Option(
+            CheckedElsewhere(f"names of at most {MOST_SEARCHED} parameters that are not masked"),
+            "Arguments by which the admin finds jobs, as `order_id:4711`. They are stored twice.",
+        ),
+    ]
+    encrypted: Annotated[
+        bool, Option(Flag(), "Arguments, progress and results are encrypted in the table, and nothing shows them.")
+    ]
+    schedule: Annotated[
+        Timing | None,
+        Option(
+            Made(Timing, "Cron(...) or Every(...)"),
+            "When the task runs without being called. For several schedules of one task, use `Schedule(...)`.",
+        ),
+    ]
+
+
+class CallOptions(OptionsAnywhere, total=False):
+    """What ``.using()`` takes."""
+
+    run_after: Annotated[
+        datetime | timedelta | None,
+        Option(
+            CheckedElsewhere("an aware `datetime`, or a `timedelta`"), "Not before this instant, or this long from now."
+        ),
+    ]
+    idempotency_key: Annotated[
+        str | None,
+        Option(
+            Text(MAX_IDEMPOTENCY_KEY),
+            _("A second job of the task with the same key is not enqueued while this job exists."),
+            _("Idempotency key"),
+        ),
+    ]
+    expires: Annotated[datetime | timedelta | None, _EXPIRES]
+    meta: Annotated[
+        Mapping[str, Any] | None,
+        Option(
+            CheckedElsewhere(f"a dict of at most {MAX_META_BYTES:,} bytes as JSON"),
+            _("Facts about the job for people, logs and signal receivers. They are not searched."),
+            _("Meta"),
+        ),
+    ]
+    database: Annotated[
+        str | None,
+        Option(
+            CheckedElsewhere("an alias"),
+            "The alias of the database that takes the job. Default: the handler's own, or the router's.",
+        ),
+    ]
+
+
+# The options as attributes.
+#
+# ``JobOptions`` and ``Options`` are those of tasks and of new jobs, ``ClaimedOptions`` those that a claim returns with
+# each job.
+
+
+# No slots of their own: with any, a task could not inherit from Django's as well.
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """The options that a job keeps in a column of its row."""
+
+    __slots__ = ()
+
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    lease: timedelta | None = None
+    stall_after: timedelta | None = None
+    max_losses: int | None = None
+    free_losses: bool = False
+    idempotency_key: str | None = None
+    give_up_after: timedelta | None = None
+    weight: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(JobOptions):
+    """All options but Django's own."""
+
+    __slots__ = ()
+
+    aliases: tuple[str, ...] = ()
+    retry: RetryPolicy | None = None
+    isolation: str = Isolation.THREAD
+    atomic: bool = False
+    masked: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
+    encrypted: bool = False
+    schedule: Timing | None = None
+    unique: Unique | None = None
+    limit: Limit | None = None
+    key: KeySource | None = None
+    share: KeySource | None = None
+    chunk: int | None = None
+    within: timedelta | None = None
+    expires: datetime | timedelta | None = None
+    tags: tuple[str, ...] = ()
+    meta: str | None = None  # as JSON
+    database: str | None = None
+
+
+class ClaimedOptions(NamedTuple):
+    """The options that a claim returns with each job."""
+
+    timeout: timedelta | None = None
+    stall_after: timedelta | None = None
+    max_losses: int | None = None
+    free_losses: bool = False
+    give_up_after: timedelta | None = None
+    weight: int = 1
+
+
+# The options of a task whose handler is called with several jobs at once.
+
+
+class ChunkTaskOptions(TaskOptions, total=False):
+    """What ``@task`` takes in all. Without ``chunk``, a handler is called for each job."""
+
+    chunk: Annotated[
+        int | None,
+        Option(
+            Whole(SMALLEST_CHUNK, LARGEST_CHUNK),
+            "The handler is called with up to so many jobs at once. Each keeps its own result and retries.",
+        ),
+    ]
+    within: Annotated[
+        timedelta | None,
+        Option(
+            Duration(most=LONGEST_GATHERING, or_zero=True),
+            "How long a worker waits for more jobs of a chunk. Without it, a chunk is what one claim brought.",
+        ),
+    ]
+
+
+# The options that are declared, as values: all of them in order, those of a job's row, and what each refuses.
+#
+# They are read from the declarations once, at import: what happens for each job finds tuples.
+
+
+def _declared() -> Iterator[Option]:
+    """Those of ``@task`` first, then those of ``.using()`` alone."""
+    task, call = (get_type_hints(one, include_extras=True) for one in (ChunkTaskOptions, CallOptions))
+    defaults = {one.name: one.default for one in fields(Options)}
+    for name, annotation in {**task, **call}.items():
+        if get_origin(annotation) is not Annotated:
+            raise TypeError(f"{name}: annotate it with an Option(...), as the other options are")
+        kind, option = get_args(annotation)
+        default = defaults.get(name, option.default)
+        column = option.column or (name if option.label else "")
+        places = {"for_task": name in task, "for_call": name in call}
+        yield replace(option, name=name, annotation=kind, default=default, column=column, **places)
+
+
+OPTIONS: Mapping[str, Option] = MappingProxyType({option.name: option for option in _declared()})
+JOB_OPTIONS = tuple(OPTIONS[field.name] for field in fields(JobOptions))
+COLUMNS = tuple(option.column for option in JOB_OPTIONS)
+
+OF_TASK = frozenset(name for name, option in OPTIONS.items() if option.for_task)
+OF_CALL = frozenset(name for name, option in OPTIONS.items() if option.for_call)
+
+_JOB_NAMES = tuple(option.name for option in JOB_OPTIONS)
+_JOB_DEFAULTS = tuple(option.default for option in JOB_OPTIONS)
+_FROM_SETTINGS = tuple(
+    (place, option.setting_at_enqueue) for place, option in enumerate(JOB_OPTIONS) if option.setting_at_enqueue
+)
+
+values_of: Callable[[JobOptions], tuple[Any, ...]] = attrgetter(*_JOB_NAMES)
+
+
+def options_of(task: object) -> dict[str, Any]:
+    """Return what a task says of its jobs: most say nothing, as do tasks of other classes."""
+    if not isinstance(task, JobOptions) or (values := values_of(task)) == _JOB_DEFAULTS:
+        return {}
+    return dict(zip(_JOB_NAMES, values, strict=True))
+
+
+def with_settings(values: tuple[Any, ...], settings: object) -> tuple[Any, ...]:
+    """Return the values of ``values_of`` as they are stored: where None means a setting, that of the settings."""
+    for place, setting in _FROM_SETTINGS:
+        if values[place] is None:
+            values = (*values[:place], getattr(settings, setting), *values[place + 1 :])
+    return values
+
+
+def _check_of(names: Iterable[str]) -> Callable[[object], None]:
+    """Make a function that raises InvalidJob for the first value that is not allowed. Most are the defaults."""
+    options = [OPTIONS[name] for name in names]
+    values_of = attrgetter(*(option.name for option in options))
+    each = tuple((option.name, option.default, option.kind.check) for option in options)
+
+    def check(given: object) -> None:
+        for (name, default, refuse), value in zip(each, values_of(given)):  # noqa: B905 - strict costs, for every job
+            if value is not default:  # 0 equals False, and is none
+                refuse(name, value)
+
+    return check
+
+
+check_job = _check_of(field.name for field in fields(JobOptions))
+check_task = _check_of(["queue_name", *(field.name for field in fields(Options))])
+
+# What other queues call it, or other versions of this one did.
+_ELSEWHERE = {
+    "countdown": "run_after",
+    "delay": "run_after",
+    "eta": "run_after",
+    "runs_in": "run_after",
+    "key": "idempotency_key",
+    "max_retries": "max_attempts",
+    "retries": "max_attempts",
+    "queue": "queue_name",
+    "time_limit": "timeout",
+}
+
+
+def refuse_strangers(given: Collection[str], known: Collection[str], where: str) -> None:
+    """Raise for a name that is no option there, and say which was meant."""
+    for name in given:
+        if name not in known:
+            raise TypeError(f"{where} has no option {name!r}. {_hint(name, known)}")
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    meant = _ELSEWHERE.get(name) or next(iter(get_close_matches(name, {*known, *OPTIONS}, n=1)), None)
+    if meant is None:
+        return f"The options are {', '.join(sorted(known))}."
+    if meant in known:
+        return f"Did you mean {meant!r}?"
+    return f"Did you mean {meant!r}? Give it to {'@task' if meant in OF_TASK else '.using()'}."

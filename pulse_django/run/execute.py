@@ -1,0 +1,211 @@
+"""From a claim to a report: find the task, call its handler, and report the outcome and the decision."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+from asgiref.sync import sync_to_async
+from django.db import Error
+
+from pulse_django import conf
+from pulse_django.exceptions import CannotDecrypt
+from pulse_django.models import Job
+from pulse_django.queue.capability import AfterRun, Chunking, assembled, installed
+from pulse_django.queue.words import traces
+from pulse_django.queue.words.decisions import DeadLetter
+from pulse_django.queue.words.display import without
+from pulse_django.queue.words.outcomes import CANNOT_DECRYPT, GIVEN_UP, UNKNOWN_TASK, Failed, Released
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.signals import job_started, send
+
+from . import django_log
+from .context import Context
+from .django_log import Receivers, receivers_of
+from .judging import Performed, judged, judged_error, judged_value, report_of
+from .middleware import surrounded
+from .registry import Registry, Task, TaskResultStatus, chunk_of, is_plain, registry, sender_of, task_started
+from .results import result_of_run
+from .run import ChunkRun, Run, end_if_forked, running
+
+NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
+
+
+def perform(run: Run, tasks: Registry = registry) -> Performed:
+    """Call the handler of a claimed job. Whatever it does ends as a report."""
+    task = tasks.get(run.claim.task)
+    if isinstance(run, ChunkRun):
+        return _chunking().perform(run, task)
+    if task is None:
+        return put_back(run)
+    if chunk_of(task):
+        return _chunking().perform(ChunkRun([run]), task).members[0]
+    try:
+        call = prepared(run, task)
+    except BaseException as error:
+        return unprepared(run, task, error)
+    context = call.context
+    try:
+        with running(run), traces.running(run.claim):
+            value = _surrounded(task, call) if conf.current().middleware else _invoke(task, call)
+    except BaseException as error:  # SystemExit too: what a handler raises ends its run, and nothing else
+        return judged_error(run, task, context, failed(run, task, error))
+    if run.claim.is_probe:
+        succeeded(run)
+    return judged_value(run, task, context, value)
+
+
+async def perform_async(run: Run, task: Task) -> Performed:
+    """Await the handler of a claimed job on the loop that is running."""
+    if isinstance(run, ChunkRun):
+        return await _chunking().perform_async(run, task)
+    if chunk_of(task):
+        return (await _chunking().perform_async(ChunkRun([run]), task)).members[0]
+    try:
+        # A repeated run reads its history, and no loop may wait for a database.
+        call = prepared(run, task) if run.claim.attempt == 1 else await sync_to_async(prepared)(run, task)
+    except BaseException as error:
+        return unprepared(run, task, error)
+    context, pid = call.context, os.getpid()
+    try:
+        around = surrounded(context) if conf.current().middleware else NOTHING_AROUND
+        with running(run), traces.running(run.claim), around:
+            try:
+                value = await task.func(*call.args, **call.kwargs)
+            finally:
+                end_if_forked(pid)
+    except BaseException as error:
+        return judged_error(run, task, context, await afailed(run, task, error))
+    if run.claim.is_probe:
+        await sync_to_async(succeeded)(run)
+    return judged_value(run, task, context, value)
+
+
+# Hooks of capabilities after a handler has raised or returned, before its run is judged.
+
+
+def failed(run: Run, task: Task, error: BaseException) -> BaseException:
+    """Return the error that the run ends with."""
+    for after_run in _after_runs():
+        error = after_run.failed(run, task, error)
+    return error
+
+
+async def afailed(run: Run, task: Task, error: BaseException) -> BaseException:
+    return await sync_to_async(failed)(run, task, error) if is_concerned(run, task, error) else error
+
+
+def is_concerned(run: Run, task: Task, error: BaseException) -> bool:
+    return any(after_run.concerns(run, task, error) for after_run in _after_runs())
+
+
+def succeeded(run: Run) -> None:
+    for after_run in _after_runs():
+        after_run.succeeded(run)
+
+
+@assembled
+def _after_runs() -> list[AfterRun]:
+    return [one.after_run for one in installed() if one.after_run is not None]
+
+
+@assembled
+def _chunking() -> Chunking:
+    return next(one.chunking for one in installed() if one.chunking is not None)
+
+
+def _surrounded(task: Task, call: Call) -> Any:
+    with surrounded(call.context):
+        return _invoke(task, call)
+
+
+def _invoke(task: Task, call: Call) -> Any:
+    if not getattr(task, "atomic", False) or call.context is None:
+        return _called(task, call)
+    with call.context.atomic() as completion:
+        completion.result = _called(task, call)
+    return completion.result
+
+
+def _called(task: Task, call: Call) -> Any:
+    pid = os.getpid()
+    try:
+        if is_plain(task):
+            return task.func(*call.args, **call.kwargs)
+        return task.call(*call.args, **call.kwargs)
+    finally:
+        end_if_forked(pid)
+
+
+# What happens before a handler is called: its arguments are read, and its start is announced.
+
+
+HOW_TO_DECLARE = (
+    "this worker has no task with that name. Deploy the code that defines it. If it is not in the tasks.py of an "
+    "installed app, add its module to PULSE['TASK_MODULES'] and restart the workers"
+)
+
+
+class Call(NamedTuple):
+    """What a handler is called with."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    context: Context | None  # None: nothing would read it
+
+    def __repr__(self) -> str:
+        return without(self, "args", "kwargs")
+
+
+def prepared(run: Run, task: Task) -> Call:
+    """Read the arguments, make the context if anything will read it, and announce the start."""
+    if run.claim.masked is not None:
+        run.decrypt()
+    claim = run.claim
+    args, kwargs = claim.args, claim.kwargs
+    context = None
+    heard_by = receivers_of(task_started)
+    announced = heard_by is Receivers.PROJECT
+    if announced or task.takes_context or getattr(task, "atomic", False) or conf.current().middleware:
+        context = Context(task_result=result_of_run(claim, task, args, kwargs, run.alias), run=run)
+        if task.takes_context:
+            args = [context, *args]
+    if announced and context is not None:
+        send(task_started, sender_of(task), is_encrypted=claim.is_encrypted, task_result=context.task_result)
+    elif heard_by is Receivers.DJANGOS_LOG:
+        django_log.log_task(run, task, TaskResultStatus.RUNNING)
+    send(job_started, Job, claim=claim, task=task, using=run.alias)
+    return Call(args, kwargs, context)
+
+
+def unprepared(run: Run, task: Task, error: BaseException) -> Performed:
+    """Say why a handler could not be called."""
+    if isinstance(error, Error):  # its task's policy has nothing to judge
+        return _postponed(run, task, error)
+    if isinstance(error, CannotDecrypt):  # it is not given up, for no code is missing: it waits, each time for longer
+        settings = conf.current()
+        delay = max(settings.unknown_task_delay, settings.backoff.delay(run.claim.refunds + 1))
+        return judged(run, task, Released(delay, f"{CANNOT_DECRYPT}: {error}"))
+    return judged(run, task, Failed(report_of(run, error)), error)  # arguments that cannot be read, say
+
+
+def put_back(run: Run) -> Performed:
+    """Let a job wait for a worker that knows its task, as during a deploy, and give up on it in the end."""
+    settings, claim = conf.current(), run.claim
+    try:
+        waited = Job.objects.db_manager(run.alias).put_back_for(claim.job_id)
+    except Error as error:
+        return _postponed(run, None, error)
+    why = f"{claim.task!r}: {HOW_TO_DECLARE}"
+    if waited is not None and waited >= settings.unknown_task_age:
+        reason = f"{GIVEN_UP} {why}, for {waited}"
+        return Performed(run, None, Report(claim.lease, Released(reason=reason), DeadLetter(reason)))
+    return judged(run, None, Released(settings.unknown_task_delay, f"{UNKNOWN_TASK} {why}"))
+
+
+def _postponed(run: Run, task: Task | None, error: BaseException) -> Performed:
+    """Hand a job back that the database kept us from beginning, each time for longer."""
+    delay = conf.current().backoff.delay(run.claim.refunds + 1)
+    return judged(run, task, Released(delay, f"the run could not be prepared: {ErrorReport.of(error).summary}"))

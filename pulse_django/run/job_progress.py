@@ -1,0 +1,87 @@
+"""How far one job is, for the pages of end users: a token that opens the progress of one job, and what it shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from django.core import signing
+
+from pulse_django.exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
+from pulse_django.models import Job
+from pulse_django.queue.words.display import share_of
+from pulse_django.queue.words.job_ids import job_id_of
+from pulse_django.queue.words.masks import PROGRESS
+from pulse_django.queue.words.states import Status
+from pulse_django.shards.placement import locate
+
+from .codec import codec
+
+EXPIRES_IN = timedelta(days=1)
+_SALT = "pulse_django.progress"
+
+
+class Stage(StrEnum):
+    """Where a job is, in the words of an end user."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+_STAGES = {
+    Status.RUNNING: Stage.RUNNING,
+    Status.COMPLETED: Stage.DONE,
+    Status.DEAD_LETTERED: Stage.FAILED,
+    Status.CANCELLED: Stage.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProgress:
+    stage: Stage
+    percent: int | None  # None: the handler has not said
+
+    @property
+    def is_over(self) -> bool:
+        return self.stage in (Stage.DONE, Stage.FAILED, Stage.CANCELLED)
+
+
+def progress_token(job: Job | int | str, *, expires_in: timedelta = EXPIRES_IN) -> str:
+    """Return a text that lets who has it see how far one job is, and nothing else of it, until it expires.
+
+    ``job`` is a job, its id, or the id of a ``TaskResult``. The token is signed, so none can be guessed or changed.
+    """
+    if expires_in <= timedelta():
+        raise InvalidJob(f"expires_in={expires_in!r} is not in the future")
+    job_id = job.pk if isinstance(job, Job) else job_id_of(job)
+    return signing.dumps([job_id, expires_in.total_seconds()], salt=_SALT)
+
+
+def job_of_token(token: str) -> int | None:
+    """Return the id of the job that a token is for, or None if it is not ours or has expired."""
+    try:
+        job_id, seconds = signing.loads(token, salt=_SALT)
+        signing.loads(token, salt=_SALT, max_age=seconds)
+    except (signing.BadSignature, ValueError, TypeError):
+        return None
+    return job_id if isinstance(job_id, int) else None
+
+
+def progress_of(job_id: int | str) -> JobProgress:
+    """Return how far a job is: one short statement. Raise ``Job.DoesNotExist`` if it was deleted.
+
+    What this process cannot decrypt is shown as progress that the handler has not told.
+    """
+    where = locate(job_id)
+    job = Job.objects.using(where.alias).only("id", "task", "masked", "status", "progress").get(pk=where.id)
+    try:
+        share = share_of(codec().value_of(job, PROGRESS))
+    except (CannotDecrypt, DecryptionFailed):
+        share = None
+    stage = _STAGES.get(Status(job.status), Stage.WAITING)
+    percent = 100 if stage is Stage.DONE else None if share is None else int(share * 100)
+    return JobProgress(stage=stage, percent=percent)

@@ -1,0 +1,165 @@
+"""From what a handler did to a report: the outcome, and the decision about it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from pulse_django import conf
+from pulse_django.exceptions import (
+    CannotBeCalled,
+    DeadlinePassed,
+    DecryptionFailed,
+    Discard,
+    JobCancelled,
+    LeaseLost,
+    RateLimited,
+    Snooze,
+    WaitFor,
+)
+from pulse_django.queue.words.decisions import ANY_EXCEPTION, Complete, Decision, decide
+from pulse_django.queue.words.masks import RESULT
+from pulse_django.queue.words.outcomes import (
+    Cancelled,
+    Discarded,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    TimedOut,
+    Waited,
+    returned,
+)
+from pulse_django.queue.words.payloads import ErrorReport, one_line
+from pulse_django.queue.words.verb_results import Report
+
+from .calls import misfit, uses_of
+from .codec import codec
+from .context import Context
+from .registry import Task, TaskResult
+from .run import Run
+
+COMPLETE = Complete()
+OUT_OF_TOUCH = Released(timedelta(), "the lease was not extended in time")
+
+
+@dataclass(slots=True)
+class Performed:
+    """A run that is over for its handler. Without a report there is nothing left to say."""
+
+    run: Run
+    task: Task | None
+    report: Report | None
+    error: BaseException | None = None
+    result: TaskResult | None = field(default=None, repr=False)  # as its handler's context had it
+    ended_at: float | None = None  # by the monotonic clock
+    afterwards: ErrorReport | None = None  # what the handler raised after it had completed its job itself
+    members: list[Performed] = field(default_factory=list)  # of a chunk: those that were not reported yet
+
+    @property
+    def is_out_of_touch(self) -> bool:
+        """Whether a job is handed back that the handler has begun."""
+        mine = self.report is not None and self.report.outcome is OUT_OF_TOUCH
+        return mine or any(one.is_out_of_touch for one in self.members)
+
+
+def report_of(run: Run, error: BaseException) -> ErrorReport:
+    """Return what is stored of an exception: of an encrypted job, not what it says."""
+    return ErrorReport.of(error, places_only=run.claim.is_encrypted and not _says_no_value(error))
+
+
+def _says_no_value(error: BaseException) -> bool:
+    """Say whether neither the message of an exception nor those it is chained to can repeat an argument."""
+    is_alone = error.__cause__ is None and (error.__context__ is None or error.__suppress_context__)
+    return isinstance(error, KeyboardInterrupt | DecryptionFailed) and is_alone
+
+
+def _shown_error(run: Run, error: BaseException | None) -> BaseException | None:
+    """Return what logs and signals get. Error trackers read its message and the variables of its frames."""
+    if error is None or not run.claim.is_encrypted or _says_no_value(error):
+        return error
+    return None
+
+
+def judged(
+    run: Run,
+    task: Task | None,
+    outcome: Outcome | None,
+    error: BaseException | None = None,
+    result: TaskResult | None = None,
+) -> Performed:
+    """Decide what to do about an outcome. Without an outcome, the handler completed the job itself, or lost it."""
+    error = _shown_error(run, error)
+    if outcome is None:
+        return Performed(run, task, None, error, result)
+    claim = run.claim
+    decision: Decision
+    if isinstance(outcome, Succeeded):  # no policy and no budget can change that
+        decision = COMPLETE if outcome.result is None else Complete(codec().stored(claim, outcome.result, RESULT))
+    else:
+        policy = getattr(task, "retry", None) or ANY_EXCEPTION
+        decision = decide(
+            outcome, claim.budget, policy=policy, fleet=conf.current().backoff, max_losses=conf.current().max_losses
+        )
+    return Performed(run, task, Report(claim.lease, outcome, decision, run.last_progress()), error, result)
+
+
+def judged_error(run: Run, task: Task, context: Context | None, error: BaseException) -> Performed:
+    if isinstance(error, TypeError) and (why := misfit(task, run.claim.args, run.claim.kwargs)):
+        error = CannotBeCalled(why)  # which no retry changes
+    outcome, result = outcome_of(run, error), context.task_result if context else None
+    if not run.completed:
+        return judged(run, task, outcome, error, result)
+    # To be asked to stop is no error of a handler that has completed its job.
+    afterwards = report_of(run, error) if isinstance(outcome, Failed | Snoozed | Waited | Discarded) else None
+    return Performed(run, task, None, _shown_error(run, error), result, afterwards=afterwards)
+
+
+def judged_value(run: Run, task: Task, context: Context | None, value: Any) -> Performed:
+    limit = conf.current().max_payload_bytes
+    hides = (run.claim.masked is not None or uses_of(task).hides) and codec().hides_result(task, run.claim.masked)
+    outcome = None if run.completed else returned(value, limit=limit, masked=hides)
+    return judged(run, task, outcome, None, context.task_result if context else None)
+
+
+def outcome_of(run: Run, error: BaseException) -> Outcome | None:
+    match error:
+        case Snooze():
+            return Snoozed(error.delay, reason_of(run, error))
+        case WaitFor():
+            return Waited(error.reason)
+        case Discard():
+            return Discarded(error.reason)
+        case JobCancelled():
+            return Cancelled()
+        case LeaseLost() if run.lost or run.was_out_of_touch:
+            return _out_of_touch(run)
+        case DeadlinePassed():
+            return run.verdict or TimedOut()
+        case asyncio.CancelledError() if run.verdict is not None or run.lost or run.was_out_of_touch:
+            return run.verdict or _out_of_touch(run)
+    return Failed(report_of(run, error))
+
+
+def reason_of(run: Run, error: Snooze) -> str:
+    """Return what is shown to people. The reason may repeat an argument, so that of an encrypted job is left out."""
+    if not isinstance(error, RateLimited):
+        return ""
+    if run.claim.is_encrypted or not error.reason:
+        return "rate limited"
+    return f"rate limited: {one_line(error.reason)}"
+
+
+def outcome_of_stopped(run: Run) -> Outcome | None:
+    """Return the outcome of a run that was asked to stop, whatever its handler raised then."""
+    if run.verdict is not None:
+        return run.verdict
+    return _out_of_touch(run) if run.lost or run.was_out_of_touch else Cancelled()
+
+
+def _out_of_touch(run: Run) -> Outcome | None:
+    """A handler that stopped because it was not known whether it still held its lease: if it did, nothing happened."""
+    return None if run.lost or run.reported else OUT_OF_TOUCH

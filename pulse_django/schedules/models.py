@@ -1,0 +1,187 @@
+"""The tables of schedules. ``models.py`` loads them with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from django.core.exceptions import ValidationError
+from django.db import models, router
+from django.db.models import F, Q
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.exceptions import InvalidSchedule
+from pulse_django.managers import ScheduleManager
+from pulse_django.queue.database.sql_functions import ClockTimestamp, Document, ShortText, in_range, instants_of, rule
+from pulse_django.queue.words.bounds import MAX_DELAY, MAX_QUEUE_NAME, MAX_TASK_NAME
+
+from . import verbs as schedules
+from .definitions import MAX_BY, MAX_NAME, MAX_OWNER, Definition, timing_of
+from .tick_rules import TickOutcome
+from .timings import MAX_EXPRESSION, MAX_ZONE, Missed, Overlap, Timing
+
+_MISSED = [
+    (Missed.ONCE.value, _("the latest runs")),
+    (Missed.SKIP.value, _("none runs")),
+    (Missed.ALL.value, _("each runs, the oldest first")),
+]
+_OVERLAPS = [
+    (Overlap.SKIP.value, _("skip the run")),
+    (Overlap.WAIT.value, _("wait for the last run, then run once")),
+    (Overlap.CANCEL.value, _("cancel the last run, then run")),
+    (Overlap.ALLOW.value, _("run both")),
+]
+_OUTCOMES = [(one.value, one.value.capitalize()) for one in TickOutcome]
+
+
+class Schedule(models.Model):
+    """When a task runs without being called: declared by code, or created at run time."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = ShortText(_("name"), max_length=MAX_NAME, unique=True)
+    task = ShortText(_("task"), max_length=MAX_TASK_NAME)
+    args = Document(
+        _("positional arguments"), default=list, db_default=models.Value([], models.JSONField()), blank=True
+    )
+    kwargs = Document(_("arguments"), default=dict, db_default=models.Value({}, models.JSONField()), blank=True)
+    queue = ShortText(_("queue"), max_length=MAX_QUEUE_NAME, null=True, blank=True)  # NULL: the task's
+    priority = models.SmallIntegerField(_("priority"), null=True, blank=True)  # NULL: the task's
+
+    cron = ShortText(_("cron expression"), max_length=MAX_EXPRESSION, null=True, blank=True)
+    tz = ShortText(_("time zone"), max_length=MAX_ZONE, null=True, blank=True)
+    every = models.DurationField(_("interval"), null=True, blank=True)
+    phase = models.DurationField(_("phase"), null=True, blank=True)
+    missed = ShortText(
+        _("missed ticks"), max_length=8, choices=_MISSED, default=Missed.ONCE.value, db_default=Missed.ONCE.value
+    )
+    grace = models.DurationField(_("grace"), null=True, blank=True)
+    overlap = ShortText(
+        _("overlap"), max_length=8, choices=_OVERLAPS, default=Overlap.SKIP.value, db_default=Overlap.SKIP.value
+    )
+    jitter = models.DurationField(_("jitter"), null=True, blank=True)
+    starts_at = models.DateTimeField(_("starts"), null=True, blank=True)
+    ends_at = models.DateTimeField(_("ends"), null=True, blank=True)
+
+    next_at = models.DateTimeField(null=True, blank=True, editable=False)  # NULL: never again
+    waiting_at = models.DateTimeField(null=True, blank=True, editable=False)  # the tick that waits for the last job
+    last_at = models.DateTimeField(null=True, blank=True, editable=False)  # the last tick that fired
+    last_job_id = models.BigIntegerField(null=True, blank=True, editable=False)
+
+    # What the code said last, by field. NULL: the schedule was made at run time.
+    declared = Document(null=True, blank=True, editable=False)
+    declared_in = ShortText(max_length=200, null=True, blank=True, editable=False)  # the settings module of that code
+    # What people changed, by field: {"value": ..., "by": ..., "why": ..., "at": ...}. It wins.
+    overrides = Document(default=dict, db_default=models.Value({}, models.JSONField()), editable=False)
+    gone_at = models.DateTimeField(null=True, blank=True, editable=False)  # no code declares it any more
+
+    paused_at = models.DateTimeField(null=True, blank=True, editable=False)
+    paused_until = models.DateTimeField(null=True, blank=True, editable=False)  # NULL: until it is resumed
+    pause_reason = models.TextField(blank=True, default="", db_default="", editable=False)
+
+    owner = ShortText(_("owner"), max_length=MAX_OWNER, blank=True, default="", db_default="")
+    created_at = models.DateTimeField(db_default=ClockTimestamp(), editable=False)
+    changed_at = models.DateTimeField(db_default=ClockTimestamp(), editable=False)
+    changed_by = ShortText(max_length=MAX_BY, blank=True, default="", db_default="", editable=False)
+
+    objects: ClassVar[ScheduleManager] = ScheduleManager()
+    # Raises InvalidSchedule for a task that is not there, or that does not take these arguments. Set by the app: models
+    # are loaded before the tasks that they name.
+    check_call: ClassVar[Callable[[Definition], None]] = staticmethod(lambda _: None)
+
+    class Meta:
+        verbose_name = _("schedule")
+        verbose_name_plural = _("schedules")
+        constraints: ClassVar = [
+            rule(
+                "pulse_schedule_cron_or_every",
+                Q(cron__isnull=False, every__isnull=True, tz__isnull=False) | Q(cron__isnull=True, every__isnull=False),
+            ),
+            rule(
+                "pulse_schedule_pause_has_a_start",
+                Q(paused_at__isnull=False) | Q(paused_until__isnull=True, pause_reason=""),
+            ),
+            rule("pulse_schedule_gone_is_not_due", Q(gone_at__isnull=True) | Q(next_at=None)),
+            rule(
+                "pulse_schedule_instants_are_finite",
+                in_range(
+                    *("starts_at", "ends_at", "next_at", "waiting_at", "last_at"),
+                    *("gone_at", "paused_at", "paused_until", "created_at", "changed_at"),
+                ),
+            ),
+            rule(
+                "pulse_schedule_durations_are_finite",
+                in_range(
+                    "every", "phase", "grace", "jitter", lowest=timedelta(), highest=MAX_DELAY + timedelta(days=1)
+                ),
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(F("next_at"), F("id"), name="pulse_schedule_due", condition=Q(next_at__isnull=False)),
+            models.Index(F("id"), name="pulse_schedule_waiting", condition=Q(waiting_at__isnull=False)),
+            models.Index(F("owner"), name="pulse_schedule_owner", condition=~Q(owner="")),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def save(self, *, using: str | None = None, by: str = "", why: str = "", **_: Any) -> None:
+        """Write it down, and find its next instant if it is due at others now.
+
+        For a schedule of the code, what differs from the code is overridden; ``by`` and ``why`` say for whom.
+        """
+        schedules.store(self, using or router.db_for_write(Schedule, instance=self), by, why)
+
+    def clean(self) -> None:
+        """Refuse what ``save`` would refuse. For forms."""
+        try:
+            schedules.check(self)
+        except InvalidSchedule as error:
+            field = str(error).partition(":")[0]
+            is_field = field in {one.name for one in self._meta.fields}
+            raise ValidationError({field: str(error)} if is_field else str(error)) from error
+
+    @property
+    def timing(self) -> Timing:
+        """When it is due, or InvalidSchedule: the row may have been written by hand."""
+        return timing_of(self)
+
+
+class Tick(models.Model):
+    """The ledger of schedules: each instant, and what became of it. Unique, so no tick fires twice."""
+
+    pk = models.CompositePrimaryKey("schedule_id", "at")
+    at = models.DateTimeField()
+    outcome = ShortText(max_length=8, choices=_OUTCOMES)
+    job_id = models.BigIntegerField(null=True, blank=True)
+    decided_at = models.DateTimeField(db_default=ClockTimestamp())
+    note = models.TextField(blank=True, default="", db_default="")
+    schedule = models.ForeignKey(
+        Schedule, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="ticks"
+    )
+
+    class Meta:
+        verbose_name = _("tick")
+        verbose_name_plural = _("ticks")
+        constraints: ClassVar = [rule("pulse_tick_instants_are_finite", in_range("at", "decided_at"))]
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.at}: {self.outcome}"
+
+
+class Declaration(models.Model):
+    """Whose code the schedules follow: the latest start among the workers of one settings module."""
+
+    scope = ShortText(max_length=200, primary_key=True)  # the settings module
+    worker = ShortText(max_length=160)
+    booted_at = models.DateTimeField()
+    fingerprint = ShortText(max_length=64)  # of all that it declares
+    declared_at = models.DateTimeField(db_default=ClockTimestamp())
+
+    class Meta:
+        constraints: ClassVar = [instants_of("declaration", "booted_at", "declared_at")]
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.scope

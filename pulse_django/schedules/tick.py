@@ -1,0 +1,304 @@
+"""Write the outcome of ticks: the ticks, their jobs and the next instant of each schedule, in one transaction.
+
+A tick is the pair of its schedule and its instant in UTC. It is unique in its table, and the key of its job: no second
+watchdog, no change of the schedule and no restored dump fires it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.db import connections
+
+from pulse_django import conf
+from pulse_django.queue.cancel import request_cancel
+from pulse_django.queue.database.job_queries import JobReader
+from pulse_django.queue.database.transactions import joined, run_joined
+from pulse_django.queue.enqueue import copy_with_ids, take_ids
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.shards.citus import is_for_citus
+
+from .tick_rules import Tick, TickOutcome
+
+if TYPE_CHECKING:
+    from pulse_django.models import Schedule
+
+MOST_DUE = 500  # schedules that are decided one by one
+# The longest that a tick may wait for a lock of another transaction: all schedules of the batch wait with it.
+LOCK_WAIT = timedelta(milliseconds=250)
+
+# How long until the next instant, and whether a tick waits whose job is finished. No lock, no sort, two index probes.
+_LOOK = """
+SELECT
+    (
+        SELECT EXTRACT(epoch FROM next_at - clock_timestamp())::float8
+        FROM pulse_django_schedule WHERE next_at IS NOT NULL ORDER BY next_at LIMIT 1
+    ),
+    EXISTS (
+        SELECT 1 FROM pulse_django_schedule AS schedule
+        WHERE waiting_at IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
+        )
+    )
+"""
+
+_LOCK_DUE = """
+SELECT schedule.id, clock_timestamp()
+FROM pulse_django_schedule AS schedule
+WHERE schedule.gone_at IS NULL
+    AND (
+        schedule.next_at <= COALESCE(%s::timestamptz, statement_timestamp())
+        OR schedule.waiting_at IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
+        )
+    )
+    AND (
+        schedule.task::text = ANY (%s::text[])
+        OR NOT EXISTS (
+            SELECT 1 FROM pulse_django_worker AS worker
+            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %s::interval
+                AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
+        )
+    )
+    AND schedule.id = COALESCE(%s::bigint, schedule.id)
+    AND schedule.id <> ALL (%s::bigint[])
+ORDER BY schedule.next_at {order}, schedule.id
+LIMIT %s
+FOR NO KEY UPDATE OF schedule SKIP LOCKED
+"""
+
+_WAIT_BRIEFLY = "SELECT pg_catalog.set_config('lock_timeout', %s, true)"
+
+_UNFINISHED = "SELECT id FROM pulse_django_job_hot WHERE id = ANY (%s::bigint[]) AND finished_at IS NULL"
+
+_GIVEN = """
+WITH given AS (
+    SELECT * FROM ROWS FROM (
+        pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::timestamptz[]), pg_catalog.unnest(%s::text[]),
+        pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::text[]),
+        pg_catalog.unnest(%s::text[])
+    ) AS given (schedule_id, at, outcome, note, job_id, task, key)
+)"""
+# A tick that waited for the last job may fire now. No other tick is decided twice.
+_TICKS = """
+INSERT INTO pulse_django_tick AS tick (schedule_id, at, outcome, note, job_id)
+SELECT schedule_id, at, outcome, note, job_id FROM given
+ON CONFLICT (schedule_id, at) DO UPDATE
+    SET outcome = excluded.outcome, note = excluded.note, job_id = excluded.job_id, decided_at = excluded.decided_at
+    WHERE tick.outcome::text = 'WAITING' AND excluded.outcome::text <> 'WAITING'
+RETURNING schedule_id, at
+"""
+_KEYS = """
+INSERT INTO pulse_django_key (task, key, job_id)
+SELECT given.task, given.key, given.job_id
+FROM given
+{of_ticks}WHERE given.key IS NOT NULL
+ON CONFLICT (task, key) DO NOTHING
+RETURNING job_id
+"""
+_OF_TICKS = "JOIN tick ON tick.schedule_id = given.schedule_id AND tick.at = given.at\n"
+# Workers write ticks that fire no job, and need no right on the keys. On Citus the two are statements of their own
+# (docs/adr/0086), and the second is given what the first one wrote.
+_WRITE_TICKS, _WRITE_KEYS = f"{_GIVEN}{_TICKS}", f"{_GIVEN}{_KEYS.format(of_ticks='')}"
+_WRITE_TICKS_AND_KEYS = f"{_GIVEN},\ntick AS ({_TICKS}){_KEYS.format(of_ticks=_OF_TICKS)}"
+
+# The key was there and the tick was not: the tables were restored from parts of dumps.
+_JOB_OF_KEY = """
+UPDATE pulse_django_tick AS tick
+SET job_id = key.job_id
+FROM ROWS FROM (
+    pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::timestamptz[]), pg_catalog.unnest(%s::text[]),
+    pg_catalog.unnest(%s::text[])
+) AS given (schedule_id, at, task, key)
+JOIN pulse_django_key AS key ON key.task::text = given.task AND key.key::text = given.key
+WHERE tick.schedule_id = given.schedule_id AND tick.at = given.at
+RETURNING tick.job_id
+"""
+
+_ADVANCE = """
+WITH given AS (
+    SELECT * FROM ROWS FROM (
+        pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::timestamptz[]), pg_catalog.unnest(%s::timestamptz[]),
+        pg_catalog.unnest(%s::timestamptz[]), pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::bool[])
+    ) AS given (id, next_at, waiting_at, last_at, last_job_id, resumed)
+)
+UPDATE pulse_django_schedule AS schedule
+SET next_at = given.next_at,
+    waiting_at = given.waiting_at,
+    last_at = COALESCE(given.last_at, schedule.last_at),
+    last_job_id = COALESCE(given.last_job_id, schedule.last_job_id),
+    paused_at = CASE WHEN NOT given.resumed THEN schedule.paused_at END,
+    paused_until = CASE WHEN NOT given.resumed THEN schedule.paused_until END,
+    pause_reason = CASE WHEN given.resumed THEN '' ELSE schedule.pause_reason END
+FROM given
+WHERE schedule.id = given.id
+RETURNING schedule.id
+"""
+
+# A bound for each schedule, by the primary key: an index on the instant alone would be written by every tick.
+_FORGET = """
+WITH old AS (
+    SELECT tick.schedule_id, tick.at
+    FROM (
+        SELECT id FROM pulse_django_schedule
+    ) AS schedule
+    CROSS JOIN LATERAL (
+        SELECT schedule_id, at FROM pulse_django_tick
+        WHERE schedule_id = schedule.id AND at < statement_timestamp() - %s::interval
+        ORDER BY at LIMIT %s
+    ) AS tick
+    LIMIT %s
+)
+DELETE FROM pulse_django_tick AS tick USING old
+WHERE tick.schedule_id = old.schedule_id AND tick.at = old.at
+RETURNING tick.schedule_id
+"""
+
+FORGET_LIMIT = 5_000
+
+CANCELLED_FOR = "the next run of its schedule is due"
+
+
+class Look(NamedTuple):
+    due_in: float | None  # seconds until the next instant, negative if it has passed; None: nothing is scheduled
+    waits_no_longer: bool  # a tick waited for a job that is finished
+
+    @property
+    def is_due(self) -> bool:
+        return self.waits_no_longer or (self.due_in is not None and self.due_in <= 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advance:
+    """What is to be written of one schedule."""
+
+    schedule: Schedule
+    ticks: Sequence[Tick]
+    next_at: datetime | None
+    jobs: Sequence[NewJob | int] = ()  # of the ticks that fire, in order; a number is that of a job that is there
+    waiting_at: datetime | None = None
+    last_at: datetime | None = None  # the last tick that fired
+    cancel: int | None = None  # a job to be asked to stop
+    resumed: bool = False  # its pause is over
+    keeps_last_job: bool = False  # a run by hand beside one that is not finished
+
+
+def look(alias: str) -> Look:
+    """Say when the next schedule is due."""
+    return Look._make(run_joined(alias, _LOOK, [])[0])
+
+
+def lock_due(
+    schedules: Any, known: Collection[str], *, until: datetime | None = None, **which: Any
+) -> tuple[list[Schedule], datetime | None]:
+    """Lock schedules that are due, or whose tick waits no longer, and return them and the server's clock.
+
+    ``known`` are the tasks of this process. A schedule whose task only others know is left to them. ``until`` is
+    another clock than the server's.
+    """
+    alias = schedules.write_alias
+    rows = _lock(alias, known, until=until, **which)
+    if not rows:
+        return [], until
+    # Read now that they are locked: the statement before may have waited, and has an older snapshot.
+    found = schedules.using(alias).in_bulk([schedule_id for schedule_id, _ in rows])
+    return [found[schedule_id] for schedule_id, _ in rows], until or max(now for _, now in rows)
+
+
+def ids_of_due(alias: str, known: Collection[str], **which: Any) -> list[int]:
+    """Return the ids of the schedules that ``lock_due`` would lock. It does not read the rows: one may be odd."""
+    with joined(alias):
+        return [schedule_id for schedule_id, _ in _lock(alias, known, **which)]
+
+
+def _lock(
+    alias: str,
+    known: Collection[str],
+    *,
+    limit: int = MOST_DUE,
+    only: int | None = None,
+    without: Collection[int] = (),
+    oldest_first: bool = False,
+    until: datetime | None = None,
+) -> list[tuple[int, datetime]]:
+    run_joined(alias, _WAIT_BRIEFLY, [f"{LOCK_WAIT.total_seconds() * 1_000:.0f}ms"])
+    params = [until, list(known), conf.current().worker_silence, only, list(without), limit]
+    rows: list[Any] = run_joined(alias, _LOCK_DUE.format(order="ASC" if oldest_first else "DESC"), params)
+    return rows
+
+
+def unfinished(alias: str, job_ids: Collection[int]) -> frozenset[int]:
+    """Return those of these jobs that are not finished."""
+    rows = run_joined(alias, _UNFINISHED, [sorted(job_ids)]) if job_ids else []
+    return frozenset(job_id for (job_id,) in rows)
+
+
+def key_of_tick(schedule_id: int, at: datetime) -> str:
+    """Return the idempotency key of the job of a tick."""
+    return f"schedule:{schedule_id}:{at.timestamp():.6f}".rstrip("0").rstrip(".")
+
+
+def advance(jobs: JobReader, plans: Sequence[Advance]) -> dict[int, list[int]]:
+    """Write all of these, in the transaction that holds the locks. Return the ids of new jobs by schedule."""
+    alias = jobs.write_alias
+    cancelled = [plan.cancel for plan in plans if plan.cancel is not None]
+    if cancelled:
+        request_cancel(jobs, cancelled, reason=CANCELLED_FOR)
+    wanted = [(plan, job) for plan in plans for job in plan.jobs if isinstance(job, NewJob)]
+    ids = take_ids(alias, len(wanted)) if wanted else []
+    free = iter(ids)
+    job_ids = {one.schedule.pk: [next(free) if isinstance(job, NewJob) else job for job in one.jobs] for one in plans}
+    rows = [row for plan in plans for row in _rows(plan, job_ids[plan.schedule.pk])]
+    new = write_ticks(alias, rows) if rows else frozenset()
+    if odd := [row for row in rows if len(row) > 3 and row[2] not in new]:
+        keys = [[one[0] for one in odd], [one[1].at for one in odd], [one[3].task for one in odd]]
+        run_joined(alias, _JOB_OF_KEY, [*keys, [one[3].idempotency_key for one in odd]])
+    if fresh := [(job, job_id) for (_plan, job), job_id in zip(wanted, ids, strict=True) if job_id in new]:
+        copy_with_ids(jobs, fresh)
+    there = new | {job for plan in plans for job in plan.jobs if isinstance(job, int)}
+    made = {key: [job_id for job_id in found if job_id in there] for key, found in job_ids.items()}
+    last = [None if plan.keeps_last_job else max(made[plan.schedule.pk], default=None) for plan in plans]
+    instants = [[getattr(plan, name) for plan in plans] for name in ("next_at", "waiting_at", "last_at")]
+    ids_of_plans, resumed = [plan.schedule.pk for plan in plans], [plan.resumed for plan in plans]
+    run_joined(alias, _ADVANCE, [ids_of_plans, *instants, last, resumed])
+    return made
+
+
+def write_ticks(
+    alias: str, rows: Sequence[tuple[int, Tick, int | None] | tuple[int, Tick, int | None, NewJob]]
+) -> frozenset[int]:
+    """Write ticks of schedules, those that fire with the id of their job. Return the ids whose tick is new."""
+    columns: list[list[Any]] = [[], [], [], [], [], [], []]
+    for schedule_id, tick, job_id, *job in rows:
+        task, key = (job[0].task, job[0].idempotency_key) if job else (None, None)
+        values = (schedule_id, tick.at, tick.outcome.value, tick.note, job_id, task, key)
+        for column, value in zip(columns, values, strict=True):
+            column.append(value)
+    if not any(columns[-1]):
+        run_joined(alias, _WRITE_TICKS, columns)
+        return frozenset()
+    if not is_for_citus(connections[alias]):
+        return frozenset(job_id for (job_id,) in run_joined(alias, _WRITE_TICKS_AND_KEYS, columns))
+    with joined(alias):
+        written = set(run_joined(alias, _WRITE_TICKS, columns))
+        new = [row for row in zip(*columns, strict=True) if row[:2] in written]
+        columns = [list(column) for column in zip(*new, strict=True)] or [[] for _ in columns]
+        return frozenset(job_id for (job_id,) in run_joined(alias, _WRITE_KEYS, columns))
+
+
+def forget_ticks(alias: str, older_than: timedelta) -> int:
+    """Delete ticks that are so old, some of them at a time. Return how many."""
+    return len(run_joined(alias, _FORGET, [older_than, FORGET_LIMIT, FORGET_LIMIT]))
+
+
+def _rows(plan: Advance, job_ids: Sequence[int]) -> Iterator[Any]:
+    jobs = iter(zip(plan.jobs, job_ids, strict=True))
+    for tick in plan.ticks:
+        if tick.outcome in (TickOutcome.FIRED, TickOutcome.MANUAL):
+            job, job_id = next(jobs)
+            yield (plan.schedule.pk, tick, job_id, job) if isinstance(job, NewJob) else (plan.schedule.pk, tick, job_id)
+        else:
+            yield plan.schedule.pk, tick, None

@@ -1,0 +1,301 @@
+"""Write schedules down: create, change, declare, pause and resume them.
+
+The server's clock says which tick is next. A schedule that is new, changed or resumed never fires for before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db import models, transaction
+
+from pulse_django import conf
+from pulse_django.exceptions import InvalidSchedule
+from pulse_django.pauses.statements import MAX_REASON
+from pulse_django.queue.database.database_errors import DatabaseFault, fault_of
+from pulse_django.queue.database.transactions import joined, run_joined
+from pulse_django.queue.declarations import Declarer, declare_once
+from pulse_django.queue.words.bounds import MAX_DELAY
+from pulse_django.queue.words.job_ids import MAX_ID
+from pulse_django.queue.words.options import Whole
+from pulse_django.queue.words.payloads import clean_text, error_in_one_line, one_line
+from pulse_django.safe_logging import SafeLogger
+
+from .definitions import (
+    MAX_BY,
+    OVERRIDABLE,
+    SAY_WHEN,
+    Definition,
+    columns_of,
+    definition_of,
+    overridden,
+    timing_or_none,
+)
+from .tick import write_ticks
+from .tick_rules import Tick, TickOutcome, first_after, without_firing
+from .timings import Timing
+
+if TYPE_CHECKING:
+    from pulse_django.models import Schedule
+
+logger = SafeLogger("pulse_django.schedules")
+
+CHANGED = "the schedule was changed before this tick was decided"
+_ZONE = "UTC"  # of an expression whose row names none: the CHECK of the table lets no such row pass
+
+_PAUSE = """
+WITH found AS MATERIALIZED (
+    SELECT id, paused_at, paused_until
+    FROM pulse_django_schedule
+    WHERE id = ANY (%s::bigint[]) AND gone_at IS NULL
+    ORDER BY id
+    FOR NO KEY UPDATE
+),
+paused AS MATERIALIZED (
+    SELECT
+        id, clock_timestamp() AS now,
+        CASE
+            WHEN paused_at IS NULL OR paused_until <= statement_timestamp() THEN clock_timestamp() ELSE paused_at
+        END AS since,
+        clock_timestamp() + %s::float8 * interval '1 second' AS until
+    FROM found
+),
+written AS (
+    UPDATE pulse_django_schedule AS schedule
+    SET paused_at = paused.since, paused_until = paused.until, pause_reason = %s, changed_by = %s,
+        changed_at = paused.now
+    FROM paused
+    WHERE schedule.id = paused.id AND schedule.gone_at IS NULL
+    RETURNING schedule.id
+)
+SELECT id FROM written
+"""
+
+# The pause ends now. The next tick removes it: it has to know which ticks were in it.
+_RESUME = """
+WITH found AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_schedule
+    WHERE id = ANY (%s::bigint[]) AND paused_at IS NOT NULL
+        AND (paused_until IS NULL OR paused_until > statement_timestamp())
+    ORDER BY id
+    FOR NO KEY UPDATE
+),
+resumed AS MATERIALIZED (
+    SELECT id, clock_timestamp() AS now FROM found
+),
+written AS (
+    UPDATE pulse_django_schedule AS schedule
+    SET paused_until = resumed.now, changed_by = %s, changed_at = resumed.now
+    FROM resumed
+    WHERE schedule.id = resumed.id AND schedule.paused_at IS NOT NULL
+    RETURNING schedule.id
+)
+SELECT id FROM written
+"""
+
+
+def clock(alias: str) -> datetime:
+    """Return the server's."""
+    now: datetime = run_joined(alias, "SELECT clock_timestamp()", [])[0][0]
+    return now
+
+
+def store(row: Schedule, alias: str, by: str = "", why: str = "") -> None:
+    """Insert or update a schedule as its fields say. What the code declared is overridden."""
+    if row.cron and not row.tz:
+        row.tz = conf.time_zone()
+    wanted = check(row)
+    with joined(alias):
+        if row.pk is None:
+            row.next_at = first_after(row.timing, clock(alias), starts_at=row.starts_at, ends_at=row.ends_at)
+            row.changed_by = clean_text(by, MAX_BY)
+            models.Model.save(row, using=alias, force_insert=True)
+            return
+        stored, now = _locked(type(row), alias, row.pk)
+        before, after = definition_of(stored).fields(_ZONE), wanted.fields(_ZONE)
+        changed = {name: after[name] for name in OVERRIDABLE if after[name] != before[name]}
+        others = {"name": row.name, "task": row.task, "owner": row.owner} if stored.declared is None else {}
+        _change(stored, changed, now, alias, by=by, why=why, others=others)
+        for field in row._meta.concrete_fields:
+            setattr(row, field.attname, getattr(stored, field.attname))
+
+
+def change(schedules: Any, schedule_id: int, fields: Mapping[str, Any], *, by: str = "", why: str = "") -> Schedule:
+    """Change these fields, given as JSON. For a schedule of the code they are overridden, with who and why."""
+    with joined(schedules.write_alias):
+        stored, now = _locked(schedules.model, schedules.write_alias, schedule_id)
+        _change(stored, fields, now, schedules.write_alias, by=by, why=why)
+        return stored
+
+
+def follow_code(schedules: Any, schedule_id: int, fields: Collection[str] = OVERRIDABLE, *, by: str = "") -> Schedule:
+    """Undo what people changed in these fields."""
+    with joined(schedules.write_alias):
+        stored, now = _locked(schedules.model, schedules.write_alias, schedule_id)
+        if stored.declared is None:
+            raise InvalidSchedule(f"{stored.name}: no code declares it")
+        stored.overrides = {name: one for name, one in stored.overrides.items() if name not in fields}
+        _change(stored, {}, now, schedules.write_alias, by=by, why="")
+        return stored
+
+
+def pause(
+    schedules: Any, *schedule_ids: int, reason: str = "", lasting: timedelta | None = None, by: str = ""
+) -> list[int]:
+    """Let no tick of these fire, for so long or until they are resumed. Return the ids of those that exist."""
+    if lasting is not None and not timedelta() < lasting <= MAX_DELAY:
+        raise ValueError(f"lasting: {lasting} must be positive and at most {MAX_DELAY.days} days")
+    seconds = None if lasting is None else lasting.total_seconds()
+    params = [_ids(schedule_ids), seconds, clean_text(reason, MAX_REASON), clean_text(by, MAX_BY)]
+    return sorted(paused for (paused,) in run_joined(schedules.write_alias, _PAUSE, params))
+
+
+def resume(schedules: Any, *schedule_ids: int, by: str = "") -> list[int]:
+    """Let ticks fire again from now on. Return the ids of those that were paused."""
+    params = [_ids(schedule_ids), clean_text(by, MAX_BY)]
+    return sorted(resumed for (resumed,) in run_joined(schedules.write_alias, _RESUME, params))
+
+
+def _ids(schedule_ids: Sequence[int]) -> list[int]:
+    for one in schedule_ids:
+        Whole(1, MAX_ID).check("schedule id", one)
+    return list(schedule_ids)
+
+
+def declare(schedules: Any, declarer: Declarer, definitions: Sequence[Definition], *, silence: timedelta) -> bool:
+    """Let the schedules be what this code declares, unless a worker that started later has declared. Say if it did.
+
+    A declaration that is refused stops no other one. Its schedule is written with the reason, and its ticks are
+    refused; if it cannot be written, the log says so.
+    """
+    alias, wanted, unwritten = schedules.write_alias, {}, set()
+    for one in definitions:
+        try:
+            wanted[one.name] = _declared(schedules.model, one)
+        except Exception as error:
+            logger.error("Schedule %s cannot be declared: %s", one_line(one.name), error_in_one_line(error))
+            unwritten.add(one.name)
+    return declare_once(
+        alias,
+        declarer,
+        wanted,
+        silence=silence,
+        stored=lambda: schedules.using(alias).filter(name__in=list(wanted)).count(),
+        store=lambda: _apply(schedules, declarer.scope, wanted, unwritten, clock(alias)),
+    )
+
+
+def _declared(model: type[Schedule], definition: Definition) -> dict[str, Any]:
+    """Return a definition as JSON, with the reason if its task refuses the call."""
+    definition.check(conf.current().max_payload_bytes)
+    fields = {"task": definition.task, **definition.fields(conf.time_zone())}
+    try:
+        model.check_call(definition)
+    except InvalidSchedule as error:
+        fields["refused"] = str(error)
+    return fields
+
+
+def _apply(
+    schedules: Any, scope: str, wanted: Mapping[str, dict[str, Any]], unwritten: Collection[str], now: datetime
+) -> None:
+    alias = schedules.write_alias
+    rows = schedules.using(alias).filter(models.Q(declared_in=scope) | models.Q(name__in=list(wanted)))
+    there = {row.name: row for row in rows.order_by("id").select_for_update(no_key=True)}
+    for name, fields in wanted.items():
+        row = there.get(name)
+        if row is not None and row.declared is None:
+            logger.error("Schedule %r is declared by code and was created at run time as well: the latter stays", name)
+            continue
+        if row is None:
+            row = schedules.model(name=name)
+        is_new = row.declared is None or row.gone_at is not None
+        if not (is_new or row.declared != fields or row.declared_in != scope):
+            continue
+        row.declared, row.declared_in, row.task = fields, scope, fields["task"]
+        try:
+            with transaction.atomic(using=alias):
+                _change(row, {}, now, alias, by="", why="", is_new=is_new, is_checked=True)
+                if why := fields.get("refused"):
+                    write_ticks(alias, [(row.pk, Tick(now, TickOutcome.REFUSED, why), None)])
+                    logger.error("Schedule %s is refused: %s", one_line(name), one_line(why))
+        except Exception as error:
+            if fault_of(error) is not DatabaseFault.MISTAKE:
+                raise
+            logger.error("Schedule %s cannot be written: %s", one_line(name), error_in_one_line(error))
+    for row in there.values():
+        if row.name not in (*wanted, *unwritten) and row.declared is not None and row.gone_at is None:
+            row.gone_at, row.next_at, row.waiting_at = now, None, None
+            models.Model.save(row, using=alias, update_fields=["gone_at", "next_at", "waiting_at"])
+            logger.warning("Schedule %r is not declared by the code any more: it stops", row.name)
+
+
+def _change(
+    row: Schedule,
+    fields: Mapping[str, Any],
+    now: datetime,
+    alias: str,
+    *,
+    by: str,
+    why: str,
+    others: Mapping[str, Any] | None = None,
+    is_new: bool = False,
+    is_checked: bool = False,
+) -> None:
+    """Write a row whose lock is held, with these fields changed. If it is due at other instants, find the next one."""
+    if unknown := fields.keys() - set(OVERRIDABLE):
+        raise InvalidSchedule(f"{sorted(unknown)[0]}: cannot be changed")
+    was_due = None if is_new else (row.next_at, timing_or_none(row), row.ends_at)
+    before = None if is_new else {name: getattr(row, name) for name in _COLUMNS_THAT_SAY_WHEN}
+    if row.declared is None:
+        holds = {**definition_of(row).fields(_ZONE), **fields}
+    else:
+        note = {"by": by, "why": clean_text(why, MAX_REASON), "at": now.isoformat()}
+        given = {name: {"value": value, **note} for name, value in fields.items()}
+        kept = {**row.overrides, **given}
+        row.overrides = {name: one for name, one in kept.items() if one["value"] != row.declared[name]}
+        holds = overridden(row.declared, row.overrides)
+    for name, value in {**columns_of(holds), **(others or {})}.items():
+        setattr(row, name, value)
+    if not is_checked:
+        check(row)
+    if before != {name: getattr(row, name) for name in _COLUMNS_THAT_SAY_WHEN} or row.gone_at is not None:
+        row.gone_at = None
+        if was_due is not None and was_due[0] is not None and was_due[1] is not None and was_due[0] <= now:
+            missed = without_firing(was_due[1], was_due[0], now, TickOutcome.MISSED, CHANGED, was_due[2])
+            write_ticks(alias, [(row.pk, tick, None) for tick in missed])
+        row.next_at = first_after(row.timing, now, starts_at=row.starts_at, ends_at=row.ends_at)
+    row.changed_by = clean_text(by, MAX_BY)
+    row.changed_at = now
+    written = None if row.pk is None else [*_COLUMNS, "changed_by", "changed_at", *(others or {})]
+    models.Model.save(row, using=alias, force_insert=row.pk is None, update_fields=written)
+
+
+_COLUMNS_THAT_SAY_WHEN = ("cron", "tz", "every", "phase", "starts_at", "ends_at")
+_COLUMNS = (
+    *_COLUMNS_THAT_SAY_WHEN,
+    *(name for name in OVERRIDABLE if name not in SAY_WHEN),
+    *("task", "next_at", "declared", "declared_in", "overrides", "gone_at"),
+)
+
+
+def check(row: Schedule) -> Definition:
+    """Return what a row says, or raise InvalidSchedule for what can never run."""
+    definition = definition_of(row)
+    definition.check(conf.current().max_payload_bytes)
+    type(row).check_call(definition)
+    return definition
+
+
+def _locked(model: type[Schedule], alias: str, schedule_id: int) -> tuple[Schedule, datetime]:
+    row = model.objects.using(alias).select_for_update(no_key=True).get(pk=schedule_id)
+    return row, clock(alias)
+
+
+def columns_of_timing(timing: Timing) -> dict[str, Any]:
+    """Return the columns of a timing. An expression without a zone is in the project's."""
+    columns = columns_of(Definition(name="", task="", timing=timing).fields(conf.time_zone()))
+    return {name: columns[name] for name in (*_COLUMNS_THAT_SAY_WHEN[:4], "missed", "grace", "overlap", "jitter")}

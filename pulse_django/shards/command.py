@@ -1,0 +1,96 @@
+"""Run a command in each shard, and print what each said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error
+
+from pulse_django.exceptions import PulseError
+from pulse_django.operations.arguments import PulseCommand, aliases_of
+from pulse_django.operations.terminal import painted, showable
+from pulse_django.queue.database.tables import explained, require_tables
+from pulse_django.queue.words.display import inert
+
+Said = tuple[dict[str, Any], list[str]]
+
+
+def tell_each(
+    command: BaseCommand,
+    aliases: Sequence[str],
+    ask: Callable[[str], Said],
+    *,
+    head: dict[str, Any],
+    as_json: bool,
+    one_is_enough: bool = False,
+) -> None:
+    """Ask each shard. Print the lines, under the shard's name if there are several, or one JSON object.
+
+    Raise CommandError at the end if one did not answer. ``one_is_enough``: what was named is in one of them.
+    """
+    if len(aliases) == 1:
+        facts, lines = ask(aliases[0])
+        _print(command, {**head, "database": aliases[0], **facts}, lines, as_json=as_json)
+        return
+    answers, all_lines, failed = [], [], {}
+    for alias in aliases:
+        try:
+            facts, lines = ask(alias)
+        except (CommandError, Error) as error:
+            failed[alias] = str(error) if isinstance(error, CommandError) else inert(explained(error, alias))
+            continue
+        answers.append({"database": alias, **facts})
+        all_lines += [f"Shard {alias!r}:", *(f"  {line}" if line else "" for line in lines), ""]
+    if failed and one_is_enough and not answers:
+        raise CommandError(next(iter(failed.values())))
+    if failed and not one_is_enough:
+        answers += [{"database": alias, "error": words} for alias, words in failed.items()]
+    _print(command, {**head, "shards": answers}, all_lines[:-1], as_json=as_json)
+    if failed and not one_is_enough:
+        raise CommandError("; ".join(f"shard {alias!r}: {words}" for alias, words in failed.items()))
+
+
+def _print(command: BaseCommand, facts: dict[str, Any], lines: Sequence[str], *, as_json: bool) -> None:
+    if as_json:
+        command.stdout.write(json.dumps(facts))
+        return
+    for line in lines:
+        command.stdout.write(painted(showable(line, command.stdout), command.stdout))
+
+
+class ActCommand(PulseCommand):
+    """A command of several acts, each a method of its name: with the alias and the options it returns what to print."""
+
+    acts: tuple[str, ...]
+    subject: str  # the argument that every act but "list" needs
+    wanted: str  # what is said without it
+
+    def add_act(self, parser: CommandParser) -> None:
+        said = f"{', '.join(self.acts)}; default: list"
+        parser.add_argument("act", nargs="?", choices=self.acts, default="list", help=said)
+
+    def aliases(self, options: dict[str, Any]) -> list[str]:
+        return aliases_of(options)
+
+    def is_unnamed(self, options: dict[str, Any]) -> bool:
+        return options[self.subject] is None
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        act = options["act"]
+        if act != "list" and self.is_unnamed(options):
+            raise CommandError(f"{act}: {self.wanted}")
+        head, as_json = {"command": type(self).__module__.rpartition(".")[2], "act": act}, options["json"]
+        ask, is_named = partial(self.act, options=options), options[self.subject] is not None
+        tell_each(self, self.aliases(options), ask, head=head, as_json=as_json, one_is_enough=is_named)
+
+    def act(self, alias: str, options: dict[str, Any]) -> Said:
+        require_tables(alias)
+        try:
+            said: Said = getattr(self, f"_{options['act']}")(alias, options)
+        except PulseError as error:
+            raise CommandError(f"{options['act']}: {error}") from error
+        return said

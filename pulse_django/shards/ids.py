@@ -1,0 +1,131 @@
+"""Let a database count its ids from the number of its shard on, and find out which number it counts with."""
+
+from __future__ import annotations
+
+import time
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import OperationalError, connections, models, transaction
+
+from pulse_django.exceptions import NotInsideTransaction
+from pulse_django.queue.database.tables import models_with_tables
+from pulse_django.queue.database.transactions import LOCK_NOT_AVAILABLE, is_in_callers_transaction, run_joined
+from pulse_django.queue.words.job_ids import floor_of_ids, shard_number_of
+
+from .citus import is_for_citus
+from .citus_nodes import LEADS_TO_A_NODE, leads_to_a_node, node_of, raise_tokens_on, tokens_on
+
+# Those that give ids. That of the fencing tokens belongs to no column.
+_SEQUENCES = """
+SELECT pg_catalog.pg_get_serial_sequence(name, 'id'::text) FROM pg_catalog.unnest(%s::text[]) AS name
+"""
+# NULL: this role may not read it.
+_POSITION = """
+SELECT CASE
+    WHEN pg_catalog.has_sequence_privilege(%s::text, 'SELECT, USAGE'::text)
+    THEN COALESCE(pg_catalog.pg_sequence_last_value(%s::regclass), 0)
+END
+"""
+_OWNER = """
+SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(relowner)) FROM pg_class WHERE oid = %s::regclass::oid
+"""
+_LOCK = "ALTER SEQUENCE {sequence} OWNER TO {owner}"
+_RAISE = """
+SELECT pg_catalog.setval(%s::regclass, GREATEST(
+    %s::bigint, COALESCE(pg_catalog.pg_sequence_last_value(%s::regclass), 1)
+))
+"""
+# Everybody who takes a value waits behind us.
+_WAIT_BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
+TRIES, PAUSE = 20, 0.2  # seconds
+IDS_OF_JOBS, IDS_OF_BATCHES = "pulse_django_job_id_seq", "pulse_django_batch_id_seq"
+SAY_THEIR_SHARD = ("pulse_django_job", "pulse_django_batch")
+TOKENS = "pulse_django_token"  # fencing tokens
+
+
+def number_ids(alias: str, shard_number: int) -> list[str]:
+    """Let the ids of a database begin with the number of its shard. Return the sequences that were raised.
+
+    It can be called again. No sequence is ever lowered.
+    """
+    floor = floor_of_ids(shard_number)
+    raised = []
+    for (sequence,) in run_joined(alias, _SEQUENCES, [_tables_with_ids(alias)]):
+        if position_of(alias, sequence) < floor:
+            raise_sequence(alias, sequence, floor)
+            raised.append(sequence)
+    return raised
+
+
+def raise_sequence(alias: str, sequence: str, floor: int) -> None:
+    """Let the next values of a sequence be larger than this one, and never lower than they would be.
+
+    ``setval()`` takes no lock, so a value that is taken meanwhile would be given again. ``ALTER SEQUENCE`` to the same
+    owner changes nothing and locks the sequence. Only the owner may do so.
+    """
+    for tries_left in reversed(range(TRIES)):
+        if position_of(alias, sequence) >= floor:
+            return
+        if is_in_callers_transaction(alias):  # it would keep the lock, and all who take a value wait for it
+            raise NotInsideTransaction(f"{sequence} cannot be raised inside a transaction: call this outside atomic().")
+        if sequence == TOKENS and (node := node_of(alias)):
+            raise_tokens_on(alias, node, floor)
+            return
+        try:
+            with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+                cursor.execute(_WAIT_BRIEFLY)
+                cursor.execute(_OWNER, [sequence])
+                cursor.execute(_LOCK.format(sequence=sequence, owner=cursor.fetchone()[0]))
+                cursor.execute(_RAISE, [sequence, floor, sequence])
+        except OperationalError as error:
+            if getattr(error.__cause__, "sqlstate", "") != LOCK_NOT_AVAILABLE or not tries_left:
+                raise
+            time.sleep(PAUSE)
+
+
+def require_numbers(alias: str, shard_number: int) -> None:
+    """Raise ImproperlyConfigured where ids would not say their shard."""
+    if problem := problem_with_numbers(alias, shard_number):
+        raise ImproperlyConfigured(problem)
+
+
+def problem_with_numbers(alias: str, shard_number: int) -> str:
+    """Say in one sentence why the ids of a database do not say its shard. Empty: they do, or this role cannot know."""
+    position = known_position_of(alias, IDS_OF_JOBS)
+    counted = shard_number if position is None else shard_number_of(position)
+    if counted == shard_number:
+        return ""
+    if leads_to_a_node(alias):
+        return LEADS_TO_A_NODE.format(alias=alias)
+    if counted > shard_number:
+        return (
+            f"The ids in database {alias!r} begin with shard number {counted}, and PULSE['SHARDS'] says "
+            f"{shard_number}. Numbers cannot be lowered: give it the number {counted}, or another database"
+        )
+    return (
+        f"The ids in database {alias!r} do not begin with its shard number {shard_number} yet. "
+        f"Run: python manage.py migrate --database {alias}"
+    )
+
+
+def position_of(alias: str, sequence: str) -> int:
+    """Return the last value that a sequence gave; 0 before the first, and for roles that may not read it."""
+    if sequence == TOKENS and (node := node_of(alias)):
+        return tokens_on(alias, node)
+    return known_position_of(alias, sequence) or 0
+
+
+def known_position_of(alias: str, sequence: str) -> int | None:
+    """Return the last value that a sequence gave, 0 before the first. None: this role may not know."""
+    found: int | None = run_joined(alias, _POSITION, [sequence, sequence])[0][0]
+    return found
+
+
+def _tables_with_ids(alias: str) -> list[str]:
+    """Return those whose ids are to say their shard. On Citus they are those that draw their ids where one connects to.
+
+    The others' may be drawn by the node that has the rows, which counts in a range that could begin with the number.
+    """
+    if is_for_citus(connections[alias]):
+        return list(SAY_THEIR_SHARD)
+    return [one._meta.db_table for one in models_with_tables() if isinstance(one._meta.pk, models.AutoField)]

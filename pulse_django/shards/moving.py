@@ -1,0 +1,94 @@
+"""Move waiting jobs to another shard, with their attempts and keys. It can be interrupted anywhere, and goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import Exists, OuterRef, Q
+
+from pulse_django import conf
+from pulse_django.models import Dependency, Job, Step
+from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.words.states import TERMINAL
+from pulse_django.run.notify import wake_workers
+
+from .ids import TOKENS, position_of, raise_sequence
+from .placement import shards
+from .transfer import OnItsWay, arrive, deadline, depart, departures, forget_arrivals, forget_departures, go_back
+
+MOST_DEPARTURES = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What became of jobs that were to be moved."""
+
+    moved: int = 0
+    went_back: int = 0  # another job there holds their key
+
+    def __add__(self, other: Moved) -> Moved:
+        return Moved(moved=self.moved + other.moved, went_back=self.went_back + other.went_back)
+
+
+def movable(jobs: JobQuerySet) -> JobQuerySet:
+    """Return those that can leave their shard: they wait for their time alone, and nothing here counts them.
+
+    Members of batches, jobs with steps, children of a job that goes on and jobs of a limit stay until they have run.
+    """
+    alias = jobs.db
+    of_job = {"job_id": OuterRef("pk")}
+    parent = Job.objects.using(alias).filter(pk=OuterRef("parent_id")).exclude(status__in=list(TERMINAL))
+    return jobs.claimable().filter(
+        Q(lane_key="") | Q(lane_key__gte=":", lane_key__lt=";"),  # none, or a share
+        ~Q(queue__in=list(conf.current().queue_limits)),
+        ~Exists(Dependency.objects.using(alias).filter(**of_job)),
+        ~Exists(Step.objects.using(alias).filter(**of_job)),
+        ~Exists(parent),
+        batch=None,
+        awaited=False,
+    )
+
+
+def move(wanted: JobQuerySet, to: str) -> Moved:
+    """Move these jobs to another shard, as far as they can be moved and are not locked at the moment."""
+    alias = wanted.db
+    left = depart(Job.objects.db_manager(alias), movable(wanted), shards()[to])
+    return deliver(alias, departures(alias, job_ids=left)) if left else Moved()
+
+
+def finish(alias: str) -> Moved:
+    """Deliver the jobs that have left a shard and not arrived, because a process ended in between."""
+    done = Moved()
+    while sent := departures(alias, most=MOST_DEPARTURES):
+        step = deliver(alias, sent)
+        done += step
+        if step == Moved():  # those that are left can neither arrive nor go back
+            break
+    return done
+
+
+def deliver(alias: str, sent: Sequence[OnItsWay]) -> Moved:
+    """Bring jobs that have left this shard to where they are to go."""
+    done = Moved()
+    names = {number: name for name, number in shards().items()}
+    for number in sorted({one.to_shard for one in sent}):
+        if number in names:
+            done += _deliver_to(alias, names[number], [one for one in sent if one.to_shard == number])
+    return done
+
+
+def _deliver_to(alias: str, to: str, sent: Sequence[OnItsWay]) -> Moved:
+    # Whatever these jobs were fenced with before, tokens that they get there are larger.
+    raise_sequence(to, TOKENS, position_of(alias, TOKENS))
+    until = deadline(to)
+    sent = departures(alias, job_ids=[one.job_id for one in sent])  # what is gone by now has arrived
+    queues, arrived, refused = arrive(to, sent, until)
+    if refused:
+        go_back(alias, refused)
+    if arrived:
+        forget_departures(alias, arrived)
+    forget_arrivals(to, [*arrived, *refused])
+    if queues:
+        wake_workers(to, sorted(queues))
+    return Moved(moved=len(arrived), went_back=len(refused))

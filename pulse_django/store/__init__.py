@@ -1,1 +1,0 @@
-"""The tables as PostgreSQL keeps them: constraints, columns, queries, and how a statement reaches the server."""

@@ -1,0 +1,224 @@
+"""Admit jobs with keys, one for each key: as new jobs, and as dead letters that are to run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.db import IntegrityError, connections
+
+from pulse_django.exceptions import AlreadyEnqueued
+from pulse_django.expiry.expire import expire_these
+from pulse_django.queue.capability import Clauses, OnInsert, OnRetry
+from pulse_django.queue.database.job_queries import IS_EXPIRED, JobReader
+from pulse_django.queue.database.transactions import joined, run_joined, undone_alone
+from pulse_django.queue.enqueue import Encoded, columns_of, enqueue_all, in_chunks, take_ids
+from pulse_django.queue.retry import REVIVE
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.shards.citus import is_for_citus
+
+from .clauses import (
+    HOLDS_KEY,
+    NEXT_ID,
+    TAKE_WINDOW,
+    TAKE_WINDOW_WITH_ID,
+    NewRow,
+    TaskKey,
+    begin_windows_with_jobs,
+    changed,
+    conflict_of,
+    folded,
+    holder,
+    insert,
+    key_of,
+    row_of,
+    rule_of,
+    spelt,
+)
+from .rule import Unique
+
+if TYPE_CHECKING:
+    from pulse_django.models import Job
+
+# It waits for a rival who has the key and has not committed: if it rolls back, the job is inserted after all. In
+# neither case does the caller's transaction abort.
+_TAKE_KEY = """WITH taken AS (
+    INSERT INTO pulse_django_key (task, key, job_id)
+    VALUES (%s, %s, pg_catalog.nextval('pulse_django_job_id_seq'::regclass))
+    ON CONFLICT (task, key) DO NOTHING
+    RETURNING job_id
+)
+"""
+
+_WHO_HAS_KEY = "SELECT job_id FROM pulse_django_key WHERE task::text = %s AND key::text = %s"
+
+# The job of such a key was deleted by hand. This is a separate statement because its snapshot must contain the job of
+# every key that it contains.
+_FREE_ORPHANED_KEY = """
+DELETE FROM pulse_django_key AS key
+WHERE key.task::text = %s AND key.key::text = %s AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE id = key.job_id)
+RETURNING key.job_id
+"""
+
+
+def _columns(new: NewJob) -> dict[str, Any]:
+    """Return what a job's row says of its unique key."""
+    if new.unique is None or new.unique.rule.per is not None:
+        return {}
+    return {"unique_key": new.unique.key, "unique_until_start": new.unique.rule.until_start}
+
+
+def _clauses(alias: str, new: NewJob) -> Clauses:
+    if new.unique is None:
+        return Clauses(_TAKE_KEY, (new.task, new.idempotency_key))
+    key, rule = new.unique
+    if rule.per is None:
+        conflict = conflict_of(rule)
+        return Clauses(conflict=conflict.sql, conflict_params=conflict.params)
+    seconds = rule.per.total_seconds()
+    if is_for_citus(connections[alias]):
+        [drawn] = run_joined(alias, f"SELECT {NEXT_ID}", [])
+        return Clauses(TAKE_WINDOW_WITH_ID, (seconds, new.task, key, *drawn, seconds))
+    return Clauses(TAKE_WINDOW, (seconds, new.task, key, seconds))
+
+
+def _inserted(jobs: JobReader, new: NewJob, job_id: int) -> None:
+    if new.unique is not None:
+        begin_windows_with_jobs(jobs, new.unique.rule, [job_id])
+
+
+def _kept(jobs: JobReader, new: NewJob) -> Job | None:
+    """Return the job that has the key. None: it is over or was pruned in this very moment, and the key is free."""
+    if new.unique is not None:
+        found = holder(jobs, new.task, new.unique)
+        if found is not None and new.unique.rule.on_conflict == "raise":
+            raise AlreadyEnqueued(new.task, found.pk)
+        return found
+    key = [new.task, new.idempotency_key]
+    holders = [job_id for (job_id,) in run_joined(jobs.write_alias, _WHO_HAS_KEY, key)]
+    kept: Job | None = jobs.using(jobs.write_alias).filter(pk__in=holders).first()
+    if kept is None:
+        run_joined(jobs.write_alias, _FREE_ORPHANED_KEY, key)
+    return kept
+
+
+def enqueue_keyed(jobs: JobReader, encoded: Sequence[Encoded], progress: Callable[[int], object] | None) -> list[int]:
+    """Add a list of which some jobs have keys: those with unique keys in their order, and before the others."""
+    if all(new.unique is None for new, _ in encoded):
+        return enqueue_all(jobs, encoded, progress, one_by_one=("idempotency_key",))
+    keyed = [place for place, (new, _) in enumerate(encoded) if new.unique is not None]
+    plain = [place for place, (new, _) in enumerate(encoded) if new.unique is None]
+    once, places = folded([encoded[place] for place in keyed])
+    with joined(jobs.write_alias):
+        found = _insert_unique(jobs, once, progress)
+        ids = dict(zip(keyed, (found[place] for place in places), strict=True))
+        done = len(ids)
+        rest = [encoded[place] for place in plain]
+        others = enqueue_all(
+            jobs, rest, progress and (lambda written: progress(done + written)), one_by_one=("idempotency_key",)
+        )
+    ids |= zip(plain, others, strict=True)
+    return [ids[place] for place in range(len(encoded))]
+
+
+def _insert_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Callable[[int], object] | None) -> list[int]:
+    """Insert jobs of different keys, and return the id of each key's job."""
+    ids = take_ids(jobs.write_alias, len(encoded))
+    in_order = sorted(zip(ids, encoded, strict=True), key=lambda one: key_of(one[1][0]))
+    found: dict[TaskKey, int] = {}
+    for chunk in in_chunks(one for _, one in in_order):
+        heads = [new.head for new, _ in chunk]
+        distinct = {head: new for head, (new, _) in zip(heads, chunk, strict=True)}
+        names, texts = spelt(columns_of(jobs, list(distinct.values())))
+        text_of = dict(zip(distinct, texts, strict=True))
+        if any(payload.terms for _, payload in chunk):
+            names = [*names, "search_terms"]
+        own = [job_id for job_id, _ in in_order[len(found) : len(found) + len(chunk)]]
+        rules: dict[Unique, list[NewRow]] = {}
+        for job_id, head, (new, payload) in zip(own, heads, chunk, strict=True):
+            row = row_of(job_id, new, payload, text_of[head])
+            rules.setdefault(rule_of(new), []).append(row)
+        for rule, rows in rules.items():
+            found |= insert(jobs, rule, rows, names)
+        if progress is not None:
+            progress(len(found))
+    return [found[key_of(new)] for new, _ in encoded]
+
+
+ON_INSERT = OnInsert(("unique", "idempotency_key"), _columns, _clauses, _inserted, changed, _kept, enqueue_keyed)
+
+
+# Retry dead letters that have a unique key, which another job may hold by now.
+
+
+# The key of a dead letter is taken if a job that is not over has it, or a dead letter before it in the same list.
+# Without this look one of them would refuse the whole list, which is then retried one by one.
+_RETRY_KEYED = f"""
+WITH dead AS MATERIALIZED (
+    SELECT
+        job.id, job.attempts, job.max_attempts, job.refunds, job.lane_key, job.task, job.unique_key, asked.place
+    FROM ROWS FROM (pg_catalog.unnest(%(ids)s::bigint[]), pg_catalog.unnest(%(places)s::bigint[])) AS asked (id, place)
+    JOIN pulse_django_job_hot AS job ON job.id = asked.id
+    WHERE job.status::text = 'DEAD_LETTERED' AND job.attempts = COALESCE(%(attempt)s::int, job.attempts)
+    ORDER BY job.id
+    FOR NO KEY UPDATE OF job
+),
+in_line AS (
+    SELECT
+        id, attempts, max_attempts, refunds, lane_key, place,
+        row_number() OVER (PARTITION BY task, unique_key ORDER BY id) > 1 OR EXISTS (
+            SELECT 1 FROM pulse_django_job_hot
+            WHERE task::text = dead.task::text AND unique_key::text = dead.unique_key::text AND {HOLDS_KEY}
+        ) AS is_taken
+    FROM dead
+),
+{REVIVE.format(which="NOT is_taken")}
+SELECT id, false FROM revived
+UNION ALL
+SELECT id, true FROM in_line WHERE is_taken
+"""  # noqa: S608 - made of constants
+
+_EXPIRED_HOLDERS = f"""
+SELECT id
+FROM pulse_django_job_hot
+WHERE {IS_EXPIRED} AND unique_key IS NOT NULL AND EXISTS (
+    SELECT 1 FROM pulse_django_job_hot AS dead
+    WHERE dead.id = ANY (%s::bigint[]) AND dead.task::text = pulse_django_job_hot.task::text
+        AND dead.unique_key::text = pulse_django_job_hot.unique_key::text
+)
+"""  # noqa: S608 - made of constants
+
+
+def retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str, Any]) -> tuple[set[int], set[int]]:
+    """Retry dead letters that have unique keys. Return which were retried, and of which the key is taken."""
+    retried, taken = _told_apart(_retry_keyed(jobs, keyed, how))
+    if taken and (expired := run_joined(jobs.write_alias, _EXPIRED_HOLDERS, [sorted(taken)])):
+        expire_these(jobs, [job_id for (job_id,) in expired])
+        again, _ = _told_apart(_retry_keyed(jobs, [one for one in keyed if one[0] in taken], how))
+        retried, taken = retried | again, taken - again
+    return retried, taken
+
+
+def _told_apart(answers: Sequence[tuple[int, bool]]) -> tuple[set[int], set[int]]:
+    """Return the jobs whose key is free, and those whose key is taken."""
+    return ({job for job, is_taken in answers if not is_taken}, {job for job, is_taken in answers if is_taken})
+
+
+def _retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str, Any]) -> list[tuple[int, bool]]:
+    """Revive those whose key is free, and say of each whether it is taken.
+
+    A job with the key may be enqueued after the look. The index refuses the list then, and each is tried alone.
+    """
+    params = how | {"ids": [job_id for job_id, _ in keyed], "places": [place for _, place in keyed]}
+    try:
+        with undone_alone(jobs.write_alias):
+            return [(job_id, is_taken) for job_id, is_taken in run_joined(jobs.write_alias, _RETRY_KEYED, params)]
+    except IntegrityError as error:
+        if "pulse_job_one_per_unique_key" not in str(error):
+            raise
+        if len(keyed) == 1:
+            return [(keyed[0][0], True)]
+        return [answer for one in keyed for answer in _retry_keyed(jobs, [one], how)]
+
+
+ON_RETRY = OnRetry("unique_key IS NOT NULL AND NOT unique_until_start", retry_keyed)

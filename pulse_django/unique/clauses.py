@@ -1,0 +1,351 @@
+"""Admit one job for each unique key: the statements' clauses, and who holds a key.
+
+The row of a job that is not over holds its key: a partial unique index refuses a second one. Every end of the job frees
+the key, because it sets ``finished_at`` or deletes the row. There is no other lock, so none can be left behind.
+
+A key that is held until the start is free from the first claim on: the index leaves out what has ``attempts``, and they
+only rise. A job that has started does not get the key again, so its retries meet no other job with it.
+
+A job that has not started in time holds its key no longer: a call that meets it ends it and is enqueued (``expire``).
+
+With ``per``, a row of ``pulse_django_window`` says until when no other job is enqueued, whatever became of the first.
+
+None of these statements makes the caller's transaction fail at READ COMMITTED. Each waits for a rival that has the key
+and has not committed: if it rolls back, the job is enqueued after all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pulse_django.exceptions import AlreadyEnqueued
+from pulse_django.expiry.expire import expire_these
+from pulse_django.queue.database.job_queries import IS_EXPIRED, JobReader, is_expired
+from pulse_django.queue.database.transactions import Json, copied, run_joined, undone_alone
+from pulse_django.queue.words.display import without
+from pulse_django.queue.words.job_options import NewJob, Payload
+from pulse_django.queue.words.states import HOT
+
+from .rule import Unique, UniqueKey
+
+if TYPE_CHECKING:
+    from pulse_django.models import Job
+
+
+TaskKey = tuple[str, str]  # a task, and a key of its jobs
+
+# The condition of the index: which jobs hold their key.
+HOLDS_KEY = "finished_at IS NULL AND unique_key IS NOT NULL AND (NOT unique_until_start OR attempts = 0)"
+_ON_CONFLICT = f"ON CONFLICT (task, unique_key) WHERE {HOLDS_KEY} DO "
+
+_LATER = "GREATEST(job.next_run_at, excluded.next_run_at)"
+# With a time zone, an instant and an interval are added without the session's: that is IMMUTABLE (docs/adr/0065).
+_UP_TO_LONGEST = (
+    "GREATEST(job.next_run_at, LEAST(excluded.next_run_at, "
+    "(job.created_at AT TIME ZONE 'UTC' + %s::float8 * interval '1 second') AT TIME ZONE 'UTC'))"
+)
+# Only of a job that has not started and has not expired when this one is created. One that has started and holds the
+# key was enqueued until the end: ``_LET_GO``.
+_CHANGE = f"""UPDATE
+SET args = excluded.args,
+    kwargs = excluded.kwargs,
+    payload_bytes = excluded.payload_bytes,
+    search_terms = excluded.search_terms,
+    masked = excluded.masked,
+    trace = excluded.trace,
+    tags = excluded.tags,
+    meta = excluded.meta,
+    expires_at = excluded.expires_at,
+    give_up_after = excluded.give_up_after,
+    lane_key = excluded.lane_key,
+    weight = excluded.weight,
+    ready = excluded.lane_key::text = '',
+    next_run_at = {{due}}
+WHERE job.attempts = 0 AND NOT ({is_expired("job.", now="excluded.created_at")})
+"""
+# It changes nothing, and locks the other job's row until the caller's transaction ends. If a worker claimed that job
+# before, the run would not see what the transaction writes, and no job would follow.
+_HOLD_BACK = "UPDATE SET unique_key = job.unique_key WHERE false"
+
+# The periods that a caller sees to go on need no lock. Without the condition each call would lock the row, and calls
+# that change nothing would wait for one another. Behind a wait the end of a rival's period is compared with that of the
+# one which would begin now.
+_TAKE_WINDOW = """
+    INSERT INTO pulse_django_window AS win (task, key, until, job_id)
+    SELECT wanted.task, wanted.key, clock_timestamp() + %s::float8 * interval '1 second', wanted.job_id
+    FROM ({wanted}) AS wanted (task, key, job_id)
+    WHERE NOT EXISTS (
+        SELECT 1 FROM pulse_django_window AS held
+        WHERE held.task::text = wanted.task::text AND held.key::text = wanted.key::text
+            AND held.until > statement_timestamp()
+    )
+    ON CONFLICT (task, key) DO UPDATE SET until = excluded.until, job_id = excluded.job_id
+    WHERE excluded.until - win.until >= %s::float8 * interval '1 second'
+    RETURNING job_id
+"""
+_ONE_WANTED = "SELECT %s::text, %s::text, {id}"
+_OF_NEW = 'SELECT task, unique_key, id FROM new ORDER BY task COLLATE "C", unique_key COLLATE "C"'
+
+NEXT_ID = "pg_catalog.nextval('pulse_django_job_id_seq'::regclass)"
+TAKE_WINDOW = f"WITH taken AS ({_TAKE_WINDOW.format(wanted=_ONE_WANTED.format(id=NEXT_ID))})\n"
+# On Citus, where a node would draw an id with another shard's number (docs/adr/0067).
+TAKE_WINDOW_WITH_ID = f"WITH taken AS ({_TAKE_WINDOW.format(wanted=_ONE_WANTED.format(id='%s::bigint'))})\n"
+TAKE_WINDOWS = _TAKE_WINDOW.format(wanted=_OF_NEW)
+
+# The instant was read before the wait for a rival. A period that began then would be too short, or over already.
+_BEGIN_WINDOWS_WITH_JOBS = """
+WITH begun AS MATERIALIZED (
+    SELECT
+        id, created_at + %s::float8 * interval '1 second' AS until,
+        created_at + %s::float8 * interval '1 second' - interval '10 ms' AS nearly_until
+    FROM pulse_django_job_hot
+    WHERE id = ANY (%s::bigint[])
+)
+UPDATE pulse_django_window AS win
+SET until = begun.until
+FROM begun
+WHERE win.job_id = ANY (%s::bigint[]) AND win.job_id = begun.id AND win.until < begun.nearly_until
+RETURNING win.job_id
+"""
+
+_KEYS = "ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])) AS wanted (task, key)"
+
+# The LIMIT keeps the planner from reading the whole table.
+_HOLDERS = f"""
+SELECT wanted.task, wanted.key, holder.id, holder.is_expired
+FROM {_KEYS}
+CROSS JOIN LATERAL (
+    SELECT id, {IS_EXPIRED} AS is_expired
+    FROM pulse_django_job_hot
+    WHERE task::text = wanted.task AND unique_key::text = wanted.key AND {HOLDS_KEY}{{also}}
+    LIMIT 1
+) AS holder
+"""  # noqa: S608 - made of constants
+_NOT_STARTED = " AND attempts = 0"
+
+_WINDOWS = f"""
+SELECT win.task, win.key, win.job_id
+FROM {_KEYS}
+JOIN pulse_django_window AS win ON win.task::text = wanted.task AND win.key::text = wanted.key
+WHERE win.until > statement_timestamp()
+"""  # noqa: S608 - made of constants
+
+# A rule that holds keys until the start meets a job that has started and holds its key until the end: the declaration
+# of the task has changed, or calls have rules of their own. From now on that job holds it until the start, too.
+_LET_GO = f"""
+WITH started AS MATERIALIZED (
+    SELECT job.id
+    FROM {_KEYS}
+    JOIN pulse_django_job_hot AS job ON job.task::text = wanted.task AND job.unique_key::text = wanted.key
+    WHERE job.finished_at IS NULL AND job.unique_key IS NOT NULL AND NOT job.unique_until_start AND job.attempts > 0
+    ORDER BY job.id
+    FOR NO KEY UPDATE OF job
+)
+UPDATE pulse_django_job_hot AS job
+SET unique_until_start = true
+FROM started
+WHERE job.id = started.id AND job.attempts > 0
+RETURNING job.id
+"""  # noqa: S608 - made of constants
+
+# A statement of its own: its snapshot must contain the job of every period that it contains.
+_FREE_ORPHANED_WINDOWS = f"""
+DELETE FROM pulse_django_window AS win
+USING {_KEYS}
+WHERE win.task::text = wanted.task AND win.key::text = wanted.key
+    AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE id = win.job_id)
+RETURNING win.job_id
+"""  # noqa: S608 - made of constants
+
+
+class Conflict(NamedTuple):
+    """The clause of an INSERT for the case that the key is held, and its parameters."""
+
+    sql: str
+    params: tuple[float, ...] = ()
+
+
+def conflict_of(rule: Unique) -> Conflict:
+    """Return what an INSERT of a job with such a key does if another job holds it."""
+    if rule.per is not None:
+        return Conflict("")
+    if rule.on_conflict == "replace":
+        return Conflict(_ON_CONFLICT + _CHANGE.format(due="excluded.next_run_at"))
+    if rule.on_conflict == "debounce":
+        if rule.longest is None:
+            return Conflict(_ON_CONFLICT + _CHANGE.format(due=_LATER))
+        return Conflict(_ON_CONFLICT + _CHANGE.format(due=_UP_TO_LONGEST), (rule.longest.total_seconds(),))
+    if rule.until_start and rule.on_conflict != "raise":
+        return Conflict(_ON_CONFLICT + _HOLD_BACK)
+    return Conflict(f"{_ON_CONFLICT}NOTHING")
+
+
+def begin_windows_with_jobs(jobs: JobReader, rule: Unique, job_ids: Sequence[int]) -> None:
+    """Let the periods that these new jobs took begin when the jobs were written."""
+    if rule.per is not None and job_ids:
+        seconds = rule.per.total_seconds()
+        run_joined(jobs.write_alias, _BEGIN_WINDOWS_WITH_JOBS, [seconds, seconds, list(job_ids), list(job_ids)])
+
+
+def holders(jobs: JobReader, rule: Unique, keys: Sequence[TaskKey]) -> dict[TaskKey, int]:
+    """Return which jobs hold these keys. A key that is not among them is free, or is free now: try again."""
+    alias, params = jobs.write_alias, [[task for task, _ in keys], [key for _, key in keys]]
+    if rule.per is not None:
+        found = {(task, key): job_id for task, key, job_id in run_joined(alias, _WINDOWS, params)}
+        there = set(jobs.using(alias).filter(pk__in=sorted(found.values())).values_list("pk", flat=True))
+        if there != set(found.values()):  # deleted while their periods went on
+            run_joined(alias, _FREE_ORPHANED_WINDOWS, params)
+        return {key: job_id for key, job_id in found.items() if job_id in there}
+    holds = _HOLDERS.format(also=_NOT_STARTED if rule.until_start else "")
+    rows = run_joined(alias, holds, params)
+    found = {(task, key): job_id for task, key, job_id, is_expired in rows if not is_expired}
+    if expired := [job_id for _, _, job_id, is_expired in rows if is_expired]:
+        expire_these(jobs, expired)
+    elif rule.until_start and len(found) < len(keys):
+        run_joined(alias, _LET_GO, params)
+    return found
+
+
+def holder(jobs: JobReader, task: str, key: UniqueKey) -> Job | None:
+    """Return the job that holds this key. None: the key is free now."""
+    job_id = holders(jobs, key.rule, [(task, key.key)]).get((task, key.key))
+    if job_id is None:
+        return None
+    rows = jobs.using(jobs.write_alias).filter(pk=job_id)
+    found: Job | None = (rows if key.rule.per is not None else rows.filter(era=HOT)).first()
+    return found
+
+
+def changed(jobs: JobReader, job_id: int) -> Job:
+    """Return a job that was changed, as it stands."""
+    rows = jobs.using(jobs.write_alias).filter(pk=job_id)
+    found: Job = rows.filter(era=HOT).first() or rows.get()  # without a transaction it may be over by now
+    return found
+
+
+# Add many jobs with unique keys: one statement for all that follow the same rule.
+#
+# COPY knows no conflicts, so these are inserted. They are locked and written in the order of their keys: two lists
+# with the same keys in another order do not deadlock.
+
+
+_NEW = """WITH new AS MATERIALIZED (
+    SELECT * FROM pg_catalog.json_populate_recordset(NULL::pulse_django_job_hot, %s::json)
+)"""
+_IN_ORDER = 'ORDER BY task COLLATE "C", unique_key COLLATE "C"'
+_RETURNING = "RETURNING id, task, unique_key"
+
+
+class NewRow(NamedTuple):
+    """A job of a list: its id if it is new, its key, and its columns as JSON."""
+
+    job_id: int
+    key: TaskKey
+    text: str
+
+    def __repr__(self) -> str:
+        return without(self, "text")
+
+
+def key_of(new: NewJob) -> TaskKey:
+    key: UniqueKey = new.unique  # type: ignore[assignment]  # only jobs with a key come here
+    return new.task, key.key
+
+
+def folded(encoded: Sequence[tuple[NewJob, Payload]]) -> tuple[list[tuple[NewJob, Payload]], list[int]]:
+    """Keep one job for each key: the first, or the last where a later call replaces an earlier one.
+
+    Return these in the order in which their keys first stood, and of each job of the list where its key is among them.
+    """
+    place_of: dict[TaskKey, int] = {}
+    kept: list[tuple[NewJob, Payload]] = []
+    places = []
+    for new, payload in encoded:
+        key = key_of(new)
+        place = place_of.setdefault(key, len(kept))
+        places.append(place)
+        rule = rule_of(new)
+        if place == len(kept):
+            kept.append((new, payload))
+        elif rule.on_conflict == "raise":
+            raise AlreadyEnqueued(new.task, None)
+        elif not rule.keeps_first:
+            kept[place] = (new, payload)
+    return kept, places
+
+
+def spelt(columns: Sequence[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """Return the columns in which any of these has a value, and each as the inside of a JSON object."""
+    names = [name for name in columns[0] if any(one[name] is not None for one in columns)]
+    return names, [",".join(f'"{name}":{_spelt(one[name])}' for name in names) for one in columns]
+
+
+def row_of(job_id: int, new: NewJob, payload: Payload, shared: str) -> NewRow:
+    """Spell a job as JSON. ``shared`` is what it has beside its arguments and its key."""
+    rule, key = rule_of(new), key_of(new)
+    until_start = "true" if rule.until_start and rule.per is None else "false"
+    own = f'"id":{job_id},"payload_bytes":{payload.size},"unique_key":"{key[1]}","unique_until_start":{until_start}'
+    if payload.terms:
+        own += f',"search_terms":{json.dumps(payload.terms)}'
+    return NewRow(job_id, key, f'{{{own},"args":{payload.args},"kwargs":{payload.kwargs},{shared}}}')
+
+
+def insert(jobs: JobReader, rule: Unique, rows: Iterable[NewRow], names: Sequence[str]) -> dict[TaskKey, int]:
+    """Insert the jobs of one rule, or do what it says of those whose key is held. Return the id of each key's job."""
+    pending = {row.key: row for row in sorted(rows, key=lambda row: row.key)}
+    found: dict[TaskKey, int] = {}
+    # Take back what was inserted before a key proved to be held. The caller may catch the error and go on.
+    with undone_alone(jobs.write_alias) if rule.on_conflict == "raise" else nullcontext():
+        while pending:
+            ids = {row.job_id: row.key for row in pending.values()}
+            written = {
+                ids.get(job_id, (task, key)): job_id
+                for job_id, task, key in _insert(jobs, rule, pending.values(), tuple(names))
+            }
+            begin_windows_with_jobs(jobs, rule, [job_id for job_id in written.values() if job_id in ids])
+            rest = [key for key in pending if key not in written]
+            kept = holders(jobs, rule, rest) if rest else {}
+            if kept and rule.on_conflict == "raise":
+                (task, _), job_id = next(iter(kept.items()))
+                raise AlreadyEnqueued(task, job_id)
+            found |= written | kept
+            pending = {key: row for key, row in pending.items() if key not in found}
+    return found
+
+
+def _insert(jobs: JobReader, rule: Unique, rows: Iterable[NewRow], names: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    document = f"[{','.join(row.text for row in rows)}]"
+    conflict = conflict_of(rule)
+    window = () if rule.per is None else (rule.per.total_seconds(),) * 2
+    statement = _statement(names, conflict.sql, rule.per is not None)
+    return run_joined(jobs.write_alias, statement, (document, *window, *conflict.params))
+
+
+@lru_cache(maxsize=64)
+def _statement(names: tuple[str, ...], conflict: str, is_window: bool) -> str:
+    """Return the statement that inserts jobs with these columns beside those that all have."""
+    columns = ", ".join(("id", "args", "kwargs", "payload_bytes", *names))
+    if is_window:
+        taken = f"{_NEW},\ntaken AS ({TAKE_WINDOWS})"
+        won = "id = ANY (ARRAY(SELECT job_id FROM taken))"
+        into = f"INSERT INTO pulse_django_job_hot ({columns}) SELECT {columns} FROM new WHERE {won}"  # noqa: S608
+        return f"{taken}\n{into} {_IN_ORDER} {_RETURNING}"
+    columns += ", unique_key, unique_until_start"
+    into = f"INSERT INTO pulse_django_job_hot AS job ({columns}) SELECT {columns} FROM new"  # noqa: S608
+    return f"{_NEW}\n{into} {_IN_ORDER} {conflict} {_RETURNING}"
+
+
+def rule_of(new: NewJob) -> Unique:
+    key: UniqueKey = new.unique  # type: ignore[assignment]  # only jobs with a key come here
+    return key.rule
+
+
+def _spelt(value: Any) -> str:
+    if isinstance(value, Json):
+        return value.text
+    return json.dumps(copied(value) if isinstance(value, datetime | timedelta) else value)

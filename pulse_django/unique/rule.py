@@ -1,0 +1,117 @@
+"""What makes a job unique: the rule of a task, and the key of a job."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, NamedTuple, get_args
+
+from pulse_django.exceptions import InvalidJob
+from pulse_django.queue.words.bounds import MAX_DELAY
+from pulse_django.queue.words.display import in_words
+
+KEY_LENGTH = 64  # hexadecimal digits of a SHA-256
+
+
+Until = Literal["end", "start"]  # how long a job holds its key
+
+# How to treat a new job when another one holds its key:
+OnConflict = Literal[
+    "keep",  # the other one is returned
+    "replace",  # the other one gets the new arguments and the new time
+    "debounce",  # the same, and it is postponed
+    "follow",  # as "keep", until the other one starts
+    "raise",  # AlreadyEnqueued
+]
+
+# These change or rely on a job that has not started, so its key is free once it starts.
+_UNTIL_START = ("replace", "debounce", "follow")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unique:
+    """At most one job of a task for each key: alive at a time, or enqueued in each period.
+
+    ``by`` says what the key is made of: parameters by name, or what a function returns for the arguments of the task.
+    Without it, all arguments are.
+    """
+
+    by: tuple[str, ...] | Callable[..., object] = ()  # names of parameters, or a function of the arguments
+    until: Until | None = None  # "end" or "start" of the job; None: what on_conflict implies
+    on_conflict: OnConflict = "keep"  # or "replace", "debounce", "follow", "raise"
+    per: timedelta | None = None  # one in each such period, whatever became of it
+    longest: timedelta | None = None  # from the first call to the run, however often a call postpones it
+
+    def __post_init__(self) -> None:
+        if isinstance(self.by, str):
+            raise InvalidJob(f"unique: by={self.by!r} is a single name; write by=({self.by!r},)")
+        if not callable(self.by):
+            if not isinstance(self.by, list | tuple) or not all(isinstance(name, str) for name in self.by):
+                raise InvalidJob(f"unique: by={self.by!r} is neither a tuple of parameter names nor a function")
+            object.__setattr__(self, "by", tuple(self.by))
+        if self.on_conflict not in get_args(OnConflict):
+            raise InvalidJob(f"unique: on_conflict={self.on_conflict!r} is none of {', '.join(get_args(OnConflict))}")
+        if self.until not in (None, *get_args(Until)):
+            raise InvalidJob(f"unique: until={self.until!r} is neither 'end' nor 'start'")
+        if self.until == "end" and self.on_conflict in _UNTIL_START:
+            raise InvalidJob(
+                f"unique: on_conflict={self.on_conflict!r} requires until='start'; a call during the run would have "
+                f"no job to change"
+            )
+        if self.per is not None:
+            _check_duration("per", self.per)
+            if self.until is not None:
+                raise InvalidJob("unique: per and until cannot be combined; a period does not depend on the job's end")
+            if self.on_conflict not in ("keep", "raise"):
+                raise InvalidJob(
+                    f"unique: per can be combined with on_conflict='keep' or 'raise', not {self.on_conflict!r}"
+                )
+        if self.longest is not None:
+            _check_duration("longest", self.longest)
+            if self.on_conflict != "debounce":
+                raise InvalidJob("unique: longest requires on_conflict='debounce'")
+
+    @property
+    def until_start(self) -> bool:
+        return self.until == "start" or self.on_conflict in _UNTIL_START
+
+    @property
+    def keeps_first(self) -> bool:
+        """Say whether the first of several calls counts, and not the last."""
+        return self.on_conflict not in ("replace", "debounce")
+
+
+class UniqueKey(NamedTuple):
+    """The key of one job, and the rule that it was made by."""
+
+    key: str
+    rule: Unique
+
+    @classmethod
+    def of(cls, text: str, rule: Unique) -> UniqueKey:
+        """Make a key of any text, such as the name of a schedule."""
+        return cls(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest(), rule)
+
+    def check(self, run_after: object) -> None:
+        """Raise InvalidJob for a key that cannot be stored, or a job that its rule does not fit."""
+        if not isinstance(self.key, str) or len(self.key) != KEY_LENGTH or not self.key.isalnum():
+            raise InvalidJob("unique: the key is not a hash; make it with UniqueKey.of(text, rule)")
+        if self.rule.on_conflict != "debounce":
+            return
+        if run_after is None:
+            raise InvalidJob("unique: on_conflict='debounce' requires a delay: .using(run_after=timedelta(...))")
+        longest = self.rule.longest
+        if longest is not None and isinstance(run_after, timedelta) and run_after > longest:
+            raise InvalidJob(
+                f"unique: run_after is {in_words(run_after.total_seconds())}, over longest="
+                f"{in_words(longest.total_seconds())}"
+            )
+
+
+def _check_duration(name: str, value: object) -> None:
+    if not isinstance(value, timedelta):
+        raise InvalidJob(f"unique: {name}={value!r} is not a timedelta")
+    if not timedelta() < value <= MAX_DELAY:
+        raise InvalidJob(f"unique: {name}={value} must be positive and at most {MAX_DELAY.days} days")

@@ -1,0 +1,150 @@
+"""What ``context.step()`` and ``context.sleep()`` do: work that a job does once, whatever becomes of its runs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from asgiref.sync import sync_to_async
+
+from pulse_django import conf
+from pulse_django.exceptions import InvalidJob, LeaseLost, Snooze
+from pulse_django.models import Job
+from pulse_django.queue.database.transactions import durable, refuse_callers_transaction
+from pulse_django.queue.words.job_options import MAX_NODE_NAME
+from pulse_django.queue.words.options import Text
+from pulse_django.queue.words.payloads import encode_result
+from pulse_django.run.codec import codec
+from pulse_django.shards.placement import alias_of_completion, alias_of_run
+
+from .steps import begin_sleep, steps_of, store_step
+
+if TYPE_CHECKING:
+    from pulse_django.run.run import Run
+
+T = TypeVar("T")
+STEP_NAME = Text(MAX_NODE_NAME)
+
+
+class StepNames:
+    """The steps of one run: those that earlier runs left, and the names that this run has used."""
+
+    __slots__ = ("done", "used")
+
+    def __init__(self, run: Run) -> None:
+        self.done = {name: result for name, result, *_ in steps_of(alias_of_run(run), run.claim.job_id)}
+        self.used: set[str] = set()
+
+    def use(self, name: str) -> None:
+        STEP_NAME.check("step", name)
+        if name in self.used:
+            raise InvalidJob(f"step: this run has had a step {name!r}; give each step a name of its own")
+        self.used.add(name)
+
+
+class DurableSteps:
+    """The part of ``Context`` that does things once."""
+
+    __slots__ = ()
+
+    run: Run
+
+    def step(self, name: str, function: Callable[..., T], *args: Any, atomic: bool = False, **kwargs: Any) -> T:
+        """Call a function, unless an earlier run of this job did and it returned. Return what it returned.
+
+        The result is written down under the lease of this run: JSON, as the results of jobs. With ``atomic=True`` the
+        writes of the function and the step are one transaction, so they happen exactly once in this database.
+        """
+        alias = alias_of_completion(self.run, None) if atomic else alias_of_run(self.run)
+        return self._step(name, alias, atomic, partial(function, *args, **kwargs))
+
+    def step_with_jobs(self, name: str, function: Callable[..., T], *args: Any) -> T:
+        """Do an atomic step that writes to the database of the jobs only, wherever the project has its data."""
+        return self._step(name, alias_of_run(self.run), True, partial(function, *args))
+
+    def _step(self, name: str, alias: str, atomic: bool, function: partial[T]) -> T:
+        steps = self._begin_step(name)
+        if name in steps.done:
+            return cast(T, self._returned(name, steps.done[name]))
+        if atomic:
+            refuse_callers_transaction(alias, f"step {name!r} with atomic=True")
+        begun = time.monotonic()
+        with durable(alias) if atomic else nullcontext():
+            value = function()
+            if inspect.isawaitable(value):
+                raise TypeError(f"step {name!r}: {function.func!r} is async; use `await context.astep(...)`")
+            encoded = self._encoded(name, value)
+            self._store(alias, name, encoded, time.monotonic() - begun)
+        return cast(T, self._done(steps, name, encoded))
+
+    async def astep(self, name: str, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+        """``step()`` for async functions. There is no ``atomic``: Django's transactions are not async."""
+        steps = await sync_to_async(self._begin_step)(name)
+        if name in steps.done:
+            return cast(T, self._returned(name, steps.done[name]))
+        begun = time.monotonic()
+        encoded = self._encoded(name, await function(*args, **kwargs))
+        await sync_to_async(self._store)(alias_of_run(self.run), name, encoded, time.monotonic() - begun)
+        return cast(T, self._done(steps, name, encoded))
+
+    def sleep(self, delay: timedelta, *, name: str = "sleep") -> None:
+        """Go on after ``delay``. The run ends, and another one starts then; the attempt does not count.
+
+        The sleep is a step: the next run passes it by, if its time is over.
+        """
+        if not isinstance(delay, timedelta):
+            raise TypeError(f"sleep() requires a timedelta, not {delay!r}")
+        self._begin_step(name)
+        run = self.run
+        refuse_callers_transaction(alias_of_run(run), f"sleep {name!r}")
+        left = begin_sleep(Job.objects.db_manager(alias_of_run(run)), run.claim.lease, name, delay.total_seconds())
+        if left is None:
+            self._lose()
+        elif left > 0:
+            raise Snooze(timedelta(seconds=left))
+
+    async def asleep(self, delay: timedelta, *, name: str = "sleep") -> None:
+        """``sleep()`` for async handlers."""
+        await sync_to_async(self.sleep)(delay, name=name)
+
+    def _begin_step(self, name: str) -> StepNames:
+        self.run.check()
+        if self.run.completed:
+            raise RuntimeError(f"step {name!r}: this run has already completed its job")
+        if self.run.steps is None:
+            self.run.steps = StepNames(self.run)
+        self.run.steps.use(name)
+        return self.run.steps
+
+    def _encoded(self, name: str, value: Any) -> str | None:
+        text = encode_result(value, limit=conf.current().max_payload_bytes)
+        return None if text is None else codec().stored(self.run.claim, text, _field(name))
+
+    def _returned(self, name: str, encoded: str | None) -> Any:
+        if encoded is None:
+            return None
+        return codec().read(self.run.claim, json.loads(encoded), _field(name))
+
+    def _store(self, alias: str, name: str, encoded: str | None, seconds: float) -> None:
+        if not store_step(Job.objects.db_manager(alias), self.run.claim.lease, name, encoded, seconds):
+            self._lose()
+
+    def _done(self, steps: StepNames, name: str, encoded: str | None) -> Any:
+        steps.done[name] = encoded
+        if self.run.after_step is not None:
+            self.run.after_step(name)
+        return self._returned(name, encoded)
+
+    def _lose(self) -> None:
+        self.run.lost = True
+        raise LeaseLost("this run lost its lease to another run; the step was not written down")
+
+
+def _field(name: str) -> str:
+    return f"step:{name}"

@@ -1,0 +1,282 @@
+"""Write down what jobs need. A part of ``enqueue``, and of a run that waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from django.db import connections
+
+from pulse_django.exceptions import InvalidWorkflow
+from pulse_django.queue.database.job_queries import JobReader
+from pulse_django.queue.database.transactions import joined, refuse_callers_transaction, run_joined
+from pulse_django.queue.words.job_options import Need
+from pulse_django.queue.words.leases import Lease
+from pulse_django.shards.citus import is_for_citus
+
+# The INSERT copies as well: Citus mixes up the columns of one that computes beside a CTE.
+_ADD = """
+WITH need AS MATERIALIZED (
+    SELECT
+        job, needs, batch, event, COALESCE(name, '') AS name, on_dead, moment,
+        clock_timestamp() + timeout * interval '1 second' AS until
+    FROM pg_catalog.json_to_recordset(%s::json) AS said (
+        job bigint, needs bigint, batch bigint, event text, name text, on_dead text, moment text, timeout float8
+    )
+)
+INSERT INTO pulse_django_dependency (job_id, needs, needs_batch, needs_event, name, on_dead, moment, until)
+SELECT job, needs, batch, event, name, on_dead, moment, until
+FROM need
+WHERE NOT EXISTS (
+    SELECT 1 FROM pulse_django_dependency AS old
+    WHERE old.job_id = need.job AND old.met_at IS NULL AND (
+        old.needs = need.needs OR old.needs_batch = need.batch AND old.moment::text = need.moment
+        OR old.needs_event::text = need.event
+    )
+)
+RETURNING id
+"""
+
+# A call of ``resolve`` that closes a batch looks for who needs it, and commits later. So a need is not added meanwhile:
+# it would be seen neither by that call, nor the end of the batch by the look at the job that waits.
+_LOCK_BATCHES = "SELECT id FROM pulse_django_batch WHERE id = ANY (%s::bigint[]) ORDER BY id FOR SHARE"
+
+# Jobs that were there before. One that is over already is found by the look at the job that waits.
+_AWAIT = """
+WITH locked AS MATERIALIZED (
+    SELECT id FROM pulse_django_job_hot WHERE id = ANY (%s::bigint[]) AND NOT awaited ORDER BY id FOR NO KEY UPDATE
+)
+UPDATE pulse_django_job_hot AS job SET awaited = true FROM locked WHERE job.id = locked.id RETURNING job.id
+"""
+
+_NOTE = "INSERT INTO pulse_django_unresolved (job_id) SELECT pg_catalog.unnest(%s::bigint[]) RETURNING id"
+
+# The job of a run, and those that it will need, in the order of their ids.
+_HOLD = """
+WITH locked AS MATERIALIZED (
+    SELECT id, locked_by, attempts
+    FROM pulse_django_job_hot
+    WHERE id = ANY (%s::bigint[])
+    ORDER BY id
+    FOR NO KEY UPDATE
+)
+SELECT id FROM locked WHERE id = %s AND locked_by::text = %s AND attempts = %s
+"""
+
+
+def add_needs(
+    jobs: JobReader, needs: Sequence[tuple[int, Need]], *, new_jobs: Collection[int] = frozenset(), waits: bool = True
+) -> None:
+    """Let each of these jobs need something, in the caller's transaction.
+
+    ``new_jobs`` were inserted by this transaction and know already that they are awaited. ``waits``: the jobs are
+    WAITING, so that ``resolve`` has to look at them. A need that is not met yet is not added twice.
+    """
+    with joined(jobs.write_alias):
+        _lock_batches(jobs, [need for _, need in needs])
+        awaited = {need.job_id for _, need in needs if need.job_id is not None} - set(new_jobs)
+        if awaited:
+            run_joined(jobs.write_alias, _AWAIT, [sorted(awaited)])
+        run_joined(jobs.write_alias, _ADD, [json.dumps([_row_of(job_id, need) for job_id, need in needs])])
+        # Those that need only what is new are looked at when it ends.
+        look_at = {job_id for job_id, need in needs if need.job_id is None or need.job_id in awaited}
+        if waits and look_at:
+            run_joined(jobs.write_alias, _NOTE, [sorted(look_at)])
+
+
+def add_needs_of_run(jobs: JobReader, lease: Lease, needs: Sequence[Need]) -> bool:
+    """Let the job of a run need something. Return False, and add nothing, if the run has lost its lease.
+
+    Raise ``InvalidWorkflow`` if something that it needs waits for this job.
+    """
+    with joined(jobs.write_alias):
+        _lock_batches(jobs, needs)  # first, because whoever seals a batch may then complete a job
+        wanted = {lease.job_id} | {need.job_id for need in needs if need.job_id is not None}
+        if not run_joined(jobs.write_alias, _HOLD, [sorted(wanted), *lease]):
+            return False
+        refuse_circles(jobs, "job", lease.job_id, needs)
+        add_needs(jobs, [(lease.job_id, need) for need in needs], waits=False)
+    return True
+
+
+def _lock_batches(jobs: JobReader, needs: Collection[Need]) -> None:
+    batches = {need.batch_id for need in needs if need.batch_id is not None}
+    if batches:
+        run_joined(jobs.write_alias, _LOCK_BATCHES, [sorted(batches)])
+
+
+def _row_of(job_id: int, need: Need) -> dict[str, Any]:
+    return {
+        "job": job_id,
+        "needs": need.job_id,
+        "batch": need.batch_id,
+        "event": need.event,
+        "name": need.name,
+        "on_dead": need.on_dead,
+        "moment": need.when,
+        "timeout": need.timeout,
+    }
+
+
+# Find out whether a job would wait for what waits for itself. It would wait for ever.
+#
+# The search goes from the job to what waits for it: jobs that need it, its batch, the batches that one is within, and
+# the jobs that need those. These are few, where what a batch contains may be a million.
+
+
+MOST_LOOKED_AT = 10_000  # of what waits for the job. A circle that is longer than that is not found.
+
+_FIND = """
+WITH RECURSIVE waiter (kind, id) AS (
+    SELECT %(kind)s::text, %(id)s::bigint
+    UNION
+    SELECT next.kind, next.id
+    FROM waiter
+    CROSS JOIN LATERAL (
+        SELECT 'job' AS kind, job_id AS id
+        FROM pulse_django_dependency
+        WHERE waiter.kind = 'job' AND needs = waiter.id AND needs IS NOT NULL AND met_at IS NULL
+        UNION ALL
+        SELECT 'batch', batch_id
+        FROM pulse_django_job_hot
+        WHERE waiter.kind = 'job' AND id = waiter.id AND batch_id IS NOT NULL
+        UNION ALL
+        SELECT 'job', job_id
+        FROM pulse_django_dependency
+        WHERE waiter.kind = 'batch' AND needs_batch = waiter.id AND needs_batch IS NOT NULL AND met_at IS NULL
+        UNION ALL
+        SELECT 'batch', parent_id
+        FROM pulse_django_batch
+        WHERE waiter.kind = 'batch' AND id = waiter.id AND parent_id IS NOT NULL
+    ) AS next
+),
+looked_at AS (SELECT kind, id FROM waiter LIMIT %(most)s)
+SELECT kind, id
+FROM looked_at
+WHERE kind = 'job' AND id = ANY (%(jobs)s::bigint[]) OR kind = 'batch' AND id = ANY (%(batches)s::bigint[])
+LIMIT 1
+"""
+
+
+def refuse_circles(jobs: JobReader, kind: str, id_: int, needs: Sequence[Need]) -> None:
+    """Raise if a ``job``, or a job that is added to a ``batch``, would need what waits for it.
+
+    Hold locks on the job and on what it needs. Two runs that begin to wait for each other are found by the later one.
+    """
+    wanted = {
+        "kind": kind,
+        "id": id_,
+        "jobs": [need.job_id for need in needs if need.job_id is not None],
+        "batches": [need.batch_id for need in needs if need.batch_id is not None],
+        "most": MOST_LOOKED_AT,
+    }
+    if not wanted["jobs"] and not wanted["batches"]:
+        return
+    for found, found_id in run_joined(jobs.write_alias, _FIND, wanted):
+        raise InvalidWorkflow(f"{kind} {id_} cannot wait for {found} {found_id}, which waits for it")
+
+
+# Look for jobs that wait in vain, and note them for ``resolve``.
+#
+# Workers of a release without workflows end jobs without a note, and so does a DELETE by hand. A
+# watchdog walks through what waits, some thousand rows a minute.
+
+
+WALKED_AT_ONCE = 5_000
+
+# What ended a moment ago has a note, and the jobs that need it are not overlooked.
+_WALK_WAITING = """
+WITH walked AS MATERIALIZED (
+    SELECT id, batch_id
+    FROM pulse_django_job_hot
+    WHERE status::text = 'WAITING' AND id > %s
+    ORDER BY id
+    LIMIT %s
+),
+overlooked AS MATERIALIZED (
+    SELECT id
+    FROM walked
+    WHERE NOT EXISTS (SELECT 1 FROM pulse_django_unresolved WHERE job_id = walked.id)
+        AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_batch AS batch WHERE batch.id = walked.batch_id AND batch.paused_at IS NOT NULL
+        )
+        AND (
+            NOT EXISTS (SELECT 1 FROM pulse_django_dependency WHERE job_id = walked.id AND met_at IS NULL)
+            OR EXISTS (
+                SELECT 1 FROM pulse_django_dependency AS need
+                WHERE need.job_id = walked.id AND need.met_at IS NULL AND NOT EXISTS (
+                    SELECT 1 FROM pulse_django_unresolved AS change
+                    WHERE change.job_id = need.needs OR change.batch_id = need.needs_batch
+                        OR change.event::text = need.needs_event::text
+                ) AND (
+                    need.needs IS NOT NULL
+                        AND NOT EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = need.needs)
+                    OR need.needs_batch IS NOT NULL AND NOT EXISTS (
+                        SELECT 1 FROM pulse_django_batch WHERE id = need.needs_batch AND closed_at IS NULL
+                    )
+                    OR need.needs_event IS NOT NULL AND EXISTS (
+                        SELECT 1 FROM pulse_django_event WHERE name::text = need.needs_event::text
+                    )
+                )
+            )
+        )
+)"""
+
+_BATCHES = """
+WITH walked AS MATERIALIZED (
+    SELECT id, sealed_at, ended_at, cancelled_at
+    FROM pulse_django_batch
+    WHERE closed_at IS NULL AND id > %s
+    ORDER BY id
+    LIMIT %s
+),
+overlooked AS MATERIALIZED (
+    SELECT id
+    FROM walked
+    WHERE sealed_at IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM pulse_django_unresolved WHERE batch_id = walked.id AND batch_id IS NOT NULL)
+        AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_job_hot
+            WHERE batch_id = walked.id AND batch_id IS NOT NULL AND finished_at IS NULL
+                AND (walked.cancelled_at IS NULL OR cancel_requested_at IS NOT NULL)
+        )
+        AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = walked.id AND child.closed_at IS NULL
+        )
+        AND (ended_at IS NULL OR cancelled_at IS NOT NULL OR NOT EXISTS (
+            SELECT 1 FROM pulse_django_job_hot
+            WHERE batch_id = walked.id AND batch_id IS NOT NULL AND finished_at IS NOT NULL
+        ))
+)"""
+_FOUND = "SELECT pg_catalog.max(id), (SELECT count(*) FROM overlooked)"
+_WALK = f"""{{overlooked}},
+noted AS (
+    INSERT INTO pulse_django_unresolved ({{column}}) SELECT id FROM overlooked
+)
+{_FOUND} FROM walked
+"""  # noqa: S608 - made of constants
+# On Citus the notes are written by a statement of their own (docs/adr/0086).
+_WALK_ON_CITUS = f"{{overlooked}}\n{_FOUND}, ARRAY(SELECT id FROM overlooked) FROM walked"  # noqa: S608 - constants
+_NOTE_OVERLOOKED = "INSERT INTO pulse_django_unresolved ({column}) SELECT pg_catalog.unnest(%s::bigint[]) RETURNING id"
+_WALKS = {"job_id": _WALK_WAITING, "batch_id": _BATCHES}
+
+_walked_until: dict[tuple[str, str], int] = {}  # by alias and walk: the last row that was looked at
+
+
+def note_overlooked(jobs: JobReader) -> int:
+    """Look at the next jobs and batches that wait, and note those that wait in vain. Return how many."""
+    alias, found = jobs.write_alias, 0
+    on_citus = is_for_citus(connections[alias])
+    for column, walk in _WALKS.items():
+        place = alias, column
+        sql = (_WALK_ON_CITUS if on_citus else _WALK).format(overlooked=walk, column=column)
+        refuse_callers_transaction(alias)
+        with joined(alias) if on_citus else nullcontext():
+            [(last, overlooked, *rest)] = run_joined(alias, sql, [_walked_until.get(place, 0), WALKED_AT_ONCE])
+            if overlooked and on_citus:
+                run_joined(alias, _NOTE_OVERLOOKED.format(column=column), rest)
+        _walked_until[place] = last or 0
+        found += int(overlooked)
+    return found

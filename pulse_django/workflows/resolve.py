@@ -1,0 +1,319 @@
+"""Free the jobs whose needs are met, and close the batches whose members are all over.
+
+It judges what has been committed, after the commit, and never inside the transaction that changed it: of two workers
+that end the last two needs at once, each would see the other's as open (docs/adr/0062).
+
+Every change that may free a job has a row in ``pulse_django_unresolved``, which the statement that made the change
+wrote. A call takes some of these rows, does what follows from them, and deletes them, in one transaction. A process
+that dies leaves them to the next call: of any worker, or of a watchdog's sweep.
+
+Nothing here waits for a lock. What is locked is left, with its row, for a later call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.db import connections
+
+from pulse_django.queue.database.job_queries import JobReader
+from pulse_django.queue.database.transactions import Row, joined, run_joined
+from pulse_django.queue.ending import leave, leave_on_citus
+from pulse_django.queue.statements import Compiled
+from pulse_django.queue.words.states import EndedBy, Ending, Status
+from pulse_django.shards.citus import is_for_citus
+from pulse_django.shards.one_task import Given, act_on
+
+from .batch_verbs import JudgedBatches, judge_batches
+
+RESOLVE_LIMIT = 1_000
+
+_FIND = """
+SELECT id, job_id, batch_id, event
+FROM pulse_django_unresolved
+WHERE id > %s
+ORDER BY id
+LIMIT %s
+FOR UPDATE SKIP LOCKED
+"""
+
+_UNMET = """
+SELECT * FROM pulse_django_dependency WHERE needs = ANY (%(jobs)s::bigint[]) AND needs IS NOT NULL AND met_at IS NULL
+UNION
+SELECT * FROM pulse_django_dependency WHERE job_id = ANY (%(jobs)s::bigint[]) AND met_at IS NULL
+UNION
+SELECT * FROM pulse_django_dependency
+WHERE needs_batch = ANY (%(batches)s::bigint[]) AND needs_batch IS NOT NULL AND met_at IS NULL
+UNION
+SELECT * FROM pulse_django_dependency
+WHERE needs_event::text = ANY (%(events)s::text[]) AND needs_event IS NOT NULL AND met_at IS NULL
+UNION
+(
+    SELECT * FROM pulse_django_dependency
+    WHERE until <= statement_timestamp() AND until IS NOT NULL AND met_at IS NULL
+    ORDER BY until
+    LIMIT %(limit)s
+)
+"""
+
+# Who waits, before it is written down that a need was met. Two calls may meet different needs of one job: the one that
+# does not get its lock leaves a row, so that somebody looks at the job when both have been committed. So does a call
+# that meets a need of a job whose run is about to wait: who looks at that then does not see what was met here.
+_LOCK_WAITING = f"""
+SELECT id
+FROM pulse_django_job_hot
+WHERE status::text = 'WAITING' AND (
+    id = ANY (%(jobs)s::bigint[]) OR id = ANY (ARRAY(SELECT job_id FROM ({_UNMET}) AS unmet))
+)
+ORDER BY id
+FOR NO KEY UPDATE SKIP LOCKED
+"""  # noqa: S608 - made of constants
+
+# A job that is in no partition was deleted, and counts as done.
+_HOW = """
+CASE
+    WHEN unmet.needs IS NOT NULL THEN CASE
+        WHEN hot.status IS NULL THEN CASE WHEN over.status::text = 'CANCELLED' THEN 'cancelled' ELSE 'done' END
+        WHEN hot.status::text = 'DEAD_LETTERED' AND unmet.on_dead::text <> 'hold' THEN 'dead'
+    END
+    WHEN unmet.needs_batch IS NOT NULL THEN CASE
+        WHEN batch.id IS NULL THEN 'done'
+        WHEN unmet.moment::text = 'ended' THEN CASE WHEN batch.ended_at IS NOT NULL THEN 'done' END
+        WHEN unmet.moment::text = 'dead' THEN CASE
+            WHEN batch.died_at IS NOT NULL AND batch.sealed_at IS NOT NULL AND batch.cancelled_at IS NULL THEN 'done'
+            WHEN batch.closed_at IS NOT NULL THEN 'cancelled'
+        END
+        WHEN batch.closed_at IS NOT NULL THEN CASE WHEN batch.cancelled_at IS NULL THEN 'done' ELSE 'cancelled' END
+        WHEN unmet.on_dead::text = 'go_on' AND batch.ended_at IS NOT NULL THEN 'dead'
+        WHEN unmet.on_dead::text = 'cancel' AND batch.died_at IS NOT NULL AND batch.sealed_at IS NOT NULL THEN 'dead'
+    END
+    WHEN event.name IS NOT NULL THEN 'done'
+    WHEN unmet.until <= statement_timestamp() THEN 'timed out'
+END
+"""
+
+_HOW_THEY_ARE_MET = f"""
+WITH unmet AS MATERIALIZED ({_UNMET}),
+judged AS MATERIALIZED (
+    SELECT unmet.id, unmet.job_id, {_HOW} AS met
+    FROM unmet
+    LEFT JOIN pulse_django_job_hot AS hot ON hot.id = unmet.needs
+    LEFT JOIN LATERAL (
+        SELECT status FROM pulse_django_job WHERE id = unmet.needs AND era <> 0 AND hot.id IS NULL LIMIT 1
+    ) AS over ON true
+    LEFT JOIN pulse_django_batch AS batch ON batch.id = unmet.needs_batch
+    LEFT JOIN pulse_django_event AS event ON event.name::text = unmet.needs_event::text
+),
+locked AS MATERIALIZED (
+    SELECT id FROM pulse_django_dependency
+    WHERE id = ANY (ARRAY(SELECT id FROM judged WHERE met IS NOT NULL)) AND met_at IS NULL
+    ORDER BY id
+    FOR NO KEY UPDATE
+),
+how AS MATERIALIZED (
+    SELECT judged.id, judged.job_id, judged.met, clock_timestamp() AS met_at
+    FROM judged
+    JOIN locked ON locked.id = judged.id
+)"""  # noqa: S608 - made of constants
+_MARK_THEM = """
+    UPDATE pulse_django_dependency AS dependency
+    SET met_at = how.met_at, met = how.met
+    FROM {how}
+    WHERE dependency.id = how.id
+"""
+_LEAVE_OVER = """
+    INSERT INTO pulse_django_unresolved (job_id)
+    SELECT DISTINCT how.job_id
+    FROM {how}
+    JOIN pulse_django_job_hot AS job ON job.id = how.job_id
+    WHERE job.finished_at IS NULL AND how.job_id <> ALL ({locked}::bigint[])
+    RETURNING job_id
+"""
+_MARK = f"""{_HOW_THEY_ARE_MET},
+marked AS ({_MARK_THEM.format(how="how")}),
+left_over AS ({_LEAVE_OVER.format(how="how", locked="%(locked)s")})
+SELECT job_id FROM left_over
+"""  # noqa: S608 - made of constants
+_TYPES_OF_HOW = {"id": "bigint", "job_id": "bigint", "met": "text", "met_at": "timestamptz"}
+
+_WAITS = "job.status::text = 'WAITING'"
+
+# A job of a paused batch waits, unless somebody is about to resume it: then the job has to be looked at afterwards.
+_WAITERS = """
+WITH paused AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_batch
+    WHERE id = ANY (ARRAY(SELECT batch_id FROM pulse_django_job_hot WHERE id = ANY (%(waiting)s::bigint[])))
+        AND paused_at IS NOT NULL
+    ORDER BY id
+    FOR SHARE SKIP LOCKED
+),
+waiter AS MATERIALIZED (
+    SELECT
+        job.id, job.task, job.queue, job.attempts,
+        GREATEST(job.next_run_at, clock_timestamp()) AS run_at,
+        job.lane_key::text = '' OR job.next_run_at <= clock_timestamp() AS is_ready,
+        CASE
+            WHEN lost.needs IS NOT NULL AND lost.met::text = 'dead'
+            THEN pg_catalog.format('job %%s, which it needs, is a dead letter', lost.needs)
+            WHEN lost.needs IS NOT NULL THEN pg_catalog.format('job %%s, which it needs, was cancelled', lost.needs)
+            WHEN lost.moment::text = 'dead' THEN 'no job of the batch became a dead letter'
+            WHEN lost.met::text = 'dead'
+            THEN pg_catalog.format('batch %%s, which it needs, has dead letters', lost.needs_batch)
+            WHEN lost.id IS NOT NULL
+            THEN pg_catalog.format('batch %%s, which it needs, was cancelled', lost.needs_batch)
+        END AS reason,
+        batch.paused_at IS NULL AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_dependency WHERE job_id = job.id AND met_at IS NULL
+        ) AS is_free,
+        batch.paused_at IS NOT NULL AND batch.id <> ALL (ARRAY(SELECT id FROM paused)) AS is_resumed
+    FROM pulse_django_job_hot AS job
+    LEFT JOIN pulse_django_batch AS batch ON batch.id = job.batch_id
+    LEFT JOIN LATERAL (
+        SELECT id, needs, needs_batch, moment, met
+        FROM pulse_django_dependency
+        WHERE job_id = job.id AND met::text IN ('dead', 'cancelled') AND on_dead::text <> 'go_on'
+        ORDER BY id
+        LIMIT 1
+    ) AS lost ON true
+    WHERE job.id = ANY (%(waiting)s::bigint[]) AND job.status::text = 'WAITING'
+)"""
+_LOST = {"status": "'CANCELLED'", "cancel_reason": "source_reason"}
+_FREED = """
+freed AS (
+    UPDATE pulse_django_job_hot AS job
+    SET status = 'PENDING', next_run_at = waiter.run_at, ready = waiter.is_ready
+    FROM {waiter}
+    WHERE job.id = waiter.id AND job.status::text = 'WAITING' AND waiter.is_free AND waiter.reason IS NULL
+    RETURNING job.id, job.queue
+)
+SELECT id, queue, NULL AS task, 0 AS attempts, NULL AS reason FROM freed"""
+_RESUMED = "INSERT INTO pulse_django_unresolved (job_id) SELECT id FROM {waiter} WHERE is_resumed"
+_FREE = f"""{_WAITERS},
+resumed AS (
+    {_RESUMED.format(waiter="waiter")}
+),
+lost AS MATERIALIZED (SELECT id, reason FROM waiter WHERE reason IS NOT NULL),
+{leave("lost", _WAITS, brings=["reason"], **_LOST)},{_FREED.format(waiter="waiter")}
+UNION ALL
+SELECT waiter.id, waiter.queue, waiter.task, waiter.attempts, waiter.reason FROM waiter WHERE reason IS NOT NULL
+"""  # noqa: S608 - made of constants
+
+_TYPES_OF_WAITER = {
+    "id": "bigint", "task": "text", "queue": "text", "attempts": "int", "run_at": "timestamptz", "is_ready": "boolean",
+    "reason": "text", "is_free": "boolean", "is_resumed": "boolean",
+}  # fmt: skip
+
+# Changes of what somebody else has locked stay: it has to be looked at after the commit of that one. What such a change
+# says of a batch is counted once.
+_FORGET = """
+WITH change AS MATERIALIZED (
+    SELECT
+        id,
+        batch_id IS NOT NULL AND batch_id <> ALL (%(batches)s::bigint[])
+            AND EXISTS (SELECT 1 FROM pulse_django_batch AS batch WHERE batch.id = one.batch_id) AS has_batch,
+        job_id IS NOT NULL AND job_id <> ALL (%(waiting)s::bigint[]) AND EXISTS (
+            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = one.job_id AND job.status::text = 'WAITING'
+        ) AS has_job
+    FROM pulse_django_unresolved AS one
+    WHERE id = ANY (%(rows)s::bigint[])
+),
+counted AS (
+    UPDATE pulse_django_unresolved AS counted
+    SET batch_id = NULL, added = 0, completed = 0, cancelled = 0, died = false
+    FROM change
+    WHERE counted.id = change.id AND change.has_job AND NOT change.has_batch AND counted.batch_id IS NOT NULL
+)
+DELETE FROM pulse_django_unresolved AS done
+USING change
+WHERE done.id = change.id AND NOT change.has_batch AND NOT change.has_job
+RETURNING done.id
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What followed from changes."""
+
+    queues: tuple[str, ...] = ()  # of the jobs that may run now
+    freed: frozenset[int] = frozenset()
+    endings: tuple[Ending, ...] = ()  # of jobs that were cancelled because of what they need
+    closed: frozenset[int] = frozenset()  # batches
+    cancelling: frozenset[int] = frozenset()  # batches with members that were not asked to stop yet
+    rows: int = 0  # changes that were dealt with
+    last: int = 0  # of the changes that were found
+    is_locked: bool = False  # some are left, because somebody else's transaction has locked what they are about
+    has_more: bool = False  # call again, with what comes after the last one
+
+
+NOTHING = Resolved()
+
+
+def resolve(jobs: JobReader, *, with_timeouts: bool = False, after: int = 0) -> Resolved:
+    """Free what may run, cancel what never will, and close batches, after up to ``RESOLVE_LIMIT`` changes.
+
+    ``after``: pass the changes up to this one by, so that those of a batch that is locked for long stop no others.
+    ``with_timeouts``: look for events that did not come in time, as well. Any number of processes may do it at once.
+    """
+    alias = jobs.write_alias
+    with joined(alias):
+        found = run_joined(alias, _FIND, [after, RESOLVE_LIMIT])
+        if not found and not with_timeouts:
+            return NOTHING
+        rows = [row_id for row_id, *_ in found]
+        wanted = sorted({batch_id for _, _, batch_id, _ in found if batch_id is not None})
+        batches = judge_batches(alias, rows, wanted) if wanted else JudgedBatches([])
+        touched = {
+            "jobs": sorted({job_id for _, job_id, _, _ in found if job_id is not None}),
+            "batches": batches.locked,
+            "events": sorted({event for *_, event in found if event is not None}),
+            "limit": RESOLVE_LIMIT if with_timeouts else 0,
+        }
+        waiting = [job_id for (job_id,) in run_joined(alias, _LOCK_WAITING, touched)]
+        if is_for_citus(connections[alias]):
+            left_over = _mark_on_citus(alias, touched, waiting)
+            freed = _free_on_citus(alias, waiting) if waiting else []
+        else:
+            left_over = run_joined(alias, _MARK, touched | {"locked": waiting})
+            freed = run_joined(alias, _FREE, {"waiting": waiting}) if waiting else []
+        dealt_with = {"rows": rows, "batches": batches.locked, "waiting": waiting}
+        gone = len(run_joined(alias, _FORGET, dealt_with)) if rows else 0
+    cancelled = [
+        Ending.of_waiting(job_id, task, queue, attempts, previous=Status.WAITING, by=EndedBy.NEEDS, reason=reason)
+        for job_id, queue, task, attempts, reason in freed
+        if reason is not None
+    ]
+    return Resolved(
+        queues=tuple(sorted({queue for _, queue, _, _, reason in freed if reason is None})),
+        freed=frozenset(job_id for job_id, *_, reason in freed if reason is None),
+        endings=tuple(cancelled),
+        closed=batches.closed,
+        cancelling=batches.cancelling,
+        rows=gone,
+        last=max(rows, default=0),
+        is_locked=gone < len(rows),
+        has_more=len(rows) == RESOLVE_LIMIT or batches.has_more or bool(left_over or cancelled),
+    )
+
+
+def _mark_on_citus(alias: str, touched: dict[str, Any], locked: list[int]) -> list[Row]:
+    def mark(given: Given) -> list[Compiled]:
+        note, params = given.compiled(_LEAVE_OVER.format(how="{given}", locked="%s"))
+        return [given.compiled(_MARK_THEM.format(how="{given}")), (note, (*params, locked))]
+
+    _, answers = act_on(alias, (_HOW_THEY_ARE_MET, touched), "how", _TYPES_OF_HOW, mark)
+    return answers[-1] if answers else []
+
+
+def _free_on_citus(alias: str, waiting: list[int]) -> list[Row]:
+    def free(given: Given) -> list[Compiled]:
+        statements = [given.compiled(_RESUMED.format(waiter="{given}"))] if given.any("is_resumed") else []
+        if lost := [row for row in given.rows if "reason" in row]:
+            statements += leave_on_citus(replace(given, name="lost", rows=lost), _WAITS, _LOST, brings=["reason"])
+        return [*statements, given.compiled(f"WITH {_FREED.format(waiter='{given}')}")]
+
+    found, answers = act_on(alias, (_WAITERS, {"waiting": waiting}), "waiter", _TYPES_OF_WAITER, free)
+    answered = ("id", "queue", "task", "attempts", "reason")
+    lost = [tuple(row[name] for name in answered) for row in found if "reason" in row]
+    return [*(answers[-1] if answers else []), *lost]

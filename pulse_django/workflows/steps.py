@@ -1,0 +1,116 @@
+"""Durable steps: write down what a step of a handler returned, under the lease of the run.
+
+The row of the job is locked until the commit, so that no watchdog can end the run between the look at the lease and the
+row: a run that starts afterwards sees the step, or the step was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from django.db import connections
+
+from pulse_django.queue.database.job_queries import JobReader
+from pulse_django.queue.database.transactions import Row, run_joined
+from pulse_django.queue.statements import Compiled
+from pulse_django.queue.words.leases import Lease
+from pulse_django.shards.citus import is_for_citus
+from pulse_django.shards.one_task import Given, act_on
+
+_HELD = """
+WITH held AS MATERIALIZED (
+    SELECT id, attempts, token
+    FROM pulse_django_job_hot
+    WHERE id = %s AND locked_by::text = %s AND attempts = %s
+    FOR NO KEY UPDATE
+)"""
+
+_STORE = f"""{_HELD}
+INSERT INTO pulse_django_step (job_id, name, number, attempt, token, result, seconds)
+SELECT
+    id, %s, 1 + (SELECT count(*) FROM pulse_django_step WHERE job_id = held.id), attempts, token, %s::jsonb, %s::float8
+FROM held
+RETURNING job_id
+"""  # noqa: S608 - made of constants
+
+_BEGIN_SLEEP = """
+    INSERT INTO pulse_django_step (job_id, name, number, attempt, token, seconds)
+    SELECT id, %s, 1 + (SELECT count(*) FROM pulse_django_step WHERE job_id = held.id), attempts, token, %s::float8
+    FROM {held}
+    ON CONFLICT (job_id, name) DO NOTHING
+    RETURNING at, seconds
+"""
+_SLEEP = f"""{_HELD},
+begun AS ({_BEGIN_SLEEP.format(held="held")})
+SELECT EXTRACT(epoch FROM at + seconds * interval '1 second' - clock_timestamp())::float8
+FROM (
+    SELECT at, seconds FROM begun
+    UNION ALL
+    SELECT step.at, step.seconds
+    FROM held
+    JOIN pulse_django_step AS step ON step.job_id = held.id AND step.name::text = %s
+) AS sleep
+"""  # noqa: S608 - made of constants
+
+# On Citus the sleep is begun in a statement of its own, before (docs/adr/0086).
+_REST_OF_SLEEP = """
+SELECT EXTRACT(epoch FROM at + seconds * interval '1 second' - clock_timestamp())::float8
+FROM pulse_django_step
+WHERE job_id = %s AND name::text = %s
+"""
+
+_OF_JOB = "SELECT name, result::text, number, at FROM pulse_django_step WHERE job_id = %s ORDER BY number"
+
+_FORGET = """
+DELETE FROM pulse_django_step WHERE job_id = %s AND number >= %s RETURNING name
+"""
+
+_COPY = """
+INSERT INTO pulse_django_step (job_id, name, number, attempt, token, result, at, seconds)
+SELECT %s, name, number, attempt, token, result, at, seconds
+FROM pulse_django_step
+WHERE job_id = %s AND number < %s
+RETURNING name
+"""
+
+
+def store_step(jobs: JobReader, lease: Lease, name: str, result: str | None, seconds: float) -> bool:
+    """Write down a step, in the caller's transaction. Return False, and write nothing, if the lease was lost."""
+    return bool(run_joined(jobs.write_alias, _STORE, [*lease, name, result, seconds]))
+
+
+def begin_sleep(jobs: JobReader, lease: Lease, name: str, seconds: float) -> float | None:
+    """Write down that a job sleeps from now on, unless it says so already.
+
+    Return how many seconds are left, or None if the lease was lost.
+    """
+    if is_for_citus(connections[jobs.write_alias]):
+        rows = _begin_sleep_on_citus(jobs.write_alias, lease, name, seconds)
+    else:
+        rows = run_joined(jobs.write_alias, _SLEEP, [*lease, name, seconds, name])
+    return float(rows[0][0]) if rows else None
+
+
+def _begin_sleep_on_citus(alias: str, lease: Lease, name: str, seconds: float) -> list[Row]:
+    def begin(given: Given) -> list[Compiled]:
+        sql, params = given.compiled(_BEGIN_SLEEP.format(held="{given}"))
+        return [(sql, (name, seconds, *params)), (_REST_OF_SLEEP, (lease.job_id, name))]
+
+    types = {"id": "bigint", "attempts": "int", "token": "bigint"}
+    _, answers = act_on(alias, (_HELD, tuple(lease)), "held", types, begin)
+    return answers[-1] if answers else []
+
+
+def steps_of(alias: str, job_id: int) -> list[Row]:
+    """Return the steps of a job in order: name, result as JSON, number and instant."""
+    return run_joined(alias, _OF_JOB, [job_id])
+
+
+def forget_steps(jobs: JobReader, job_id: int, *, first: int) -> Collection[str]:
+    """Delete the steps from this number on, in the caller's transaction. Return their names."""
+    return [name for (name,) in run_joined(jobs.write_alias, _FORGET, [job_id, first])]
+
+
+def copy_steps(jobs: JobReader, job_id: int, *, to: int, first: int) -> Collection[str]:
+    """Give another job the steps before this number, in the caller's transaction. Return their names."""
+    return [name for (name,) in run_joined(jobs.write_alias, _COPY, [to, job_id, first])]
