@@ -19,7 +19,7 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test crash browser fresh proofs versions pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model sql walk weight demo pictures bench bench-core soak environment lint types migrations initial conformance stop clean
+.PHONY: help test crash browser fresh proofs versions pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-nights chaos-long mutants model sql walk weight demo pictures bench bench-core soak environment lint types migrations initial conformance stop clean
 
 help:
 	@echo "While you work:"
@@ -51,6 +51,7 @@ help:
 	@echo "make chaos-schedules  the same for schedules: watchdogs are killed, and the clock is set"
 	@echo "make chaos-limits  limits alone: never more leases than allowed, and never more starts"
 	@echo "make chaos-graphs  workflows, batches and durable steps alone: none starts early, none waits for ever, nothing happens twice"
+	@echo "make chaos-nights  a capability from outside alone: its jobs start at night only, whatever happens to workers"
 	@echo "make chaos-long  the same for an hour (ARGS='--seconds 7200 --seed 7'), and for graphs with each of 20 SEEDS_LONG"
 	@echo "make mutants     prove the suite: bugs are planted, and each has to be found"
 	@echo "make bench       measure beside the floor and the peers, which are installed into .bench (ARGS=--quick)"
@@ -122,11 +123,12 @@ demo: $(READY)
 	@$(PY) manage.py pulse_demo --migrate $(ARGS)
 
 # Real workers are killed, frozen and cut off for a minute, and the whole history is judged; once for each seed. Then
-# the same is done with three servers, to workers whose jobs have limits, and to those whose jobs need each other.
+# the same is done with three servers, to workers whose jobs have limits, to those whose jobs need each other, and to those
+# with a capability from outside.
 SEEDS ?= 1 2 3
 chaos: $(READY)
 	@for seed in $(SEEDS); do \
-		for run in run "run --shards 3" limits graphs; do $(PY) -m chaos.$$run --seed $$seed $(ARGS) || exit $$?; done; \
+		for run in run "run --shards 3" limits graphs nights; do $(PY) -m chaos.$$run --seed $$seed $(ARGS) || exit $$?; done; \
 	done
 
 # The same with three servers, each of which fails alone, and jobs that are moved between them.
@@ -144,6 +146,10 @@ chaos-limits: $(READY)
 # Workers run jobs that need each other while they are killed: none starts early, and none waits for ever.
 chaos-graphs: $(READY)
 	@for seed in $(SEEDS); do $(PY) -m chaos.graphs --seed $$seed $(ARGS) || exit $$?; done
+
+# A capability that the package does not know, tests/rooms/night_shift: days break between the look and the claim.
+chaos-nights: $(READY)
+	@for seed in $(SEEDS); do $(PY) -m chaos.nights --seed $$seed $(ARGS) || exit $$?; done
 
 SEEDS_LONG ?= $(shell seq 20)
 chaos-long: $(READY)

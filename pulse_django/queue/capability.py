@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -259,6 +259,14 @@ class Capability:
     sweeps: tuple[SweepStep, ...] = ()
     loops: tuple[KeeperLoop, ...] = ()
 
+    def __new__(cls, **parts: Any) -> Capability:
+        points = [one.name for one in fields(cls)]
+        if unknown := [name for name in parts if name not in points]:
+            raise TypeError(
+                f"{parts.get('name')}: there is no extension point {unknown[0]!r}. There are: {', '.join(points[1:])}"
+            )
+        return object.__new__(cls)
+
 
 _installed: tuple[Capability, ...] | None = None
 _assembled: list[Callable[[], None]] = []
@@ -267,6 +275,11 @@ _assembled: list[Callable[[], None]] = []
 def install(*capabilities: Capability) -> None:
     """Say which capabilities there are, before the first statement is sent."""
     global _installed
+    for point in ("codec", "chunking", "on_retry"):
+        if len(both := [one.name for one in capabilities if getattr(one, point) is not None]) > 1:
+            raise ValueError(f"{' and '.join(both)} both hand in {point!r}, and there can be only one")
+    if len({one.name for one in capabilities}) < len(capabilities):
+        raise ValueError(f"two capabilities have one name: {', '.join(one.name for one in capabilities)}")
     _installed = capabilities
     for forget in _assembled:
         forget()

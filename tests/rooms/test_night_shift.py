@@ -1,0 +1,118 @@
+"""A room from outside: its gate, its reason, its field of new jobs and its work for watchdogs are the package's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from pulse_django import capabilities
+from pulse_django.health.explanation import explain
+from pulse_django.models import Job
+from pulse_django.queue import capability
+from pulse_django.queue.capability import Capability, Codec
+from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.leases import Identity
+from pulse_django.tasks import task
+from pulse_django.worker.guarded_connection import GuardedConnection
+from pulse_django.worker.watchdog import Watchdog
+from tests.fleet.states import live_worker
+from tests.protocol.steps import sql
+from tests.rooms.night_shift import CAPABILITY, TABLE
+
+pytestmark = [pytest.mark.usefixtures("night_shift"), pytest.mark.alters_statements]
+
+REPORT = "night.report"
+
+
+@task(name=REPORT)
+def report() -> None: ...
+
+
+@task(name="rooms.any_time")
+def any_time() -> None: ...
+
+
+@pytest.fixture
+def night_shift(pulse_db: None) -> Iterator[None]:
+    sql(TABLE)
+    capability.install(*capability.installed(), CAPABILITY)
+    try:
+        yield
+    finally:
+        capabilities.install()
+        sql("DROP TABLE night_shift")
+
+
+def night_falls() -> None:
+    sql("INSERT INTO night_shift VALUES (now(), 'infinity')")
+
+
+def day_breaks() -> None:
+    sql("UPDATE night_shift SET ends_at = now()")
+
+
+def started() -> list[str]:
+    return sorted(one.task for one in Job.objects.claim(Identity("me"), limit=9))
+
+
+def test_jobs_of_the_night_start_at_night_only() -> None:
+    Job.objects.enqueue_many([NewJob(task=REPORT), NewJob(task="other")])
+    assert started() == ["other"]
+    night_falls()
+    assert started() == [REPORT]
+
+
+def test_a_day_that_breaks_between_the_look_and_the_claim_lets_nothing_start() -> None:
+    Job.objects.enqueue(NewJob(task=REPORT))
+    night_falls()
+    [waiting] = Job.objects.waiting()
+    assert waiting.due_in <= 0
+    day_breaks()
+    assert started() == []
+
+
+def test_by_day_they_are_set_aside_and_explained_and_at_night_they_come_back() -> None:
+    Job.objects.enqueue(NewJob(task=REPORT))
+    live_worker(tasks=None)
+    dog = Watchdog(GuardedConnection("default", "watchdog"))
+    dog.sweep()
+    assert Job.objects.get().ready is None
+    [reason] = explain(Job.objects.get().pk).reasons
+    assert (reason.code, reason.sentence) == ("by-day", f"{REPORT} starts at night only.")
+    night_falls()
+    dog.sweep()
+    dog.database.hang_up()
+    assert started() == [REPORT]
+
+
+def test_new_jobs_get_the_field_that_it_hands_in() -> None:
+    report.enqueue()
+    any_time.enqueue()
+    assert dict(Job.objects.values_list("task", "give_up_after")) == {
+        REPORT: timedelta(days=2), "rooms.any_time": None
+    }  # fmt: skip
+
+
+def test_watchdogs_do_its_work() -> None:
+    sql("INSERT INTO night_shift VALUES (now() - interval '2 days', now() - interval '1 day'), (now(), 'infinity')")
+    dog = Watchdog(GuardedConnection("default", "watchdog"))
+    swept = dog.sweep()
+    dog.database.hang_up()
+    assert swept.said["nights"] == 1
+    assert sql("SELECT ends_at = 'infinity' FROM night_shift") == [(True,)]
+
+
+def test_a_point_that_does_not_exist_is_refused_with_a_sentence() -> None:
+    with pytest.raises(TypeError, match=r"night: there is no extension point 'lane'\. There are: exists, gates, reads"):
+        Capability(name="night", lane="night")  # type: ignore[call-arg]
+
+
+def test_a_point_that_only_one_can_have_is_refused_to_a_second() -> None:
+    [codec] = [one.codec for one in capability.installed() if one.codec is not None]
+    assert isinstance(codec, Codec)
+    with pytest.raises(ValueError, match="encryption and other both hand in 'codec'"):
+        capability.install(*capability.installed(), Capability(name="other", codec=codec))
+    with pytest.raises(ValueError, match="two capabilities have one name"):
+        capability.install(*capability.installed(), CAPABILITY)
