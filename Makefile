@@ -19,13 +19,14 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test crash browser fresh proofs versions pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-nights chaos-long mutants model sql walk weight demo pictures bench bench-core soak environment lint types migrations initial conformance stop clean
+.PHONY: help test crash browser fresh proofs versions pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-nights chaos-long mutants model sql walk weight without demo pictures bench bench-core soak environment lint types migrations initial conformance stop clean
 
 help:
 	@echo "While you work:"
 	@echo "make test        everything quick, and one crash of each class of failure in real processes: four minutes"
 	@echo "make walk        follow a job through the code: each function that it passes, from enqueue() to COMPLETED, and four other routes"
 	@echo "make weight      count the lines of code and the files, by folder"
+	@echo "make without     take a capability out of a copy, and run the tests of all others (ROOM=amendments)"
 	@echo "make lint        style, format and import contracts"
 	@echo "make types       mypy"
 	@echo "make migrations  check that no migration is missing"
@@ -73,6 +74,9 @@ walk: $(READY)
 
 weight: $(READY)
 	@$(PY) -m tests.walk.weight
+
+without: $(READY)
+	@$(PY) -m tests.without $(ROOM) -n $(JOBS) $(ARGS)
 
 crash: $(READY)
 	@$(PY) -m pytest -n $(JOBS) -m crash $(ARGS)

@@ -60,7 +60,7 @@ CEILINGS = dict(
         (
             Ceiling(40, 218, 144, 5),
             Ceiling(19, 48, 36, 1),
-            Ceiling(23, 121, 93, 11),
+            Ceiling(23, 121, 93, 12),
             Ceiling(12, 30, 29, 3),
             Ceiling(18, 43, 34, 0),
         ),

@@ -1,0 +1,111 @@
+"""``python -m tests.without ROOM``: take a capability out of a copy of the project, and run the tests of all others.
+
+Its folder goes, and the lines that name it: in the list of capabilities, the managers, the models, the public functions
+and the pages. The initial migration is made anew. Tests that use it are left out, and so are those of documents.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+
+
+class Room(NamedTuple):
+    word: str  # a test in whose source it stands uses the capability
+    lines: dict[str, tuple[str, ...]]  # by file: texts, each of which stands there once and goes
+    functions: dict[str, tuple[str, ...]]  # by file: functions that go
+
+
+ROOMS = {
+    "amendments": Room(
+        word="amend",
+        lines={
+            "pulse_django/__init__.py": ("    from .api import amend as amend\n", "amend "),
+            "pulse_django/api.py": ("from .amendments import amending\n",),
+            "pulse_django/capabilities.py": ("from .amendments import amending\n", "        amending.CAPABILITY,\n"),
+            "pulse_django/managers.py": ("from .amendments.amend import amend\n", "    amend = amend\n"),
+            "pulse_django/models.py": (
+                "from .amendments.models import Amendment as Amendment\n",
+                '            ("amend_job", _("Can change the arguments of waiting jobs")),\n',
+            ),
+            "pulse_django/console/jobs/admin.py": (
+                "from pulse_django.amendments.page import AmendPage, amendments_of\n",
+                "AmendPage, ",
+                '            self.path("<path:object_id>/amend/", self.amend_view, "amend"),\n',
+                "        amendments = amendments_of(job, with_arguments=sees_arguments)\n",
+                ', [(one["at"], one["by"]) for one in amendments]',
+                '            "amend_url": self.amend_url(request, job),\n            "amendments": amendments,\n',
+            ),
+            "tests/database.py": ('    "pulse_django_amendment",\n',),
+            "tests/floors.py": ('    "amendments": "unique limits encryption expiry",\n',),
+        },
+        functions={"pulse_django/api.py": ("amend",)},
+    ),
+}
+
+# Pages of documents, the public names and the files of statements tell of all capabilities.
+_OF_ALL = ("tests/test_docs.py", "tests/test_package.py", "tests/test_new_option.py", "tests/sql", "tests/walk")
+_LEAVES_OUT = """
+
+def pytest_collection_modifyitems(config: object, items: list[pytest.Item]) -> None:
+    import inspect
+
+    for item in list(items):
+        try:
+            source = inspect.getsource(item.function) + inspect.getsource(item.module).split("def test_", 1)[0]
+        except OSError:
+            continue
+        if "{word}" in source:
+            items.remove(item)
+"""
+
+
+def take_out(name: str, folder: Path) -> None:
+    room = ROOMS[name]
+    shutil.rmtree(folder / "pulse_django" / name)
+    for file, lines in room.lines.items():
+        text = (folder / file).read_text()
+        for line in lines:
+            if text.count(line) != 1:
+                raise SystemExit(f"{file} has {line!r} {text.count(line)} times, and not once")
+            text = text.replace(line, "")
+        (folder / file).write_text(text)
+    for file, names in room.functions.items():
+        parts = (folder / file).read_text().split("\n\n\n")
+        kept = [part for part in parts if not part.startswith(tuple(f"def {function}(" for function in names))]
+        (folder / file).write_text("\n\n\n".join(kept))
+    conftest = folder / "tests/conftest.py"
+    conftest.write_text(conftest.read_text() + _LEAVES_OUT.replace("{word}", room.word))
+
+
+def main(name: str, *arguments: str) -> int:
+    if name not in ROOMS:
+        raise SystemExit(f"ROOM is one of {', '.join(ROOMS)}")
+    with tempfile.TemporaryDirectory(prefix="without-", dir="/tmp") as made:
+        folder = Path(made)
+        tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+        for file in tracked.stdout.split("\0")[:-1]:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, folder / file)
+        take_out(name, folder)
+        python = [sys.executable, "-m"]
+        environment = os.environ | {"PYTHONPATH": str(folder)}
+        made_anew = [*python, "testproject.initial_migration"]
+        subprocess.run(made_anew, cwd=folder, env=environment | {"PULSE_NO_SERVER": "1"}, check=True)
+        ignored = [f"--ignore={file}" for file in _OF_ALL]
+        # A module of tests that imports the room cannot be collected, and is left out with its tests.
+        uses = [f for f in (folder / "tests").rglob("test_*.py") if f"pulse_django.{name}" in f.read_text()]
+        ignored += [f"--ignore={file.relative_to(folder)}" for file in uses]
+        tests = [*python, "pytest", "-m", "quick", "-q", *ignored, *arguments]
+        return subprocess.run(tests, cwd=folder, env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
