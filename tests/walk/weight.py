@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.walk.named import report
+
 PACKAGE = Path(__file__).parent.parent.parent / "pulse_django"
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _NO_CODE = (
@@ -61,3 +63,4 @@ if __name__ == "__main__":
     for folder, number in lines.most_common():
         print(f"{number:6} lines {counts[folder]:4} files  {folder}")  # noqa: T201 - this is what it is for
     print(f"{lines.total():6} lines {counts.total():4} files")  # noqa: T201
+    print(f"\n{report()}")  # noqa: T201

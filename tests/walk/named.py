@@ -1,0 +1,54 @@
+"""Count the files of the kernel that name a capability, in code or SQL: a part of ``make weight``.
+
+Comments and docstrings do not count, nor do the modules that put together what rooms have.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from tests.floors import COMPOSED, KERNEL, modules
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+# What a file says if it knows the capability. ``weight``, ``lane_key`` and ``ready`` are words of the kernel.
+WORDS = {
+    "amendments": "amend",
+    "chunks": "chunkrun|chunk_of|chunked|chunking|of_chunks|gather",
+    "encryption": "crypt|mask",
+    "expiry": "expir(?:y|es_at|e_these)|not_started_in_time",
+    "limits": "limiter|limited|rate_limit|breaker|bucket|probe",
+    "metrics": "vital_sign|minute_stat|traffic|histogram",
+    "pauses": "pause[ds]?_?(?:task|queue|key)|django_pause",
+    "schedules": "(?<!re)schedule|cron",
+    "unique": "unique(?!Constraint)|idempotency",
+    "workflows": "batch_id|workflow|awaited|unresolved|dependency|durable",
+}
+
+
+def named() -> dict[str, list[str]]:
+    """Return which files of the kernel name each capability."""
+    found: dict[str, list[str]] = {room: [] for room in WORDS}
+    for module, path in modules().items():
+        if module.partition(".")[0] in KERNEL and module not in COMPOSED:
+            text = code_of(path.read_text())
+            for room, words in WORDS.items():
+                if re.search(words, text, re.IGNORECASE):
+                    found[room].append(module)
+    return found
+
+
+def code_of(source: str) -> str:
+    """Return a source without comments and docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            node.body[0] = ast.Pass()
+    return ast.unparse(tree)
+
+
+def report() -> str:
+    found = named()
+    lines = [f"{len(files):6} files of the kernel name {room}" for room, files in found.items()]
+    return "\n".join([*lines, f"{len(set().union(*map(set, found.values()))):6} name any"])
