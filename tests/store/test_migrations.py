@@ -122,10 +122,11 @@ def test_the_statements_name_the_tables_that_the_models_have() -> None:
     from pulse_django.models import IdempotencyKey, Pause, StoredAttempt
     from pulse_django.pauses import statements as pauses
     from pulse_django.queue.database import job_queries
+    from pulse_django.unique import admission
 
     text = "".join(
         value
-        for module in (*VERBS, pauses, job_queries)
+        for module in (*VERBS, admission, pauses, job_queries)
         for name, value in vars(module).items()
         if isinstance(value, str) and "pulse_django_" in value
     )
