@@ -27,9 +27,10 @@ from benchmarks.drains import checked_rate
 from benchmarks.processes import PlainSurroundings, run_burst, working
 from benchmarks.scratch import execute, scratch_database, settle_down
 from pulse_django.models import Job
-from pulse_django.queue.words.job_options import Need, NewJob, Place
+from pulse_django.queue.words.job_options import NewJob
 from pulse_django.workflows.batch_verbs import open_batch, seal_batch
 from pulse_django.workflows.needs import add_needs
+from pulse_django.workflows.rules import Need, Place
 
 KINDS = ("plain", "batch", "pairs")
 

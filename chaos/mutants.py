@@ -48,8 +48,8 @@ HOMES: dict[str, Any] = {
     "_CLAIM": claim,
     "_HEARTBEAT": beats,
     "_SETTLE": settle,
-    "_REAP": reap,
-    "ENDS": settle,
+    "_reap_sql": reap,
+    "ends": settle,
     "_CHANGE": unique,
     "_HOLD_BACK": unique,
     "_UP_TO_LONGEST": unique,
@@ -62,13 +62,15 @@ def replaced(name: str, *pairs: tuple[str, str]) -> Callable[[], None]:
     """Change a statement. A piece that is not there any more is a mutant that mutates nothing, and an error."""
 
     def plant() -> None:
-        statement: str | dict[bool, str] = getattr(HOMES[name], name)
+        found: Any = getattr(HOMES[name], name)
+        statement: str | dict[bool, str] = found() if callable(found) else found
         statements = statement if isinstance(statement, dict) else {True: statement}
         for old, new in pairs:
             if not any(old in text for text in statements.values()):
                 raise SystemExit(f"{name} holds no {old!r} any more: the mutant needs a new place")
             statements = {which: text.replace(old, new) for which, text in statements.items()}
-        setattr(HOMES[name], name, statements if isinstance(statement, dict) else statements[True])
+        changed = statements if isinstance(statement, dict) else statements[True]
+        setattr(HOMES[name], name, (lambda: changed) if callable(found) else changed)
 
     return plant
 
@@ -216,7 +218,7 @@ def without_fence(instead: str) -> Callable[[], None]:
             "_SETTLE",
             (f"job.id = report.id AND {held.format('report')}", f"job.id = report.id AND {instead.format('report')}"),
         ),
-        replaced("ENDS", *((held.format(rows), instead.format(rows)) for rows in ("staying", "ending"))),
+        replaced("ends", *((held.format(rows), instead.format(rows)) for rows in ("staying", "ending"))),
     )
 
 
@@ -266,7 +268,7 @@ MUTANTS: dict[str, Mutant] = {
         plant=all_of(
             unlocked,
             replaced(
-                "_REAP",
+                "_reap_sql",
                 # Once, and for less than a statement may take: a sleep for each row would end it.
                 ("WITH over AS", "WITH nap AS MATERIALIZED (SELECT pg_sleep(0.4)), over AS"),
                 ("FROM ({pick}) AS pick", "FROM ({pick}) AS pick CROSS JOIN nap"),
@@ -278,7 +280,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a lost worker costs nothing": Mutant(
         plant=replaced(
-            "_REAP",
+            "_reap_sql",
             (
                 "(free AND verdict = 'RETRYING')::int AS refund",
                 "(outcome = 'WORKER_LOST')::int AS refund",
@@ -289,7 +291,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a retry lowers attempts": Mutant(
         plant=replaced(
-            "ENDS",
+            "ends",
             (
                 "        refunds = staying.refunds",
                 "        attempts = job.attempts - (staying.verdict = 'RETRYING')::int, refunds = staying.refunds",
@@ -354,7 +356,7 @@ MUTANTS: dict[str, Mutant] = {
         plant=delete_on_claim, nemeses=("connections reset",), breaks=("nothing is lost",)
     ),
     "not all that leaves arrives": Mutant(
-        plant=replaced("ENDS", (" FROM gone\n)", " FROM gone WHERE random() < 0.8\n)")),
+        plant=replaced("ends", (" FROM gone\n)", " FROM gone WHERE random() < 0.8\n)")),
         nemeses=("connections reset",),
         breaks=("nothing is lost",),
     ),
@@ -363,7 +365,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a lost job is deleted": Mutant(plant=delete_the_lost, nemeses=KILLS, breaks=("nothing is lost",)),
     "a dead letter without a reason": Mutant(
-        plant=replaced("ENDS", ("COALESCE(staying.last_error, job.last_error)", "''")),
+        plant=replaced("ends", ("COALESCE(staying.last_error, job.last_error)", "''")),
         nemeses=KILLS,
         breaks=("every dead letter has its reason",),
         schema="ALTER TABLE pulse_django_job_hot DROP CONSTRAINT pulse_job_dead_letter_has_reason",
@@ -413,7 +415,7 @@ MUTANTS: dict[str, Mutant] = {
         in_callers=True,
     ),
     "a watchdog that does not look at the lease": Mutant(
-        plant=all_of(reaps_whatever_runs, replaced("_REAP", (REAP_AGAIN, ""))),
+        plant=all_of(reaps_whatever_runs, replaced("_reap_sql", (REAP_AGAIN, ""))),
         nemeses=("connections reset",),
         breaks=("no reap before its time",),
     ),

@@ -4,6 +4,9 @@ Beside the good schedules some are days behind, some are refused by their task, 
 locked for a while. Each tick of a good schedule between the first and the last has to fire exactly once, and the last
 one has to be of now. Of those that are behind, each tick fires once at most. Exits with 0 if so, with 1 if not.
 
+A good schedule may be late for a while: processes start anew, a machine is busy, and the server's timeouts take longer
+when its clock is set back. But most are in time, whatever is behind.
+
 ``--calm`` measures: nothing goes wrong, all catch up, and no good schedule may be later than ``LATEST``.
 """
 
@@ -31,7 +34,7 @@ from chaos.own_server import ClockSteps, ask, own_server, say, server_now
 
 BEHIND_BY = timedelta(days=2)
 LATEST = 2.0  # seconds
-STALE = 5.0  # seconds after which the last tick of a good schedule is not of now
+STALE = 10.0  # seconds after which the last tick of a good schedule is not of now
 BETWEEN = (0.2, 0.8)  # seconds between two nemeses
 REST = 5.0  # seconds without any, at the end
 SECOND = timedelta(seconds=1)
@@ -61,7 +64,7 @@ def main() -> int:
     parser.add_argument("--watchdogs", type=int, default=8, help="processes; the first is a worker that declares")
     parser.add_argument("--schedules", type=int, default=100, help="good ones")
     parser.add_argument("--every", type=int, default=1, help="seconds between two ticks of a good one")
-    parser.add_argument("--behind", type=int, default=100, help="schedules of each minute that are two days behind")
+    parser.add_argument("--behind", type=int, default=300, help="schedules of each minute that are two days behind")
     parser.add_argument("--mutant", default="", help="a bug to plant in the watchdogs: the run must find it")
     options = parser.parse_args()
     with own_server() as (folder, clock):
@@ -211,8 +214,8 @@ class Run:
         if lags:
             p50, p99 = lags[len(lags) // 2], lags[int(len(lags) * 0.99)]
             say(f"  late by {p50 * 1000:.0f} ms (p50), {p99 * 1000:.0f} ms (p99), {lags[-1] * 1000:.0f} ms (most)")
-            if p99 > STALE or (given.calm and lags[-1] > LATEST):
-                broken.append(f"good schedules were late by {p99:.1f} s (p99), {lags[-1]:.1f} s (most)")
+            if p50 > LATEST or (given.calm and lags[-1] > LATEST):
+                broken.append(f"good schedules were late by {p50:.1f} s (p50), {lags[-1]:.1f} s (most)")
         if given.calm and late:
             broken.append(f"{late} schedules are still behind")
         return self._conclude(broken)

@@ -2,135 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from .amendments.models import Amendment as Amendment
+from .expiry.models import ExpiryColumns
 from .limits.models import Bucket as Bucket
 from .limits.models import Limiter as Limiter
+from .limits.models import LimitIndexes
 from .managers import JobManager
 from .metrics.minute_stats import MinuteManager
 from .metrics.models import Release as Release
 from .metrics.models import Traffic as Traffic
 from .pauses.models import Pause as Pause
 from .pauses.models import Queue as Queue
-from .queue.database.constraints import ATTEMPT_CONSTRAINTS, JOB_CONSTRAINTS
+from .queue.database.constraints import ATTEMPT_CONSTRAINTS
 from .queue.database.duties import DutyManager
-from .queue.database.indexes import ATTEMPT_INDEXES, JOB_INDEXES
-from .queue.database.ledger import MAX_HOLDER, MAX_STATUS, LedgerRow
-from .queue.database.sql_functions import STATUSES, ClockTimestamp, Document, ShortText, Tags, instants_of, rule
+from .queue.database.indexes import ATTEMPT_INDEXES
+from .queue.database.job_columns import UNCHECKED, JobColumns
+from .queue.database.ledger import LedgerRow
+from .queue.database.sql_functions import ClockTimestamp, Document, ShortText, instants_of, rule
 from .queue.database.workers import WorkerManager
 from .queue.words.bounds import (
-    DEFAULT_QUEUE,
-    MAX_IDEMPOTENCY_KEY,
-    MAX_LANE_KEY,
-    MAX_QUEUE_NAME,
-    MAX_TASK_NAME,
     MAX_USER,
 )
 from .queue.words.decisions import Budget, retry_seconds
-from .queue.words.job_options import MAX_NODE_NAME
-from .queue.words.masks import MAX_MASKS
-from .queue.words.states import HOT, Status
-from .queue.words.traces import MAX_TRACE
 from .schedules.models import Declaration as Declaration
 from .schedules.models import Schedule as Schedule
 from .schedules.models import Tick as Tick
 from .shards.models import Arrival as Arrival
 from .shards.models import Departure as Departure
 from .unique.models import IdempotencyKey as IdempotencyKey
+from .unique.models import KeyColumns
 from .unique.models import Window as Window
-from .unique.rule import KEY_LENGTH
+from .workflows.models import BatchColumns
 from .workflows.models import Dependency as Dependency
 from .workflows.models import Event as Event
 from .workflows.models import Step as Step
 from .workflows.models import StoredBatch as StoredBatch
 from .workflows.models import Unresolved as Unresolved
 
-# Of keys that the database does not check.
-_UNCHECKED: Any = {"on_delete": models.DO_NOTHING, "db_constraint": False, "db_index": False}
+# The columns of jobs with their constraints and indexes: those of the kernel, and those of capabilities.
+_BLOCKS = (JobColumns, KeyColumns, ExpiryColumns, BatchColumns, LimitIndexes)
 
 
-class Job(models.Model):
+class Job(KeyColumns, ExpiryColumns, BatchColumns, JobColumns):
     """One unit of work, one row; the lease lives on it.
 
     Rows are written by the verbs of ``Job.objects`` and by nothing else.
     """
-
-    id = models.BigAutoField(primary_key=True)  # with the era in the database (docs/adr/0049)
-    # The partition: 0 for every job that is not over and for dead letters, else the day on which it ended.
-    era = models.IntegerField(default=HOT, db_default=HOT, editable=False)
-    task = ShortText(max_length=MAX_TASK_NAME)  # a key of the task registry, never a path to import
-    queue = ShortText(max_length=MAX_QUEUE_NAME, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
-    priority = models.SmallIntegerField(default=0, db_default=0)  # higher runs first
-    # Whose turn it is: the limiter and the key of a job with a limit or a share, as limits/rules.py spells them.
-    lane_key = ShortText(max_length=MAX_LANE_KEY, db_collation="C", default="", db_default="", editable=False)
-    # False: a job with a lane key whose time has not come. Jobs without one are ordered by their time alone.
-    # NULL: set aside, because its task is paused (docs/adr/0060).
-    ready = models.BooleanField(null=True, default=True, db_default=True, editable=False)
-    args = Document(default=list, db_default=models.Value([], models.JSONField()))
-    kwargs = Document(default=dict, db_default=models.Value({}, models.JSONField()))
-    # Of args and kwargs as text, to bound what a claim takes. NULL: not measured, as by an older release.
-    payload_bytes = models.IntegerField(null=True, blank=True, editable=False)
-    # A real foreign key would lock the parent's row in the enqueuing transaction, and its pruning would wait for its
-    # children's.
-    parent = models.ForeignKey("self", null=True, blank=True, related_name="children", **_UNCHECKED)
-    # A second job of the same task with the same key is not enqueued while the first is kept.
-    idempotency_key = ShortText(max_length=MAX_IDEMPOTENCY_KEY, null=True, blank=True)  # NULL is "none"
-
-    trace = ShortText(max_length=MAX_TRACE, null=True, blank=True)  # NULL is "none"
-    # What its task hid of the job when it was enqueued, as the text of Masks (docs/adr/0038).
-    masked = ShortText(max_length=MAX_MASKS, null=True, blank=True, editable=False)  # NULL is "none"
-
-    # No two jobs of a task hold the same one: until they are over, or until their first run starts. NULL: not unique.
-    unique_key = ShortText(max_length=KEY_LENGTH, null=True, blank=True, editable=False)
-    unique_until_start = models.BooleanField(default=False, db_default=False, editable=False)
-
-    expires_at = models.DateTimeField(null=True, blank=True, editable=False)  # if it has not started by then
-    give_up_after = models.DurationField(null=True, blank=True, editable=False)  # no retry is later after created_at
-    tags = Tags(default=list, null=True, blank=True, editable=False)
-    search_terms = Tags(default=list, null=True, blank=True, editable=False)  # of arguments, and as secret
-    meta = Document(null=True, blank=True, editable=False)
-    weight = models.SmallIntegerField(default=1, db_default=1, editable=False)  # slots of a worker, and of a limit
-
-    batch = models.ForeignKey(StoredBatch, null=True, blank=True, related_name="members", editable=False, **_UNCHECKED)
-    node = ShortText(max_length=MAX_NODE_NAME, null=True, blank=True, editable=False)  # its name in its workflow
-    awaited = models.BooleanField(default=False, db_default=False, editable=False)  # another job needs this one
-
-    status = ShortText(
-        max_length=MAX_STATUS, choices=STATUSES, default=Status.PENDING.value, db_default=Status.PENDING.value
-    )
-    next_run_at = models.DateTimeField(db_default=ClockTimestamp())  # not before
-    attempts = models.IntegerField(default=0, db_default=0)  # claims so far; only ever rises
-    refunds = models.IntegerField(default=0, db_default=0)  # attempts that do not count
-    max_attempts = models.IntegerField(default=10, db_default=10)
-    losses = models.IntegerField(default=0, db_default=0)  # runs that ended with their worker
-    max_losses = models.SmallIntegerField(null=True, blank=True)  # NULL: the fleet's
-    free_losses = models.BooleanField(default=False, db_default=False)  # a lost worker costs no attempt
-
-    locked_by = ShortText(max_length=MAX_HOLDER, null=True, blank=True)  # NULL: no holder
-    lease_until = models.DateTimeField(null=True, blank=True)
-    token = models.BigIntegerField(null=True, blank=True)  # of the run that holds the lease
-    lease_ttl = models.DurationField(null=True, blank=True)  # NULL: the fleet's
-    timeout = models.DurationField(null=True, blank=True)
-    deadline = models.DateTimeField(null=True, blank=True)  # of the run that holds the lease
-    stall_after = models.DurationField(null=True, blank=True)
-    progress = Document(null=True, blank=True)
-    progress_at = models.DateTimeField(null=True, blank=True)
-    cancel_requested_at = models.DateTimeField(null=True, blank=True)
-    cancel_reason = models.TextField(blank=True, default="", db_default="")
-
-    last_error = models.TextField(blank=True, default="", db_default="")
-    result = Document(null=True, blank=True)
-    # The run that completed the job: the ledger shows it from here, and stores no row for it (docs/adr/0048).
-    completed_by = ShortText(max_length=MAX_HOLDER, null=True, blank=True)
-    completed_token = models.BigIntegerField(null=True, blank=True)
-    created_at = models.DateTimeField(db_default=ClockTimestamp())
-    started_at = models.DateTimeField(null=True, blank=True)  # of the latest run
-    finished_at = models.DateTimeField(null=True, blank=True)
 
     objects = JobManager()
 
@@ -144,8 +67,8 @@ class Job(models.Model):
             ("amend_job", _("Can change the arguments of waiting jobs")),
             ("view_arguments", _("Can see the arguments and results of jobs")),
         ]
-        constraints = JOB_CONSTRAINTS
-        indexes = JOB_INDEXES
+        constraints = [rule for block in _BLOCKS for rule in block._meta.constraints]
+        indexes = [index for block in _BLOCKS for index in block._meta.indexes]
 
     def __str__(self) -> str:
         return f"{self.task} #{self.pk}"
@@ -192,7 +115,7 @@ class Attempt(LedgerRow):
     """The ledger: the stored attempts, and the run that completed each job, which is kept in the job's row."""
 
     id = models.BigIntegerField(primary_key=True)  # of those that jobs' rows keep: the job's, negative
-    job = models.ForeignKey(Job, related_name="ledger", **_UNCHECKED)
+    job = models.ForeignKey(Job, related_name="ledger", **UNCHECKED)
 
     class Meta:
         managed = False  # a view

@@ -15,7 +15,7 @@ from typing import Any
 from django.db import connections
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.queue.capability import Capability, Gate, StepDone, SweepStep, WorkerDatabase
+from pulse_django.queue.capability import Capability, Gate, StepDone, SweepStep, WorkerDatabase, assembled
 from pulse_django.queue.database.job_queries import ARE_EXPIRED, IS_EXPIRED, JobReader, is_expired
 from pulse_django.queue.database.transactions import Row, refuse_callers_transaction, run_alone, run_joined
 from pulse_django.queue.ending import leave, leave_on_citus
@@ -41,13 +41,9 @@ EXPIRE_LIMIT = 1_000
 _HAS_NOT_STARTED = "job.attempts = 0"
 _PICKED = "\nWITH expired AS MATERIALIZED ({pick})"
 _CANCELLED = {"status": "'CANCELLED'", "cancel_reason": f"'{NOT_STARTED_IN_TIME}'"}
-_EXPIRE = f"""{_PICKED},
-{leave("expired", _HAS_NOT_STARTED, **_CANCELLED)}
-SELECT id, task, queue FROM gone
-"""  # noqa: S608 - made of constants
 
 # A worker that has locked one of them is about to claim it, or has looked at it before it expired.
-_SWEEP_PICK = f"""
+SWEEP_PICK = f"""
     SELECT id
     FROM pulse_django_job_hot
     WHERE {IS_EXPIRED}
@@ -60,8 +56,15 @@ _THESE_PICK = f"""
     WHERE id = ANY (%s::bigint[]) AND {IS_EXPIRED}
     ORDER BY id
     FOR NO KEY UPDATE"""  # noqa: S608 - made of constants
-_SWEEP, _THESE = _EXPIRE.format(pick=_SWEEP_PICK), _EXPIRE.format(pick=_THESE_PICK)
 _FIRST = f"SELECT id FROM pulse_django_job_hot WHERE {IS_EXPIRED} ORDER BY expires_at LIMIT %s"  # noqa: S608 - constants
+
+
+@assembled
+def expire_sql(pick: str) -> str:
+    return f"""{_PICKED.format(pick=pick)},
+{leave("expired", _HAS_NOT_STARTED, **_CANCELLED)}
+SELECT id, task, queue FROM gone
+"""  # noqa: S608 - made of constants
 
 
 def expire(jobs: JobReader, *, limit: int = EXPIRE_LIMIT) -> list[Ending]:
@@ -73,8 +76,8 @@ def expire(jobs: JobReader, *, limit: int = EXPIRE_LIMIT) -> list[Ending]:
     refuse_callers_transaction(jobs.write_alias)
     try:
         if is_for_citus(connections[jobs.write_alias]):
-            return _endings(_expire_on_citus(jobs.write_alias, _SWEEP_PICK, limit), EndedBy.WATCHDOG)
-        return _endings(run_alone(jobs.write_alias, _SWEEP, [limit]), EndedBy.WATCHDOG)
+            return _endings(_expire_on_citus(jobs.write_alias, SWEEP_PICK, limit), EndedBy.WATCHDOG)
+        return _endings(run_alone(jobs.write_alias, expire_sql(SWEEP_PICK), [limit]), EndedBy.WATCHDOG)
     except UNSTORABLE:
         logger.exception("Ending up to %d expired jobs failed; trying them one by one", limit)
     ids = [job_id for (job_id,) in run_alone(jobs.write_alias, _FIRST, [limit])]
@@ -98,7 +101,7 @@ def expire_these(jobs: JobReader, job_ids: Sequence[int]) -> None:
 def _these(alias: str, job_ids: Sequence[int]) -> list[Row]:
     if is_for_citus(connections[alias]):
         return _expire_on_citus(alias, _THESE_PICK, sorted(job_ids))
-    return run_joined(alias, _THESE, [sorted(job_ids)])
+    return run_joined(alias, expire_sql(_THESE_PICK), [sorted(job_ids)])
 
 
 def _expire_on_citus(alias: str, pick: str, limit_or_ids: int | list[int]) -> list[Row]:
@@ -137,5 +140,6 @@ CAPABILITY = Capability(
     name="expiry",
     exists=ARE_EXPIRED,
     gates=(_EXPIRED,),
+    carries=("expires_at",),
     sweeps=(SweepStep(name="expired", run=_sweep, says={"expired": 0}),),
 )

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.db import models
+from django.db.models import Func, TextField
 from django.db.models.lookups import Exact, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.queue.database.indexes import HOLDS_KEY
+from pulse_django.queue.database.job_columns import JobColumns
 from pulse_django.queue.database.sql_functions import JsonType, ShortText, TextSize, instants_of, rule
 from pulse_django.queue.words.bounds import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_USER
 
@@ -18,6 +21,23 @@ NUMBERS_ARE_BOUNDED = models.Q()
 for _column in ("numbers", "override"):
     NUMBERS_ARE_BOUNDED &= models.Q(Exact(JsonType(_column), models.Value("object")))
     NUMBERS_ARE_BOUNDED &= models.Q(LessThanOrEqual(TextSize(_column), MAX_NUMBERS_TEXT))
+
+
+class LimiterOf(Func):
+    """The limiter's name in a lane key, which is empty for a share. A changed letter makes it another index."""
+
+    template = "(pg_catalog.split_part((%(expressions)s)::text, ':', 1) COLLATE \"C\")"
+    output_field = TextField()
+
+
+class LimitIndexes(JobColumns):
+    """What counts the leases of a limiter, beside those of a key."""
+
+    class Meta:
+        abstract = True
+        indexes: ClassVar = [
+            models.Index(LimiterOf("lane_key"), "token", name="pulse_job_held_limit", condition=HOLDS_KEY),
+        ]
 
 
 class Limiter(models.Model):

@@ -9,6 +9,7 @@ import django.db.models.functions.comparison
 import django.db.models.lookups
 from django.db import migrations, models
 
+import pulse_django.limits.models
 import pulse_django.migrations._days
 import pulse_django.migrations._schema
 import pulse_django.queue.database.sql_functions
@@ -1031,10 +1032,6 @@ class Migration(PostgresMigration):
                         to="pulse_django.job",
                     ),
                 ),
-                (
-                    "idempotency_key",
-                    pulse_django.queue.database.sql_functions.ShortText(blank=True, max_length=200, null=True),
-                ),
                 ("trace", pulse_django.queue.database.sql_functions.ShortText(blank=True, max_length=64, null=True)),
                 (
                     "masked",
@@ -1042,14 +1039,6 @@ class Migration(PostgresMigration):
                         blank=True, editable=False, max_length=2000, null=True
                     ),
                 ),
-                (
-                    "unique_key",
-                    pulse_django.queue.database.sql_functions.ShortText(
-                        blank=True, editable=False, max_length=64, null=True
-                    ),
-                ),
-                ("unique_until_start", models.BooleanField(db_default=False, default=False, editable=False)),
-                ("expires_at", models.DateTimeField(blank=True, editable=False, null=True)),
                 ("give_up_after", models.DurationField(blank=True, editable=False, null=True)),
                 (
                     "tags",
@@ -1061,26 +1050,6 @@ class Migration(PostgresMigration):
                 ),
                 ("meta", models.JSONField(blank=True, editable=False, null=True)),
                 ("weight", models.SmallIntegerField(db_default=1, default=1, editable=False)),
-                (
-                    "batch",
-                    models.ForeignKey(
-                        blank=True,
-                        db_constraint=False,
-                        db_index=False,
-                        editable=False,
-                        null=True,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="members",
-                        to="pulse_django.storedbatch",
-                    ),
-                ),
-                (
-                    "node",
-                    pulse_django.queue.database.sql_functions.ShortText(
-                        blank=True, editable=False, max_length=100, null=True
-                    ),
-                ),
-                ("awaited", models.BooleanField(db_default=False, default=False, editable=False)),
                 (
                     "status",
                     pulse_django.queue.database.sql_functions.ShortText(
@@ -1135,6 +1104,38 @@ class Migration(PostgresMigration):
                 ),
                 ("started_at", models.DateTimeField(blank=True, null=True)),
                 ("finished_at", models.DateTimeField(blank=True, null=True)),
+                ("expires_at", models.DateTimeField(blank=True, editable=False, null=True)),
+                (
+                    "idempotency_key",
+                    pulse_django.queue.database.sql_functions.ShortText(blank=True, max_length=200, null=True),
+                ),
+                (
+                    "unique_key",
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, editable=False, max_length=64, null=True
+                    ),
+                ),
+                ("unique_until_start", models.BooleanField(db_default=False, default=False, editable=False)),
+                (
+                    "batch",
+                    models.ForeignKey(
+                        blank=True,
+                        db_constraint=False,
+                        db_index=False,
+                        editable=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="members",
+                        to="pulse_django.storedbatch",
+                    ),
+                ),
+                (
+                    "node",
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        blank=True, editable=False, max_length=100, null=True
+                    ),
+                ),
+                ("awaited", models.BooleanField(db_default=False, default=False, editable=False)),
             ],
             options={
                 "verbose_name": "job",
@@ -1174,12 +1175,6 @@ class Migration(PostgresMigration):
                         name="pulse_job_held_key",
                     ),
                     models.Index(
-                        pulse_django.queue.database.sql_functions.LimiterOf("lane_key"),
-                        models.F("token"),
-                        condition=models.Q(("status", "RUNNING"), models.Q(("lane_key", ""), _negated=True)),
-                        name="pulse_job_held_limit",
-                    ),
-                    models.Index(
                         condition=models.Q(("status", "RUNNING"), models.Q(("lane_key", ""), _negated=True)),
                         fields=["queue", "token"],
                         name="pulse_job_held_queue",
@@ -1202,22 +1197,7 @@ class Migration(PostgresMigration):
                     models.Index(
                         condition=models.Q(("parent__isnull", False)), fields=["parent"], name="pulse_job_children"
                     ),
-                    models.Index(
-                        condition=models.Q(("batch__isnull", False), ("finished_at__isnull", True)),
-                        fields=["batch", "id"],
-                        name="pulse_job_batch_open",
-                    ),
-                    models.Index(
-                        condition=models.Q(("batch__isnull", False), ("finished_at__isnull", False)),
-                        fields=["batch", "id"],
-                        name="pulse_job_batch_dead",
-                    ),
                     models.Index(condition=models.Q(("status", "WAITING")), fields=["id"], name="pulse_job_waiting"),
-                    models.Index(
-                        condition=models.Q(("attempts", 0), ("expires_at__isnull", False), ("status", "PENDING")),
-                        fields=["expires_at"],
-                        name="pulse_job_expiry",
-                    ),
                     pulse_django.queue.database.sql_functions.TagIndex(
                         condition=models.Q(("tags__isnull", False)), fields=["tags"], name="pulse_job_tags"
                     ),
@@ -1235,6 +1215,27 @@ class Migration(PostgresMigration):
                         models.F("id"),
                         condition=models.Q(("status", "DEAD_LETTERED")),
                         name="pulse_job_error_group",
+                    ),
+                    models.Index(
+                        condition=models.Q(("attempts", 0), ("expires_at__isnull", False), ("status", "PENDING")),
+                        fields=["expires_at"],
+                        name="pulse_job_expiry",
+                    ),
+                    models.Index(
+                        condition=models.Q(("batch__isnull", False), ("finished_at__isnull", True)),
+                        fields=["batch", "id"],
+                        name="pulse_job_batch_open",
+                    ),
+                    models.Index(
+                        condition=models.Q(("batch__isnull", False), ("finished_at__isnull", False)),
+                        fields=["batch", "id"],
+                        name="pulse_job_batch_dead",
+                    ),
+                    models.Index(
+                        pulse_django.limits.models.LimiterOf("lane_key"),
+                        models.F("token"),
+                        condition=models.Q(("status", "RUNNING"), models.Q(("lane_key", ""), _negated=True)),
+                        name="pulse_job_held_limit",
                     ),
                 ],
                 "constraints": [
@@ -1396,7 +1397,6 @@ class Migration(PostgresMigration):
                             ("id__gt", 0),
                             django.db.models.lookups.GreaterThanOrEqual(
                                 django.db.models.functions.comparison.Least(
-                                    "expires_at",
                                     "lease_until",
                                     "deadline",
                                     "progress_at",
@@ -1409,7 +1409,6 @@ class Migration(PostgresMigration):
                             ),
                             django.db.models.lookups.LessThan(
                                 django.db.models.functions.comparison.Greatest(
-                                    "expires_at",
                                     "lease_until",
                                     "deadline",
                                     "progress_at",
@@ -1540,6 +1539,13 @@ class Migration(PostgresMigration):
                         ),
                         fields=("task", "unique_key"),
                         name="pulse_job_one_per_unique_key",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("expires_at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                            ("expires_at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                        ),
+                        name="pulse_job_expiry_can_be_read",
                     ),
                 ],
             },

@@ -11,6 +11,7 @@ from pulse_django.shards.citus import is_for_citus
 from pulse_django.shards.one_task import Given, act_on
 from pulse_django.signals import send_when_committed
 
+from .capability import assembled
 from .database.job_queries import JobReader
 from .database.transactions import Row, run_joined
 from .ending import leave, leave_on_citus
@@ -48,19 +49,21 @@ asked AS (
     RETURNING job.id, running.status, job.task, job.queue, job.attempts
 )"""
 _WAITS, _BRINGS = "wanted.waits", ("status", "reason")
-_REQUEST_CANCEL = f"""{_WANTED},
-{leave("wanted", _WAITS, brings=_BRINGS, **_CANCELLED)},{_ASK}
-SELECT id, 'CANCELLED', source_status, task, queue, attempts FROM gone
-UNION ALL
-SELECT id, 'RUNNING', status, task, queue, attempts FROM asked
-"""  # noqa: S608 - made of constants
-
-
 _ANSWERS = ("status", "task", "queue", "attempts")
 _TYPES = {
     "id": "bigint", "status": "text", "task": "text", "queue": "text", "attempts": "int", "waits": "boolean",
     "reason": "text",
 }  # fmt: skip
+
+
+@assembled
+def _request_cancel_sql() -> str:
+    return f"""{_WANTED},
+{leave("wanted", _WAITS, brings=_BRINGS, **_CANCELLED)},{_ASK}
+SELECT id, 'CANCELLED', source_status, task, queue, attempts FROM gone
+UNION ALL
+SELECT id, 'RUNNING', status, task, queue, attempts FROM asked
+"""  # noqa: S608 - made of constants
 
 
 def request_cancel(
@@ -74,7 +77,7 @@ def request_cancel(
     if is_for_citus(connections[jobs.write_alias]):
         rows = _on_citus(jobs.write_alias, params)
     else:
-        rows = run_joined(jobs.write_alias, _REQUEST_CANCEL, params)
+        rows = run_joined(jobs.write_alias, _request_cancel_sql(), params)
     cancelled = frozenset(row[0] for row in rows if row[1] == Status.CANCELLED)
     asked = frozenset(row[0] for row in rows if row[1] == Status.RUNNING)
     for job_id, status, previous, task, queue, attempts in rows:

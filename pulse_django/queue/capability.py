@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -178,6 +178,15 @@ class Codec(NamedTuple):
     ]  # arguments for logs and pages, by task and mask; None: this process does not know the task
 
 
+class AtEnd(NamedTuple):
+    """Writes rows about the ends of runs for those who wait for the jobs: in the statement that ends them."""
+
+    columns: Mapping[str, str]  # of a job's row, with their types: what the other parts read of it
+    over: str  # an INSERT for jobs of ``{gone}`` that are completed or cancelled; ``{status}`` is which
+    stayed: str  # an INSERT for runs of ``{stayed}`` with another ``verdict``
+    is_noted: str  # a condition on a run that ended: whether one of the two has written a row, so ``when_over`` follows
+
+
 class AfterRun(NamedTuple):
     """Hooks that run after a handler, before its run is judged."""
 
@@ -191,7 +200,8 @@ class Satellite(NamedTuple):
 
     table: str
     rows: str = ""  # their name on the way to another shard; empty: jobs that have some do not move
-    deletion: str = ""  # CTEs that delete those of ``{jobs}``, which has id, task and idempotency_key
+    deletion: str = ""  # CTEs that delete those of ``{jobs}``, which has the id, the task and what it reads
+    reads: tuple[str, ...] = ()  # columns of the job
     of_day: str = ""  # a condition on a job: it may have some, which are deleted before its day is dropped
     is_walked: bool = False  # rows of jobs that are gone are found by walking through the table: it has job_id
 
@@ -248,9 +258,13 @@ class Capability:
     codec: Codec | None = None
     on_insert: OnInsert | None = None
     around_insert: AroundInsert | None = None
-    # Frees jobs that waited for others, and calls its argument if there were any. Returns whether some are
-    # left.
+    carries: tuple[str, ...] = ()  # columns of its own on a job's row, which stay when the job is over
+    at_end: AtEnd | None = None
+    # Frees jobs that waited for others, and calls its argument if there were any. Returns whether some are left.
     when_over: Callable[[WorkerDatabase, Callable[[], object]], bool] | None = None
+    is_needed: str = ""  # a condition on ``{job}``: others need it, and it is not pruned
+    is_holding: str = ""  # a condition on a dead letter ``{job}``: others wait until it is retried
+    refuses_retry: str = ""  # a condition on a dead letter ``{job}``, unless the caller asks for cancelled ones too
     on_retry: OnRetry | None = None
     after_run: AfterRun | None = None
     satellites: tuple[Satellite, ...] = ()
@@ -293,6 +307,6 @@ def installed() -> tuple[Capability, ...]:
 
 def assembled(build: Callable[P, T]) -> Callable[P, T]:
     """Cache a function that builds something from capabilities, until others are installed."""
-    kept = cache(build)
+    kept = lru_cache(maxsize=256)(build)
     _assembled.append(kept.cache_clear)
     return kept  # type: ignore[return-value]

@@ -8,11 +8,12 @@ The ledger needs no row for the run that completes a job: the job's row keeps wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pulse_django.shards.one_task import CLOCK, ERA, NOW, TODAY, Given, act_on
 
+from .capability import AtEnd, assembled, installed
 from .statements import Compiled
 from .words.decisions import GAVE_UP
 from .words.options import COLUMNS
@@ -26,11 +27,11 @@ from .words.options import COLUMNS
 
 # What a job takes along, unless the verb says otherwise. What is left out belongs to a lease, and is NULL, or is the
 # unique key, which only a job that is not over holds.
-CARRIED = (
+_CARRIED = (
     *("id", "task", "queue", "priority", "args", "kwargs", "payload_bytes", "parent_id", "trace", "masked"),
     *("next_run_at", "attempts", "refunds", "losses", "progress", "progress_at"),
     *("cancel_requested_at", "cancel_reason", "last_error", "created_at", "started_at"),
-    *("expires_at", "tags", "search_terms", "meta", "batch_id", "node", "awaited"),
+    *("tags", "search_terms", "meta"),
     *COLUMNS,
 )
 
@@ -48,8 +49,7 @@ _LEAVE = """
 gone AS ({delete}
 ),
 history AS ({insert}
-),
-unresolved AS ({note})"""
+){notes}"""
 # The same rows, which are locked, before they are deleted.
 _GOES = """(
     SELECT {carried} FROM pulse_django_job_hot AS job CROSS JOIN {using}
@@ -76,19 +76,19 @@ def leave(source: str, condition: str, *, brings: Sequence[str] = (), **values: 
 def leave_on_citus(
     given: Given, condition: str, values: Mapping[str, str], *, brings: Sequence[str] = (), is_noted: bool = True
 ) -> list[Compiled]:
-    """Do what ``leave()`` says with these rows, which are locked. ``is_noted``: other jobs may wait for one of them.
+    """Do what ``leave()`` says with these rows, which are locked. ``is_noted``: others may wait for one of them.
 
     The last statement deletes them, and returns their ids, tasks and queues.
     """
     columns = _columns(values)
-    carried = [f"job.{column}" for column in CARRIED]
+    own = [f"job.{column}" for column in carried()]
     also = [f"{given.name}.{column} AS source_{column}" for column in (*brings, NOW, TODAY)]
     where = {"ids": f"[{given.name}.id]", "condition": condition}
-    gone = _GOES.format(using="{given}", carried=", ".join([*carried, *also]), **where)
+    gone = _GOES.format(using="{given}", carried=", ".join([*own, *also]), **where)
     insert = _INSERT.format(columns=", ".join(columns), values=", ".join(columns.values()), gone=gone)
-    note = NOTE_OVER.format(gone=gone, status=columns["status"])
+    notes = [one.over.format(gone=gone, status=columns["status"]) for _, one in at_ends()] if is_noted else []
     delete = _DELETE.format(using="USING {given}", carried="job.id, job.task, job.queue", **where)
-    texts = [insert, *([note] if is_noted else []), delete]
+    texts = [insert, *notes, delete]
     return [given.compiled(text.replace(CLOCK, f"source_{NOW}").replace(ERA, f"source_{TODAY}")) for text in texts]
 
 
@@ -109,47 +109,46 @@ def leave_all(source: str, *, also: Sequence[str], beside: str, **values: str) -
 
 def _left(*, using: str, ids: str, condition: str, also: Sequence[str], gone: str, values: dict[str, str]) -> str:
     columns = _columns(values)
-    carried = ", ".join([*(f"job.{column}" for column in CARRIED), *also])
+    own = ", ".join([*(f"job.{column}" for column in carried()), *also])
     return _LEAVE.format(
-        delete=_DELETE.format(using=using, ids=ids, condition=condition, carried=carried),
+        delete=_DELETE.format(using=using, ids=ids, condition=condition, carried=own),
         insert=_INSERT.format(columns=", ".join(columns), values=", ".join(columns.values()), gone=gone),
-        note=NOTE_OVER.format(gone="gone", status=columns["status"]),
+        notes="".join(f",\n{note}" for note in notes_of_over("gone", columns["status"])),
     )
+
+
+def carried() -> list[str]:
+    """Return the columns that a job keeps when it is over."""
+    return [*_CARRIED, *(column for one in installed() for column in one.carries)]
 
 
 def _columns(values: Mapping[str, str]) -> dict[str, str]:
     """Return what each column of history gets."""
-    return {column: column for column in CARRIED} | {"era": ERA, "finished_at": CLOCK, **values}
+    return {column: column for column in carried()} | {"era": ERA, "finished_at": CLOCK, **values}
 
 
-# Note changes after which a waiting job may be free to run. ``resolve`` looks at them after the commit.
-#
-# The row is written by the statement that makes the change, so neither can be committed without the other.
+def at_ends() -> list[tuple[str, AtEnd]]:
+    return [(one.name, one.at_end) for one in installed() if one.at_end is not None]
 
 
-# One row for each batch, however many of its members are over, and one for each job that others need. Most jobs are
-# neither. So the CTE is read once: two reads and a union make the settle of ten such jobs take 4 % longer.
-# ``status`` is what each job of ``gone`` is now.
-NOTE_OVER = """
-    INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
-    SELECT
-        CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE {status} = 'COMPLETED'),
-        count(*) FILTER (WHERE {status} <> 'COMPLETED')
-    FROM {gone}
-    WHERE awaited OR batch_id IS NOT NULL
-    GROUP BY 1, 2
-"""
+def noted_columns() -> dict[str, str]:
+    """Return the columns of jobs that the notes of capabilities read, with their types."""
+    return {column: kind for _, one in at_ends() for column, kind in one.columns.items()}
 
-# Which runs left a dead letter, or a job that waits for others.
-_NOTE_STAYED = """
-    INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
-    SELECT id, NULL::bigint, false FROM {stayed} WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
-    UNION ALL
-    SELECT DISTINCT NULL::bigint, batch_id, true FROM {stayed} WHERE batch_id IS NOT NULL AND verdict = 'DEAD_LETTERED'
-"""
 
-# Of a row of ``ended``: whether one of the two has noted it.
-IS_NOTED = "awaited OR batch_id IS NOT NULL OR verdict = 'WAITING'"
+def listed(columns: Iterable[str], row: str = "") -> str:
+    """Return columns as the beginning of a list in SQL."""
+    return "".join(f"{row}{column}, " for column in columns)
+
+
+def notes_of_over(gone: str, status: str) -> list[str]:
+    """Return the CTEs of capabilities beside the end of the jobs ``gone``."""
+    return [f"over_for_{name} AS ({one.over.format(gone=gone, status=status)})" for name, one in at_ends()]
+
+
+def is_noted() -> str:
+    """Return the SQL that says of a run that ended whether a capability has written a row about it."""
+    return " OR ".join(one.is_noted for _, one in at_ends()) or "false"
 
 
 # The rules of ``decide()`` that only the database can judge in time, because a report may have been written before: a
@@ -176,7 +175,7 @@ _STAY = f"""
 staying AS MATERIALIZED (
     SELECT
         id, holder, attempt, token, due_at, started_at, last_seen_at, outcome, verdict, error_class, message, traceback,
-        batch_id, awaited, error,
+        {{noted}}error,
         had_refunds + COALESCE(refund, 0) AS refunds,
         had_losses + COALESCE(loss, 0) AS losses,
         CASE
@@ -208,15 +207,15 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+        staying.traceback, {{noted_of_staying}}job.task, job.queue, staying.error
 ),"""  # noqa: S608 - made of constants
 
 # The columns of ``ending``, where it is written by statements that are given it.
 _TYPES = {
     "id": "bigint", "holder": "text", "attempt": "int", "token": "bigint", "due_at": "timestamptz",
     "started_at": "timestamptz", "last_seen_at": "timestamptz", "outcome": "text", "verdict": "text",
-    "error_class": "text", "message": "text", "traceback": "text", "batch_id": "bigint", "awaited": "boolean",
-    "error": "text", "refund": "int", "loss": "int", "had_refunds": "int", "had_losses": "int", "lane_key": "text",
+    "error_class": "text", "message": "text", "traceback": "text", "error": "text",
+    "refund": "int", "loss": "int", "had_refunds": "int", "had_losses": "int", "lane_key": "text",
     "delay": "float8", "cancel_reason": "text", "progress": "text", "result": "text", "status": "text",
     "too_late": "boolean", "task": "text", "queue": "text",
 }  # fmt: skip
@@ -242,8 +241,8 @@ ended AS MATERIALIZED (
     SELECT
         id, source_holder AS holder, attempts AS attempt, source_token AS token, next_run_at AS due_at, started_at,
         source_last_seen_at AS last_seen_at, source_outcome AS outcome, source_verdict AS verdict,
-        source_error_class AS error_class, source_message AS message, source_traceback AS traceback, batch_id, awaited,
-        task, queue, source_error AS error
+        source_error_class AS error_class, source_message AS message, source_traceback AS traceback,
+        {noted}task, queue, source_error AS error
     FROM gone
     UNION ALL
     SELECT * FROM stayed
@@ -275,18 +274,24 @@ results AS MATERIALIZED (
         pg_catalog.bool_or(result IS NOT NULL) AS are_some
     FROM ending
 ),"""
-_LEFT = leave_all(
-    "ending",
-    also=["job.locked_by", "job.token"],
-    beside="results",
-    status="'COMPLETED'",
-    result="CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END",
-    completed_by="locked_by",
-    completed_token="token",  # noqa: S106 - no password
-)
-_COMPLETE = f"""{_RESULTS}{_LEFT},
+
+
+@assembled
+def _complete() -> str:
+    left = leave_all(
+        "ending",
+        also=["job.locked_by", "job.token"],
+        beside="results",
+        status="'COMPLETED'",
+        result="CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END",
+        completed_by="locked_by",
+        completed_token="token",  # noqa: S106 - no password
+    )
+    return f"""{_RESULTS}{left},
 ended AS (
-    SELECT id, locked_by::text AS holder, attempts AS attempt, 'COMPLETED' AS verdict, batch_id, awaited FROM gone
+    SELECT
+        {listed(noted_columns())}id, locked_by::text AS holder, attempts AS attempt, 'COMPLETED' AS verdict
+    FROM gone
 )"""  # noqa: S608 - made of constants
 
 
@@ -302,11 +307,18 @@ def end(*, still: str = "", error: str = "ending.error", completes: bool = False
     ``completes``: all of them succeeded.
     """
     if completes:
-        return _COMPLETE
+        return _complete()
+    stay = _stay(still, error)
     left = leave("ending", _leaves(still), brings=_BRINGS, **_TAKES_ALONG)
-    stay = _STAY.format(still=still, error=error)
+    notes = "".join(f",\nstayed_for_{name} AS ({one.stayed.format(stayed='stayed')})" for name, one in at_ends())
+    ended = _ENDED.format(noted=listed(noted_columns()))
     ledger = _LEDGER.format(ended="ended")
-    return f"{stay}{left},\nunresolved_too AS ({_NOTE_STAYED.format(stayed='stayed')}),{_ENDED},\nledger AS ({ledger})"
+    return f"{stay}{left}{notes},{ended},\nledger AS ({ledger})"
+
+
+def _stay(still: str, error: str) -> str:
+    noted = noted_columns()
+    return _STAY.format(still=still, error=error, noted=listed(noted), noted_of_staying=listed(noted, "staying."))
 
 
 def end_on_citus(
@@ -324,16 +336,17 @@ def end_on_citus(
             is_noted = any(row["leaves"] and row["is_noted"] for row in given.rows)
             statements += leave_on_citus(given, _leaves(""), _TAKES_ALONG, brings=_BRINGS, is_noted=is_noted)
         if not all(row["leaves"] for row in given.rows):
-            stay = _STAY.format(still="", error=error).removesuffix(",").replace("FROM ending", "FROM {given}")
+            stay = _stay("", error).removesuffix(",").replace("FROM ending", "FROM {given}")
             statements.append(given.compiled(f"WITH {stay} SELECT id FROM stayed"))  # noqa: S608 - made of constants
             if any(row["is_noted"] and not row["leaves"] for row in given.rows):
-                statements.append(given.compiled(_NOTE_STAYED.format(stayed="{given}")))
+                statements += [given.compiled(one.stayed.format(stayed="{given}")) for _, one in at_ends()]
         if given.any("has_entry"):
             statements.append(given.compiled(_LEDGER.format(ended="{given}").replace(CLOCK, NOW)))
         return statements
 
-    also = {"leaves": _LEAVES, "is_noted": IS_NOTED, "has_entry": _HAS_ENTRY}
-    rows, _ = act_on(alias, ending, "ending", _TYPES, writes, lacks=lacks, also=also, lock_timeout=lock_timeout)
+    also = {"leaves": _LEAVES, "is_noted": is_noted(), "has_entry": _HAS_ENTRY}
+    types = _TYPES | noted_columns()
+    rows, _ = act_on(alias, ending, "ending", types, writes, lacks=lacks, also=also, lock_timeout=lock_timeout)
     return rows
 
 
@@ -349,13 +362,22 @@ _LATE = """
         SELECT clock_timestamp() + report.delay * interval '1 second' > job.created_at + job.give_up_after
     ) AS late (too_late)"""
 WHY = f"CASE WHEN ending.too_late AND ending.status = 'RETRYING' THEN '{GAVE_UP} ' || ending.error END, ending.error"
-_HAD = "late.too_late, job.batch_id, job.awaited, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key"
-PARTS = {
-    True: {"verdict": verdict(**_FACTS), "limit": "", "late": ""},
-    False: {
-        "verdict": f"{_HAD}, {verdict(**_FACTS, too_late='late.too_late')}",
-        "limit": ", created_at, give_up_after, batch_id, awaited, losses, lane_key",
-        "late": _LATE,
-    },
-}
-ENDS = {True: end(completes=True), False: end(error=WHY)}
+_HAD = "late.too_late, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key"
+
+
+@assembled
+def parts() -> dict[bool, dict[str, str]]:
+    noted = noted_columns()
+    return {
+        True: {"verdict": verdict(**_FACTS), "limit": "", "late": ""},
+        False: {
+            "verdict": f"{listed(noted, 'job.')}{_HAD}, {verdict(**_FACTS, too_late='late.too_late')}",
+            "limit": f", {listed(noted)}created_at, give_up_after, losses, lane_key",
+            "late": _LATE,
+        },
+    }
+
+
+@assembled
+def ends() -> dict[bool, str]:
+    return {True: end(completes=True), False: end(error=WHY)}

@@ -24,7 +24,7 @@ from .database.transactions import (
     joined,
     run_joined,
 )
-from .words.job_options import NewJob, Payload, Place, is_ready, run_at_or_delay
+from .words.job_options import NewJob, Payload, is_ready, run_at_or_delay
 from .words.options import COLUMNS, values_of, with_settings
 
 if TYPE_CHECKING:
@@ -317,9 +317,9 @@ def _encoded(lines: str) -> bytes:
 def columns_of(jobs: JobReader, news: Sequence[NewJob]) -> list[dict[str, Any]]:
     settings = conf.current()
     rows = [new.by_column() | dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)) for new in news]
-    if any(new.place is not None for new in news):  # what is NULL in one row would be in all
-        for row, new in zip(rows, news, strict=True):
-            row |= (new.place or Place()).by_column()
+    if place := next((new.place for new in news if new.place is not None), None):
+        for row, new in zip(rows, news, strict=True):  # each row has the same columns
+            row |= (new.place or type(place)()).by_column()
     for row in rows:
         row["meta"] = None if row["meta"] is None else Json(row["meta"])
     _set_instants(jobs, rows, "next_run_at", [run_at_or_delay(row.pop("run_after")) for row in rows])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import date, datetime, time, timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from django.db import OperationalError
@@ -18,7 +17,7 @@ from .capability import Satellite, assembled, installed
 from .database.job_queries import JobReader
 from .database.sql_functions import Fingerprint, StatementTimestamp
 from .database.transactions import LOCK_NOT_AVAILABLE, Row, refuse_callers_transaction, run_alone
-from .ending import NOTE_OVER
+from .ending import noted_columns, notes_of_over
 from .statements import Compiled, check_delay, check_limit, compiled, skip_locked
 from .words.job_ids import job_ids_of
 from .words.states import HOT, TERMINAL, Status, day_of, era_of
@@ -46,21 +45,6 @@ ledger AS (
     of_day="attempts > 1 OR completed_by IS NULL",
 )
 
-_PRUNE = f"""
-WITH old (id) AS MATERIALIZED ({{pick}}),
-gone AS (
-    DELETE FROM pulse_django_job
-    WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
-    RETURNING id, task, idempotency_key, era, batch_id, awaited
-),
-held AS MATERIALIZED (
-    SELECT id, batch_id, awaited FROM gone WHERE era = {HOT}
-),
-unresolved AS ({NOTE_OVER.format(gone="held", status="'CANCELLED'")}),
-{{deletions}}
-SELECT id FROM gone
-"""  # noqa: S608 - made of constants
-
 
 def satellites() -> list[Satellite]:
     """Return the tables that have rows of jobs."""
@@ -71,15 +55,25 @@ def _deletions(jobs: str) -> list[str]:
     return [one.deletion.format(jobs=jobs) for one in satellites() if one.deletion]
 
 
-@assembled
-def _prune_sql() -> str:
-    outdated = [one.outdated for one in installed() if one.outdated]
-    return _PRUNE.replace("{deletions}", ",".join([*_deletions("gone"), *outdated]))
+def _read_of_jobs() -> str:
+    return ", ".join(["id", "task", *(column for one in satellites() for column in one.reads)])
 
 
 @assembled
-def _prune_these_sql() -> str:
-    return _PRUNE.replace("{deletions}", ",".join(_deletions("gone")))
+def _prune_sql(*, with_outdated: bool = True) -> str:
+    noted = ", ".join(noted_columns())
+    dead = f"(SELECT id, {noted} FROM gone WHERE era = {HOT}) AS dead"  # noqa: S608 - made of constants
+    outdated = [one.outdated for one in installed() if one.outdated and with_outdated]
+    beside = [*notes_of_over(dead, "'CANCELLED'"), *_deletions("gone"), *outdated]
+    return f"""
+WITH old (id) AS MATERIALIZED ({{pick}}),
+gone AS (
+    DELETE FROM pulse_django_job
+    WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
+    RETURNING {_read_of_jobs()}, era{noted and f", {noted}"}
+),{",".join(beside)}
+SELECT id FROM gone
+"""  # noqa: S608 - made of constants
 
 
 def prune(
@@ -117,7 +111,7 @@ def prune_these(
         unindexed = Concat(Fingerprint("last_error"), Value(""), output_field=TextField())
         ended = ended.alias(error=unindexed).filter(error=error)
     pick = compiled(skip_locked(ended.order_by("id").values("id"), no_key=False), jobs.write_alias, everywhere=True)
-    return sorted(job_id for (job_id,) in _delete(jobs, pick, _prune_these_sql()))
+    return sorted(job_id for (job_id,) in _delete(jobs, pick, _prune_sql(with_outdated=False)))
 
 
 def _delete(jobs: JobReader, pick: Compiled, statement: str) -> list[Row]:
@@ -125,7 +119,7 @@ def _delete(jobs: JobReader, pick: Compiled, statement: str) -> list[Row]:
     return run_alone(jobs.write_alias, statement.format(pick=sql), params)
 
 
-@lru_cache(maxsize=16)
+@assembled
 def _prune_pick(
     model: type[Job], alias: str, status: Status, older_than: timedelta, limit: int, in_days: bool
 ) -> Compiled:
@@ -192,7 +186,7 @@ def _clean_sql() -> str:
     """Delete the rows that jobs of a day have in other tables."""
     return f"""
 WITH cleaned AS MATERIALIZED (
-    SELECT id, task, idempotency_key
+    SELECT {_read_of_jobs()}
     FROM pulse_django_job
     WHERE era = %(era)s AND id > %(after)s
         AND ({" OR ".join(one.of_day for one in satellites() if one.of_day)})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
@@ -13,10 +12,11 @@ from pulse_django import conf
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.shards.citus import is_for_citus
 
+from .capability import assembled
 from .database.job_queries import JobReader
 from .database.querysets import JobQuerySet, lease_ran_out_lately
 from .database.transactions import Row, refuse_callers_transaction, run_alone
-from .ending import end, end_on_citus, verdict
+from .ending import end, end_on_citus, listed, noted_columns, verdict
 from .settle import settle
 from .statements import UNSTORABLE, Compiled, check_limit, compiled, skip_locked
 from .words.decisions import GAVE_UP, DeadLetter
@@ -88,8 +88,8 @@ judged AS MATERIALIZED (
 ending AS MATERIALIZED (
     SELECT
         id, locked_by::text AS holder, attempts AS attempt, token, next_run_at AS due_at, started_at, last_seen_at,
-        outcome, verdict, message, task, queue, batch_id, awaited,
-        (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
+        outcome, verdict, message, task, queue,
+        {{noted}}(free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
         delay, refunds AS had_refunds, losses AS had_losses, lane_key,
         CASE
             WHEN spent OR verdict <> 'DEAD_LETTERED' THEN message
@@ -102,10 +102,20 @@ ending AS MATERIALIZED (
     FROM judged
 )"""  # noqa: S608 - made of constants
 _ANSWERS = ("id", "holder", "attempt", "token", "outcome", "verdict", "task", "queue", "error")
-_REAP = f"""{_ENDING},
+
+
+@assembled
+def _ending() -> str:
+    return _ENDING.replace("{noted}", listed(noted_columns()))
+
+
+@assembled
+def _reap_sql() -> str:
+    return f"""{_ending()},
 {end(still=_IS_STILL_OVER)}
 SELECT {", ".join(_ANSWERS)} FROM ended
 """  # noqa: S608 - made of constants
+
 
 # A write that changes nothing: to see whether heartbeats could be written, before their absence is held against them.
 _TOUCH = """
@@ -167,16 +177,16 @@ def _reap(jobs: JobReader, pick: Compiled) -> list[Reaped]:
     values = (settings.max_losses, *curve, settings.lease_ttl, *params)
     if is_for_citus(connections[jobs.write_alias]):
         refuse_callers_transaction(jobs.write_alias)
-        ending = _ENDING.format(pick=sql), values
+        ending = _ending().format(pick=sql), values
         lacks, wait = ("status", "too_late"), REAP_LOCK_TIMEOUT
         found = end_on_citus(jobs.write_alias, ending, lacks=lacks, error="ending.error", lock_timeout=wait)
         rows: list[Row] = [tuple(row.get(column) for column in _ANSWERS) for row in found]
     else:
-        rows = run_alone(jobs.write_alias, _REAP.format(pick=sql), values, lock_timeout=REAP_LOCK_TIMEOUT)
+        rows = run_alone(jobs.write_alias, _reap_sql().format(pick=sql), values, lock_timeout=REAP_LOCK_TIMEOUT)
     return [Reaped(Lease(*row[:3]), row[3], OutcomeName(row[4]), Status(row[5]), *row[6:]) for row in rows]
 
 
-@lru_cache(maxsize=16)
+@assembled
 def _reap_pick(model: type[Job], alias: str, limit: int, within: timedelta | None = None) -> Compiled:
     over = model.objects.reapable()
     return _compiled_reap_pick(over if within is None else over.filter(lease_ran_out_lately(within)), alias, limit)
@@ -186,9 +196,9 @@ def _compiled_reap_pick(over: JobQuerySet, alias: str, limit: int) -> Compiled:
     columns = (
         "id", "locked_by", "attempts", "token", "next_run_at", "started_at", "refunds", "max_attempts", "losses",
         "lease_until", "lease_ttl", "deadline", "max_losses", "free_losses", "cancel_requested_at", "task", "queue",
-        "created_at", "give_up_after", "batch_id", "awaited", "lane_key",
+        "created_at", "give_up_after", "lane_key",
     )  # fmt: skip
-    return compiled(skip_locked(over.order_by("id").values(*columns))[:limit], alias)
+    return compiled(skip_locked(over.order_by("id").values(*columns, *noted_columns()))[:limit], alias)
 
 
 def _reap_one(jobs: JobReader, job_id: int) -> list[Reaped]:

@@ -45,9 +45,7 @@ _RETRY = f"""
 WITH dead AS MATERIALIZED (
     SELECT
         id, attempts, max_attempts, refunds, lane_key, {{are_own}} AS is_keyed,
-        NOT %(cancelled_too)s AND batch_id IS NOT NULL AND EXISTS (
-            SELECT 1 FROM pulse_django_batch WHERE id = job.batch_id AND cancelled_at IS NOT NULL
-        ) AS is_cancelled
+        NOT %(cancelled_too)s AND ({{refused}}) AS is_cancelled
     FROM pulse_django_job_hot AS job
     WHERE id = ANY (%(ids)s::bigint[]) AND status::text = 'DEAD_LETTERED'
         AND attempts = COALESCE(%(attempt)s::int, attempts) AND task::text NOT IN {OWN_TASKS}
@@ -78,7 +76,10 @@ def _on_retry() -> OnRetry | None:
 def _retry_sql() -> str:
     """Return the statement. What a capability may refuse is left to the capability's own."""
     on_retry = _on_retry()
-    return _RETRY.replace("{are_own}", "false" if on_retry is None else on_retry.are_own)
+    refused = " OR ".join(one.refuses_retry.replace("{job}", "job") for one in installed() if one.refuses_retry)
+    return _RETRY.replace("{are_own}", on_retry.are_own if on_retry else "false").replace(
+        "{refused}", refused or "false"
+    )
 
 
 def retry(

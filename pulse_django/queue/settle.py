@@ -19,7 +19,7 @@ from pulse_django.shards.one_task import CLOCK, NOW, Given, act_on
 
 from .database.job_queries import JobReader
 from .database.transactions import Row, is_in_transaction, run_joined
-from .ending import ENDS, IS_NOTED, PARTS, WHY, end_on_citus
+from .ending import WHY, end_on_citus, ends, is_noted, parts
 from .heartbeat import still_held
 from .statements import UNSTORABLE, Compiled, array, check_delay, keys_of, quoted
 from .words.bounds import MAX_DELAY
@@ -235,7 +235,7 @@ def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
 
 
 def _settle_on_citus(alias: str, reports: str, params: Sequence[Any], wait: bool) -> list[Row]:
-    ending = _ENDING.format(reports=reports, skip_locked="" if wait else "SKIP LOCKED", **PARTS[False])
+    ending = _ENDING.format(reports=reports, skip_locked="" if wait else "SKIP LOCKED", **parts()[False])
     rows = end_on_citus(alias, (ending, tuple(params)), lacks=("task", "queue"), error=WHY)
     return [(row["id"], row["holder"], row["attempt"], row["verdict"], row["is_noted"]) for row in rows]
 
@@ -243,7 +243,8 @@ def _settle_on_citus(alias: str, reports: str, params: Sequence[Any], wait: bool
 def statement_of(reports: str, completes: bool, *, wait: bool) -> str:
     """Return the statement that ends what ``reports`` selects. ``completes``: all of them succeeded."""
     skip = "" if wait else "SKIP LOCKED"
-    return _SETTLE.format(reports=reports, skip_locked=skip, end=ENDS[completes], is_noted=IS_NOTED, **PARTS[completes])
+    end = ends()[completes]
+    return _SETTLE.format(reports=reports, skip_locked=skip, end=end, is_noted=is_noted(), **parts()[completes])
 
 
 def _record_late_outcomes(jobs: JobReader, late: Sequence[Report]) -> frozenset[Lease]:

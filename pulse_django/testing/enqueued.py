@@ -69,7 +69,7 @@ def _said_by_using(wanted: NewJob, alias: str) -> Said:
     if declared is None:
         return {}
     plain = new_job(declared, (), {}, alias).by_column()
-    return {option: value for option, value in wanted.by_column().items() if value != plain[option]}
+    return {option: value for option, value in wanted.by_column().items() if value != plain.get(option)}
 
 
 def _fits(job: Job, option: str, value: Any) -> bool:

@@ -83,6 +83,7 @@ WINDOWS_LIMIT = 10_000  # a few bytes each
 _KEYS = Satellite(
     table="pulse_django_key",
     rows="keys",
+    reads=("idempotency_key",),
     deletion="""
 freed AS (
     DELETE FROM pulse_django_key AS key

@@ -1,16 +1,40 @@
-"""The tables of the keys that keep a job from being enqueued twice."""
+"""The columns and the tables of the keys that keep a job from being enqueued twice."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from django.db import models
+from django.db.models import Q
 
-from pulse_django.queue.database.indexes import WINDOW_INDEXES
-from pulse_django.queue.database.sql_functions import ShortText, instants_of
+from pulse_django.queue.database.job_columns import JobColumns
+from pulse_django.queue.database.sql_functions import ShortText, index, instants_of
 from pulse_django.queue.words.bounds import MAX_IDEMPOTENCY_KEY, MAX_TASK_NAME
 
 from .rule import KEY_LENGTH
+
+
+class KeyColumns(JobColumns):
+    """The keys of a job."""
+
+    # A second job of the same task with the same key is not enqueued while the first is kept.
+    idempotency_key = ShortText(max_length=MAX_IDEMPOTENCY_KEY, null=True, blank=True)  # NULL is "none"
+    # No two jobs of a task hold the same one: until they are over, or until their first run starts. NULL: not unique.
+    unique_key = ShortText(max_length=KEY_LENGTH, null=True, blank=True, editable=False)
+    unique_until_start = models.BooleanField(default=False, db_default=False, editable=False)
+
+    class Meta:
+        abstract = True
+        constraints: ClassVar = [
+            # Of the hot partition only: what is in the others is over. A claim adds to ``attempts``, and nothing lowers
+            # them: a key that is held until the start is free from the first claim on, by any release's worker.
+            models.UniqueConstraint(
+                fields=["task", "unique_key"],
+                name="pulse_job_one_per_unique_key",
+                condition=Q(unique_key__isnull=False, finished_at__isnull=True)
+                & (Q(unique_until_start=False) | Q(attempts=0)),
+            ),
+        ]
 
 
 class IdempotencyKey(models.Model):
@@ -42,7 +66,7 @@ class Window(models.Model):
         constraints: ClassVar = [instants_of("window", "until")]
         db_table = "pulse_django_window"
         default_permissions = ()
-        indexes = WINDOW_INDEXES
+        indexes: ClassVar = [index("pulse_window_ended", ["until"]), index("pulse_window_job", ["job_id"])]
 
     def __str__(self) -> str:
         return f"{self.task}: job {self.job_id} until {self.until}"

@@ -11,12 +11,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import connections
+from django.db.models import Q
 
 from pulse_django.exceptions import BatchClosed, InvalidJob, InvalidWorkflow
 from pulse_django.queue.cancel import request_cancel
 from pulse_django.queue.capability import AroundInsert
 from pulse_django.queue.database.constraints import IS_CLAIMABLE
 from pulse_django.queue.database.job_queries import JobReader
+from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.transactions import joined, run_alone, run_joined
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.payloads import MAX_SUMMARY, clean_text
@@ -24,6 +26,7 @@ from pulse_django.queue.words.states import Status
 from pulse_django.shards.citus import is_for_citus
 
 from .events import forget_events
+from .rules import Place
 
 if TYPE_CHECKING:
     from pulse_django.models import Job
@@ -104,6 +107,11 @@ CROSS JOIN LATERAL (
 ) AS job
 WHERE batch.id = %s AND batch.cancelled_at IS NOT NULL
 """
+
+
+def members_of(jobs: JobQuerySet, batch_id: int) -> JobQuerySet:
+    """Return those of these jobs that belong to a batch. Of those that are not over, two partial indexes hold some."""
+    return jobs.filter(Q(finished_at__isnull=True) | Q(finished_at__isnull=False), batch_id=batch_id)
 
 
 def open_batch(
@@ -210,22 +218,26 @@ def join_many(
         reasons = lock_batches(jobs, placed)
         ids = enqueue()
         if are_new:
-            added = Counter(new.place.batch_id for new in placed if new.place is not None)
+            added = Counter(map(_batch_of, placed))
         else:
             added = Counter(dict(run_joined(jobs.write_alias, _COUNT, [ids])))
         note_added(jobs, added)
         if reasons:
             of_batches = {
-                job_id: new.place.batch_id
+                job_id: batch_id
                 for job_id, new in zip(ids, new_jobs, strict=True)
-                if new.place is not None and new.place.batch_id in reasons
+                if (batch_id := _batch_of(new)) in reasons
             }
             cancel_late(jobs, of_batches, reasons)
     return ids
 
 
+def _batch_of(new: NewJob) -> int | None:
+    return new.place.batch_id if isinstance(new.place, Place) else None
+
+
 def _is_placed(new: NewJob) -> bool:
-    return new.place is not None and new.place.batch_id is not None
+    return _batch_of(new) is not None
 
 
 AROUND_INSERT = AroundInsert("place", _is_placed, join_alone, join_many)
@@ -233,7 +245,7 @@ AROUND_INSERT = AroundInsert("place", _is_placed, join_alone, join_many)
 
 def lock_batches(jobs: JobReader, placed: Sequence[NewJob]) -> dict[int | None, str]:
     """Keep these batches open until the commit. Return those that are cancelled, with the reason."""
-    wanted = sorted({new.place.batch_id for new in placed if new.place and new.place.batch_id is not None})
+    wanted = sorted({batch_id for new in placed if (batch_id := _batch_of(new)) is not None})
     found = {batch_id: rest for batch_id, *rest in run_joined(jobs.write_alias, _LOCK, [wanted])}
     for batch_id in wanted:
         if batch_id not in found:

@@ -21,7 +21,6 @@ from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.transactions import is_in_callers_transaction, joined
 from pulse_django.queue.words.bounds import MAX_USER
 from pulse_django.queue.words.job_ids import MAX_ID
-from pulse_django.queue.words.job_options import MAX_BATCH_KIND, MAX_BATCH_NAME, Need, OnDead, Place, When
 from pulse_django.queue.words.options import Note, Text, Whole
 from pulse_django.queue.words.payloads import encode_arguments
 from pulse_django.run.notify import is_due_soon, wake_workers
@@ -37,11 +36,12 @@ from pulse_django.shards.placement import (
 )
 
 from .batch_progress import BatchProgress, progress_of
-from .batch_verbs import cancel_batch, open_batch, pause_batch, resume_batch, seal_batch
+from .batch_verbs import cancel_batch, members_of, open_batch, pause_batch, resume_batch, seal_batch
 from .calls import Call, call_of, calls_of
 from .events import send_event as send
 from .needs import add_needs
 from .resolving import hold_paused, resolve_when_committed
+from .rules import MAX_BATCH_KIND, MAX_BATCH_NAME, Need, OnDead, Place, When
 from .waits import EVENT_NAME
 
 NAME, KIND = Text(MAX_BATCH_NAME), Text(MAX_BATCH_KIND)
@@ -102,8 +102,7 @@ class Batch:
     @property
     def jobs(self) -> JobQuerySet:
         """Its members, but not those of the batches within it."""
-        members: JobQuerySet = Job.objects.using(self.alias).in_batch(self.id)
-        return members
+        return members_of(Job.objects.using(self.alias), self.id)
 
     def progress(self) -> BatchProgress:
         """Say how many of its jobs are done, dead and open. It costs the same whatever the size of the batch is."""

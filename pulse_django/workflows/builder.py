@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.queue.words.job_options import MAX_NODE_NAME, OnDead
 from pulse_django.queue.words.options import Text
 from pulse_django.run.registry import GenericTaskResult, Task
 
 from .batches import NAME, Batch
 from .calls import Call, call_of
+from .rules import MAX_NODE_NAME, OnDead
 
 NODE_NAME = Text(MAX_NODE_NAME)
 

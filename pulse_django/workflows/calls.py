@@ -8,10 +8,12 @@ from typing import Any
 
 from pulse_django.backend import PulseBackend, new_job
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.queue.words.job_options import NewJob, Place
+from pulse_django.queue.words.job_options import NewJob
 from pulse_django.run.calls import checked
 from pulse_django.run.registry import GenericTask, Task, TaskResult
 from pulse_django.shards.placement import shard_of_call
+
+from .rules import Place
 
 
 @dataclass(frozen=True, slots=True)

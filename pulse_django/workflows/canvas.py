@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.queue.words.job_options import MAX_NODE_NAME, MOST_NESTED
 from pulse_django.run.registry import GenericTask, Task
 
 from .builder import Workflow
 from .calls import Call, call_of
+from .rules import MAX_NODE_NAME, MOST_NESTED
 
 Part = Call | Task | Workflow
 

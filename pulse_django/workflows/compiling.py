@@ -10,7 +10,6 @@ from typing import Any
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.models import Job
 from pulse_django.queue.database.transactions import joined
-from pulse_django.queue.words.job_options import MOST_NESTED, Need, OnDead, Place
 from pulse_django.run.notify import is_due_soon, wake_workers
 from pulse_django.run.registry import GenericTaskResult
 from pulse_django.shards.placement import alias_of_batch, locate
@@ -21,6 +20,7 @@ from .builder import EnqueuedWorkflow, Workflow, WorkflowNode
 from .calls import Call
 from .needs import add_needs, refuse_circles
 from .resolving import resolve_when_committed
+from .rules import MOST_NESTED, Need, OnDead, Place
 from .waits import never_given
 
 # With more, a job needs a batch of them instead: one row, and one look for each of its members that ends.

@@ -17,12 +17,12 @@ from pulse_django import conf
 from pulse_django.exceptions import InvalidJob, LeaseLost, Snooze
 from pulse_django.models import Job
 from pulse_django.queue.database.transactions import durable, refuse_callers_transaction
-from pulse_django.queue.words.job_options import MAX_NODE_NAME
 from pulse_django.queue.words.options import Text
 from pulse_django.queue.words.payloads import encode_result
 from pulse_django.run.codec import codec
 from pulse_django.shards.placement import alias_of_completion, alias_of_run
 
+from .rules import MAX_NODE_NAME
 from .steps import begin_sleep, steps_of, store_step
 
 if TYPE_CHECKING:

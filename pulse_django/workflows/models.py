@@ -1,4 +1,4 @@
-"""The tables of batches, workflows, durable steps and events."""
+"""The columns of jobs in batches, and the tables of batches, workflows, durable steps and events."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.queue.database.job_columns import UNCHECKED, JobColumns
 from pulse_django.queue.database.sql_functions import ClockTimestamp, Document, ShortText, index, instants_of, rule
-from pulse_django.queue.words.job_options import (
-    MAX_BATCH_KIND,
-    MAX_BATCH_NAME,
-    MAX_EVENT_NAME,
-    MAX_NODE_NAME,
-    Met,
-    OnDead,
-    When,
-)
+
+from .rules import MAX_BATCH_KIND, MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnDead, When
 
 
 class StoredBatch(models.Model):
@@ -64,6 +58,22 @@ class StoredBatch(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} #{self.pk}"
+
+
+class BatchColumns(JobColumns):
+    """Where a job stands among others."""
+
+    batch = models.ForeignKey(StoredBatch, null=True, blank=True, related_name="members", editable=False, **UNCHECKED)
+    node = ShortText(max_length=MAX_NODE_NAME, null=True, blank=True, editable=False)  # its name in its workflow
+    awaited = models.BooleanField(default=False, db_default=False, editable=False)  # another job needs this one
+
+    class Meta:
+        abstract = True
+        indexes: ClassVar = [
+            # In this partition a job that is finished is a dead letter.
+            index("pulse_job_batch_open", ["batch", "id"], Q(batch__isnull=False, finished_at__isnull=True)),
+            index("pulse_job_batch_dead", ["batch", "id"], Q(batch__isnull=False, finished_at__isnull=False)),
+        ]
 
 
 class Dependency(models.Model):

@@ -12,9 +12,10 @@ from django.db import connections
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.queue.database.job_queries import JobReader
 from pulse_django.queue.database.transactions import joined, refuse_callers_transaction, run_joined
-from pulse_django.queue.words.job_options import Need
 from pulse_django.queue.words.leases import Lease
 from pulse_django.shards.citus import is_for_citus
+
+from .rules import Need
 
 # The INSERT copies as well: Citus mixes up the columns of one that computes beside a CTE.
 _ADD = """

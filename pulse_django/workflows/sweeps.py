@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from pulse_django import conf
 from pulse_django.queue.capability import Capability, Satellite, StepDone, SweepStep, WorkerDatabase
-from pulse_django.queue.database.job_queries import ARE_UNRESOLVED
 from pulse_django.safe_logging import SafeLogger
 
 from .batch_verbs import AROUND_INSERT, KEPT_RESULTS
+from .resolve import ARE_UNRESOLVED, AT_END, IS_CANCELLED, IS_HOLDING, IS_NEEDED
 from .resolving import Remaining, hold_paused, resolve
 
 logger = SafeLogger("pulse_django.watchdog")
@@ -44,7 +44,12 @@ CAPABILITY = Capability(
     exists="EXISTS (SELECT 1 FROM pulse_django_batch) OR EXISTS (SELECT 1 FROM pulse_django_dependency)"
     " OR EXISTS (SELECT 1 FROM pulse_django_step) OR EXISTS (SELECT 1 FROM pulse_django_event)",
     around_insert=AROUND_INSERT,
+    carries=("batch_id", "node", "awaited"),
+    at_end=AT_END,
     when_over=_free,
+    is_needed=IS_NEEDED,
+    is_holding=IS_HOLDING,
+    refuses_retry=IS_CANCELLED,
     keeps=KEPT_RESULTS,
     satellites=(
         Satellite(table="pulse_django_dependency", is_walked=True),

@@ -12,7 +12,6 @@ from asgiref.sync import sync_to_async
 from pulse_django.exceptions import EventTimedOut, InvalidJob, LeaseLost, NeedNotDone, WaitFor
 from pulse_django.models import Dependency, Event, Job, StoredBatch
 from pulse_django.queue.database.transactions import refuse_callers_transaction
-from pulse_django.queue.words.job_options import MAX_EVENT_NAME, MAX_NODE_NAME, MOST_NESTED, Met, Need, OnDead
 from pulse_django.queue.words.masks import RESULT
 from pulse_django.queue.words.options import Text
 from pulse_django.queue.words.states import TERMINAL, Status
@@ -20,7 +19,9 @@ from pulse_django.run.codec import codec
 from pulse_django.shards.ids import IDS_OF_BATCHES, IDS_OF_JOBS, known_position_of
 from pulse_django.shards.placement import alias_of_run, locate
 
+from .batch_verbs import members_of
 from .needs import add_needs_of_run
+from .rules import MAX_EVENT_NAME, MAX_NODE_NAME, MOST_NESTED, Met, Need, OnDead
 
 if TYPE_CHECKING:
     from pulse_django.run.run import Run
@@ -230,7 +231,7 @@ class NeededResults(Mapping[str, Any]):
 
     def _members(self, need: Dependency) -> Any:
         batch = need.needs_batch or 0
-        return Job.objects.using(self.alias).in_batch(batch).filter(node__isnull=False).order_by("id")
+        return members_of(Job.objects.using(self.alias), batch).filter(node__isnull=False).order_by("id")
 
     def _result_of(self, need: Dependency) -> Any:
         if need.needs_event is not None:

@@ -10,10 +10,10 @@ from django.test import Client
 from django.urls import reverse
 
 from pulse_django.models import Event, Job, Step
-from pulse_django.queue.words.job_options import Need
 from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
 from pulse_django.workflows.needs import add_needs
+from pulse_django.workflows.rules import Need
 from tests.console.staff import staff
 from tests.faults import all_faults
 from tests.protocol.steps import sql

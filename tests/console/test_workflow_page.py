@@ -18,6 +18,7 @@ from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
 from pulse_django.workflows.batch_progress import members
+from pulse_django.workflows.batch_verbs import members_of
 from pulse_django.workflows.console.shown import NODE_KINDS, draw, draw_layers
 from pulse_django.workflows.reading import graph as graphs
 from pulse_django.workflows.reading.facts import AWAITED, SENT, STATES, Edge, Graph, GraphNode
@@ -319,7 +320,7 @@ class TestJobs:
         """In a table with so many others that the planner has a choice to make."""
         Job.objects.enqueue_many([NewJob(task="other")] * 3_000)
         sql("ANALYZE pulse_django_job_hot")
-        jobs = Job.objects.in_batch(7)
+        jobs = members_of(Job.objects.all(), 7)
         for statement in (str(jobs.order_by().query), members("id", "7", "10")):
             plan = "\n".join(line for (line,) in sql(f"EXPLAIN {statement}"))
             assert "pulse_job_batch_open" in plan

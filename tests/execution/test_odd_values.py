@@ -118,7 +118,6 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "Job.retry": (jobs.retry, {"job_ids": [dead.pk]}),
         "tagged": (lambda tag: list(api.jobs().tagged(tag)), {"tag": "x"}),
         "found_by": (lambda terms: list(api.jobs().found_by(terms)), {"terms": ["x"]}),
-        "in_batch": (lambda batch_id: list(api.jobs().in_batch(batch_id)), {"batch_id": 1}),
     }
 
 

@@ -337,7 +337,7 @@ class TestAMillionClaimableJobs:
         assert buffers(explain(asked)) < 10
         expired_head(5_000)
         assert buffers(explain(asked)) < 10
-        swept = explain(expire._SWEEP, 1_000)
+        swept = explain(expire.expire_sql(expire.SWEEP_PICK), 1_000)
         assert claimed(swept) == 1_000
         assert "pulse_job_expiry" in str(swept)
         assert "Seq Scan on pulse_django_job_hot" not in str(swept)
@@ -615,7 +615,9 @@ class TestAMillionFinishedJobs:
     def test_an_empty_reap_reads_fewer_than_20_buffers(self) -> None:
         pick, params = reap._reap_pick(Job, "default", 1_000)
         assert (
-            buffers(explain(reap._REAP.format(pick=pick), 5, 3600.0, 1.0, 0.9, 0.2, timedelta(seconds=30), *params))
+            buffers(
+                explain(reap._reap_sql().format(pick=pick), 5, 3600.0, 1.0, 0.9, 0.2, timedelta(seconds=30), *params)
+            )
             < 20
         )
 

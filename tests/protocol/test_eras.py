@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from pulse_django.health import conditions
 from pulse_django.models import Attempt, IdempotencyKey, Job, StoredAttempt
 from pulse_django.queue import prune
-from pulse_django.queue.ending import CARRIED
+from pulse_django.queue.ending import carried
 from pulse_django.queue.words.decisions import Cancel, Complete, Retry
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
@@ -70,7 +70,7 @@ class TestLeaving:
         of_a_lease = {"locked_by", "lease_until", "token", "deadline"}
         columns = {str(field.column) for field in Job._meta.concrete_fields}
         of_what_is_not_over = {"unique_key", "unique_until_start", "lane_key", "ready"}
-        assert columns == {*CARRIED} | given | of_a_lease | of_what_is_not_over
+        assert columns == {*carried()} | given | of_a_lease | of_what_is_not_over
 
     def test_what_runs_again_and_what_is_dead_stays(self) -> None:
         again, dead = make_job(), make_job(max_attempts=1)

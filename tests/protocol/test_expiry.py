@@ -126,11 +126,14 @@ class TestTheSweep:
     ) -> None:
         bad, good = expired_job(queue="bad"), expired_job()
         refuse = "CASE WHEN queue::text = 'bad' THEN 'WRONG' ELSE 'CANCELLED' END"
-        for name in ("_SWEEP", "_THESE"):
-            statement = getattr(expire_verb, name)
-            insert, rest = statement.split("FROM gone\n", 1)
+        expire_sql = expire_verb.expire_sql
+
+        def refusing(pick: str) -> str:
+            insert, rest = expire_sql(pick).split("FROM gone\n", 1)
             assert insert.count("'CANCELLED'") == 1
-            monkeypatch.setattr(expire_verb, name, insert.replace("'CANCELLED'", refuse) + "FROM gone\n" + rest)
+            return insert.replace("'CANCELLED'", refuse) + "FROM gone\n" + rest
+
+        monkeypatch.setattr(expire_verb, "expire_sql", refusing)
         assert [one.job_id for one in Job.objects.expire()] == [good.pk]
         assert Job.objects.get(pk=bad.pk).status == Status.PENDING
 
@@ -198,7 +201,7 @@ class TestRaces:
             caller.close()
 
 
-_SWEPT_BY_HAND = expire_verb._SWEEP.replace("LIMIT %s", "LIMIT 1000")
+_SWEPT_BY_HAND = expire_verb.expire_sql(expire_verb.SWEEP_PICK).replace("LIMIT %s", "LIMIT 1000")
 
 
 def _mark_claimed(job_id: int) -> None:

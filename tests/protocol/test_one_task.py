@@ -14,7 +14,6 @@ from pulse_django.expiry import expire
 from pulse_django.models import Attempt, Job
 from pulse_django.queue import cancel, reap, settle
 from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, Wait
-from pulse_django.queue.words.job_options import Need, OnDead
 from pulse_django.queue.words.outcomes import Cancelled, Failed, Released, Succeeded
 from pulse_django.queue.words.payloads import ErrorReport
 from pulse_django.queue.words.states import Status
@@ -23,6 +22,7 @@ from pulse_django.testing.drain import expire_lease
 from pulse_django.workflows import batch_verbs as batches
 from pulse_django.workflows import needs, resolve, steps
 from pulse_django.workflows.needs import add_needs
+from pulse_django.workflows.rules import Need, OnDead
 from pulse_django.workflows.steps import begin_sleep
 from tests.citus import is_on_citus
 from tests.database import empty_tables

@@ -11,7 +11,7 @@ from django.db import transaction
 from pulse_django import Batch, chain, send_event
 from pulse_django.health.explanation import explain
 from pulse_django.models import Duty, Job
-from pulse_django.queue.words.job_options import Need, NewJob, Place
+from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import Status
 from pulse_django.workflows import reading as fleet
@@ -20,6 +20,7 @@ from pulse_django.workflows.batch_verbs import open_batch
 from pulse_django.workflows.builder import EnqueuedWorkflow
 from pulse_django.workflows.needs import add_needs_of_run
 from pulse_django.workflows.resolving import hold_paused, resolve
+from pulse_django.workflows.rules import Need, Place
 from pulse_django.workflows.steps import begin_sleep, copy_steps, forget_steps, steps_of, store_step
 from pulse_django.workflows.waits import NeededResults
 from tests.factories import lease_of, make_job

@@ -34,7 +34,7 @@ from pulse_django.exceptions import (
 )
 from pulse_django.health.conditions import ask, named
 from pulse_django.models import Amendment, Attempt, Dependency, Job, Schedule
-from pulse_django.queue.words.job_options import Met, NewJob
+from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.masks import ENCRYPTED, EVERYTHING, HIDDEN, NOTHING, RESULT, Masks
 from pulse_django.queue.words.setting_values import MAX_PAYLOAD_CEILING
 from pulse_django.queue.words.states import Status
@@ -42,6 +42,7 @@ from pulse_django.run.registry import registry, task_backends, task_finished, ta
 from pulse_django.signals import job_failed, job_started
 from pulse_django.testing import assert_enqueued, assert_idempotent, drain, run_job
 from pulse_django.testing.zombie import Zombie
+from pulse_django.workflows.rules import Met
 from pulse_django.workflows.waits import NeededResults
 from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until

@@ -19,7 +19,7 @@ from pulse_django.pauses.facts import paused_tasks
 from pulse_django.pauses.pausing import pause_task, resume_task
 from pulse_django.queue.declarations import Declarer
 from pulse_django.queue.words.decisions import Complete, Retry
-from pulse_django.queue.words.job_options import Need, NewJob, Payload
+from pulse_django.queue.words.job_options import NewJob, Payload
 from pulse_django.queue.words.lane_keys import lane_key
 from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Identity
@@ -41,6 +41,7 @@ from pulse_django.workflows import rewind
 from pulse_django.workflows.acts import retry_dead_letters
 from pulse_django.workflows.needs import add_needs_of_run
 from pulse_django.workflows.resolving import resolve
+from pulse_django.workflows.rules import Need
 from pulse_django.workflows.steps import begin_sleep, steps_of, store_step
 from tests.console.test_every_page import presence
 from tests.factories import AttemptFactory, PauseFactory, WorkerFactory, lease_of, make_job, now

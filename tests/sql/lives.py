@@ -21,7 +21,7 @@ from pulse_django.limits.rules import Limit, Rate
 from pulse_django.models import Job, Limiter
 from pulse_django.queue.claim import Claims
 from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
-from pulse_django.queue.words.job_options import NewJob, Payload, Place
+from pulse_django.queue.words.job_options import NewJob, Payload
 from pulse_django.queue.words.lane_keys import lane_key, lane_of_chunks, lane_of_share
 from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Identity, Lease
@@ -34,6 +34,7 @@ from pulse_django.testing.drain import expire_lease
 from pulse_django.unique import admission
 from pulse_django.unique.rule import Unique, UniqueKey
 from pulse_django.workflows.resolving import resolve
+from pulse_django.workflows.rules import Place
 from tests.protocol.test_one_task import MODULES
 
 ALIAS = "default"

@@ -4,7 +4,7 @@ WITH old (id) AS MATERIALIZED (
     FROM pulse_django_job
     WHERE (pulse_django_job.finished_at < (statement_timestamp() - :age)
             AND pulse_django_job.status::text = 'COMPLETED'
-            AND (NOT (
+            AND NOT (((
     pulse_django_job.batch_id IS NOT NULL AND EXISTS (
         SELECT 1 FROM pulse_django_batch AS batch
         WHERE batch.id = pulse_django_job.batch_id AND batch.closed_at IS NULL
@@ -13,21 +13,17 @@ WITH old (id) AS MATERIALIZED (
         SELECT 1 FROM pulse_django_dependency AS need
         WHERE need.needs = pulse_django_job.id AND need.needs IS NOT NULL AND need.met_at IS NULL
     )
-))) ORDER BY pulse_django_job.finished_at ASC, 1 ASC LIMIT 1000 FOR UPDATE OF pulse_django_job SKIP LOCKED),
+)))) ORDER BY pulse_django_job.finished_at ASC, 1 ASC LIMIT 1000 FOR UPDATE OF pulse_django_job SKIP LOCKED),
 gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
     RETURNING id, task, idempotency_key, era, batch_id, awaited
-),
-held AS MATERIALIZED (
-    SELECT id, batch_id, awaited FROM gone WHERE era = 0
-),
-unresolved AS (
+),over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
         count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
-    FROM held
+    FROM (SELECT id, batch_id, awaited FROM gone WHERE era = 0) AS dead
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
@@ -70,7 +66,7 @@ WITH old (id) AS MATERIALIZED (
     FROM pulse_django_job_hot
     WHERE (pulse_django_job_hot.finished_at < (statement_timestamp() - :age)
             AND pulse_django_job_hot.status::text = 'COMPLETED'
-            AND (NOT (
+            AND NOT (((
     pulse_django_job_hot.batch_id IS NOT NULL AND EXISTS (
         SELECT 1 FROM pulse_django_batch AS batch
         WHERE batch.id = pulse_django_job_hot.batch_id AND batch.closed_at IS NULL
@@ -79,21 +75,17 @@ WITH old (id) AS MATERIALIZED (
         SELECT 1 FROM pulse_django_dependency AS need
         WHERE need.needs = pulse_django_job_hot.id AND need.needs IS NOT NULL AND need.met_at IS NULL
     )
-))) ORDER BY pulse_django_job_hot.finished_at ASC, 1 ASC LIMIT 1000 FOR UPDATE OF pulse_django_job_hot SKIP LOCKED),
+)))) ORDER BY pulse_django_job_hot.finished_at ASC, 1 ASC LIMIT 1000 FOR UPDATE OF pulse_django_job_hot SKIP LOCKED),
 gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
     RETURNING id, task, idempotency_key, era, batch_id, awaited
-),
-held AS MATERIALIZED (
-    SELECT id, batch_id, awaited FROM gone WHERE era = 0
-),
-unresolved AS (
+),over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
         count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
-    FROM held
+    FROM (SELECT id, batch_id, awaited FROM gone WHERE era = 0) AS dead
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
@@ -164,16 +156,12 @@ gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
     RETURNING id, task, idempotency_key, era, batch_id, awaited
-),
-held AS MATERIALIZED (
-    SELECT id, batch_id, awaited FROM gone WHERE era = 0
-),
-unresolved AS (
+),over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
         count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
-    FROM held
+    FROM (SELECT id, batch_id, awaited FROM gone WHERE era = 0) AS dead
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
@@ -240,16 +228,12 @@ gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
     RETURNING id, task, idempotency_key, era, batch_id, awaited
-),
-held AS MATERIALIZED (
-    SELECT id, batch_id, awaited FROM gone WHERE era = 0
-),
-unresolved AS (
+),over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
         count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
-    FROM held
+    FROM (SELECT id, batch_id, awaited FROM gone WHERE era = 0) AS dead
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
@@ -314,18 +298,19 @@ carried AS (
 ),
 moved AS (
     INSERT INTO pulse_django_job_over (id, era, task, queue, priority, lane_key, ready, args, kwargs, payload_bytes,
-        parent_id, idempotency_key, trace, masked, unique_key, unique_until_start, expires_at, give_up_after, tags,
-        search_terms, meta, weight, batch_id, node, awaited, status, next_run_at, attempts, refunds, max_attempts,
-        losses, max_losses, free_losses, locked_by, lease_until, token, lease_ttl, timeout, deadline, stall_after,
-        progress, progress_at, cancel_requested_at, cancel_reason, last_error, result, completed_by, completed_token,
-        created_at, started_at, finished_at)
+        parent_id, trace, masked, give_up_after, tags, search_terms, meta, weight, status, next_run_at, attempts,
+        refunds, max_attempts, losses, max_losses, free_losses, locked_by, lease_until, token, lease_ttl, timeout,
+        deadline, stall_after, progress, progress_at, cancel_requested_at, cancel_reason, last_error, result,
+        completed_by, completed_token, created_at, started_at, finished_at, expires_at, idempotency_key, unique_key,
+        unique_until_start, batch_id, node, awaited)
     SELECT id, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), task, queue, priority,
-            lane_key, ready, args, kwargs, payload_bytes, parent_id, idempotency_key, trace, masked, unique_key,
-            unique_until_start, expires_at, give_up_after, tags, search_terms, meta, weight, batch_id, node, awaited,
-            status, next_run_at, attempts, refunds, max_attempts, losses, max_losses, free_losses, locked_by,
-            lease_until, token, lease_ttl, timeout, deadline, stall_after, progress, progress_at, cancel_requested_at,
-            cancel_reason, last_error, result, completed_by, completed_token, created_at, started_at, finished_at
+            lane_key, ready, args, kwargs, payload_bytes, parent_id, trace, masked, give_up_after, tags, search_terms,
+            meta, weight, status, next_run_at, attempts, refunds, max_attempts, losses, max_losses, free_losses,
+            locked_by, lease_until, token, lease_ttl, timeout, deadline, stall_after, progress, progress_at,
+            cancel_requested_at, cancel_reason, last_error, result, completed_by, completed_token, created_at,
+            started_at, finished_at, expires_at, idempotency_key, unique_key, unique_until_start, batch_id, node,
+            awaited
     FROM carried
 )
 SELECT id FROM carried;

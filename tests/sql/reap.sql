@@ -25,8 +25,8 @@ WITH over AS MATERIALIZED (
             pulse_django_job_hot.max_losses AS max_losses, pulse_django_job_hot.free_losses AS free_losses,
             pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
             pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
-            pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.batch_id AS batch_id,
-            pulse_django_job_hot.awaited AS awaited, pulse_django_job_hot.lane_key AS lane_key
+            pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
+            pulse_django_job_hot.batch_id AS batch_id, pulse_django_job_hot.awaited AS awaited
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text = 'RUNNING'
                 AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
@@ -63,8 +63,8 @@ judged AS MATERIALIZED (
 ending AS MATERIALIZED (
     SELECT
         id, locked_by::text AS holder, attempts AS attempt, token, next_run_at AS due_at, started_at, last_seen_at,
-        outcome, verdict, message, task, queue, batch_id, awaited,
-        (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
+        outcome, verdict, message, task, queue,
+        batch_id, awaited, (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
         delay, refunds AS had_refunds, losses AS had_losses, lane_key,
         CASE
             WHEN spent OR verdict <> 'DEAD_LETTERED' THEN message
@@ -129,10 +129,10 @@ gone AS (
         ) AND ending.verdict IN ('COMPLETED', 'CANCELLED')
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
         job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, ending.holder AS source_holder, ending.token AS source_token,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
         ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
         ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -142,21 +142,21 @@ gone AS (
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
         next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at,
+        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
         status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
-        COALESCE(source_error, last_error), created_at, started_at, expires_at, tags, search_terms, meta, batch_id,
-        node, awaited, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses, idempotency_key,
-        give_up_after, weight, (
+        COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
+        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
+        node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM gone
 ),
-unresolved AS (
+over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE source_verdict = 'COMPLETED'),
@@ -165,7 +165,7 @@ unresolved AS (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
-unresolved_too AS (
+stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
     SELECT id, NULL::bigint, false FROM stayed WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
     UNION ALL
@@ -175,8 +175,8 @@ ended AS MATERIALIZED (
     SELECT
         id, source_holder AS holder, attempts AS attempt, source_token AS token, next_run_at AS due_at, started_at,
         source_last_seen_at AS last_seen_at, source_outcome AS outcome, source_verdict AS verdict,
-        source_error_class AS error_class, source_message AS message, source_traceback AS traceback, batch_id, awaited,
-        task, queue, source_error AS error
+        source_error_class AS error_class, source_message AS message, source_traceback AS traceback,
+        batch_id, awaited, task, queue, source_error AS error
     FROM gone
     UNION ALL
     SELECT * FROM stayed
@@ -222,8 +222,8 @@ WITH over AS MATERIALIZED (
             pulse_django_job_hot.max_losses AS max_losses, pulse_django_job_hot.free_losses AS free_losses,
             pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
             pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
-            pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.batch_id AS batch_id,
-            pulse_django_job_hot.awaited AS awaited, pulse_django_job_hot.lane_key AS lane_key
+            pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
+            pulse_django_job_hot.batch_id AS batch_id, pulse_django_job_hot.awaited AS awaited
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text = 'RUNNING'
                 AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
@@ -260,8 +260,8 @@ judged AS MATERIALIZED (
 ending AS MATERIALIZED (
     SELECT
         id, locked_by::text AS holder, attempts AS attempt, token, next_run_at AS due_at, started_at, last_seen_at,
-        outcome, verdict, message, task, queue, batch_id, awaited,
-        (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
+        outcome, verdict, message, task, queue,
+        batch_id, awaited, (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
         delay, refunds AS had_refunds, losses AS had_losses, lane_key,
         CASE
             WHEN spent OR verdict <> 'DEAD_LETTERED' THEN message
@@ -276,10 +276,10 @@ ending AS MATERIALIZED (
 SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 'holder'::text, holder, 'attempt'::text,
     attempt, 'token'::text, token, 'due_at'::text, due_at, 'started_at'::text, started_at, 'last_seen_at'::text,
     last_seen_at, 'outcome'::text, outcome, 'verdict'::text, verdict, 'error_class'::text, error_class, 'message'::text,
-    message, 'traceback'::text, traceback, 'batch_id'::text, batch_id, 'awaited'::text, awaited, 'error'::text, error,
-    'refund'::text, refund, 'loss'::text, loss, 'had_refunds'::text, had_refunds, 'had_losses'::text, had_losses,
-    'lane_key'::text, lane_key, 'delay'::text, delay, 'cancel_reason'::text, cancel_reason, 'progress'::text, progress,
-    'result'::text, result, 'task'::text, task, 'queue'::text, queue, 'written_at'::text, clock_timestamp(),
+    message, 'traceback'::text, traceback, 'error'::text, error, 'refund'::text, refund, 'loss'::text, loss,
+    'had_refunds'::text, had_refunds, 'had_losses'::text, had_losses, 'lane_key'::text, lane_key, 'delay'::text, delay,
+    'cancel_reason'::text, cancel_reason, 'progress'::text, progress, 'result'::text, result, 'task'::text, task,
+    'queue'::text, queue, 'batch_id'::text, batch_id, 'awaited'::text, awaited, 'written_at'::text, clock_timestamp(),
     'today'::text, (
             SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), 'leaves'::text,
                 ending.verdict IN ('COMPLETED', 'CANCELLED'), 'is_noted'::text, awaited OR batch_id IS NOT NULL OR
@@ -303,21 +303,20 @@ staying AS MATERIALIZED (
         progress::jsonb AS progress
     FROM (
         SELECT id, holder, attempt, token, due_at, started_at, last_seen_at, outcome, verdict,
-            NULL::text AS error_class, message, NULL::text AS traceback, NULL::bigint AS batch_id, awaited, error,
-            refund, loss, had_refunds, had_losses, lane_key, delay, NULL::text AS progress, NULL::text AS status, task,
-            queue
+            NULL::text AS error_class, message, NULL::text AS traceback, error, refund, loss, had_refunds, had_losses,
+            lane_key, delay, NULL::text AS progress, NULL::text AS status, task, queue, NULL::bigint AS batch_id,
+            awaited
         FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
             pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
             pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
             pg_catalog.unnest(:last_seen_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
-            pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:message::text[]),
-            pg_catalog.unnest(:awaited::boolean[]), pg_catalog.unnest(:error::text[]),
+            pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:message::text[]), pg_catalog.unnest(:error::text[]),
             pg_catalog.unnest(:refund::int[]), pg_catalog.unnest(:loss::int[]), pg_catalog.unnest(:had_refunds::int[]),
             pg_catalog.unnest(:had_losses::int[]), pg_catalog.unnest(:lane_key::text[]),
-            pg_catalog.unnest(:delay::float8[]), pg_catalog.unnest(:task::text[]),
-            pg_catalog.unnest(:queue::text[])) AS given (id, holder, attempt, token, due_at, started_at, last_seen_at,
-            outcome, verdict, message, awaited, error, refund, loss, had_refunds, had_losses, lane_key, delay, task,
-            queue)) AS ending
+            pg_catalog.unnest(:delay::float8[]), pg_catalog.unnest(:task::text[]), pg_catalog.unnest(:queue::text[]),
+            pg_catalog.unnest(:awaited::boolean[])) AS given (id, holder, attempt, token, due_at, started_at,
+            last_seen_at, outcome, verdict, message, error, refund, loss, had_refunds, had_losses, lane_key, delay,
+            task, queue, awaited)) AS ending
     WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED')
 ),
 stayed AS (
@@ -389,8 +388,8 @@ WITH over AS MATERIALIZED (
             pulse_django_job_hot.max_losses AS max_losses, pulse_django_job_hot.free_losses AS free_losses,
             pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
             pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
-            pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.batch_id AS batch_id,
-            pulse_django_job_hot.awaited AS awaited, pulse_django_job_hot.lane_key AS lane_key
+            pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
+            pulse_django_job_hot.batch_id AS batch_id, pulse_django_job_hot.awaited AS awaited
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text = 'RUNNING'
                 AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
@@ -428,8 +427,8 @@ judged AS MATERIALIZED (
 ending AS MATERIALIZED (
     SELECT
         id, locked_by::text AS holder, attempts AS attempt, token, next_run_at AS due_at, started_at, last_seen_at,
-        outcome, verdict, message, task, queue, batch_id, awaited,
-        (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
+        outcome, verdict, message, task, queue,
+        batch_id, awaited, (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
         delay, refunds AS had_refunds, losses AS had_losses, lane_key,
         CASE
             WHEN spent OR verdict <> 'DEAD_LETTERED' THEN message
@@ -494,10 +493,10 @@ gone AS (
         ) AND ending.verdict IN ('COMPLETED', 'CANCELLED')
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
         job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, ending.holder AS source_holder, ending.token AS source_token,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
         ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
         ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -507,21 +506,21 @@ gone AS (
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
         next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at,
+        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
         status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
-        COALESCE(source_error, last_error), created_at, started_at, expires_at, tags, search_terms, meta, batch_id,
-        node, awaited, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses, idempotency_key,
-        give_up_after, weight, (
+        COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
+        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
+        node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM gone
 ),
-unresolved AS (
+over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE source_verdict = 'COMPLETED'),
@@ -530,7 +529,7 @@ unresolved AS (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
-unresolved_too AS (
+stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
     SELECT id, NULL::bigint, false FROM stayed WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
     UNION ALL
@@ -540,8 +539,8 @@ ended AS MATERIALIZED (
     SELECT
         id, source_holder AS holder, attempts AS attempt, source_token AS token, next_run_at AS due_at, started_at,
         source_last_seen_at AS last_seen_at, source_outcome AS outcome, source_verdict AS verdict,
-        source_error_class AS error_class, source_message AS message, source_traceback AS traceback, batch_id, awaited,
-        task, queue, source_error AS error
+        source_error_class AS error_class, source_message AS message, source_traceback AS traceback,
+        batch_id, awaited, task, queue, source_error AS error
     FROM gone
     UNION ALL
     SELECT * FROM stayed
@@ -626,8 +625,8 @@ WITH over AS MATERIALIZED (
             pulse_django_job_hot.max_losses AS max_losses, pulse_django_job_hot.free_losses AS free_losses,
             pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
             pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
-            pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.batch_id AS batch_id,
-            pulse_django_job_hot.awaited AS awaited, pulse_django_job_hot.lane_key AS lane_key
+            pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
+            pulse_django_job_hot.batch_id AS batch_id, pulse_django_job_hot.awaited AS awaited
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text = 'RUNNING'
                 AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
@@ -665,8 +664,8 @@ judged AS MATERIALIZED (
 ending AS MATERIALIZED (
     SELECT
         id, locked_by::text AS holder, attempts AS attempt, token, next_run_at AS due_at, started_at, last_seen_at,
-        outcome, verdict, message, task, queue, batch_id, awaited,
-        (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
+        outcome, verdict, message, task, queue,
+        batch_id, awaited, (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
         delay, refunds AS had_refunds, losses AS had_losses, lane_key,
         CASE
             WHEN spent OR verdict <> 'DEAD_LETTERED' THEN message
@@ -731,10 +730,10 @@ gone AS (
         ) AND ending.verdict IN ('COMPLETED', 'CANCELLED')
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
         job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, ending.holder AS source_holder, ending.token AS source_token,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
         ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
         ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -744,21 +743,21 @@ gone AS (
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
         next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at,
+        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
         status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
-        COALESCE(source_error, last_error), created_at, started_at, expires_at, tags, search_terms, meta, batch_id,
-        node, awaited, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses, idempotency_key,
-        give_up_after, weight, (
+        COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
+        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
+        node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM gone
 ),
-unresolved AS (
+over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE source_verdict = 'COMPLETED'),
@@ -767,7 +766,7 @@ unresolved AS (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
-unresolved_too AS (
+stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
     SELECT id, NULL::bigint, false FROM stayed WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
     UNION ALL
@@ -777,8 +776,8 @@ ended AS MATERIALIZED (
     SELECT
         id, source_holder AS holder, attempts AS attempt, source_token AS token, next_run_at AS due_at, started_at,
         source_last_seen_at AS last_seen_at, source_outcome AS outcome, source_verdict AS verdict,
-        source_error_class AS error_class, source_message AS message, source_traceback AS traceback, batch_id, awaited,
-        task, queue, source_error AS error
+        source_error_class AS error_class, source_message AS message, source_traceback AS traceback,
+        batch_id, awaited, task, queue, source_error AS error
     FROM gone
     UNION ALL
     SELECT * FROM stayed
@@ -821,8 +820,8 @@ WITH expired AS MATERIALIZED (
         pulse_django_job_hot.max_losses AS max_losses, pulse_django_job_hot.free_losses AS free_losses,
         pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
         pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
-        pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.batch_id AS batch_id,
-        pulse_django_job_hot.awaited AS awaited, pulse_django_job_hot.lane_key AS lane_key
+        pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
+        pulse_django_job_hot.batch_id AS batch_id, pulse_django_job_hot.awaited AS awaited
     FROM pulse_django_job_hot
     WHERE (pulse_django_job_hot.status::text = 'RUNNING'
             AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
@@ -864,8 +863,8 @@ WITH over AS MATERIALIZED (
             pulse_django_job_hot.max_losses AS max_losses, pulse_django_job_hot.free_losses AS free_losses,
             pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
             pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
-            pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.batch_id AS batch_id,
-            pulse_django_job_hot.awaited AS awaited, pulse_django_job_hot.lane_key AS lane_key
+            pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
+            pulse_django_job_hot.batch_id AS batch_id, pulse_django_job_hot.awaited AS awaited
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text = 'RUNNING'
                 AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
@@ -903,8 +902,8 @@ judged AS MATERIALIZED (
 ending AS MATERIALIZED (
     SELECT
         id, locked_by::text AS holder, attempts AS attempt, token, next_run_at AS due_at, started_at, last_seen_at,
-        outcome, verdict, message, task, queue, batch_id, awaited,
-        (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
+        outcome, verdict, message, task, queue,
+        batch_id, awaited, (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
         delay, refunds AS had_refunds, losses AS had_losses, lane_key,
         CASE
             WHEN spent OR verdict <> 'DEAD_LETTERED' THEN message
@@ -969,10 +968,10 @@ gone AS (
         ) AND ending.verdict IN ('COMPLETED', 'CANCELLED')
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
         job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, ending.holder AS source_holder, ending.token AS source_token,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
         ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
         ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -982,21 +981,21 @@ gone AS (
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
         next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at,
+        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
         status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
-        COALESCE(source_error, last_error), created_at, started_at, expires_at, tags, search_terms, meta, batch_id,
-        node, awaited, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses, idempotency_key,
-        give_up_after, weight, (
+        COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
+        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
+        node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM gone
 ),
-unresolved AS (
+over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE source_verdict = 'COMPLETED'),
@@ -1005,7 +1004,7 @@ unresolved AS (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
-unresolved_too AS (
+stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
     SELECT id, NULL::bigint, false FROM stayed WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
     UNION ALL
@@ -1015,8 +1014,8 @@ ended AS MATERIALIZED (
     SELECT
         id, source_holder AS holder, attempts AS attempt, source_token AS token, next_run_at AS due_at, started_at,
         source_last_seen_at AS last_seen_at, source_outcome AS outcome, source_verdict AS verdict,
-        source_error_class AS error_class, source_message AS message, source_traceback AS traceback, batch_id, awaited,
-        task, queue, source_error AS error
+        source_error_class AS error_class, source_message AS message, source_traceback AS traceback,
+        batch_id, awaited, task, queue, source_error AS error
     FROM gone
     UNION ALL
     SELECT * FROM stayed

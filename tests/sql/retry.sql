@@ -2,9 +2,9 @@
 WITH dead AS MATERIALIZED (
     SELECT
         id, attempts, max_attempts, refunds, lane_key, unique_key IS NOT NULL AND NOT unique_until_start AS is_keyed,
-        NOT :cancelled_too AND batch_id IS NOT NULL AND EXISTS (
+        NOT :cancelled_too AND (job.batch_id IS NOT NULL AND EXISTS (
             SELECT 1 FROM pulse_django_batch WHERE id = job.batch_id AND cancelled_at IS NOT NULL
-        ) AS is_cancelled
+        )) AS is_cancelled
     FROM pulse_django_job_hot AS job
     WHERE id = ANY (:ids::bigint[]) AND status::text = 'DEAD_LETTERED'
             AND attempts = COALESCE(:attempt::int, attempts)

@@ -8,7 +8,7 @@ WITH report AS MATERIALIZED (SELECT * FROM (
 ending AS MATERIALIZED (
     SELECT
         report.*, job.token, job.started_at, job.next_run_at AS due_at, NULL::timestamptz AS last_seen_at,
-        late.too_late, job.batch_id, job.awaited, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key,
+        job.batch_id, job.awaited, late.too_late, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key,
             CASE
             WHEN report.status IN ('COMPLETED', 'CANCELLED') THEN report.status
             WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
@@ -19,8 +19,8 @@ ending AS MATERIALIZED (
         END AS verdict
     FROM report
     CROSS JOIN LATERAL (
-        SELECT token, started_at, next_run_at, cancel_requested_at, attempts, refunds, max_attempts, created_at,
-            give_up_after, batch_id, awaited, losses, lane_key
+        SELECT token, started_at, next_run_at, cancel_requested_at, attempts, refunds, max_attempts, batch_id, awaited,
+            created_at, give_up_after, losses, lane_key
         FROM pulse_django_job_hot AS job
         WHERE job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt
         FOR NO KEY UPDATE
@@ -77,10 +77,10 @@ gone AS (
         AND ending.verdict IN ('COMPLETED', 'CANCELLED')
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
         job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, ending.holder AS source_holder, ending.token AS source_token,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
         ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
         ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -90,21 +90,21 @@ gone AS (
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
         next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at,
+        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
         status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
-        COALESCE(source_error, last_error), created_at, started_at, expires_at, tags, search_terms, meta, batch_id,
-        node, awaited, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses, idempotency_key,
-        give_up_after, weight, (
+        COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
+        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
+        node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM gone
 ),
-unresolved AS (
+over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE source_verdict = 'COMPLETED'),
@@ -113,7 +113,7 @@ unresolved AS (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
-unresolved_too AS (
+stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
     SELECT id, NULL::bigint, false FROM stayed WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
     UNION ALL
@@ -123,8 +123,8 @@ ended AS MATERIALIZED (
     SELECT
         id, source_holder AS holder, attempts AS attempt, source_token AS token, next_run_at AS due_at, started_at,
         source_last_seen_at AS last_seen_at, source_outcome AS outcome, source_verdict AS verdict,
-        source_error_class AS error_class, source_message AS message, source_traceback AS traceback, batch_id, awaited,
-        task, queue, source_error AS error
+        source_error_class AS error_class, source_message AS message, source_traceback AS traceback,
+        batch_id, awaited, task, queue, source_error AS error
     FROM gone
     UNION ALL
     SELECT * FROM stayed
@@ -184,28 +184,28 @@ gone AS (
     WHERE job.id = ANY (ARRAY(SELECT id FROM ending)) AND job.locked_by IS NOT NULL
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
         job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, job.locked_by, job.token
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, job.locked_by, job.token
 ),
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
         next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at,
+        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
         status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error, created_at, started_at,
-        expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout, lease_ttl, stall_after,
-        max_losses, free_losses, idempotency_key, give_up_after, weight, (
+        tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses,
+        idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'COMPLETED', CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END, locked_by,
             token
     FROM gone
     CROSS JOIN results
 ),
-unresolved AS (
+over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'COMPLETED' = 'COMPLETED'),
@@ -215,7 +215,9 @@ unresolved AS (
     GROUP BY 1, 2
 ),
 ended AS (
-    SELECT id, locked_by::text AS holder, attempts AS attempt, 'COMPLETED' AS verdict, batch_id, awaited FROM gone
+    SELECT
+        batch_id, awaited, id, locked_by::text AS holder, attempts AS attempt, 'COMPLETED' AS verdict
+    FROM gone
 )
 SELECT id, holder, attempt, verdict, awaited OR batch_id IS NOT NULL OR verdict = 'WAITING' FROM ended;
 
@@ -296,7 +298,7 @@ WITH report AS MATERIALIZED (SELECT * FROM (
 ending AS MATERIALIZED (
     SELECT
         report.*, job.token, job.started_at, job.next_run_at AS due_at, NULL::timestamptz AS last_seen_at,
-        late.too_late, job.batch_id, job.awaited, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key,
+        job.batch_id, job.awaited, late.too_late, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key,
             CASE
             WHEN report.status IN ('COMPLETED', 'CANCELLED') THEN report.status
             WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
@@ -307,8 +309,8 @@ ending AS MATERIALIZED (
         END AS verdict
     FROM report
     CROSS JOIN LATERAL (
-        SELECT token, started_at, next_run_at, cancel_requested_at, attempts, refunds, max_attempts, created_at,
-            give_up_after, batch_id, awaited, losses, lane_key
+        SELECT token, started_at, next_run_at, cancel_requested_at, attempts, refunds, max_attempts, batch_id, awaited,
+            created_at, give_up_after, losses, lane_key
         FROM pulse_django_job_hot AS job
         WHERE job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt
         FOR NO KEY UPDATE
@@ -320,11 +322,11 @@ ending AS MATERIALIZED (
 SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 'holder'::text, holder, 'attempt'::text,
     attempt, 'token'::text, token, 'due_at'::text, due_at, 'started_at'::text, started_at, 'last_seen_at'::text,
     last_seen_at, 'outcome'::text, outcome, 'verdict'::text, verdict, 'error_class'::text, error_class, 'message'::text,
-    message, 'traceback'::text, traceback, 'batch_id'::text, batch_id, 'awaited'::text, awaited, 'error'::text, error,
-    'refund'::text, refund, 'loss'::text, loss, 'had_refunds'::text, had_refunds, 'had_losses'::text, had_losses,
-    'lane_key'::text, lane_key, 'delay'::text, delay, 'cancel_reason'::text, cancel_reason, 'progress'::text, progress,
-    'result'::text, result, 'status'::text, status, 'too_late'::text, too_late, 'written_at'::text, clock_timestamp(),
-    'today'::text, (
+    message, 'traceback'::text, traceback, 'error'::text, error, 'refund'::text, refund, 'loss'::text, loss,
+    'had_refunds'::text, had_refunds, 'had_losses'::text, had_losses, 'lane_key'::text, lane_key, 'delay'::text, delay,
+    'cancel_reason'::text, cancel_reason, 'progress'::text, progress, 'result'::text, result, 'status'::text, status,
+    'too_late'::text, too_late, 'batch_id'::text, batch_id, 'awaited'::text, awaited, 'written_at'::text,
+    clock_timestamp(), 'today'::text, (
             SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), 'leaves'::text,
                 ending.verdict IN ('COMPLETED', 'CANCELLED'), 'is_noted'::text, awaited OR batch_id IS NOT NULL OR
                 verdict = 'WAITING', 'has_entry'::text, outcome <> 'SUCCEEDED'))::text
@@ -349,20 +351,20 @@ staying AS MATERIALIZED (
         progress::jsonb AS progress
     FROM (
         SELECT id, holder, attempt, token, due_at, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            error_class, message, traceback, NULL::bigint AS batch_id, awaited, error, NULL::int AS refund,
-            NULL::int AS loss, had_refunds, had_losses, lane_key, delay, NULL::text AS progress, status,
-            NULL::boolean AS too_late, NULL::text AS task, NULL::text AS queue
+            error_class, message, traceback, error, NULL::int AS refund, NULL::int AS loss, had_refunds, had_losses,
+            lane_key, delay, NULL::text AS progress, status, NULL::boolean AS too_late, NULL::text AS task,
+            NULL::text AS queue, NULL::bigint AS batch_id, awaited
         FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
             pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
             pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
             pg_catalog.unnest(:outcome::text[]), pg_catalog.unnest(:verdict::text[]),
             pg_catalog.unnest(:error_class::text[]), pg_catalog.unnest(:message::text[]),
-            pg_catalog.unnest(:traceback::text[]), pg_catalog.unnest(:awaited::boolean[]),
-            pg_catalog.unnest(:error::text[]), pg_catalog.unnest(:had_refunds::int[]),
-            pg_catalog.unnest(:had_losses::int[]), pg_catalog.unnest(:lane_key::text[]),
-            pg_catalog.unnest(:delay::float8[]), pg_catalog.unnest(:status::text[])) AS given (id, holder, attempt,
-            token, due_at, started_at, outcome, verdict, error_class, message, traceback, awaited, error, had_refunds,
-            had_losses, lane_key, delay, status)) AS ending
+            pg_catalog.unnest(:traceback::text[]), pg_catalog.unnest(:error::text[]),
+            pg_catalog.unnest(:had_refunds::int[]), pg_catalog.unnest(:had_losses::int[]),
+            pg_catalog.unnest(:lane_key::text[]), pg_catalog.unnest(:delay::float8[]),
+            pg_catalog.unnest(:status::text[]), pg_catalog.unnest(:awaited::boolean[])) AS given (id, holder, attempt,
+            token, due_at, started_at, outcome, verdict, error_class, message, traceback, error, had_refunds,
+            had_losses, lane_key, delay, status, awaited)) AS ending
     WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED')
 ),
 stayed AS (
@@ -422,7 +424,7 @@ WITH report AS MATERIALIZED (SELECT * FROM (
 ending AS MATERIALIZED (
     SELECT
         report.*, job.token, job.started_at, job.next_run_at AS due_at, NULL::timestamptz AS last_seen_at,
-        late.too_late, job.batch_id, job.awaited, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key,
+        job.batch_id, job.awaited, late.too_late, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key,
             CASE
             WHEN report.status IN ('COMPLETED', 'CANCELLED') THEN report.status
             WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
@@ -433,8 +435,8 @@ ending AS MATERIALIZED (
         END AS verdict
     FROM report
     CROSS JOIN LATERAL (
-        SELECT token, started_at, next_run_at, cancel_requested_at, attempts, refunds, max_attempts, created_at,
-            give_up_after, batch_id, awaited, losses, lane_key
+        SELECT token, started_at, next_run_at, cancel_requested_at, attempts, refunds, max_attempts, batch_id, awaited,
+            created_at, give_up_after, losses, lane_key
         FROM pulse_django_job_hot AS job
         WHERE job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt
         FOR NO KEY UPDATE
@@ -446,11 +448,11 @@ ending AS MATERIALIZED (
 SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 'holder'::text, holder, 'attempt'::text,
     attempt, 'token'::text, token, 'due_at'::text, due_at, 'started_at'::text, started_at, 'last_seen_at'::text,
     last_seen_at, 'outcome'::text, outcome, 'verdict'::text, verdict, 'error_class'::text, error_class, 'message'::text,
-    message, 'traceback'::text, traceback, 'batch_id'::text, batch_id, 'awaited'::text, awaited, 'error'::text, error,
-    'refund'::text, refund, 'loss'::text, loss, 'had_refunds'::text, had_refunds, 'had_losses'::text, had_losses,
-    'lane_key'::text, lane_key, 'delay'::text, delay, 'cancel_reason'::text, cancel_reason, 'progress'::text, progress,
-    'result'::text, result, 'status'::text, status, 'too_late'::text, too_late, 'written_at'::text, clock_timestamp(),
-    'today'::text, (
+    message, 'traceback'::text, traceback, 'error'::text, error, 'refund'::text, refund, 'loss'::text, loss,
+    'had_refunds'::text, had_refunds, 'had_losses'::text, had_losses, 'lane_key'::text, lane_key, 'delay'::text, delay,
+    'cancel_reason'::text, cancel_reason, 'progress'::text, progress, 'result'::text, result, 'status'::text, status,
+    'too_late'::text, too_late, 'batch_id'::text, batch_id, 'awaited'::text, awaited, 'written_at'::text,
+    clock_timestamp(), 'today'::text, (
             SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), 'leaves'::text,
                 ending.verdict IN ('COMPLETED', 'CANCELLED'), 'is_noted'::text, awaited OR batch_id IS NOT NULL OR
                 verdict = 'WAITING', 'has_entry'::text, outcome <> 'SUCCEEDED'))::text
@@ -459,24 +461,23 @@ FROM ending;
 -- settle(): on Citus
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-    lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at, status,
+    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+    free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at, status,
     result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
-        COALESCE(source_error, last_error), created_at, started_at, expires_at, tags, search_terms, meta, batch_id,
-        node, awaited, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses, idempotency_key,
-        give_up_after, weight, source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN
-        source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token
-        END
+        COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
+        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
+        node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome =
+        'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, ending.holder AS source_holder, ending.token AS source_token,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
         ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
         ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -485,16 +486,16 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
         SELECT id, holder, attempt, token, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            NULL::text AS error_class, NULL::text AS message, NULL::text AS traceback, NULL::bigint AS batch_id,
-            awaited, NULL::text AS error, NULL::int AS refund, NULL::int AS loss, NULL::text AS cancel_reason,
-            NULL::text AS progress, result, status, NULL::text AS task, NULL::text AS queue, written_at, today
+            NULL::text AS error_class, NULL::text AS message, NULL::text AS traceback, NULL::text AS error,
+            NULL::int AS refund, NULL::int AS loss, NULL::text AS cancel_reason, NULL::text AS progress, result, status,
+            NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited, written_at, today
         FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
             pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
             pg_catalog.unnest(:started_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
-            pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:awaited::boolean[]),
-            pg_catalog.unnest(:result::text[]), pg_catalog.unnest(:status::text[]),
-            pg_catalog.unnest(:written_at::timestamptz[]), pg_catalog.unnest(:today::int[])) AS given (id, holder,
-            attempt, token, started_at, outcome, verdict, awaited, result, status, written_at, today)) AS ending
+            pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:result::text[]), pg_catalog.unnest(:status::text[]),
+            pg_catalog.unnest(:awaited::boolean[]), pg_catalog.unnest(:written_at::timestamptz[]),
+            pg_catalog.unnest(:today::int[])) AS given (id, holder, attempt, token, started_at, outcome, verdict,
+            result, status, awaited, written_at, today)) AS ending
     WHERE job.id = ANY (ARRAY[ending.id])
         AND job.locked_by::text = ending.holder
         AND job.attempts = ending.attempt
@@ -593,21 +594,20 @@ staying AS MATERIALIZED (
         progress::jsonb AS progress
     FROM (
         SELECT id, holder, attempt, token, due_at, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            error_class, message, traceback, NULL::bigint AS batch_id, awaited, error, refund, NULL::int AS loss,
-            had_refunds, had_losses, lane_key, delay, NULL::text AS progress, status, NULL::boolean AS too_late,
-            NULL::text AS task, NULL::text AS queue
+            error_class, message, traceback, error, refund, NULL::int AS loss, had_refunds, had_losses, lane_key, delay,
+            NULL::text AS progress, status, NULL::boolean AS too_late, NULL::text AS task, NULL::text AS queue,
+            NULL::bigint AS batch_id, awaited
         FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
             pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
             pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
             pg_catalog.unnest(:outcome::text[]), pg_catalog.unnest(:verdict::text[]),
             pg_catalog.unnest(:error_class::text[]), pg_catalog.unnest(:message::text[]),
-            pg_catalog.unnest(:traceback::text[]), pg_catalog.unnest(:awaited::boolean[]),
-            pg_catalog.unnest(:error::text[]), pg_catalog.unnest(:refund::int[]),
+            pg_catalog.unnest(:traceback::text[]), pg_catalog.unnest(:error::text[]), pg_catalog.unnest(:refund::int[]),
             pg_catalog.unnest(:had_refunds::int[]), pg_catalog.unnest(:had_losses::int[]),
             pg_catalog.unnest(:lane_key::text[]), pg_catalog.unnest(:delay::float8[]),
-            pg_catalog.unnest(:status::text[])) AS given (id, holder, attempt, token, due_at, started_at, outcome,
-            verdict, error_class, message, traceback, awaited, error, refund, had_refunds, had_losses, lane_key, delay,
-            status)) AS ending
+            pg_catalog.unnest(:status::text[]), pg_catalog.unnest(:awaited::boolean[])) AS given (id, holder, attempt,
+            token, due_at, started_at, outcome, verdict, error_class, message, traceback, error, refund, had_refunds,
+            had_losses, lane_key, delay, status, awaited)) AS ending
     WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED')
 ),
 stayed AS (
@@ -651,20 +651,20 @@ staying AS MATERIALIZED (
         progress::jsonb AS progress
     FROM (
         SELECT id, holder, attempt, token, due_at, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            error_class, message, traceback, NULL::bigint AS batch_id, awaited, error, NULL::int AS refund,
-            NULL::int AS loss, had_refunds, had_losses, lane_key, NULL::float8 AS delay, NULL::text AS progress, status,
-            NULL::boolean AS too_late, NULL::text AS task, NULL::text AS queue
+            error_class, message, traceback, error, NULL::int AS refund, NULL::int AS loss, had_refunds, had_losses,
+            lane_key, NULL::float8 AS delay, NULL::text AS progress, status, NULL::boolean AS too_late,
+            NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited
         FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
             pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
             pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
             pg_catalog.unnest(:outcome::text[]), pg_catalog.unnest(:verdict::text[]),
             pg_catalog.unnest(:error_class::text[]), pg_catalog.unnest(:message::text[]),
-            pg_catalog.unnest(:traceback::text[]), pg_catalog.unnest(:awaited::boolean[]),
-            pg_catalog.unnest(:error::text[]), pg_catalog.unnest(:had_refunds::int[]),
-            pg_catalog.unnest(:had_losses::int[]), pg_catalog.unnest(:lane_key::text[]),
-            pg_catalog.unnest(:status::text[])) AS given (id, holder, attempt, token, due_at, started_at, outcome,
-            verdict, error_class, message, traceback, awaited, error, had_refunds, had_losses, lane_key,
-            status)) AS ending
+            pg_catalog.unnest(:traceback::text[]), pg_catalog.unnest(:error::text[]),
+            pg_catalog.unnest(:had_refunds::int[]), pg_catalog.unnest(:had_losses::int[]),
+            pg_catalog.unnest(:lane_key::text[]), pg_catalog.unnest(:status::text[]),
+            pg_catalog.unnest(:awaited::boolean[])) AS given (id, holder, attempt, token, due_at, started_at, outcome,
+            verdict, error_class, message, traceback, error, had_refunds, had_losses, lane_key, status,
+            awaited)) AS ending
     WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED')
 ),
 stayed AS (
@@ -692,24 +692,23 @@ stayed AS (
 -- settle(): on Citus
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-    lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at, status,
+    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+    free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at, status,
     result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
-        COALESCE(source_error, last_error), created_at, started_at, expires_at, tags, search_terms, meta, batch_id,
-        node, awaited, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses, idempotency_key,
-        give_up_after, weight, source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN
-        source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token
-        END
+        COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
+        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
+        node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome =
+        'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, ending.holder AS source_holder, ending.token AS source_token,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
         ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
         ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -718,17 +717,16 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
         SELECT id, holder, attempt, token, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            NULL::text AS error_class, message, NULL::text AS traceback, NULL::bigint AS batch_id, awaited,
-            NULL::text AS error, NULL::int AS refund, NULL::int AS loss, NULL::text AS cancel_reason,
-            NULL::text AS progress, NULL::text AS result, status, NULL::text AS task, NULL::text AS queue, written_at,
-            today
+            NULL::text AS error_class, message, NULL::text AS traceback, NULL::text AS error, NULL::int AS refund,
+            NULL::int AS loss, NULL::text AS cancel_reason, NULL::text AS progress, NULL::text AS result, status,
+            NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited, written_at, today
         FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
             pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
             pg_catalog.unnest(:started_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
             pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:message::text[]),
-            pg_catalog.unnest(:awaited::boolean[]), pg_catalog.unnest(:status::text[]),
+            pg_catalog.unnest(:status::text[]), pg_catalog.unnest(:awaited::boolean[]),
             pg_catalog.unnest(:written_at::timestamptz[]), pg_catalog.unnest(:today::int[])) AS given (id, holder,
-            attempt, token, started_at, outcome, verdict, message, awaited, status, written_at, today)) AS ending
+            attempt, token, started_at, outcome, verdict, message, status, awaited, written_at, today)) AS ending
     WHERE job.id = ANY (ARRAY[ending.id])
         AND job.locked_by::text = ending.holder
         AND job.attempts = ending.attempt
@@ -745,7 +743,7 @@ WITH report AS MATERIALIZED (SELECT * FROM (
 ending AS MATERIALIZED (
     SELECT
         report.*, job.token, job.started_at, job.next_run_at AS due_at, NULL::timestamptz AS last_seen_at,
-        late.too_late, job.batch_id, job.awaited, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key,
+        job.batch_id, job.awaited, late.too_late, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key,
             CASE
             WHEN report.status IN ('COMPLETED', 'CANCELLED') THEN report.status
             WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
@@ -756,8 +754,8 @@ ending AS MATERIALIZED (
         END AS verdict
     FROM report
     CROSS JOIN LATERAL (
-        SELECT token, started_at, next_run_at, cancel_requested_at, attempts, refunds, max_attempts, created_at,
-            give_up_after, batch_id, awaited, losses, lane_key
+        SELECT token, started_at, next_run_at, cancel_requested_at, attempts, refunds, max_attempts, batch_id, awaited,
+            created_at, give_up_after, losses, lane_key
         FROM pulse_django_job_hot AS job
         WHERE job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt
         FOR NO KEY UPDATE SKIP LOCKED
@@ -814,10 +812,10 @@ gone AS (
         AND ending.verdict IN ('COMPLETED', 'CANCELLED')
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
         job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, ending.holder AS source_holder, ending.token AS source_token,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
         ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
         ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -827,21 +825,21 @@ gone AS (
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
         next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at,
+        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
         status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
-        COALESCE(source_error, last_error), created_at, started_at, expires_at, tags, search_terms, meta, batch_id,
-        node, awaited, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses, idempotency_key,
-        give_up_after, weight, (
+        COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
+        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
+        node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM gone
 ),
-unresolved AS (
+over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE source_verdict = 'COMPLETED'),
@@ -850,7 +848,7 @@ unresolved AS (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
-unresolved_too AS (
+stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
     SELECT id, NULL::bigint, false FROM stayed WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
     UNION ALL
@@ -860,8 +858,8 @@ ended AS MATERIALIZED (
     SELECT
         id, source_holder AS holder, attempts AS attempt, source_token AS token, next_run_at AS due_at, started_at,
         source_last_seen_at AS last_seen_at, source_outcome AS outcome, source_verdict AS verdict,
-        source_error_class AS error_class, source_message AS message, source_traceback AS traceback, batch_id, awaited,
-        task, queue, source_error AS error
+        source_error_class AS error_class, source_message AS message, source_traceback AS traceback,
+        batch_id, awaited, task, queue, source_error AS error
     FROM gone
     UNION ALL
     SELECT * FROM stayed
@@ -921,28 +919,28 @@ gone AS (
     WHERE job.id = ANY (ARRAY(SELECT id FROM ending)) AND job.locked_by IS NOT NULL
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
         job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, job.locked_by, job.token
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, job.locked_by, job.token
 ),
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
         next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at,
+        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
         status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error, created_at, started_at,
-        expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout, lease_ttl, stall_after,
-        max_losses, free_losses, idempotency_key, give_up_after, weight, (
+        tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses,
+        idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'COMPLETED', CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END, locked_by,
             token
     FROM gone
     CROSS JOIN results
 ),
-unresolved AS (
+over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'COMPLETED' = 'COMPLETED'),
@@ -952,31 +950,32 @@ unresolved AS (
     GROUP BY 1, 2
 ),
 ended AS (
-    SELECT id, locked_by::text AS holder, attempts AS attempt, 'COMPLETED' AS verdict, batch_id, awaited FROM gone
+    SELECT
+        batch_id, awaited, id, locked_by::text AS holder, attempts AS attempt, 'COMPLETED' AS verdict
+    FROM gone
 )
 SELECT id, holder, attempt, verdict, awaited OR batch_id IS NOT NULL OR verdict = 'WAITING' FROM ended;
 
 -- settle()
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-    lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at, status,
+    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+    free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at, status,
     result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
-        COALESCE(source_error, last_error), created_at, started_at, expires_at, tags, search_terms, meta, batch_id,
-        node, awaited, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses, idempotency_key,
-        give_up_after, weight, source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN
-        source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token
-        END
+        COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
+        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
+        node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome =
+        'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, ending.holder AS source_holder, ending.token AS source_token,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
         ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
         ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -985,19 +984,19 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
         SELECT id, holder, attempt, token, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict, error_class,
-            message, traceback, NULL::bigint AS batch_id, awaited, error, refund, NULL::int AS loss, cancel_reason,
-            NULL::text AS progress, NULL::text AS result, status, NULL::text AS task, NULL::text AS queue, written_at,
-            today
+            message, traceback, error, refund, NULL::int AS loss, cancel_reason, NULL::text AS progress,
+            NULL::text AS result, status, NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited,
+            written_at, today
         FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
             pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
             pg_catalog.unnest(:started_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
             pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:error_class::text[]),
             pg_catalog.unnest(:message::text[]), pg_catalog.unnest(:traceback::text[]),
-            pg_catalog.unnest(:awaited::boolean[]), pg_catalog.unnest(:error::text[]),
-            pg_catalog.unnest(:refund::int[]), pg_catalog.unnest(:cancel_reason::text[]),
-            pg_catalog.unnest(:status::text[]), pg_catalog.unnest(:written_at::timestamptz[]),
+            pg_catalog.unnest(:error::text[]), pg_catalog.unnest(:refund::int[]),
+            pg_catalog.unnest(:cancel_reason::text[]), pg_catalog.unnest(:status::text[]),
+            pg_catalog.unnest(:awaited::boolean[]), pg_catalog.unnest(:written_at::timestamptz[]),
             pg_catalog.unnest(:today::int[])) AS given (id, holder, attempt, token, started_at, outcome, verdict,
-            error_class, message, traceback, awaited, error, refund, cancel_reason, status, written_at,
+            error_class, message, traceback, error, refund, cancel_reason, status, awaited, written_at,
             today)) AS ending
     WHERE job.id = ANY (ARRAY[ending.id])
         AND job.locked_by::text = ending.holder
@@ -1024,21 +1023,21 @@ staying AS MATERIALIZED (
         progress::jsonb AS progress
     FROM (
         SELECT id, holder, attempt, token, due_at, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            error_class, message, traceback, NULL::bigint AS batch_id, awaited, error, refund, NULL::int AS loss,
-            had_refunds, had_losses, lane_key, delay, NULL::text AS progress, status, too_late, NULL::text AS task,
-            NULL::text AS queue
+            error_class, message, traceback, error, refund, NULL::int AS loss, had_refunds, had_losses, lane_key, delay,
+            NULL::text AS progress, status, too_late, NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id,
+            awaited
         FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
             pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
             pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
             pg_catalog.unnest(:outcome::text[]), pg_catalog.unnest(:verdict::text[]),
             pg_catalog.unnest(:error_class::text[]), pg_catalog.unnest(:message::text[]),
-            pg_catalog.unnest(:traceback::text[]), pg_catalog.unnest(:awaited::boolean[]),
-            pg_catalog.unnest(:error::text[]), pg_catalog.unnest(:refund::int[]),
+            pg_catalog.unnest(:traceback::text[]), pg_catalog.unnest(:error::text[]), pg_catalog.unnest(:refund::int[]),
             pg_catalog.unnest(:had_refunds::int[]), pg_catalog.unnest(:had_losses::int[]),
             pg_catalog.unnest(:lane_key::text[]), pg_catalog.unnest(:delay::float8[]),
-            pg_catalog.unnest(:status::text[]), pg_catalog.unnest(:too_late::boolean[])) AS given (id, holder, attempt,
-            token, due_at, started_at, outcome, verdict, error_class, message, traceback, awaited, error, refund,
-            had_refunds, had_losses, lane_key, delay, status, too_late)) AS ending
+            pg_catalog.unnest(:status::text[]), pg_catalog.unnest(:too_late::boolean[]),
+            pg_catalog.unnest(:awaited::boolean[])) AS given (id, holder, attempt, token, due_at, started_at, outcome,
+            verdict, error_class, message, traceback, error, refund, had_refunds, had_losses, lane_key, delay, status,
+            too_late, awaited)) AS ending
     WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED')
 ),
 stayed AS (
@@ -1089,10 +1088,10 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, ending.holder AS source_holder, ending.token AS source_token,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
         ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
         ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -1101,16 +1100,16 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
         SELECT id, holder, attempt, token, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            NULL::text AS error_class, NULL::text AS message, NULL::text AS traceback, NULL::bigint AS batch_id,
-            awaited, NULL::text AS error, NULL::int AS refund, NULL::int AS loss, NULL::text AS cancel_reason,
-            NULL::text AS progress, result, NULL::text AS task, NULL::text AS queue, written_at, today
+            NULL::text AS error_class, NULL::text AS message, NULL::text AS traceback, NULL::text AS error,
+            NULL::int AS refund, NULL::int AS loss, NULL::text AS cancel_reason, NULL::text AS progress, result,
+            NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited, written_at, today
         FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
             pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
             pg_catalog.unnest(:started_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
-            pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:awaited::boolean[]),
-            pg_catalog.unnest(:result::text[]), pg_catalog.unnest(:written_at::timestamptz[]),
+            pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:result::text[]),
+            pg_catalog.unnest(:awaited::boolean[]), pg_catalog.unnest(:written_at::timestamptz[]),
             pg_catalog.unnest(:today::int[])) AS given (id, holder, attempt, token, started_at, outcome, verdict,
-            awaited, result, written_at, today)) AS ending
+            result, awaited, written_at, today)) AS ending
     WHERE job.id = ANY (ARRAY[ending.id])
         AND job.locked_by::text = ending.holder
         AND job.attempts = ending.attempt
@@ -1122,24 +1121,23 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
 -- settle()
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-    lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at, status,
+    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+    free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at, status,
     result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
-        COALESCE(source_error, last_error), created_at, started_at, expires_at, tags, search_terms, meta, batch_id,
-        node, awaited, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses, idempotency_key,
-        give_up_after, weight, source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN
-        source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token
-        END
+        COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
+        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
+        node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome =
+        'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, ending.holder AS source_holder, ending.token AS source_token,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
         ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
         ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -1148,17 +1146,16 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
         SELECT id, holder, attempt, token, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            NULL::text AS error_class, NULL::text AS message, NULL::text AS traceback, batch_id, awaited,
-            NULL::text AS error, NULL::int AS refund, NULL::int AS loss, NULL::text AS cancel_reason,
-            NULL::text AS progress, NULL::text AS result, status, NULL::text AS task, NULL::text AS queue, written_at,
-            today
+            NULL::text AS error_class, NULL::text AS message, NULL::text AS traceback, NULL::text AS error,
+            NULL::int AS refund, NULL::int AS loss, NULL::text AS cancel_reason, NULL::text AS progress,
+            NULL::text AS result, status, NULL::text AS task, NULL::text AS queue, batch_id, awaited, written_at, today
         FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
             pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
             pg_catalog.unnest(:started_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
-            pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:batch_id::bigint[]),
-            pg_catalog.unnest(:awaited::boolean[]), pg_catalog.unnest(:status::text[]),
+            pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:status::text[]),
+            pg_catalog.unnest(:batch_id::bigint[]), pg_catalog.unnest(:awaited::boolean[]),
             pg_catalog.unnest(:written_at::timestamptz[]), pg_catalog.unnest(:today::int[])) AS given (id, holder,
-            attempt, token, started_at, outcome, verdict, batch_id, awaited, status, written_at, today)) AS ending
+            attempt, token, started_at, outcome, verdict, status, batch_id, awaited, written_at, today)) AS ending
     WHERE job.id = ANY (ARRAY[ending.id])
         AND job.locked_by::text = ending.holder
         AND job.attempts = ending.attempt
@@ -1173,10 +1170,10 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, ending.holder AS source_holder, ending.token AS source_token,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
         ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
         ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -1185,9 +1182,9 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
         SELECT id, holder, attempt, token, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            NULL::text AS error_class, NULL::text AS message, NULL::text AS traceback, batch_id, awaited,
-            NULL::text AS error, NULL::int AS refund, NULL::int AS loss, NULL::text AS cancel_reason,
-            NULL::text AS progress, NULL::text AS result, NULL::text AS task, NULL::text AS queue, written_at, today
+            NULL::text AS error_class, NULL::text AS message, NULL::text AS traceback, NULL::text AS error,
+            NULL::int AS refund, NULL::int AS loss, NULL::text AS cancel_reason, NULL::text AS progress,
+            NULL::text AS result, NULL::text AS task, NULL::text AS queue, batch_id, awaited, written_at, today
         FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
             pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
             pg_catalog.unnest(:started_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
@@ -1222,19 +1219,19 @@ staying AS MATERIALIZED (
         progress::jsonb AS progress
     FROM (
         SELECT id, holder, attempt, token, due_at, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            NULL::text AS error_class, message, NULL::text AS traceback, NULL::bigint AS batch_id, awaited,
-            NULL::text AS error, refund, NULL::int AS loss, had_refunds, had_losses, lane_key, delay,
-            NULL::text AS progress, status, NULL::boolean AS too_late, NULL::text AS task, NULL::text AS queue
+            NULL::text AS error_class, message, NULL::text AS traceback, NULL::text AS error, refund, NULL::int AS loss,
+            had_refunds, had_losses, lane_key, delay, NULL::text AS progress, status, NULL::boolean AS too_late,
+            NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited
         FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
             pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
             pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
             pg_catalog.unnest(:outcome::text[]), pg_catalog.unnest(:verdict::text[]),
-            pg_catalog.unnest(:message::text[]), pg_catalog.unnest(:awaited::boolean[]),
-            pg_catalog.unnest(:refund::int[]), pg_catalog.unnest(:had_refunds::int[]),
-            pg_catalog.unnest(:had_losses::int[]), pg_catalog.unnest(:lane_key::text[]),
-            pg_catalog.unnest(:delay::float8[]), pg_catalog.unnest(:status::text[])) AS given (id, holder, attempt,
-            token, due_at, started_at, outcome, verdict, message, awaited, refund, had_refunds, had_losses, lane_key,
-            delay, status)) AS ending
+            pg_catalog.unnest(:message::text[]), pg_catalog.unnest(:refund::int[]),
+            pg_catalog.unnest(:had_refunds::int[]), pg_catalog.unnest(:had_losses::int[]),
+            pg_catalog.unnest(:lane_key::text[]), pg_catalog.unnest(:delay::float8[]),
+            pg_catalog.unnest(:status::text[]), pg_catalog.unnest(:awaited::boolean[])) AS given (id, holder, attempt,
+            token, due_at, started_at, outcome, verdict, message, refund, had_refunds, had_losses, lane_key, delay,
+            status, awaited)) AS ending
     WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED')
 ),
 stayed AS (

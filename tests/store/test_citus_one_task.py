@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from pulse_django.models import Job, Schedule
 from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, Wait
-from pulse_django.queue.words.job_options import Need, NewJob, OnDead
+from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import Cancelled, Failed, Outcome, Released, Succeeded
 from pulse_django.queue.words.payloads import ErrorReport
@@ -24,6 +24,7 @@ from pulse_django.schedules.timings import Every
 from pulse_django.shards import citus_nodes
 from pulse_django.workflows import batch_verbs as batches
 from pulse_django.workflows.needs import add_needs
+from pulse_django.workflows.rules import Need, OnDead
 from pulse_django.workflows.steps import begin_sleep
 from tests.citus import is_on_citus
 from tests.database import empty_tables

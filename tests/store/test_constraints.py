@@ -51,7 +51,7 @@ NONSENSE: list[tuple[Status, dict[str, Any], str]] = [
     (Status.PENDING, {"give_up_after": timedelta(days=365_001)}, "pulse_job_retry_limit_is_sensible"),
     (Status.PENDING, {"next_run_at": datetime(1800, 1, 1, tzinfo=UTC)}, "pulse_job_instant_can_be_read"),
     (Status.PENDING, {"next_run_at": datetime(9999, 1, 1, tzinfo=UTC)}, "pulse_job_instant_can_be_read"),
-    (Status.PENDING, {"expires_at": datetime(1800, 1, 1, tzinfo=UTC)}, "pulse_job_can_be_read"),
+    (Status.PENDING, {"expires_at": datetime(1800, 1, 1, tzinfo=UTC)}, "pulse_job_expiry_can_be_read"),
     (Status.DEAD_LETTERED, {"created_at": datetime(9999, 1, 1, tzinfo=UTC)}, "pulse_job_can_be_read"),
     (Status.PENDING, {"args": {"an": "object"}}, "pulse_job_arguments_have_their_shape"),
     (Status.PENDING, {"kwargs": ["a list"]}, "pulse_job_arguments_have_their_shape"),

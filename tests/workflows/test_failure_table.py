@@ -12,7 +12,7 @@ from django.db import transaction
 from pulse_django import Batch, Context, Workflow, api, chain, task
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.models import Dependency, Job, Unresolved
-from pulse_django.queue.words.job_options import Need, NewJob, Place
+from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain, run_job
@@ -20,6 +20,7 @@ from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
 from pulse_django.workflows.needs import add_needs, add_needs_of_run
 from pulse_django.workflows.resolving import Remaining, resolve
+from pulse_django.workflows.rules import Need, Place
 from tests.protocol.steps import sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
 from tests.workflows.tasks import BROKEN, SAW, note, plain

@@ -11,10 +11,10 @@ import pytest
 from pulse_django import Batch, Workflow, chain, group
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow
 from pulse_django.models import Job, StoredBatch
-from pulse_django.queue.words.job_options import MOST_NESTED
 from pulse_django.run.execute import prepared
 from pulse_django.run.registry import registry
 from pulse_django.testing.drain import claimed
+from pulse_django.workflows.rules import MOST_NESTED
 from tests.console.staff import staff
 from tests.faults import all_faults
 from tests.operations.steps import run

@@ -8,7 +8,6 @@ from django.db import transaction
 from pulse_django import Batch, Workflow
 from pulse_django.models import Dependency, Job, StoredBatch, Unresolved
 from pulse_django.queue.words.decisions import Complete, DeadLetter, Wait
-from pulse_django.queue.words.job_options import Need
 from pulse_django.queue.words.leases import Identity, Lease
 from pulse_django.queue.words.outcomes import Failed, Succeeded, Waited
 from pulse_django.queue.words.payloads import ErrorReport
@@ -19,6 +18,7 @@ from pulse_django.workflows.batch_verbs import pause_batch, resume_batch
 from pulse_django.workflows.needs import add_needs_of_run
 from pulse_django.workflows.resolve import RESOLVE_LIMIT
 from pulse_django.workflows.resolving import Remaining, resolve
+from pulse_django.workflows.rules import Need
 from tests.protocol.steps import sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
 from tests.workflows.tasks import note, plain

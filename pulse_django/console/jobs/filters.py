@@ -20,6 +20,7 @@ from pulse_django.queue.database.sql_functions import StatementTimestamp
 from pulse_django.queue.words.job_options import tag_of
 from pulse_django.queue.words.leases import holder_prefixes
 from pulse_django.queue.words.states import Status
+from pulse_django.workflows.batch_verbs import members_of
 
 from .page_window import BATCH, ERROR, QUEUE, STATUS, TAG, WORKER, same_error
 from .sidebar import Sidebar, sidebar_of
@@ -139,7 +140,7 @@ class BatchFilter(Chosen):
         return None if number is None else str(number)
 
     def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
-        return jobs.in_batch(int(value))
+        return members_of(jobs, int(value))
 
 
 class AgeFilter(Chosen):

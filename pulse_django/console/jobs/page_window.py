@@ -20,6 +20,7 @@ from pulse_django.queue.database.sql_functions import Fingerprint, InUtc
 from pulse_django.queue.database.transactions import read_message
 from pulse_django.queue.words.job_ids import shard_number_of
 from pulse_django.queue.words.states import CLAIMABLE, Status
+from pulse_django.workflows.batch_verbs import members_of
 
 from .searching import Searching
 
@@ -101,7 +102,7 @@ def _indexed(alias: str, chosen: Mapping[str, str]) -> JobQuerySet | None:
     if TAG in chosen:  # without an order: GIN has none. For a common tag the planner may read the table.
         return jobs.tagged(chosen[TAG])
     if BATCH in chosen:
-        return jobs.in_batch(int(chosen[BATCH]))
+        return members_of(jobs, int(chosen[BATCH]))
     if ERROR in chosen:
         return same_error(jobs, chosen[ERROR]).order_by(InUtc("finished_at"))
     if status == Status.WAITING:

@@ -22,12 +22,13 @@ from pulse_django.models import Job, StoredBatch
 from pulse_django.operations.acts import ACTS, Act, Given, errors_in_words
 from pulse_django.queue.database.sql_functions import StatementTimestamp
 from pulse_django.queue.words.bounds import HIGHEST_PRIORITY
-from pulse_django.queue.words.job_options import MAX_BATCH_NAME, NewJob, Place
+from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.own_tasks import PLAN
 from pulse_django.queue.words.payloads import canonical
 from pulse_django.run.notify import wake_workers
 from pulse_django.shards.page import shard_of
 from pulse_django.workflows.batches import Batch
+from pulse_django.workflows.rules import MAX_BATCH_NAME, Place
 
 from .criteria import Criteria, InvalidCriteria
 

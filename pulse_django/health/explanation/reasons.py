@@ -12,10 +12,10 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.queue.gates import gates
 from pulse_django.queue.words.display import in_words, inert
-from pulse_django.queue.words.job_options import When
 from pulse_django.queue.words.outcomes import CANNOT_DECRYPT
 from pulse_django.queue.words.states import Status
 from pulse_django.workflows.reading import NeedFacts
+from pulse_django.workflows.rules import When
 
 from . import asking
 from .facts import JobFacts, LimitFacts, LineFacts

@@ -108,7 +108,7 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         "pulse_job_can_be_read",
         Q(id__gt=0)
         & least_and_greatest_in_range(
-            *("expires_at", "lease_until", "deadline", "progress_at", "cancel_requested_at"),
+            *("lease_until", "deadline", "progress_at", "cancel_requested_at"),
             *("created_at", "started_at", "finished_at"),
         ),
     ),
@@ -137,13 +137,6 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
     rule("pulse_job_retry_limit_is_sensible", _sensible("give_up_after")),
     # One of 0 or less would let a limit be exceeded.
     rule("pulse_job_weight_in_range", Q(weight__gte=1, weight__lte=MOST_WEIGHT)),
-    # Of the hot partition only: what is in the others is over. A claim adds to ``attempts``, and nothing lowers them: a
-    # key that is held until the start is free from the first claim on, by any release's worker.
-    models.UniqueConstraint(
-        fields=["task", "unique_key"],
-        name="pulse_job_one_per_unique_key",
-        condition=Q(unique_key__isnull=False, finished_at__isnull=True) & (Q(unique_until_start=False) | Q(attempts=0)),
-    ),
 ]
 
 ATTEMPT_CONSTRAINTS = [

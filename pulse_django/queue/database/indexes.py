@@ -8,7 +8,7 @@ from django.db.models import F, Q
 from pulse_django.queue.words.outcomes import OutcomeName
 from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
 
-from .sql_functions import HAS_TERMS, IS_TAGGED, Fingerprint, InUtc, LimiterOf, TagIndex, index
+from .sql_functions import HAS_TERMS, IS_TAGGED, Fingerprint, InUtc, TagIndex, index
 
 HAS_ERROR = ~Q(last_error="")  # also of jobs that succeeded later
 _CLAIMABLE = {"status__in": [status.value for status in CLAIMABLE]}
@@ -31,19 +31,13 @@ JOB_INDEXES = [
     index("pulse_job_reap", ["id"], Q(status=Status.RUNNING.value)),
     # Leases are counted by these. With the token, what ended long ago is not read while an old snapshot keeps it.
     index("pulse_job_held_key", ["lane_key", "token"], HOLDS_KEY),
-    models.Index(LimiterOf("lane_key"), "token", name="pulse_job_held_limit", condition=HOLDS_KEY),
     index("pulse_job_held_queue", ["queue", "token"], HOLDS_KEY),
     index("pulse_job_retention", ["status", "finished_at", "id"], Q(status__in=[status.value for status in TERMINAL])),
     index("pulse_job_dead_letters", ["finished_at", "id"], _IS_DEAD),
     # The queues that hold dead letters, and how many each holds.
     index("pulse_job_dead_in_queue", ["queue", "finished_at"], _IS_DEAD),
     index("pulse_job_children", ["parent"], Q(parent__isnull=False)),
-    # In this partition a job that is finished is a dead letter.
-    index("pulse_job_batch_open", ["batch", "id"], Q(batch__isnull=False, finished_at__isnull=True)),
-    index("pulse_job_batch_dead", ["batch", "id"], Q(batch__isnull=False, finished_at__isnull=False)),
     index("pulse_job_waiting", ["id"], Q(status=Status.WAITING.value)),
-    # What no worker has claimed and expires. A claim takes the job out of it.
-    index("pulse_job_expiry", ["expires_at"], Q(status=Status.PENDING.value, attempts=0, expires_at__isnull=False)),
     # Each day of history has one like it. Jobs without tags are not in it.
     TagIndex(fields=["tags"], name="pulse_job_tags", condition=IS_TAGGED),
     # The same for what is found by an argument, and for what has failed once. Other jobs are in neither.
@@ -54,8 +48,6 @@ JOB_INDEXES = [
         Fingerprint("last_error"), InUtc("finished_at"), "id", name="pulse_job_error_group", condition=_IS_DEAD
     ),
 ]
-
-WINDOW_INDEXES = [index("pulse_window_ended", ["until"]), index("pulse_window_job", ["job_id"])]
 
 # Of the few runs that went wrong: the others pay nothing.
 ATTEMPT_INDEXES = [

@@ -50,11 +50,6 @@ def is_expired(row: str = "", *, now: str = "statement_timestamp()") -> str:
 
 IS_EXPIRED = is_expired()
 ARE_EXPIRED = f"EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IS_EXPIRED})"  # noqa: S608 - made of constants
-ARE_UNRESOLVED = """EXISTS (SELECT 1 FROM pulse_django_unresolved) OR EXISTS (
-        SELECT 1 FROM pulse_django_dependency
-        WHERE until <= statement_timestamp() AND until IS NOT NULL AND met_at IS NULL
-    )"""
-
 # Lanes are counted from the claim index, each up to its share of what is counted in all. What is set aside is counted
 # once from its own index: a planner that knows of none would read all of it for each lane.
 _DEPTHS = f"""{LANES_CTE},

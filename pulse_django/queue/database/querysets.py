@@ -14,6 +14,7 @@ from django.db.models.functions import Greatest
 from pulse_django.queue.words.job_options import tag_of, tags_of
 from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
 
+from ..capability import installed
 from ..gates import gates_by_id
 from .sql_functions import StatementTimestamp, has_a_term, has_tags
 
@@ -26,42 +27,14 @@ def lease_ran_out_lately(within: timedelta) -> Q:
     return Q(lease_until__gte=StatementTimestamp() - within)
 
 
-_IS_UNNEEDED = """NOT (
-    "pulse_django_job".batch_id IS NOT NULL AND EXISTS (
-        SELECT 1 FROM pulse_django_batch AS batch
-        WHERE batch.id = "pulse_django_job".batch_id AND batch.closed_at IS NULL
-    )
-    OR "pulse_django_job".awaited AND EXISTS (
-        SELECT 1 FROM pulse_django_dependency AS need
-        WHERE need.needs = "pulse_django_job".id AND need.needs IS NOT NULL AND need.met_at IS NULL
-    )
-)"""
+def _any_of(conditions: list[str]) -> RawSQL:
+    """Return the condition that one of those of capabilities is true."""
+    sql = " OR ".join(filter(None, conditions)).replace("{job}", '"pulse_django_job"') or "false"
+    return RawSQL(f"({sql})", (), output_field=BooleanField())  # noqa: S611 - made of constants
 
 
-# A need of a batch holds by the dead letters of the batches within it as well.
-_IS_HOLDING = """(
-    "pulse_django_job".awaited AND EXISTS (
-        SELECT 1 FROM pulse_django_dependency AS need
-        JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
-        WHERE need.needs = "pulse_django_job".id AND need.needs IS NOT NULL AND need.met_at IS NULL
-            AND need.on_dead::text = 'hold' AND waiter.finished_at IS NULL
-    )
-    OR "pulse_django_job".batch_id IS NOT NULL AND EXISTS (
-        WITH RECURSIVE around AS (
-            SELECT id, parent_id FROM pulse_django_batch WHERE id = "pulse_django_job".batch_id
-            UNION ALL
-            SELECT batch.id, batch.parent_id
-            FROM around
-            JOIN pulse_django_batch AS batch ON batch.id = around.parent_id
-        )
-        SELECT 1
-        FROM around
-        JOIN pulse_django_dependency AS need ON need.needs_batch = around.id
-        JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
-        WHERE need.needs_batch IS NOT NULL AND need.met_at IS NULL AND need.on_dead::text = 'hold'
-            AND waiter.finished_at IS NULL
-    )
-)"""
+def _is_holding() -> RawSQL:
+    return _any_of([one.is_holding for one in installed()])
 
 
 class JobQuerySet(QuerySet["Job"]):
@@ -78,18 +51,16 @@ class JobQuerySet(QuerySet["Job"]):
         return self.filter(RawSQL(gates_by_id('"pulse_django_job"'), (), output_field=BooleanField()))  # noqa: S611 - made of constants
 
     def unneeded(self) -> Self:
-        """Jobs that no open batch has, and that no job waits for."""
-        return self.filter(RawSQL(_IS_UNNEEDED, (), output_field=BooleanField()))  # noqa: S611 - made of constants
+        """Jobs that nothing needs any more."""
+        return self.exclude(_any_of([one.is_needed for one in installed()]))
 
     def holding(self) -> Self:
         """Dead letters that other jobs wait for, until they are retried."""
-        condition = RawSQL(_IS_HOLDING, (), output_field=BooleanField())  # noqa: S611 - made of constants
-        return self.filter(condition, status=Status.DEAD_LETTERED)
+        return self.filter(_is_holding(), status=Status.DEAD_LETTERED)
 
     def holding_nothing(self) -> Self:
         """All but those."""
-        condition = RawSQL(_IS_HOLDING, (), output_field=BooleanField())  # noqa: S611 - made of constants
-        return self.exclude(condition, status=Status.DEAD_LETTERED)
+        return self.exclude(_is_holding(), status=Status.DEAD_LETTERED)
 
     def tagged(self, *tags: str) -> Self:
         """Jobs that have all of these tags, whether they are over or not."""
@@ -102,10 +73,6 @@ class JobQuerySet(QuerySet["Job"]):
     def found_by(self, terms: Sequence[str]) -> Self:
         """Jobs that have one of these search terms."""
         return self.filter(has_a_term(terms))
-
-    def in_batch(self, batch_id: int) -> Self:
-        """Jobs of a batch. Of those that are not over, two partial indexes hold some each."""
-        return self.filter(Q(finished_at__isnull=True) | Q(finished_at__isnull=False), batch_id=batch_id)
 
     def for_object(self, instance: models.Model) -> Self:
         """Jobs that are tagged with this saved model instance."""

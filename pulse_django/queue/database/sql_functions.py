@@ -128,13 +128,6 @@ class InUtc(Func):
     output_field = DateTimeField()
 
 
-class LimiterOf(Func):
-    """The limiter's name in a lane key, which is empty for a share. A changed letter makes it another index."""
-
-    template = "(pg_catalog.split_part((%(expressions)s)::text, ':', 1) COLLATE \"C\")"
-    output_field = TextField()
-
-
 # Short text columns that are compared by PostgreSQL's own operators, whatever the search path contains.
 #
 # ``varchar`` has no operators. ``status = 'RUNNING'`` looks for one of (varchar, varchar) on the whole search path,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pulse_django.exceptions import InvalidJob, PayloadError
 
@@ -17,7 +16,6 @@ from .job_ids import MAX_ID
 from .masks import Masks, Terms, terms_of
 from .options import COLUMNS, OPTIONS, JobOptions, Text, Whole, check_job, values_of
 from .payloads import encode_arguments, spelt_path
-from .states import Status
 
 if TYPE_CHECKING:
     from pulse_django.unique.rule import UniqueKey
@@ -76,6 +74,13 @@ _OWN = ("task", "queue", "priority", "run_after", "parent_id", "trace", "masked"
 _own = attrgetter(*_OWN)
 
 
+class Place(Protocol):
+    """Where a new job stands among others: in columns of its row."""
+
+    def __init__(self) -> None: ...  # nowhere
+    def by_column(self) -> dict[str, object]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob(JobOptions):
     """One job to enqueue. What is None follows the fleet's default."""
@@ -96,7 +101,7 @@ class NewJob(JobOptions):
     tags: tuple[str, ...] = ()
     meta: str | None = None  # as JSON: ``encode_meta`` makes it
     lane_key: str = ""  # as ``lane_keys`` spells it
-    place: Place | None = None  # in a batch or a workflow
+    place: Place | None = None
     search: tuple[str, ...] = ()  # the arguments by which it is found
 
     def __post_init__(self) -> None:
@@ -127,7 +132,7 @@ class NewJob(JobOptions):
         row = dict(zip(_OWN, _own(self), strict=True)) | dict(zip(COLUMNS, values_of(self), strict=True))
         row |= {"run_after": _in_utc(self.run_after), "expires": _in_utc(self.expires)}
         row |= {"tags": self.tags or None, "ready": is_ready(self.lane_key, self.run_after)}
-        return row | (NOWHERE if self.place is None else self.place.by_column())
+        return row if self.place is None else row | self.place.by_column()
 
     def encoded(self, limit: int) -> Payload:
         return self.encoded_with(self.args, self.kwargs, limit)
@@ -257,67 +262,3 @@ def encode_meta(meta: object) -> str | None:
     if len(text) > MAX_META_BYTES:
         raise PayloadError(f"meta: {len(text)} bytes of JSON, over the limit of {MAX_META_BYTES}")
     return text
-
-
-# What a job waits for before it may run: other jobs, batches, events.
-
-
-MAX_NODE_NAME = 100
-MAX_EVENT_NAME = 200
-MOST_NESTED = 50  # workflows, or lists, within others
-MAX_BATCH_NAME, MAX_BATCH_KIND = 200, 16
-
-
-class OnDead(StrEnum):
-    """Say what happens to a job when one that it needs is a dead letter."""
-
-    HOLD = "hold"  # it waits until the dead letter is retried and completes
-    CANCEL = "cancel"  # it is cancelled, and so are the jobs that need it
-    GO_ON = "go_on"  # it runs; its results say what died
-
-
-class When(StrEnum):
-    """Which moment of a batch a job waits for."""
-
-    CLOSED = "closed"  # every member is over, and none is a dead letter
-    DEAD = "dead"  # the first member became a dead letter
-    ENDED = "ended"  # every member is over or a dead letter
-
-
-class Met(StrEnum):
-    """How a need was met."""
-
-    DONE = "done"
-    DEAD = "dead"  # by a dead letter
-    CANCELLED = "cancelled"
-    TIMED_OUT = "timed out"  # the event did not come in time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """One thing that a job waits for: a job, a batch or an event."""
-
-    job_id: int | None = None
-    batch_id: int | None = None
-    event: str | None = None
-    name: str = ""  # under which the job finds the result
-    on_dead: OnDead = OnDead.HOLD
-    when: When = When.CLOSED  # of a batch
-    timeout: float | None = None  # seconds, of an event
-
-
-class Place(NamedTuple):
-    """Where a new job stands among others."""
-
-    batch_id: int | None = None
-    node: str | None = None  # its name in its workflow
-    awaited: bool = False  # another job needs it
-    waits: bool = False  # it needs others
-
-    def by_column(self) -> dict[str, object]:
-        """Return it by the columns of the row."""
-        status = Status.WAITING if self.waits else Status.PENDING
-        return {"batch_id": self.batch_id, "node": self.node, "awaited": self.awaited, "status": str(status)}
-
-
-NOWHERE: dict[str, object] = dict.fromkeys(Place().by_column())

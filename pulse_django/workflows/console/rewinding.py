@@ -18,13 +18,13 @@ from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.models import Job
 from pulse_django.operations.acts import MAX_REASON, MOST_ATTEMPTS
 from pulse_django.queue.words.display import inert
-from pulse_django.queue.words.job_options import MAX_EVENT_NAME
 from pulse_django.queue.words.masks import is_encrypted
 from pulse_django.queue.words.states import Status
 from pulse_django.shards.placement import locate
 from pulse_django.workflows import rewind
 from pulse_django.workflows.batches import send_event
 from pulse_django.workflows.reading import needs_of
+from pulse_django.workflows.rules import MAX_EVENT_NAME
 
 RETRY, FORK = "retry", "fork"
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from pulse_django.queue.database.read_only import read_only
 from pulse_django.queue.database.transactions import run_joined
-from pulse_django.queue.words.job_options import OnDead, When
 from pulse_django.queue.words.states import Status
 from pulse_django.workflows.batch_progress import members
+from pulse_django.workflows.rules import OnDead, When
 
 MOST_NEEDS = 200
 MOST_NEEDED_BY = 50

@@ -12,26 +12,26 @@ gone AS (
     WHERE job.id = ANY (ARRAY[expired.id]) AND job.attempts = 0
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
         job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited
 ),
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
         next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at,
+        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
         status)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, 'not started in time', last_error, created_at,
-        started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout, lease_ttl,
-        stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, (
+        started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses,
+        idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'CANCELLED'
     FROM gone
 ),
-unresolved AS (
+over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
@@ -68,20 +68,20 @@ LIMIT :limit;
 -- expire()
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-    lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at, status)
+    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+    free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at, status)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, 'not started in time', last_error, created_at,
-        started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout, lease_ttl,
-        stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, source_today, source_written_at,
+        started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses,
+        idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, source_today, source_written_at,
         'CANCELLED'
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, expired.written_at AS source_written_at, expired.today AS source_today
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, expired.written_at AS source_written_at, expired.today AS source_today
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
         SELECT id, written_at, today
@@ -98,10 +98,10 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight, expired.written_at AS source_written_at, expired.today AS source_today
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited, expired.written_at AS source_written_at, expired.today AS source_today
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
         SELECT id, written_at, today
@@ -135,26 +135,26 @@ gone AS (
     WHERE job.id = ANY (ARRAY[expired.id]) AND job.attempts = 0
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
         job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
-        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.expires_at,
-        job.tags, job.search_terms, job.meta, job.batch_id, job.node, job.awaited, job.max_attempts, job.timeout,
-        job.lease_ttl, job.stall_after, job.max_losses, job.free_losses, job.idempotency_key, job.give_up_after,
-        job.weight
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
+        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
+        job.awaited
 ),
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
         next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, era, finished_at,
+        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
+        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
         status)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, 'not started in time', last_error, created_at,
-        started_at, expires_at, tags, search_terms, meta, batch_id, node, awaited, max_attempts, timeout, lease_ttl,
-        stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, (
+        started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses,
+        idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'CANCELLED'
     FROM gone
 ),
-unresolved AS (
+over_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),

@@ -1,0 +1,88 @@
+"""The columns of jobs, with their constraints and indexes. Capabilities have blocks of their own beside this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+from pulse_django.queue.words.bounds import DEFAULT_QUEUE, MAX_LANE_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
+from pulse_django.queue.words.masks import MAX_MASKS
+from pulse_django.queue.words.states import HOT, Status
+from pulse_django.queue.words.traces import MAX_TRACE
+
+from .constraints import JOB_CONSTRAINTS
+from .indexes import JOB_INDEXES
+from .ledger import MAX_HOLDER, MAX_STATUS
+from .sql_functions import STATUSES, ClockTimestamp, Document, ShortText, Tags
+
+# Of keys that the database does not check.
+UNCHECKED: Any = {"on_delete": models.DO_NOTHING, "db_constraint": False, "db_index": False}
+
+
+class JobColumns(models.Model):
+    id = models.BigAutoField(primary_key=True)  # with the era in the database (docs/adr/0049)
+    # The partition: 0 for every job that is not over and for dead letters, else the day on which it ended.
+    era = models.IntegerField(default=HOT, db_default=HOT, editable=False)
+    task = ShortText(max_length=MAX_TASK_NAME)  # a key of the task registry, never a path to import
+    queue = ShortText(max_length=MAX_QUEUE_NAME, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
+    priority = models.SmallIntegerField(default=0, db_default=0)  # higher runs first
+    # Whose turn it is: the limiter and the key of a job with a limit or a share, as limits/rules.py spells them.
+    lane_key = ShortText(max_length=MAX_LANE_KEY, db_collation="C", default="", db_default="", editable=False)
+    # False: a job with a lane key whose time has not come. Jobs without one are ordered by their time alone.
+    # NULL: set aside, because its task is paused (docs/adr/0060).
+    ready = models.BooleanField(null=True, default=True, db_default=True, editable=False)
+    args = Document(default=list, db_default=models.Value([], models.JSONField()))
+    kwargs = Document(default=dict, db_default=models.Value({}, models.JSONField()))
+    # Of args and kwargs as text, to bound what a claim takes. NULL: not measured, as by an older release.
+    payload_bytes = models.IntegerField(null=True, blank=True, editable=False)
+    # A real foreign key would lock the parent's row in the enqueuing transaction, and its pruning would wait for its
+    # children's.
+    parent = models.ForeignKey("self", null=True, blank=True, related_name="children", **UNCHECKED)
+
+    trace = ShortText(max_length=MAX_TRACE, null=True, blank=True)  # NULL is "none"
+    # What its task hid of the job when it was enqueued, as the text of Masks (docs/adr/0038).
+    masked = ShortText(max_length=MAX_MASKS, null=True, blank=True, editable=False)  # NULL is "none"
+
+    give_up_after = models.DurationField(null=True, blank=True, editable=False)  # no retry is later after created_at
+    tags = Tags(default=list, null=True, blank=True, editable=False)
+    search_terms = Tags(default=list, null=True, blank=True, editable=False)  # of arguments, and as secret
+    meta = Document(null=True, blank=True, editable=False)
+    weight = models.SmallIntegerField(default=1, db_default=1, editable=False)  # slots of a worker, and of a limit
+
+    status = ShortText(
+        max_length=MAX_STATUS, choices=STATUSES, default=Status.PENDING.value, db_default=Status.PENDING.value
+    )
+    next_run_at = models.DateTimeField(db_default=ClockTimestamp())  # not before
+    attempts = models.IntegerField(default=0, db_default=0)  # claims so far; only ever rises
+    refunds = models.IntegerField(default=0, db_default=0)  # attempts that do not count
+    max_attempts = models.IntegerField(default=10, db_default=10)
+    losses = models.IntegerField(default=0, db_default=0)  # runs that ended with their worker
+    max_losses = models.SmallIntegerField(null=True, blank=True)  # NULL: the fleet's
+    free_losses = models.BooleanField(default=False, db_default=False)  # a lost worker costs no attempt
+
+    locked_by = ShortText(max_length=MAX_HOLDER, null=True, blank=True)  # NULL: no holder
+    lease_until = models.DateTimeField(null=True, blank=True)
+    token = models.BigIntegerField(null=True, blank=True)  # of the run that holds the lease
+    lease_ttl = models.DurationField(null=True, blank=True)  # NULL: the fleet's
+    timeout = models.DurationField(null=True, blank=True)
+    deadline = models.DateTimeField(null=True, blank=True)  # of the run that holds the lease
+    stall_after = models.DurationField(null=True, blank=True)
+    progress = Document(null=True, blank=True)
+    progress_at = models.DateTimeField(null=True, blank=True)
+    cancel_requested_at = models.DateTimeField(null=True, blank=True)
+    cancel_reason = models.TextField(blank=True, default="", db_default="")
+
+    last_error = models.TextField(blank=True, default="", db_default="")
+    result = Document(null=True, blank=True)
+    # The run that completed the job: the ledger shows it from here, and stores no row for it (docs/adr/0048).
+    completed_by = ShortText(max_length=MAX_HOLDER, null=True, blank=True)
+    completed_token = models.BigIntegerField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=ClockTimestamp())
+    started_at = models.DateTimeField(null=True, blank=True)  # of the latest run
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+        constraints = JOB_CONSTRAINTS
+        indexes = JOB_INDEXES
