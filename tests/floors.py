@@ -31,7 +31,7 @@ ROOMS = {
     "schedules": "encryption limits pauses health",
     "workflows": "encryption health",
     "metrics": "limits health",
-    "health": "limits pauses metrics schedules workflows",
+    "health": "pauses metrics",
 }
 
 # What holds the statements of verbs, which are all in tests/sql. Only these modules write to the tables of jobs.
@@ -62,13 +62,14 @@ _FLOORS = (
     "console metrics.exporters amendments.page limits.console pauses.page schedules.console workflows.console"
     " shards.page",
     "operations testing pauses.command shards.command workflows.acts",
-    "capabilities metrics.minute_recorder chunks.gatherer",
-    "worker schedules.loop",
-    "health limits.facts limits.conditions pauses.facts schedules workflows.reading shards.fleet metrics.history"
+    "capabilities metrics.minute_recorder chunks.gatherer schedules.loop limits.claiming workflows.sweeps",
+    "worker",
+    "health limits.facts limits.conditions limits.why pauses.facts schedules workflows.reading workflows.why"
+    " shards.fleet metrics.history"
     " metrics.spans database_checks",
-    "limits.claiming limits.after_run",
+    "limits.after_run",
     "api backend checks tasks run encryption unique.keys pauses.pausing limits.keys chunks shards.moving"
-    " shards.placement amendments.amending workflows.sweeps workflows.batches workflows.builder workflows.canvas"
+    " shards.placement amendments.amending workflows.batches workflows.builder workflows.canvas"
     " workflows.compiling workflows.rewind workflows.calls workflows.resolving workflows.waits workflows.durable_steps",
     "managers models unique.models limits.models pauses.models schedules.models workflows.models shards.models"
     " amendments.models metrics.models",

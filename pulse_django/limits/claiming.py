@@ -17,7 +17,9 @@ from pulse_django.queue.words.leases import Identity
 
 from . import keys as lane_keys
 from .after_run import AFTER_RUN
+from .conditions import CONDITIONS
 from .keys import declared_limits, limiters_of_claim
+from .why import WHY
 
 # Seconds until a lock that another claimer holds is tried again. It is held for the time of a statement.
 CONTENDED_FOR = (0.001, 0.004)
@@ -75,6 +77,8 @@ CAPABILITY = Capability(
     share_of=share_of,
     of_call=OfCall(lane_keys.has_lane_key, lane_keys.of_call),
     after_run=AFTER_RUN,
+    why=WHY,
+    conditions=CONDITIONS,
     sweeps=(SweepStep(name="full buckets", run=_forget_full_buckets, is_housekeeping=True),),
 )
 

@@ -6,7 +6,7 @@ Verbs, workers and watchdogs ask ``installed()``. None of them knows a capabilit
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from types import MappingProxyType
@@ -195,6 +195,24 @@ class AfterRun(NamedTuple):
     succeeded: Callable[[Run], None]  # of a run whose end decides about others
 
 
+class Bound(Protocol):
+    """What bounds how many jobs like one may run or start, with its numbers of now."""
+
+    def reasons(self, job: Any) -> Iterable[Any]: ...  # the facts of ``explain()`` about a job, and its reasons
+    def adds(self, before: int, run_seconds: float | None) -> tuple[float, float] | None: ...
+
+
+class Why(NamedTuple):
+    """Reasons why a job does not start, for ``explain()``."""
+
+    sentences: Mapping[str, Any]  # of its codes
+    of_waiting: Callable[[str, Any], Sequence[Any]] | None = None  # of a job that waits for others
+    bounds: Callable[[str, Any], Sequence[Bound]] | None = None  # of a job that waits for a worker
+    stuck: tuple[str, ...] = ()  # codes of what only a person ends
+    closed: tuple[str, ...] = ()  # codes of what holds for jobs that are not due, too: nothing starts before its end
+    unknown: tuple[str, ...] = ()  # codes of what ends at an instant that nobody knows
+
+
 class Satellite(NamedTuple):
     """Rows of another table that belong to jobs. They go with their job, and move with it to another shard."""
 
@@ -267,6 +285,8 @@ class Capability:
     refuses_retry: str = ""  # a condition on a dead letter ``{job}``, unless the caller asks for cancelled ones too
     on_retry: OnRetry | None = None
     after_run: AfterRun | None = None
+    why: Why | None = None
+    conditions: tuple[Any, ...] = ()  # of the fleet's health
     satellites: tuple[Satellite, ...] = ()
     keeps: str = ""  # a query for jobs of the day %(era)s that are kept for longer, and for %(limit)s at most
     outdated: str = ""  # CTEs that delete what is over by itself, in a statement that prunes jobs

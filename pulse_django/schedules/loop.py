@@ -22,6 +22,7 @@ from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.run.registry import registry
 from pulse_django.safe_logging import SafeLogger
 
+from .conditions import CONDITIONS
 from .declarations import declared_in
 from .definitions import Definition
 from .tick import FORGET_LIMIT, forget_ticks, look
@@ -126,5 +127,6 @@ def _limits_of_code() -> Mapping[str, Mapping[str, Any]] | None:
 CAPABILITY = Capability(
     name="schedules",
     exists="EXISTS (SELECT 1 FROM pulse_django_schedule)",
+    conditions=CONDITIONS,
     loops=(KeeperLoop("schedules", LONGEST_PAUSE, lambda *process: ScheduleLoop(*process).run_once),),
 )

@@ -11,6 +11,7 @@ from pulse_django.safe_logging import SafeLogger
 from .batch_verbs import AROUND_INSERT, KEPT_RESULTS
 from .resolve import ARE_UNRESOLVED, AT_END, IS_CANCELLED, IS_HOLDING, IS_NEEDED
 from .resolving import Remaining, hold_paused, resolve
+from .why import WHY
 
 logger = SafeLogger("pulse_django.watchdog")
 
@@ -50,6 +51,7 @@ CAPABILITY = Capability(
     is_needed=IS_NEEDED,
     is_holding=IS_HOLDING,
     refuses_retry=IS_CANCELLED,
+    why=WHY,
     keeps=KEPT_RESULTS,
     satellites=(
         Satellite(table="pulse_django_dependency", is_walked=True),

@@ -20,9 +20,10 @@ from django.utils import translation
 
 import pulse_django
 from pulse_django import Explanation, Limit, Rate, explain
-from pulse_django.health.explanation import asking
-from pulse_django.health.explanation.facts import JobFacts, LimitFacts, LineFacts, PaceFacts
+from pulse_django.health.explanation import asking, reasons
+from pulse_django.health.explanation.facts import JobFacts, LineFacts, PaceFacts
 from pulse_django.health.explanation.reasons import Reason, sentences
+from pulse_django.limits.why import LimitState
 from pulse_django.models import Bucket, Dependency, Job, Limiter, Pause, StoredBatch
 from pulse_django.queue.words.lane_keys import lane_key
 from pulse_django.queue.words.lanes import Lane
@@ -496,7 +497,7 @@ def test_it_takes_at_most_five_statements_that_read() -> None:
 
 
 def test_what_comes_before_it_is_counted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "COUNTED", 3)
+    monkeypatch.setattr(reasons, "COUNTED", 3)
     for _ in range(5):
         waiting(next_run_at=now(2 * AGO))
     found = explain(waiting().pk)
@@ -557,9 +558,9 @@ def facts(**changes: Any) -> JobFacts:
     return JobFacts(**blank | told | changes)  # type: ignore[arg-type]
 
 
-def limit(**numbers: Any) -> LimitFacts:
-    blank: dict[str, Any] = dict.fromkeys(LimitFacts._fields) | {"held": 0, "held_of_key": 0}
-    return LimitFacts(**blank | numbers)
+def limit(**numbers: Any) -> LimitState:
+    blank: dict[str, Any] = dict.fromkeys(LimitState._fields) | {"held": 0, "held_of_key": 0}
+    return LimitState(**blank | numbers)
 
 
 def test_a_limit_bounds_the_start() -> None:

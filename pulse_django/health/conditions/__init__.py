@@ -19,9 +19,6 @@ the metrics all read it, so they give the same answer. An app adds its own condi
 
 from __future__ import annotations
 
-from pulse_django.limits import conditions as limits
-from pulse_django.schedules import conditions as schedules
-
 from . import failures, jobs, queues, schema, server, workers
 from .asking import Finding as Finding
 from .asking import Step as Step
@@ -43,7 +40,7 @@ from .catalogue import named as named
 from .catalogue import register as register
 
 for one in (
-    *failures.CONDITIONS, *jobs.CONDITIONS, *limits.CONDITIONS, *queues.CONDITIONS, *schedules.CONDITIONS,
+    *failures.CONDITIONS, *jobs.CONDITIONS, *queues.CONDITIONS,
     *schema.CONDITIONS, *server.CONDITIONS, *workers.CONDITIONS,
 ):  # fmt: skip
     OURS.add(register(one).name)

@@ -19,7 +19,7 @@ from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.shards.citus import is_for_citus
 
-from .catalogue import OURS, Condition, Limits, Subject, known
+from .catalogue import Condition, Limits, Subject, is_ours, known
 from .shared_queries import with_shared_queries
 
 logger = SafeLogger("pulse_django.conditions")
@@ -133,7 +133,7 @@ def ask_all(alias: str, limits: Limits | None = None, *, call: Call = _directly)
     limits, conditions = limits or Limits.of(conf.current()), known()
     until, timeouts = time.monotonic() + BUDGET, 0
     # Those of apps are asked alone: one that does not fit the statement would spoil it for all.
-    found = call(_ask_together, [one for one in conditions if one.sql and one.name in OURS], alias, limits)
+    found = call(_ask_together, [one for one in conditions if one.sql and is_ours(one)], alias, limits)
     for one in conditions:
         if one.name in found:
             continue
@@ -170,7 +170,7 @@ def look_for(condition: Condition, alias: str, limits: Limits) -> list[Subject]:
         look = condition.look_on_citus
     if look is None:
         # An app may have a table with the name of a shared query.
-        sql = with_shared_queries(condition.sql) if condition.name in OURS else condition.sql
+        sql = with_shared_queries(condition.sql) if is_ours(condition) else condition.sql
         return [_subject(row) for row in _rows(alias, sql, limits)]
     with briefly(alias, STATEMENT_TIMEOUT):
         return [_subject(row) for row in islice(look(alias, limits), limits.limit)]

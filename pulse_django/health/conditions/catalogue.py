@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pulse_django import conf
 from pulse_django.metrics.history import FRESH
+from pulse_django.queue.capability import installed
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -174,7 +175,7 @@ class Condition:
 
 
 _known: dict[str, Condition] = {}
-OURS: set[str] = set()  # the names of Pulse's own
+OURS: set[str] = set()  # the names of those of health
 
 
 def register(condition: Condition) -> Condition:
@@ -188,9 +189,16 @@ def register(condition: Condition) -> Condition:
 def known() -> list[Condition]:
     """Return all of them, the worst first."""
     worst_first = list(Severity)
-    return sorted(_known.values(), key=lambda one: (worst_first.index(one.severity), one.name))
+    of_capabilities = {condition.name: condition for one in installed() for condition in one.conditions}
+    all_of_them = (of_capabilities | _known).values()
+    return sorted(all_of_them, key=lambda one: (worst_first.index(one.severity), one.name))
 
 
 def named(name: str) -> Condition:
     """Return one, or raise ``KeyError``."""
-    return _known[name]
+    return {one.name: one for one in known()}[name]
+
+
+def is_ours(condition: Condition) -> bool:
+    """Whether it is Pulse's own, or that of a capability. Its SQL may read the shared queries."""
+    return _known.get(condition.name) is not condition or condition.name in OURS

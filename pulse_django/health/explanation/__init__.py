@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pulse_django.health.snapshot import to_json
+from pulse_django.queue.capability import Bound
 from pulse_django.queue.database.read_only import read_only
 from pulse_django.queue.words.display import in_words
 from pulse_django.queue.words.states import CLAIMABLE, Status
 from pulse_django.shards.placement import locate
-from pulse_django.workflows.reading import needs_of
 
 from . import asking, reasons
 from .asking import starts_in
-from .facts import JobFacts, LimitFacts
+from .facts import JobFacts
 from .reasons import Reason as Reason
 
 
@@ -67,34 +67,33 @@ def explained(alias: str, job_id: int) -> Explanation:
     """Explain a job in the transaction that is open, if there is one: at most five statements."""
     job = asking.job(alias, job_id)
     if job.status == Status.WAITING:
-        needs = needs_of(alias, job.id, unmet_only=True, most=reasons.MOST_NEEDS)
-        return _explanation(
-            job, reasons.asked_to_stop(job) + reasons.reasons_of(needs, asking.paused_batch(alias, job))
-        )
+        waits = [reason for one in reasons.whys() if one.of_waiting for reason in one.of_waiting(alias, job)]
+        return _explanation(job, [*reasons.asked_to_stop(job), *waits])
     if not job.waits:
         return _explanation(job, reasons.not_waiting(job))
     found = reasons.lasting(job)
-    limits = asking.limits(alias, job)
+    bounds = [bound for one in reasons.whys() if one.bounds for bound in one.bounds(alias, job)]
     if not job.is_due or job.is_expired:
-        closed = [one for limit in limits for one in reasons.of_limit(job, limit) if one.code == "limit-closed"]
+        lasting = {code for one in reasons.whys() for code in one.closed}
+        closed = [reason for bound in bounds for reason in bound.reasons(job) if reason.code in lasting]
         return _explanation(job, reasons.in_order([*found, *closed]) + reasons.note(job))
-    return _in_line(alias, job, limits, found)
+    return _in_line(alias, job, bounds, found)
 
 
-def _in_line(alias: str, job: JobFacts, limits: Sequence[LimitFacts], found: list[Reason]) -> Explanation:
+def _in_line(alias: str, job: JobFacts, bounds: Sequence[Bound], found: list[Reason]) -> Explanation:
     """Explain a job that is due."""
     line = asking.line(alias, job)
-    for limit in limits:
-        found += reasons.of_limit(job, limit)
+    for bound in bounds:
+        found += bound.reasons(job)
     found = reasons.in_order([*found, *reasons.momentary(job, line)])
     ahead = line.higher + line.own
     is_stuck = any(reasons.is_stuck(reason) for reason in found)
     return _explanation(
         job,
         (found or [Reason(code="free")]) + reasons.note(job),
-        position=min(ahead, asking.COUNTED),
-        is_more=ahead > asking.COUNTED,
-        starts_in=None if is_stuck else starts_in(job, found, line, asking.pace(alias, job), limits),
+        position=min(ahead, reasons.COUNTED),
+        is_more=ahead > reasons.COUNTED,
+        starts_in=None if is_stuck else starts_in(job, found, line, asking.pace(alias, job), bounds),
     )
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import NamedTuple
 
 from pulse_django import conf
-from pulse_django.limits import claim_limited
-from pulse_django.limits.keys import limiters_of_claim
 from pulse_django.metrics import history
 from pulse_django.metrics.vital_signs import LEASE_ACQUISITION, RUN_DURATION
 from pulse_django.models import Job
-from pulse_django.queue.capability import assembled
+from pulse_django.queue.capability import Bound, assembled
 from pulse_django.queue.database.constraints import IS_CLAIMABLE
 from pulse_django.queue.database.lane_queries import IN_LANE, lanes_cte
 from pulse_django.queue.database.read_only import rows
@@ -20,13 +17,11 @@ from pulse_django.queue.database.sql_functions import loose_scan
 from pulse_django.queue.gates import gate_relations, gates, shut_gates
 from pulse_django.queue.words import counters
 from pulse_django.queue.words.counters import Histogram
-from pulse_django.queue.words.lane_keys import limiter_of_queue
 
-from .facts import JobFacts, LimitFacts, LineFacts, PaceFacts, ShutGate
-from .reasons import Reason
+from . import reasons as said
+from .facts import JobFacts, LineFacts, PaceFacts, ShutGate
+from .reasons import Reason, whys
 
-COUNTED = 10_000  # jobs of each kind, at most
-HOLDERS = 10  # jobs that are named
 MOST_WORKERS = 10_000
 MOST_SAID = 500  # characters of what a worker said
 
@@ -79,57 +74,6 @@ WHERE job.id = %(id)s
 """  # noqa: S608 - made of constants
 
 
-# As the claim counts them, without its locks: it may be otherwise in the next moment.
-_HELD = """
-    SELECT
-        COALESCE(pg_catalog.sum(weight), 0)::bigint AS n,
-        COALESCE((pg_catalog.array_agg(id ORDER BY token))[1:%(holders)s], '{{}}') AS ids
-    FROM (
-        SELECT id, token, weight FROM pulse_django_job_hot
-        WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND {where}
-        ORDER BY token
-        LIMIT %(most)s
-    ) AS held"""
-_OF_LIMITER = """(pg_catalog.split_part((lane_key)::text, ':', 1) COLLATE "C") = %(limiter)s::text"""
-_OF_QUEUE = "queue::text = %(queue)s::text"
-
-
-def _rate(rate: str, tokens: str, names: dict[str, str]) -> str:
-    """Return the columns of a rate: its tokens, when there is a whole one, and how often one comes."""
-    when, every = (claim_limited.NEXT_IN.format(tokens=one, **names) for one in (tokens, "0::float8"))
-    return f"CASE WHEN {rate} IS NOT NULL THEN {tokens} END, {when}, {every}"
-
-
-_LIMIT = f"""
-WITH {claim_limited.LIMITER.replace("%s", "%(limiter)s")},
-clock AS MATERIALIZED (SELECT statement_timestamp() AS at),
-overall AS MATERIALIZED (
-    SELECT {claim_limited.TOKENS.format(at="clock.at", **claim_limited.OVERALL)} AS tokens
-    FROM limiter
-    CROSS JOIN clock
-    LEFT JOIN pulse_django_bucket AS bucket ON limiter.rate IS NOT NULL AND bucket.scope::text = limiter.name
-),
-keyed AS MATERIALIZED (
-    SELECT {claim_limited.TOKENS.format(at="clock.at", **claim_limited.OF_KEY)} AS tokens
-    FROM limiter
-    CROSS JOIN clock
-    LEFT JOIN pulse_django_bucket AS bucket ON limiter.key_rate IS NOT NULL AND bucket.scope::text = %(lane_key)s::text
-)
-SELECT
-    limiter.running, held.n, held.ids, limiter.per_key, of_key.n, of_key.ids,
-    {_rate("limiter.rate", "overall.tokens", claim_limited.OVERALL)},
-    {_rate("limiter.key_rate", "keyed.tokens", claim_limited.OF_KEY)},
-    limiter.closed_until > clock.at, limiter.closed_until,
-    (SELECT closed_reason FROM pulse_django_limiter AS row WHERE row.name::text = limiter.name),
-    limiter.half_open
-FROM limiter
-CROSS JOIN clock
-CROSS JOIN overall
-CROSS JOIN keyed
-CROSS JOIN ({_HELD.format(where="{of_whom}")}) AS held
-CROSS JOIN ({_HELD.format(where="lane_key::text = %(lane_key)s::text")}) AS of_key
-"""  # noqa: S608 - made of constants
-
 # The lanes of its queue that a claim may take before it, or instead of it.
 _PAIRS = loose_scan(
     "pair",
@@ -160,23 +104,11 @@ SELECT
     ) AS beside)
 """  # noqa: S608 - made of constants
 
-_PAUSED_BATCH = """
-SELECT batch.id, batch.name
-FROM pulse_django_job_hot AS job
-JOIN pulse_django_batch AS batch ON batch.id = job.batch_id
-WHERE job.id = %(id)s AND batch.paused_at IS NOT NULL
-"""
-
 RECENT = timedelta(minutes=10)
 NEARLY_ALL = 0.95
 
 
 _OWN, _OF_GATES = JobFacts._fields.index("shut"), len(ShutGate._fields)  # columns
-
-
-class PausedBatch(NamedTuple):
-    id: int
-    name: str
 
 
 def job(alias: str, job_id: int) -> JobFacts:
@@ -191,30 +123,10 @@ def job(alias: str, job_id: int) -> JobFacts:
     return JobFacts._make([*own, gates_shut, *others])
 
 
-def paused_batch(alias: str, found: JobFacts) -> PausedBatch | None:
-    """Return the batch of a job, if it is paused."""
-    return next((PausedBatch._make(row) for row in rows(alias, _PAUSED_BATCH, {"id": found.id})), None)
-
-
-def limits(alias: str, found: JobFacts) -> list[LimitFacts]:
-    """Read the limits that a claim of the job keeps: its task's, and its queue's."""
-    return [_limit(alias, found, limiter) for limiter in limiters_of_claim(found.queue, found.lane_key)]
-
-
-def _limit(alias: str, found: JobFacts, limiter: str) -> LimitFacts:
-    params = {
-        "limiter": limiter, "lane_key": found.lane_key, "queue": found.queue, "most": COUNTED + 1, "holders": HOLDERS,
-    }  # fmt: skip
-    is_of_queue = limiter == limiter_of_queue(found.queue)
-    of_whom = _OF_QUEUE if is_of_queue else _OF_LIMITER
-    [row] = rows(alias, _LIMIT.replace("{of_whom}", of_whom), params)
-    return LimitFacts(limiter, None if is_of_queue else found.key, *row)
-
-
 def line(alias: str, found: JobFacts) -> LineFacts:
     params = {
         "id": found.id, "queue": found.queue, "priority": found.priority, "lane_key": found.lane_key,
-        "due": found.next_run_at, "most": COUNTED + 1,
+        "due": found.next_run_at, "most": said.COUNTED + 1,
     }  # fmt: skip
     return LineFacts._make(rows(alias, _LINE, params)[0])
 
@@ -240,21 +152,20 @@ def pace(alias: str, found: JobFacts) -> PaceFacts:
 
 MINUTE = 60.0
 POLL = 1.0  # seconds within which an idle worker looks, if nothing wakes it
-UNKNOWN = ("limit-half-open",)  # it depends on how the one run ends
 MOST = timedelta(days=366).total_seconds()
 
 
 def starts_in(
-    job: JobFacts, reasons: Sequence[Reason], line: LineFacts, pace: PaceFacts, limits: Sequence[LimitFacts]
+    job: JobFacts, reasons: Sequence[Reason], line: LineFacts, pace: PaceFacts, bounds: Sequence[Bound]
 ) -> tuple[timedelta, timedelta] | None:
     """Return how long it takes at least and at most at the measured pace; None if that is not known.
 
     At least: at the rate of the fastest minute, with no job before it. At most: at the mean rate, after all jobs of its
     priority. What is enqueued later with a higher priority comes on top.
     """
-    if max(line) > COUNTED or any(reason.code in UNKNOWN for reason in reasons):
+    if max(line) > said.COUNTED or any(reason.code in one.unknown for one in whys() for reason in reasons):
         return None
-    closed = {"limit-closed", *(gate.code for gate in gates())}  # nothing starts before these end
+    closed = {*(code for one in whys() for code in one.closed), *(gate.code for gate in gates())}
     ends = [one.until for one in reasons if one.until is not None and one.code in closed]
     wait = max(((until - job.now).total_seconds() for until in ends), default=0.0)
     first, last = line.higher + line.own, line.higher + line.own + line.beside
@@ -264,26 +175,9 @@ def starts_in(
             return None
         least = 0.0 if first < job.free else first / fastest
         most = (last + 1) * len(pace.starts) * MINUTE / sum(pace.starts) + POLL
-    for limit in limits:
-        if (bounds := _of_limit(limit, line.own, pace)) is None:
+    for bound in bounds:
+        if (added := bound.adds(line.own, pace.run_seconds)) is None:
             return None
-        least, most = max(least, bounds[0]), max(most, bounds[1])
+        least, most = max(least, added[0]), max(most, added[1] + POLL)
     shortest, longest = min(wait + least, MOST), min(wait + most, MOST)
     return timedelta(seconds=shortest), timedelta(seconds=max(shortest, longest))
-
-
-def _of_limit(limit: LimitFacts, before: int, pace: PaceFacts) -> tuple[float, float] | None:
-    """Return what a limit adds to the jobs before it in its lane, of at least and at most."""
-    least = 0.0
-    for tokens, every in ((limit.tokens, limit.token_every), (limit.key_tokens, limit.key_token_every)):
-        if tokens is not None and every is not None:
-            least = max(least, (before + 1 - tokens) * every)
-    most = least
-    for number, held in ((limit.running, limit.held), (limit.per_key, limit.held_of_key)):
-        if number is None or held + before < number:
-            continue
-        if pace.run_seconds is None:
-            return None
-        rounds = (held + before) // number
-        most = max(most, rounds * pace.run_seconds)
-    return least, most + POLL

@@ -62,29 +62,6 @@ class JobFacts(NamedTuple):
         return Status(self.status) in CLAIMABLE
 
 
-class LimitFacts(NamedTuple):
-    """A limiter as a claim sees it now. None of a number: it has no such limit."""
-
-    name: str
-    key: str | None  # of the job, if it has one in this limit
-    running: int | None
-    held: int  # jobs, each as many as it weighs
-    held_by: list[int]
-    per_key: int | None
-    held_of_key: int
-    key_held_by: list[int]
-    tokens: float | None
-    next_in: float | None  # seconds until the rate allows one more start; not positive: now
-    token_every: float | None  # seconds
-    key_tokens: float | None
-    key_next_in: float | None
-    key_token_every: float | None
-    is_closed: bool | None
-    closed_until: datetime | None
-    closed_reason: str | None
-    is_half_open: bool
-
-
 class LineFacts(NamedTuple):
     """Due jobs by their place, each kind up to a bound."""
 

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.queue.capability import Why, installed
 from pulse_django.queue.gates import gates
 from pulse_django.queue.words.display import in_words, inert
 from pulse_django.queue.words.outcomes import CANNOT_DECRYPT
 from pulse_django.queue.words.states import Status
-from pulse_django.workflows.reading import NeedFacts
-from pulse_django.workflows.rules import When
 
-from . import asking
-from .facts import JobFacts, LimitFacts, LineFacts
+from .facts import JobFacts, LineFacts
 
+COUNTED = 10_000  # jobs of each kind, at most
 OVER = {Status.COMPLETED: "completed", Status.DEAD_LETTERED: "dead-letter", Status.CANCELLED: "cancelled"}
 
 
 def counted(number: int) -> str:
     """Spell what was counted up to a bound."""
-    most = asking.COUNTED
-    return f"{number:,}" if number <= most else f"{most:,}+"
+    return f"{number:,}" if number <= COUNTED else f"{COUNTED:,}+"
 
 
 def not_waiting(job: JobFacts) -> list[Reason]:
@@ -57,35 +55,6 @@ def _of_gates(job: JobFacts) -> Iterator[Reason]:
         yield Reason(code=gate.code, until=gate.opens_at, facts=facts)
 
 
-def of_limit(job: JobFacts, limit: LimitFacts) -> Iterator[Reason]:
-    names = {"limit": limit.name, "key": limit.key}
-    full = {"held": counted(limit.held), "held_by": limit.held_by} | names
-    if limit.is_closed:
-        yield Reason(code="limit-closed", until=limit.closed_until, facts={"reason": limit.closed_reason} | names)
-    if limit.is_half_open and limit.held:
-        yield Reason(code="limit-half-open", facts=full)
-    if limit.running is not None:
-        yield from _full("limit-full", job.weight, limit.held, full | {"most": limit.running})
-    if limit.per_key is not None:
-        of_key = {"held": counted(limit.held_of_key), "most": limit.per_key, "held_by": limit.key_held_by}
-        yield from _full("key-full", job.weight, limit.held_of_key, names | of_key)
-    for code, tokens, next_in in (
-        ("rate", limit.tokens, limit.next_in), ("key-rate", limit.key_tokens, limit.key_next_in)
-    ):  # fmt: skip
-        if tokens is not None and tokens < 1 and next_in is not None:
-            yield Reason(code=code, until=job.now + timedelta(seconds=next_in), facts=names | {"wait": next_in})
-
-
-def _full(code: str, weight: int, held: int, facts: dict[str, Any]) -> Iterator[Reason]:
-    """Explain a number that has no room for a job of this weight."""
-    if weight > 1:
-        facts = facts | {"weight": weight}
-    if weight > facts["most"]:
-        yield Reason(code="too-heavy", facts=facts | {"held_by": []})
-    elif held + weight > facts["most"]:
-        yield Reason(code=code, facts=facts)
-
-
 def momentary(job: JobFacts, line: LineFacts) -> Iterator[Reason]:
     """Return what ends as other jobs run."""
     held = {gate.code for gate in gates() if gate.of_tasks}
@@ -107,11 +76,17 @@ def note(job: JobFacts) -> list[Reason]:
 
 
 # What only a person, a deploy or a watchdog ends; gates as well, if it is not known when they open.
-STUCK = ("cancel-requested", "too-heavy", "no-worker", "unknown-task", "key-missing")
+STUCK = ("cancel-requested", "no-worker", "unknown-task", "key-missing")
 
 
 def is_stuck(reason: Reason) -> bool:
-    return reason.until is None and (reason.code in STUCK or any(gate.code == reason.code for gate in gates()))
+    stuck = {*STUCK, *(gate.code for gate in gates()), *(code for one in whys() for code in one.stuck)}
+    return reason.until is None and reason.code in stuck
+
+
+def whys() -> list[Why]:
+    """Return the reasons of capabilities."""
+    return [one.why for one in installed() if one.why is not None]
 
 
 def in_order(reasons: list[Reason]) -> list[Reason]:
@@ -141,43 +116,6 @@ def _of_workers(job: JobFacts) -> Iterator[Reason]:
         yield Reason(code="key-missing", facts={"reason": job.put_back.partition(": ")[2]})
 
 
-# From needs to reasons: what a WAITING job waits for, first what only a person ends. Nothing is read here.
-
-
-MOST_NEEDS = 1_000  # that are looked at
-MOST_NAMED = 10
-
-_OF_BATCH = {When.CLOSED: "waits-for-batch", When.ENDED: "waits-for-end", When.DEAD: "waits-for-dead-letter"}
-
-
-def reasons_of(needs: Sequence[NeedFacts], paused: asking.PausedBatch | None) -> list[Reason]:
-    """Explain a job by the needs of it that are not met, and by its batch if that is paused."""
-    found = []
-    if paused is not None:
-        found.append(Reason(code="batch-paused", facts={"batch": paused.id, "name": paused.name}))
-    if held_by := [job_id for need in needs for job_id in need.held_by]:
-        found.append(Reason(code="held-by-dead-letter", facts=_named(held_by)))
-    found += _of_batches(needs)
-    found += [
-        Reason(code="waits-for-event", until=need.until, facts={"event": need.event})
-        for need in needs
-        if need.event is not None
-    ][:MOST_NAMED]
-    if jobs := [need.job for need in needs if need.job is not None and not need.held_by]:
-        found.append(Reason(code="waits-for-jobs", facts=_named(jobs)))
-    return found or [Reason(code="needs-met")]
-
-
-def _of_batches(needs: Sequence[NeedFacts]) -> Iterator[Reason]:
-    for need in [need for need in needs if need.batch is not None][:MOST_NAMED]:
-        code = _OF_BATCH[When(need.moment)] if need.is_sealed else "batch-not-sealed"
-        yield Reason(code=code, facts={"batch": need.batch, "name": need.name})
-
-
-def _named(jobs: Sequence[int]) -> dict[str, Any]:
-    return {"jobs": list(jobs[:MOST_NAMED]), "more": max(0, len(jobs) - MOST_NAMED)}
-
-
 # One thing that keeps a job from starting, or says why it need not: a code, a sentence, an end and facts.
 
 
@@ -194,28 +132,7 @@ _SENTENCES: Mapping[str, Any] = {
     "no-worker": _("No live worker serves the queue %(queue)s."),
     "unknown-task": _("No live worker of the queue %(queue)s knows the task %(task)s."),
     "key-missing": _("The worker that claimed it last could not decrypt it and put it back."),
-    "waits-for-jobs": _("It waits for jobs that are not done: %(jobs)s."),
-    "held-by-dead-letter": _("It needs dead letters: %(jobs)s. Retry them, and it goes on when they are done."),
-    "waits-for-batch": _("It waits until all jobs of the workflow %(name)s (#%(batch)s) are done."),
-    "waits-for-end": _("It waits until all jobs of the workflow %(name)s (#%(batch)s) are over or dead letters."),
-    "waits-for-dead-letter": _(
-        "It runs when the first job of the workflow %(name)s (#%(batch)s) becomes a dead letter."
-    ),
-    "batch-not-sealed": _(
-        "It waits for the workflow %(name)s (#%(batch)s), which is not sealed: jobs may still be added to it."
-    ),
-    "batch-paused": _("Its workflow %(name)s (#%(batch)s) is paused until it is resumed."),
-    "waits-for-event": _("It waits for the event %(event)s."),
-    "waits-for-event-until": _("It waits for the event %(event)s, until %(until)s at the latest."),
-    "needs-met": _("All that it needs is done. A worker puts it in line within a moment."),
     "not-due": _("It is not due before %(until)s."),
-    "limit-closed": _("The limit %(limit)s is closed until %(until)s."),
-    "limit-half-open": _("The limit %(limit)s lets one job at a time run to see whether it succeeds, and one runs."),
-    "limit-full": _("The limit %(limit)s is full: %(held)s of %(most)s jobs are running."),
-    "key-full": _("The limit %(limit)s is full for the key %(key)s: %(held)s of %(most)s jobs are running."),
-    "too-heavy": _("It weighs %(weight)s, and the limit %(limit)s allows %(most)s. Raise the limit."),
-    "rate": _("The limit %(limit)s has used up its rate. The next job may start in %(wait)s."),
-    "key-rate": _("The limit %(limit)s has used up its rate for the key %(key)s. The next job may start in %(wait)s."),
     "not-ready": _("Its time has come. A worker puts it in line within a moment."),
     "set-aside": _("The pause of the task %(task)s is over. A watchdog puts the job in line within a moment."),
     "workers-busy": _("All %(slots)s slots of the workers that can run it are in use."),
@@ -235,7 +152,8 @@ def sentences() -> Mapping[str, Any]:
     """Return the sentence of each code, and of some another one if it is known when they end: ``code-until``."""
     of_gates = {gate.code: gate.sentence for gate in gates()}
     until = {f"{gate.code}-until": gate.sentence_until for gate in gates() if gate.sentence_until}
-    return {**_SENTENCES, **of_gates, **until}
+    of_others = {code: sentence for one in whys() for code, sentence in one.sentences.items()}
+    return {**_SENTENCES, **of_gates, **until, **of_others}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,88 @@
+"""Why a job waits for others, for ``explain()``: first what only a person ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.health.explanation.facts import JobFacts
+from pulse_django.health.explanation.reasons import Reason
+from pulse_django.queue.capability import Why
+from pulse_django.queue.database.read_only import rows
+
+from .reading import NeedFacts, needs_of
+from .rules import When
+
+MOST_NEEDS = 1_000  # that are looked at
+MOST_NAMED = 10
+
+_OF_BATCH = {When.CLOSED: "waits-for-batch", When.ENDED: "waits-for-end", When.DEAD: "waits-for-dead-letter"}
+
+_PAUSED_BATCH = """
+SELECT batch.id, batch.name
+FROM pulse_django_job_hot AS job
+JOIN pulse_django_batch AS batch ON batch.id = job.batch_id
+WHERE job.id = %(id)s AND batch.paused_at IS NOT NULL
+"""
+
+
+class PausedBatch(NamedTuple):
+    id: int
+    name: str
+
+
+def of_waiting(alias: str, job: JobFacts) -> list[Reason]:
+    needs = needs_of(alias, job.id, unmet_only=True, most=MOST_NEEDS)
+    paused = [PausedBatch._make(row) for row in rows(alias, _PAUSED_BATCH, {"id": job.id})]
+    return reasons_of(needs, paused[0] if paused else None)
+
+
+def reasons_of(needs: Sequence[NeedFacts], paused: PausedBatch | None) -> list[Reason]:
+    """Explain a job by the needs of it that are not met, and by its batch if that is paused."""
+    found = []
+    if paused is not None:
+        found.append(Reason(code="batch-paused", facts={"batch": paused.id, "name": paused.name}))
+    if held_by := [job_id for need in needs for job_id in need.held_by]:
+        found.append(Reason(code="held-by-dead-letter", facts=_named(held_by)))
+    found += _of_batches(needs)
+    found += [
+        Reason(code="waits-for-event", until=need.until, facts={"event": need.event})
+        for need in needs
+        if need.event is not None
+    ][:MOST_NAMED]
+    if jobs := [need.job for need in needs if need.job is not None and not need.held_by]:
+        found.append(Reason(code="waits-for-jobs", facts=_named(jobs)))
+    return found or [Reason(code="needs-met")]
+
+
+def _of_batches(needs: Sequence[NeedFacts]) -> Iterator[Reason]:
+    for need in [need for need in needs if need.batch is not None][:MOST_NAMED]:
+        code = _OF_BATCH[When(need.moment)] if need.is_sealed else "batch-not-sealed"
+        yield Reason(code=code, facts={"batch": need.batch, "name": need.name})
+
+
+def _named(jobs: Sequence[int]) -> dict[str, Any]:
+    return {"jobs": list(jobs[:MOST_NAMED]), "more": max(0, len(jobs) - MOST_NAMED)}
+
+
+WHY = Why(
+    sentences={
+        "waits-for-jobs": _("It waits for jobs that are not done: %(jobs)s."),
+        "held-by-dead-letter": _("It needs dead letters: %(jobs)s. Retry them, and it goes on when they are done."),
+        "waits-for-batch": _("It waits until all jobs of the workflow %(name)s (#%(batch)s) are done."),
+        "waits-for-end": _("It waits until all jobs of the workflow %(name)s (#%(batch)s) are over or dead letters."),
+        "waits-for-dead-letter": _(
+            "It runs when the first job of the workflow %(name)s (#%(batch)s) becomes a dead letter."
+        ),
+        "batch-not-sealed": _(
+            "It waits for the workflow %(name)s (#%(batch)s), which is not sealed: jobs may still be added to it."
+        ),
+        "batch-paused": _("Its workflow %(name)s (#%(batch)s) is paused until it is resumed."),
+        "waits-for-event": _("It waits for the event %(event)s."),
+        "waits-for-event-until": _("It waits for the event %(event)s, until %(until)s at the latest."),
+        "needs-met": _("All that it needs is done. A worker puts it in line within a moment."),
+    },
+    of_waiting=of_waiting,
+)
