@@ -16,8 +16,14 @@ class PulseConfig(AppConfig):
     verbose_name = _("Pulse")
     default_auto_field = "django.db.models.BigAutoField"
 
-    def ready(self) -> None:
+    def import_models(self) -> None:
+        """Install the capabilities with the models: the ``ready()`` of another app may enqueue."""
+        super().import_models()
         from . import capabilities
+
+        capabilities.install()
+
+    def ready(self) -> None:
         from .checks import (
             check_backend,
             check_data,
@@ -36,7 +42,6 @@ class PulseConfig(AppConfig):
         from .run.registry import registry
         from .schedules.declarations import check_call, check_schedules
 
-        capabilities.install()
         for model in self.get_models():
             # Their migrations do nothing elsewhere, and the runner of tests that serialises a database leaves them out.
             model._meta.required_db_vendor = "postgresql"

@@ -26,8 +26,6 @@ def failed(run: Run, task: Task, error: BaseException) -> BaseException:
     limit: Limit | None = getattr(task, "limit", None)
     ends_with: BaseException = _rate_limited(limit, error) or error
     limiter = limiter_of(run.claim.lane_key)
-    if not run.claim.lane_key:
-        return ends_with
     limiters = Limiter.objects.db_manager(run.alias)
     try:
         if isinstance(ends_with, RateLimited) and ends_with.only_key and key_of(run.claim.lane_key) is not None:

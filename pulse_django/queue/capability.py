@@ -6,6 +6,7 @@ Verbs, workers and watchdogs ask ``installed()``. None of them knows a capabilit
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -301,6 +302,15 @@ class Capability:
             )
         return object.__new__(cls)
 
+    def __post_init__(self) -> None:
+        if self.at_end is not None and not {*self.at_end.columns} <= {*self.carries}:
+            raise ValueError(f"{self.name}: at_end reads columns that a job does not keep: add them to carries")
+        if self.reads and any(gate.by_id for gate in self.gates):
+            raise ValueError(f"{self.name}: a gate that is asked by_id stands alone, and cannot have what it reads")
+        texts = [self.exists, self.reads, *(text for one in self.satellites for text in (one.deletion, one.of_day))]
+        if "%" in "".join(texts):
+            raise ValueError(f"{self.name}: %: statements have parameters, which it would be taken for")
+
 
 _installed: tuple[Capability, ...] | None = None
 _assembled: list[Callable[[], None]] = []
@@ -309,11 +319,12 @@ _assembled: list[Callable[[], None]] = []
 def install(*capabilities: Capability) -> None:
     """Say which capabilities there are, before the first statement is sent."""
     global _installed
-    for point in ("codec", "chunking", "on_retry"):
+    for point in ("codec", "chunking", "share_of", "on_insert", "around_insert", "on_retry"):
         if len(both := [one.name for one in capabilities if getattr(one, point) is not None]) > 1:
             raise ValueError(f"{' and '.join(both)} both hand in {point!r}, and there can be only one")
-    if len({one.name for one in capabilities}) < len(capabilities):
-        raise ValueError(f"two capabilities have one name: {', '.join(one.name for one in capabilities)}")
+    names = Counter(name for one in capabilities for name in {one.name, *(step.name for step in one.sweeps)})
+    if double := [name for name, times in names.items() if times > 1]:
+        raise ValueError(f"two capabilities or their steps have one name: {', '.join(double)}")
     _installed = capabilities
     for forget in _assembled:
         forget()

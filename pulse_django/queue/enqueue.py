@@ -142,6 +142,11 @@ def _admits(new: NewJob) -> OnInsert | None:
     return None
 
 
+def has_key(new: NewJob) -> bool:
+    """Whether another job may stand in its place."""
+    return _admits(new) is not None
+
+
 def _insert(jobs: JobReader, new: NewJob, values: Mapping[str, Any], admits: OnInsert | None) -> list[Row]:
     # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
     sent = {name: value for name, value in values.items() if value is not None and value is not False}

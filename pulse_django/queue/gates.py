@@ -43,6 +43,18 @@ def gates_of_lanes(lane: str, *, keyed: bool) -> str:
     return _all_of([gate.lane.replace("{lane}", lane) for gate in asked])
 
 
+def lanes_open_in(lane: str) -> str:
+    """Return a query for the seconds until the first gate opens of those that are shut for a lane with a key."""
+    opening = [
+        f"SELECT facts.opens_at FROM ({gate.facts}) AS facts WHERE ({gate.lane}) IS NOT TRUE"  # noqa: S608 - constants
+        for gate in gates()
+        if gate.lane
+    ]
+    union = "\n        UNION ALL ".join(opening).replace("{lane}", lane) or "SELECT NULL::timestamptz AS opens_at"
+    return f"""SELECT EXTRACT(epoch FROM pg_catalog.min(opens_at) - statement_timestamp())::float8
+        FROM ({union}) AS opening"""  # noqa: S608 - made of constants
+
+
 def gate_relations() -> str:
     """Return relations of one row each, to stand first in FROM. OFFSET 0, or the planner asks again for each use."""
     reading = [one for one in installed() if one.reads]

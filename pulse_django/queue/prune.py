@@ -55,14 +55,15 @@ def _deletions(jobs: str) -> list[str]:
     return [one.deletion.format(jobs=jobs) for one in satellites() if one.deletion]
 
 
-def _read_of_jobs() -> str:
-    return ", ".join(["id", "task", *(column for one in satellites() for column in one.reads)])
+def _read_of_jobs(*also: str) -> str:
+    """Return the columns that the statements beside a deletion read."""
+    columns = ["id", "task", *(column for one in satellites() for column in one.reads), *also]
+    return ", ".join(dict.fromkeys(columns))
 
 
 @assembled
 def _prune_sql(*, with_outdated: bool = True) -> str:
-    noted = ", ".join(noted_columns())
-    dead = f"(SELECT id, {noted} FROM gone WHERE era = {HOT}) AS dead"  # noqa: S608 - made of constants
+    dead = f"(SELECT * FROM gone WHERE era = {HOT}) AS dead"  # noqa: S608 - made of constants
     outdated = [one.outdated for one in installed() if one.outdated and with_outdated]
     beside = [*notes_of_over(dead, "'CANCELLED'"), *_deletions("gone"), *outdated]
     return f"""
@@ -70,7 +71,7 @@ WITH old (id) AS MATERIALIZED ({{pick}}),
 gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
-    RETURNING {_read_of_jobs()}, era{noted and f", {noted}"}
+    RETURNING {_read_of_jobs("era", *noted_columns())}
 ),{",".join(beside)}
 SELECT id FROM gone
 """  # noqa: S608 - made of constants

@@ -35,13 +35,13 @@ NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 
 def perform(run: Run, tasks: Registry = registry) -> Performed:
     """Call the handler of a claimed job. Whatever it does ends as a report."""
-    task = tasks.get(run.claim.task)
-    if isinstance(run, ChunkRun):
-        return _chunking().perform(run, task)
+    task, chunking = tasks.get(run.claim.task), _chunking()
+    if chunking and isinstance(run, ChunkRun):
+        return chunking.perform(run, task)
     if task is None:
         return put_back(run)
-    if chunk_of(task):
-        return _chunking().perform(ChunkRun([run]), task).members[0]
+    if chunking and chunk_of(task):  # without, the handler gets no list and fails
+        return chunking.perform(ChunkRun([run]), task).members[0]
     try:
         call = prepared(run, task)
     except BaseException as error:
@@ -59,10 +59,10 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
 
 async def perform_async(run: Run, task: Task) -> Performed:
     """Await the handler of a claimed job on the loop that is running."""
-    if isinstance(run, ChunkRun):
-        return await _chunking().perform_async(run, task)
-    if chunk_of(task):
-        return (await _chunking().perform_async(ChunkRun([run]), task)).members[0]
+    if (chunking := _chunking()) and isinstance(run, ChunkRun):
+        return await chunking.perform_async(run, task)
+    if chunking and chunk_of(task):
+        return (await chunking.perform_async(ChunkRun([run]), task)).members[0]
     try:
         # A repeated run reads its history, and no loop may wait for a database.
         call = prepared(run, task) if run.claim.attempt == 1 else await sync_to_async(prepared)(run, task)
@@ -89,7 +89,8 @@ async def perform_async(run: Run, task: Task) -> Performed:
 def failed(run: Run, task: Task, error: BaseException) -> BaseException:
     """Return the error that the run ends with."""
     for after_run in _after_runs():
-        error = after_run.failed(run, task, error)
+        if after_run.concerns(run, task, error):
+            error = after_run.failed(run, task, error)
     return error
 
 
@@ -112,8 +113,8 @@ def _after_runs() -> list[AfterRun]:
 
 
 @assembled
-def _chunking() -> Chunking:
-    return next(one.chunking for one in installed() if one.chunking is not None)
+def _chunking() -> Chunking | None:
+    return next((one.chunking for one in installed() if one.chunking is not None), None)
 
 
 def _surrounded(task: Task, call: Call) -> Any:

@@ -32,7 +32,7 @@ SELECT schedule.name, pg_catalog.concat(
         THEN 'it is catching up with missed ticks'
         WHEN NOT EXISTS (
             SELECT 1 FROM pulse_django_worker AS worker
-            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - interval '1 min'
+            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %(silence)s::interval
                 AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
         )
         THEN 'no live worker has the task'

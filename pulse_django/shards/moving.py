@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import BooleanField, Exists, OuterRef, Q
+from django.db.models.expressions import RawSQL
 
 from pulse_django import conf
-from pulse_django.models import Dependency, Job, Step
+from pulse_django.models import Job
 from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.prune import satellites
 from pulse_django.queue.words.states import TERMINAL
 from pulse_django.run.notify import wake_workers
 
@@ -18,6 +20,7 @@ from .placement import shards
 from .transfer import OnItsWay, arrive, deadline, depart, departures, forget_arrivals, forget_departures, go_back
 
 MOST_DEPARTURES = 1_000
+_HAS_NONE = 'NOT EXISTS (SELECT 1 FROM {table} AS other WHERE other.job_id = "pulse_django_job".id)'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +37,17 @@ class Moved:
 def movable(jobs: JobQuerySet) -> JobQuerySet:
     """Return those that can leave their shard: they wait for their time alone, and nothing here counts them.
 
-    Members of batches, jobs with steps, children of a job that goes on and jobs of a limit stay until they have run.
+    Members of batches, children of a job that goes on, jobs of a limit, and those with rows of a capability that do not
+    move stay until they have run.
     """
     alias = jobs.db
-    of_job = {"job_id": OuterRef("pk")}
+    stay = [one for one in satellites() if not one.rows]
     parent = Job.objects.using(alias).filter(pk=OuterRef("parent_id")).exclude(status__in=list(TERMINAL))
     return jobs.claimable().filter(
         Q(lane_key="") | Q(lane_key__gte=":", lane_key__lt=";"),  # none, or a share
         ~Q(queue__in=list(conf.current().queue_limits)),
-        ~Exists(Dependency.objects.using(alias).filter(**of_job)),
-        ~Exists(Step.objects.using(alias).filter(**of_job)),
         ~Exists(parent),
+        *(RawSQL(_HAS_NONE.format(table=one.table), (), output_field=BooleanField()) for one in stay),  # noqa: S611
         batch=None,
         awaited=False,
     )

@@ -230,7 +230,10 @@ class KeyedLanes:
         self._held_at = now
         self._shut = {lane for lane, one in use.items() if not one.is_open}
         # To look again then. No group has a name with a line feed.
-        self._closed |= {(f"{lane.queue}\n{lane.key}",): now + CLOSED_FOR for lane in self._shut}
+        opens_in = {lane: CLOSED_FOR if (soon := use[lane].opens_in) is None else soon for lane in self._shut}
+        self._closed |= {
+            (f"{lane.queue}\n{lane.key}",): now + max(0.001, min(CLOSED_FOR, soon)) for lane, soon in opens_in.items()
+        }
 
 
 def _short(most: Mapping[Lane, int], claims: Sequence[Claim]) -> set[Lane]:

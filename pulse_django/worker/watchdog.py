@@ -222,6 +222,7 @@ class Watchdog:
         for status, kept in settings.retention.items():
             if kept:
                 swept.pruned[status] = call(jobs.prune, status, older_than=kept, in_days=kept != days)
+        call(jobs.forget_orphans)
         for worker in swept.lost:
             logger.warning("Worker %s sent no heartbeat for %s; marked as lost", one_line(worker), silence)
         swept.has_more |= PRUNE_LIMIT in swept.pruned.values()

@@ -20,6 +20,7 @@ from pulse_django.queue.database.constraints import IS_CLAIMABLE
 from pulse_django.queue.database.job_queries import JobReader
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.transactions import joined, run_alone, run_joined
+from pulse_django.queue.enqueue import take_ids
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.payloads import MAX_SUMMARY, clean_text
 from pulse_django.queue.words.states import Status
@@ -179,11 +180,12 @@ WHERE id = ANY (%s::bigint[])
 ORDER BY id
 FOR SHARE
 """
-_COUNT = """
-SELECT batch_id, count(*)::int
-FROM pulse_django_job_hot
-WHERE id = ANY (%s::bigint[]) AND batch_id IS NOT NULL
-GROUP BY batch_id
+# A key may lead to a job that was there before. Its id is smaller than one that was taken before these were added.
+_JOINED = """
+SELECT id, batch_id FROM pulse_django_job_hot WHERE id = ANY (%s::bigint[]) AND id > %s AND batch_id IS NOT NULL
+"""
+_OF_BATCHES = """
+SELECT id FROM pulse_django_job_hot WHERE id = ANY (%s::bigint[]) AND batch_id = ANY (%s::bigint[])
 """
 _NOTE_ADDED = """
 INSERT INTO pulse_django_unresolved (batch_id, added)
@@ -216,20 +218,22 @@ def join_many(
         return enqueue()
     with joined(jobs.write_alias):
         reasons = lock_batches(jobs, placed)
+        before = 0 if are_new else take_ids(jobs.write_alias, 1)[0]
         ids = enqueue()
         if are_new:
-            added = Counter(map(_batch_of, placed))
+            joined_by = {job_id: _batch_of(new) for job_id, new in zip(ids, new_jobs, strict=True) if _is_placed(new)}
         else:
-            added = Counter(dict(run_joined(jobs.write_alias, _COUNT, [ids])))
-        note_added(jobs, added)
-        if reasons:
-            of_batches = {
-                job_id: batch_id
-                for job_id, new in zip(ids, new_jobs, strict=True)
-                if (batch_id := _batch_of(new)) in reasons
-            }
-            cancel_late(jobs, of_batches, reasons)
+            joined_by = dict(run_joined(jobs.write_alias, _JOINED, [ids, before]))
+        if joined_by:
+            note_added(jobs, Counter(joined_by.values()))
+        if late := {job_id: batch_id for job_id, batch_id in joined_by.items() if batch_id in reasons}:
+            cancel_late(jobs, late, reasons)
     return ids
+
+
+def of_batches(jobs: JobReader, job_ids: Sequence[int], batches: Sequence[int]) -> set[int]:
+    """Return which of these jobs, which are not over, belong to one of these batches."""
+    return {job_id for (job_id,) in run_joined(jobs.write_alias, _OF_BATCHES, [list(job_ids), sorted(set(batches))])}
 
 
 def _batch_of(new: NewJob) -> int | None:

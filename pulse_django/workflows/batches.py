@@ -19,6 +19,7 @@ from pulse_django.exceptions import InvalidJob, InvalidWorkflow
 from pulse_django.models import Job, StoredBatch
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.transactions import is_in_callers_transaction, joined
+from pulse_django.queue.enqueue import has_key, take_ids
 from pulse_django.queue.words.bounds import MAX_USER
 from pulse_django.queue.words.job_ids import MAX_ID
 from pulse_django.queue.words.options import Note, Text, Whole
@@ -148,10 +149,14 @@ class Batch:
         with joined(self.alias):
             place = Place(self.row.parent_id if callbacks else None, waits=True)
             news = [call.new_job(self.alias, place) for call, _, _ in callbacks]
+            are_keyed = any(map(has_key, news))
+            [before] = take_ids(self.alias, 1) if are_keyed else [0]
             ids = jobs.enqueue_many(news) if news else []
+            [after] = take_ids(self.alias, 1) if are_keyed else [MAX_ID]
             needs = [
                 (job_id, Need(batch_id=self.id, when=when, on_dead=on_dead))
                 for job_id, (_, when, on_dead) in zip(ids, callbacks, strict=True)
+                if before < job_id < after  # not of a job that was there before: it waits for nothing here
             ]
             if needs:
                 add_needs(jobs, needs)

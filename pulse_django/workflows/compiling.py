@@ -10,11 +10,12 @@ from typing import Any
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.models import Job
 from pulse_django.queue.database.transactions import joined
+from pulse_django.queue.enqueue import has_key
 from pulse_django.run.notify import is_due_soon, wake_workers
 from pulse_django.run.registry import GenericTaskResult
 from pulse_django.shards.placement import alias_of_batch, locate
 
-from .batch_verbs import seal_batch
+from .batch_verbs import of_batches, seal_batch
 from .batches import Batch
 from .builder import EnqueuedWorkflow, Workflow, WorkflowNode
 from .calls import Call
@@ -75,13 +76,16 @@ def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | N
         ids = jobs.enqueue_many(news) if news else []
         for one, job_id in zip(all_jobs, ids, strict=True):
             one.id = job_id
+        # A job that was there before, and has the key of a node, stands in its place and waits for nothing here.
+        own = of_batches(jobs, ids, [one.batch.id for one in all_jobs]) if any(map(has_key, news)) else set(ids)
         needs = [
             (one.id, _need(found, name=name, on_dead=one.on_dead))
             for one in all_jobs
+            if one.id in own
             for name, found in one.needs.items()
         ]
         if needs:
-            add_needs(jobs, needs, new_jobs=ids)
+            add_needs(jobs, needs, new_jobs=own)
         for batch in (*groups, *_batches_of(part)):
             seal_batch(jobs, batch.id)
     if not news or any(not isinstance(need, _Job) for one in all_jobs for need in one.needs.values()):

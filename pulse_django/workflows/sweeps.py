@@ -32,7 +32,6 @@ def _free(database: WorkerDatabase, freed: Callable[[], object]) -> bool:
 def _keep_house(database: WorkerDatabase) -> StepDone:
     jobs, days = database.jobs, conf.current().retention_of_days
     overlooked = database.call(jobs.note_overlooked)
-    database.call(jobs.forget_orphans)
     if days:
         database.call(jobs.forget_batches, older_than=days)
     if overlooked:

@@ -19,6 +19,7 @@ from pulse_django.models import Job, Limiter, Pause
 from pulse_django.pauses import pausing as pauses
 from pulse_django.queue import capability, claim
 from pulse_django.queue.capability import Capability, Gate
+from pulse_django.queue.database.lane_queries import LaneUse
 from pulse_django.queue.gates import gates_of_jobs
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lane_keys import lane_key, lane_of_chunks, lane_of_share
@@ -217,3 +218,16 @@ def test_nothing_is_claimed_before_it_is_known_what_is_installed(monkeypatch: py
     monkeypatch.setattr(capability, "_installed", None)
     with pytest.raises(RuntimeError, match=r"django\.setup"):
         gates_of_jobs("job")
+
+
+def test_what_claims_know_of_a_key_says_when_its_pause_ends() -> None:
+    """A worker looks again then, and not a second later."""
+    lane = Lane("default", 0, lane_key("", "acme"))
+    assert Job.objects.use([lane])[lane] == LaneUse(0, is_open=True)
+    Pause.objects.pause(lane_key=lane.key, for_=timedelta(seconds=0.3))
+    use = Job.objects.use([lane])[lane]
+    assert not use.is_open
+    assert use.opens_in is not None
+    assert 0 < use.opens_in <= 0.3
+    Pause.objects.pause(lane_key=lane.key)
+    assert Job.objects.use([lane])[lane] == LaneUse(0, is_open=False)

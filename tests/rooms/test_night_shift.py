@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.apps import apps
 
-from pulse_django import capabilities
+from pulse_django import Chunk, capabilities
 from pulse_django.health.explanation import explain
 from pulse_django.models import Job
 from pulse_django.queue import capability
-from pulse_django.queue.capability import Capability, Codec
+from pulse_django.queue.capability import AtEnd, Capability, Codec, Gate, Satellite
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
+from pulse_django.run.execute import perform
+from pulse_django.run.run import Run
+from pulse_django.shards.moving import movable
 from pulse_django.tasks import task
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
+from tests.faults import all_faults
 from tests.fleet.states import live_worker
 from tests.protocol.steps import sql
 from tests.rooms.night_shift import CAPABILITY, TABLE
@@ -32,6 +38,10 @@ def report() -> None: ...
 
 @task(name="rooms.any_time")
 def any_time() -> None: ...
+
+
+@task(name="rooms.in_chunks", chunk=10)
+def in_chunks(chunk: Chunk) -> None: ...
 
 
 @pytest.fixture
@@ -114,5 +124,53 @@ def test_a_point_that_only_one_can_have_is_refused_to_a_second() -> None:
     assert isinstance(codec, Codec)
     with pytest.raises(ValueError, match="encryption and other both hand in 'codec'"):
         capability.install(*capability.installed(), Capability(name="other", codec=codec))
-    with pytest.raises(ValueError, match="two capabilities have one name"):
+    with pytest.raises(ValueError, match="two capabilities or their steps have one name"):
         capability.install(*capability.installed(), CAPABILITY)
+
+
+def test_what_would_break_a_statement_is_refused_when_it_is_declared() -> None:
+    gate = Gate(code="g", sentence="", job="{job}.id > 0", by_id=True)
+    end = AtEnd({"lane_key": "text"}, over="", stayed="", is_noted="true")
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("columns that a job does not keep", {"at_end": end}),
+        ("asked by_id stands alone", {"gates": (gate,), "reads": "SELECT 1"}),
+        ("%: statements have parameters", {"satellites": (Satellite(table="t", of_day="x LIKE 'a%'"),)}),
+    ]
+    with all_faults() as about:
+        for message, parts in cases:
+            with about(message), pytest.raises(ValueError, match=message):
+                Capability(name="night", **parts)
+
+
+def test_a_task_uses_what_is_installed_now() -> None:
+    """Though it was enqueued before, by an app that comes first."""
+    capability.install(*(one for one in capability.installed() if one.name != CAPABILITY.name))
+    report.enqueue()
+    capability.install(*capability.installed(), CAPABILITY)
+    report.enqueue()
+    assert list(Job.objects.order_by("id").values_list("give_up_after", flat=True)) == [None, timedelta(days=2)]
+
+
+def test_the_ready_of_an_app_that_comes_first_may_enqueue() -> None:
+    """Models are loaded before any of them."""
+    capability._installed = None
+    apps.get_app_config("pulse_django").import_models()
+    assert any_time.enqueue()
+
+
+def test_rows_that_do_not_move_keep_their_job() -> None:
+    sql("CREATE TABLE staying (job_id bigint)")
+    job, other = (Job.objects.enqueue(NewJob(task="other")) for _ in range(2))
+    sql("INSERT INTO staying VALUES (%s)", job.pk)
+    capability.install(*capability.installed(), Capability(name="stays", satellites=(Satellite(table="staying"),)))
+    assert list(movable(Job.objects.all())) == [other]
+    sql("DROP TABLE staying")
+
+
+def test_a_job_of_a_chunk_fails_as_any_other_without_its_capability() -> None:
+    """And no StopIteration ends the loop that waits for its report."""
+    capability.install(*(one for one in capability.installed() if one.chunking is None))
+    in_chunks.enqueue(number=1)
+    [claim] = Job.objects.claim(Identity("me"))
+    performed = perform(Run(claim))
+    assert performed.error is not None

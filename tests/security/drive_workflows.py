@@ -32,6 +32,7 @@ ALIAS = "default"
 def workflows() -> None:
     """All that can become of a batch and of what needs others."""
     placed = chain(plain.prepare("a"), plain.prepare("b")).enqueue()
+    chain(plain.prepare("a"), plain.using(idempotency_key="of a node").prepare("b")).enqueue()
     inner = Batch.open("inner", parent=placed, context={"a": 1})
     inner.add(plain.prepare("c"))
     inner.add_many(plain, [["d"], ["e"]])

@@ -23,7 +23,7 @@ gone AS (
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
         count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
-    FROM (SELECT id, batch_id, awaited FROM gone WHERE era = 0) AS dead
+    FROM (SELECT * FROM gone WHERE era = 0) AS dead
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
@@ -85,7 +85,7 @@ gone AS (
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
         count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
-    FROM (SELECT id, batch_id, awaited FROM gone WHERE era = 0) AS dead
+    FROM (SELECT * FROM gone WHERE era = 0) AS dead
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
@@ -161,7 +161,7 @@ gone AS (
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
         count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
-    FROM (SELECT id, batch_id, awaited FROM gone WHERE era = 0) AS dead
+    FROM (SELECT * FROM gone WHERE era = 0) AS dead
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
@@ -233,7 +233,7 @@ gone AS (
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE 'CANCELLED' = 'COMPLETED'),
         count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
-    FROM (SELECT id, batch_id, awaited FROM gone WHERE era = 0) AS dead
+    FROM (SELECT * FROM gone WHERE era = 0) AS dead
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),

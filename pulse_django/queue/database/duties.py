@@ -33,8 +33,9 @@ def _work_conditions() -> dict[str, str]:
     """Return the conditions that watchdogs ask in each turn, by name: who has nothing to do sends no statement."""
     asked = {SET_ASIDE: f"{may_shut_tasks()} OR {ARE_SET_ASIDE}"}
     for one in installed():
-        asked |= {one.name: one.exists} | {step.name: step.exists for step in one.sweeps}
-    return {name: condition for name, condition in asked.items() if condition}
+        asked |= {one.name: one.exists} if one.exists else {}
+        asked |= {step.name: step.exists for step in one.sweeps if step.exists}
+    return asked
 
 
 @assembled

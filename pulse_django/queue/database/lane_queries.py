@@ -9,7 +9,7 @@ from pulse_django.queue.words.lane_keys import OF_QUEUE
 from pulse_django.queue.words.lanes import Lane
 
 from ..capability import assembled
-from ..gates import gate_relations, gates_of_lanes, gates_of_tasks
+from ..gates import gate_relations, gates_of_lanes, gates_of_tasks, lanes_open_in
 from .constraints import IS_CLAIMABLE
 from .sql_functions import loose_scan
 from .transactions import run_joined
@@ -41,6 +41,7 @@ class LaneUse(NamedTuple):
 
     held: int  # the weights of its leases
     is_open: bool  # False: a gate of it is shut
+    opens_in: float | None = None  # seconds until the first of its gates opens; None: not known
 
 
 # "The next pair" is the same queue's next lower priority or else the next queue's highest.
@@ -170,6 +171,7 @@ UNION ALL
 @assembled
 def use_sql() -> str:
     """Return what the leases of each of these lanes weigh. Jobs without a lane key are counted by their queue."""
+    are_open = gates_of_lanes("lane", keyed=True)
     return f"""
 SELECT
     CASE
@@ -182,7 +184,10 @@ SELECT
             WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND lane_key::text = lane.key
         )
     END,
-    {gates_of_lanes("lane", keyed=True)}
+    {are_open},
+    CASE WHEN NOT ({are_open}) THEN (
+        {lanes_open_in("lane")}
+    ) END
 FROM {gate_relations()}ROWS FROM (
     pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])
 ) WITH ORDINALITY AS lane (queue, key, place)

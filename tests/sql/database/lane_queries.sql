@@ -254,7 +254,41 @@ SELECT
             AND lane_key::text <> ''
             AND (paused_until IS NULL OR paused_until > statement_timestamp())
         LIMIT 1
-    ), true)
+    ), true),
+    CASE WHEN NOT ((pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
+        (pauses.names))
+            AND COALESCE((
+        SELECT false FROM pulse_django_pause
+        WHERE lane_key::text = lane.key
+            AND lane_key::text <> ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())
+        LIMIT 1
+    ), true)) THEN (
+        SELECT EXTRACT(epoch FROM pg_catalog.min(opens_at) - statement_timestamp())::float8
+        FROM (SELECT facts.opens_at FROM (SELECT paused_until AS opens_at, reason, paused_by AS shut_by
+        FROM pulse_django_pause
+        WHERE lane_key::text = ''
+            AND task::text = ''
+            AND queue::text = lane.queue
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())
+        ORDER BY paused_until DESC NULLS FIRST
+        LIMIT 1) AS facts
+    WHERE ((pg_catalog.cardinality(pauses.names) = 0 OR pg_catalog.concat(pg_catalog.chr(10), lane.queue) <> ALL
+        (pauses.names))) IS NOT TRUE
+        UNION ALL SELECT facts.opens_at FROM (SELECT paused_until AS opens_at, reason, paused_by AS shut_by
+        FROM pulse_django_pause
+        WHERE lane_key::text <> ''
+            AND lane_key::text = lane.key
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())
+        ORDER BY paused_until DESC NULLS FIRST
+        LIMIT 1) AS facts WHERE (COALESCE((
+        SELECT false FROM pulse_django_pause
+        WHERE lane_key::text = lane.key
+            AND lane_key::text <> ''
+            AND (paused_until IS NULL OR paused_until > statement_timestamp())
+        LIMIT 1
+    ), true)) IS NOT TRUE) AS opening
+    ) END
 FROM (
     SELECT ARRAY(
         SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)

@@ -8,20 +8,18 @@ WITH picked AS MATERIALIZED (
                     AND pulse_django_job_hot.lane_key::text < :lane_key_3))
             AND NOT EXISTS(
             SELECT :a AS a
-            FROM pulse_django_dependency "U0"
-            WHERE "U0".job_id = (pulse_django_job_hot.id)
-            LIMIT 1)
-            AND NOT EXISTS(
-            SELECT :a_2 AS a
-            FROM pulse_django_step "U0"
-            WHERE "U0".job_id = (pulse_django_job_hot.id)
-            LIMIT 1)
-            AND NOT EXISTS(
-            SELECT :a_3 AS a
             FROM pulse_django_job_hot "U0"
             WHERE ("U0".id = (pulse_django_job_hot.parent_id)
                     AND NOT ("U0".status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELLED')))
             LIMIT 1)
+            AND (NOT EXISTS (
+                SELECT 1
+                FROM pulse_django_dependency AS other
+                WHERE other.job_id = pulse_django_job_hot.id))
+            AND (NOT EXISTS (
+                SELECT 1
+                FROM pulse_django_step AS other
+                WHERE other.job_id = pulse_django_job_hot.id))
             AND NOT pulse_django_job_hot.awaited
             AND pulse_django_job_hot.batch_id IS NULL)
     ORDER BY 1 ASC

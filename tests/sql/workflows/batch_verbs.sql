@@ -93,10 +93,10 @@ FROM ROWS FROM (pg_catalog.unnest(:batch_id::bigint[]), pg_catalog.unnest(:count
 RETURNING id;
 
 -- join_many(): all
-SELECT batch_id, count(*)::int
-FROM pulse_django_job_hot
-WHERE id = ANY (:id::bigint[]) AND batch_id IS NOT NULL
-GROUP BY batch_id;
+SELECT id, batch_id FROM pulse_django_job_hot WHERE id = ANY (:id::bigint[]) AND id > :id_2 AND batch_id IS NOT NULL;
+
+-- of_batches()
+SELECT id FROM pulse_django_job_hot WHERE id = ANY (:id::bigint[]) AND batch_id = ANY (:batch_id::bigint[]);
 
 -- judge_batches(): workflows, all
 SELECT id FROM pulse_django_batch WHERE id = ANY (:id::bigint[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED;
