@@ -51,10 +51,10 @@ def look_before_the_commit() -> None:
     def settle(self: Any, reports: Collection[Report], *, wait: bool = True) -> Settled:
         with joined(self.write_alias):
             settled = _settle(self, reports, wait=wait)
-            if settled.has_unresolved:
+            if settled.has_notes:
                 blind.resolve(self)
                 time.sleep(SLOW_COMMIT)
-        return replace(settled, has_unresolved=False)
+        return replace(settled, has_notes=False)
 
     JobManager.settle = settle  # type: ignore[method-assign]
 
@@ -65,11 +65,11 @@ def resolve_inside_atomic() -> None:
 
     def settle(self: Any, reports: Collection[Report], *, wait: bool = True) -> Settled:
         settled = _settle(self, reports, wait=wait)
-        if not is_in_transaction(self.write_alias) or not settled.has_unresolved:
+        if not is_in_transaction(self.write_alias) or not settled.has_notes:
             return settled
         blind.resolve(self)
         time.sleep(SLOW_COMMIT)
-        return replace(settled, has_unresolved=False)
+        return replace(settled, has_notes=False)
 
     JobManager.settle = settle  # type: ignore[method-assign]
 

@@ -13,6 +13,7 @@ from pulse_django.run import make_due
 
 from . import conf
 from .amendments import amending
+from .amendments.amend import Amended
 from .backend import PulseBackend, new_job
 from .encryption import values as encryption
 from .exceptions import InvalidJob
@@ -28,7 +29,7 @@ from .queue.words.leases import Lease
 from .queue.words.masks import PROGRESS
 from .queue.words.outcomes import WorkerLost
 from .queue.words.states import EndedBy, Status, run_ended
-from .queue.words.verb_results import Amended, CancelRequested, Report, Retried, Settled
+from .queue.words.verb_results import CancelRequested, Report, Retried, Settled
 from .run.calls import checked
 from .run.notify import ANY_QUEUE, is_due_soon, wake_workers
 from .run.registry import Task, key_of

@@ -24,6 +24,7 @@ from django.core.management import BaseCommand, load_command_class
 
 import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
+from pulse_django.amendments.amend import Amended
 from pulse_django.chunks import chunk
 from pulse_django.health import explanation
 from pulse_django.health.conditions import Severity, known
@@ -167,7 +168,7 @@ OF_SCHEDULES = ("create", "change", "follow_code", "pause", "resume")
 FUNCTIONS = ("enqueue_many", "get", "jobs", "progress", "cancel", "amend", "retry", "release")
 ANSWERS = {
     "cancel": verb_results.CancelRequested,
-    "amend": verb_results.Amended,
+    "amend": Amended,
     "retry": verb_results.Retried,
     "release": verb_results.Settled,
 }
@@ -226,7 +227,7 @@ def of_functions() -> list[str]:
         lines.append(entry(name, getattr(api, name)))
         if name in ANSWERS:
             lines.append("\n| of the answer | |\n|---|---|\n")
-            fields = comments_beside(verb_results.__file__, ANSWERS[name].__name__)
+            fields = comments_beside(inspect.getfile(ANSWERS[name]), ANSWERS[name].__name__)
             lines += [f"| `{field}` | {said} |\n" for field, said in fields.items()]
     return lines
 

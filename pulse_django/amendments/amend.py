@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from django.db import IntegrityError
@@ -14,8 +16,32 @@ from pulse_django.queue.words.job_ids import check_attempt, job_ids_of
 from pulse_django.queue.words.job_options import Payload
 from pulse_django.queue.words.payloads import clean_text
 from pulse_django.queue.words.states import TERMINAL, Status
-from pulse_django.queue.words.verb_results import MAX_AMEND_REASON, MAX_AMENDED_BY, Amended, AmendRefusal
 from pulse_django.unique.clauses import HOLDS_KEY
+
+MAX_AMENDED_BY, MAX_AMEND_REASON = 200, 2_000  # characters
+
+
+class AmendRefusal(StrEnum):
+    """Why a job was not amended."""
+
+    RUNNING = "running"  # a worker has its arguments already
+    ENDED = "ended"  # completed, cancelled or a dead letter: retry that first
+    GONE = "gone"  # there is no such job
+    CHANGED = "changed"  # it has had another attempt, or other arguments, since they were read
+    KEY_TAKEN = "key taken"  # another job holds the unique key of the new arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amended:
+    """The answer to an amendment. It is true if the job has the new arguments."""
+
+    job_id: int  # that was to be amended
+    refused: AmendRefusal | None = None  # why it was not; `None`: it was, and the answer is true
+    key_holder: int | None = None  # the other job that holds the unique key
+
+    def __bool__(self) -> bool:
+        return self.refused is None
+
 
 MOST_TRIES = 5
 KEPT_AMENDMENTS = 20  # of one job, the latest

@@ -18,12 +18,11 @@ from pulse_django.queue.words.job_options import Payload
 from pulse_django.queue.words.masks import is_encrypted
 from pulse_django.queue.words.own_tasks import ONLY_PULSE, OWN_TASKS
 from pulse_django.queue.words.states import CLAIMABLE, Status
-from pulse_django.queue.words.verb_results import Amended, AmendRefusal
 from pulse_django.run.calls import checked, names_of
 from pulse_django.run.registry import Task, registry
 from pulse_django.unique.keys import key_of_call
 
-from .amend import Found, read_for_amending, why_not
+from .amend import Amended, AmendRefusal, Found, read_for_amending, why_not
 
 MOST_TRIES = 10  # each fails because another caller has amended the job
 

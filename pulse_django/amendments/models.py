@@ -9,7 +9,8 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.queue.database.sql_functions import ClockTimestamp, Document, ShortText, index, instants_of
 from pulse_django.queue.words.masks import MAX_MASKS
-from pulse_django.queue.words.verb_results import MAX_AMENDED_BY
+
+from .amend import MAX_AMENDED_BY
 
 
 class Amendment(models.Model):

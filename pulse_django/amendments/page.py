@@ -26,11 +26,10 @@ from pulse_django.queue.database.sql_functions import UNREADABLE
 from pulse_django.queue.words.masks import HIDDEN, is_encrypted
 from pulse_django.queue.words.own_tasks import OWN_TASKS
 from pulse_django.queue.words.states import CLAIMABLE, Status
-from pulse_django.queue.words.verb_results import AmendRefusal
 from pulse_django.run.registry import registry
 
 from . import amending
-from .amend import read_for_amending
+from .amend import AmendRefusal, read_for_amending
 
 _REFUSED: Mapping[AmendRefusal, Any] = {
     AmendRefusal.RUNNING: _("A worker has claimed the job in the meantime. Nothing was changed."),

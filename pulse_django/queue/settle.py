@@ -176,8 +176,8 @@ def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -
     late = [report for report in reports if first[report.lease] is not report or report.lease in refused]
     repeated = _record_late_outcomes(jobs, late) & refused if late else frozenset()
     lost, skipped = frozenset(refused - repeated), skipped | unsent
-    has_unresolved = any(row[4] for row in rows)
-    return Settled(accepted=accepted, repeated=repeated, lost=lost, skipped=skipped, has_unresolved=has_unresolved)
+    has_notes = any(row[4] for row in rows)
+    return Settled(accepted=accepted, repeated=repeated, lost=lost, skipped=skipped, has_notes=has_notes)
 
 
 def release(jobs: JobReader, leases: Collection[Lease], *, delay: timedelta = timedelta()) -> Settled:

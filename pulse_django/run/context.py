@@ -153,7 +153,7 @@ class Context(DurableSteps, Waits, TaskContext):
                 stored = outcome.result and codec().stored(self.run.claim, outcome.result, RESULT)
                 report = Report(lease, outcome, Complete(stored), self.run.last_progress())
                 settled = jobs.settle([report])
-                self.run.has_unresolved = settled.has_unresolved
+                self.run.has_notes = settled.has_notes
                 if lease not in settled.accepted:
                     self.run.lost = True
                     raise LeaseLost("this run lost its lease to another run; everything in this block was rolled back")

@@ -59,7 +59,7 @@ class Run:
     chunk: ChunkRun | None = None  # that takes the slot for it
     after_step: Callable[[str], object] | None = None  # for tests: called when a step is written down
     steps: StepNames | None = None  # None: it has had no step yet
-    has_unresolved: bool = False  # it completed its job, and others may wait for that
+    has_notes: bool = False  # it completed its job, and others may wait for that
     completed: bool = False  # by the handler itself, in its own transaction
     cancelled: bool = False
     lost: bool = False

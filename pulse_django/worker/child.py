@@ -319,7 +319,7 @@ class ChildShard:
     @property
     def is_drained(self) -> bool:
         """Whether nothing is due there, and nothing is left to do."""
-        return self.claimer.drained and self.in_flight.is_idle and not self.reporter.is_unresolved
+        return self.claimer.drained and self.in_flight.is_idle and not self.reporter.has_notes
 
     @property
     def is_done(self) -> bool:

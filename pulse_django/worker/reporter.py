@@ -59,7 +59,7 @@ class Reporter:
         self.goes_through_keeper = False  # which settles for this process, where it cannot reach the database
         self.answers: SimpleQueue[Message] = SimpleQueue()  # of the keeper
         self._asked = 0  # how often the keeper was
-        self.is_unresolved = False  # jobs may wait for what was reported here
+        self.has_notes = False  # jobs may wait for what was reported here
         self._resolved_at = 0.0
 
     def report(self, performed: Performed) -> None:
@@ -97,22 +97,22 @@ class Reporter:
                 self._unsent.append(performed)
             else:
                 over.append(performed)
-        if settled.has_unresolved or any(one.run.has_unresolved for one in sendable):
-            self.is_unresolved = True  # before the slots are free: a burst must not end yet
+        if settled.has_notes or any(one.run.has_notes for one in sendable):
+            self.has_notes = True  # before the slots are free: a burst must not end yet
         self._conclude(over, settled)
         self._resolve()
         return PAUSE if self._unsent else 0.0
 
     def _resolve(self) -> None:
         """Free the jobs that waited for what was reported here: at once if nothing else is to be done, or soon."""
-        if not self.is_unresolved:
+        if not self.has_notes:
             return
         now = time.monotonic()
         if not self._inbox.empty() and now - self._resolved_at < RESOLVE_EVERY:
             return
         self._resolved_at = now
         left = [free(self.database, self._due_again) for free in _when_over()]
-        self.is_unresolved = any(left)
+        self.has_notes = any(left)
 
     def _send(self, reports: list[Report]) -> Settled:
         try:
@@ -162,7 +162,7 @@ class Reporter:
         try:
             if patience == 0.0:
                 return self._inbox.get_nowait()
-            return self._inbox.get(timeout=PAUSE if self.is_unresolved else TICK)
+            return self._inbox.get(timeout=PAUSE if self.has_notes else TICK)
         except Empty:
             return None
 

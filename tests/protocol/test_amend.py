@@ -10,14 +10,13 @@ from django.db import IntegrityError, transaction
 
 from pulse_django import Unique, Workflow, api, task
 from pulse_django.amendments import amending
-from pulse_django.amendments.amend import KEPT_AMENDMENTS, read_for_amending
+from pulse_django.amendments.amend import KEPT_AMENDMENTS, AmendRefusal, read_for_amending
 from pulse_django.exceptions import InvalidJob, PayloadError, WrongArguments
 from pulse_django.models import Amendment, Job
 from pulse_django.queue.prune import drop_days
 from pulse_django.queue.words.job_options import Payload
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
-from pulse_django.queue.words.verb_results import AmendRefusal
 from pulse_django.testing import drain, run_job
 from tests.database import empty_tables
 from tests.factories import make_job, now

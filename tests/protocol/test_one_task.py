@@ -61,7 +61,7 @@ def settles() -> None:
     reports = [Report(lease_of(running(**values)), outcome, decision) for outcome, decision, values in ends]
     settled = Job.objects.settle([*reports, reports[0]._replace(outcome=FAILED, decision=DeadLetter("late"))])
     assert len(settled.accepted) == len(ends)
-    assert settled.has_unresolved
+    assert settled.has_notes
     assert Job.objects.settle(reports).lost | Job.objects.settle(reports).repeated == {one.lease for one in reports}
 
 

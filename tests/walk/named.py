@@ -12,18 +12,19 @@ from tests.floors import COMPOSED, KERNEL, modules
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
-# What a file says if it knows the capability. ``weight``, ``lane_key`` and ``ready`` are words of the kernel.
+# What a file says if it knows the capability. ``weight``, ``lane_key`` and ``ready`` are words of the kernel, and words
+# with a second meaning are not here: a histogram has buckets, and a search by halves probes an index.
 WORDS = {
     "amendments": "amend",
     "chunks": "chunkrun|chunk_of|chunked|chunking|of_chunks|gather",
     "encryption": "crypt|mask",
     "expiry": "expir(?:y|es_at|e_these)|not_started_in_time",
-    "limits": "limiter|limited|rate_limit|breaker|bucket|probe",
+    "limits": "limiter|limited_|rate.?limited|breaker|pulse_django_bucket|is_probe|{probe}",
     "metrics": "vital_sign|minute_stat|traffic|histogram",
     "pauses": "pause[ds]?_?(?:task|queue|key)|django_pause",
     "schedules": "(?<!re)schedule|cron",
     "unique": "unique(?!Constraint)|idempotency",
-    "workflows": "batch_id|workflow|awaited|unresolved|dependency|durable",
+    "workflows": "batch_id|workflow|awaited|unresolved|dependency|durable_step|stepnames",
 }
 
 

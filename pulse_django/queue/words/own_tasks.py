@@ -2,4 +2,4 @@
 
 PLAN, ACT = "pulse_django.find_matching_jobs", "pulse_django.act_on_jobs"
 OWN_TASKS = (PLAN, ACT)
-ONLY_PULSE = "only Pulse itself enqueues jobs of this task, and they are neither amended nor retried"
+ONLY_PULSE = "only Pulse itself enqueues jobs of this task, and they are neither changed nor retried"

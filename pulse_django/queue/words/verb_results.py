@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from typing import NamedTuple, Self
 
 from .decisions import Decision
@@ -44,7 +43,7 @@ class Settled(_Sets):
     repeated: frozenset[Lease]  # the same outcome stood in the ledger already, as when an answer is lost on its way
     lost: frozenset[Lease]  # the job had moved on: nothing changed; the first such verdict is kept as ``late_outcome``
     skipped: frozenset[Lease] = frozenset()  # another statement had locked the row: report again soon
-    has_unresolved: bool = False  # other jobs may wait for one of these: resolve after the commit
+    has_notes: bool = False  # other jobs may wait for one of these: resolve after the commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,28 +110,3 @@ class Retried(_Sets):
 
     def __bool__(self) -> bool:
         return bool(self.revived)
-
-
-MAX_AMENDED_BY, MAX_AMEND_REASON = 200, 2_000  # characters
-
-
-class AmendRefusal(StrEnum):
-    """Why a job was not amended."""
-
-    RUNNING = "running"  # a worker has its arguments already
-    ENDED = "ended"  # completed, cancelled or a dead letter: retry that first
-    GONE = "gone"  # there is no such job
-    CHANGED = "changed"  # it has had another attempt, or other arguments, since they were read
-    KEY_TAKEN = "key taken"  # another job holds the unique key of the new arguments
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amended:
-    """The answer to an amendment. It is true if the job has the new arguments."""
-
-    job_id: int  # that was to be amended
-    refused: AmendRefusal | None = None  # why it was not; `None`: it was, and the answer is true
-    key_holder: int | None = None  # the other job that holds the unique key
-
-    def __bool__(self) -> bool:
-        return self.refused is None

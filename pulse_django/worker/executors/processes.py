@@ -298,7 +298,7 @@ def _when_to_kill(run: Run, now: float) -> float:
 
 # Seconds between two looks for progress. It travels with the next heartbeat, which is further away than that.
 BETWEEN_PROGRESS = 0.2
-_AWAITED: list[Coroutine[Any, Any, Performed]] = []  # the handler, if it is a coroutine
+_PERFORMING: list[Coroutine[Any, Any, Performed]] = []  # the handler, if it is a coroutine
 PR_SET_PDEATHSIG = 1
 
 
@@ -331,7 +331,7 @@ def runner_main(_order: Message, channel: Channel) -> int:
     NeededThreads(_died).start("to-child", lambda: _listen(channel, run, tether))
     task = registry.get(run.claim.task)
     if task is not None and iscoroutinefunction(task.func):
-        _AWAITED.append(performing := perform_async(run, task))
+        _PERFORMING.append(performing := perform_async(run, task))
         performed = _complete(performing)
     else:
         performed = perform(run)
@@ -396,7 +396,7 @@ def _listen(channel: Channel, run: Run, tether: Relayed) -> None:
 def _where() -> str:
     """Say where the handler is. It runs in the main thread."""
     main = threading.main_thread().ident or 0
-    return stack_of_coroutine(_AWAITED[0], main) if _AWAITED else stack_of_thread(main)
+    return stack_of_coroutine(_PERFORMING[0], main) if _PERFORMING else stack_of_thread(main)
 
 
 def _pass_progress(channel: Channel, run: Run, progress: str | None) -> None:
