@@ -35,7 +35,7 @@ help:
 	@echo
 	@echo "Before you hand in a change of ..."
 	@echo "make crash       workers, leases, recovery: every test that starts real workers, and kills, freezes or cuts them off"
-	@echo "make browser     pages of the admin: used in Chromium, read in German, opened with hostile rows (axe-core: npm ci --prefix tests/accessibility)"
+	@echo "make browser     pages of the admin: used in Chromium, read in German, opened with hostile rows (axe-core: npm ci --prefix tests/browser)"
 	@echo "make fresh       README and documents: new projects made from them, examples of their pages, the port from Celery, the demo"
 	@echo "make proofs      statements and tables: plans at a million rows, shapes and shadows of every statement, state machines,"
 	@echo "                 races in their hundreds, dumps, failover, types, the package, the tutorial, the benchmarks in short"
@@ -95,7 +95,16 @@ versions: $(READY)
 	@$(PY) -m pytest -n $(JOBS) -m versions $(ARGS)
 
 # What a pooler can change: statements and transactions. Which tests need a session of their own, and why, their marks say.
-POOLED = tests/store tests/protocol tests/execution tests/crash/test_worker.py tests/crash/test_pooler.py tests/crash/test_exactly_once.py
+# STORED has the tests of storage and tasks: those of queue/ and run/, and what rooms have of the same kind.
+STORED = tests/queue tests/run tests/amendments/test_amend.py tests/chunks/test_chunks.py \
+	tests/encryption/test_masking.py tests/encryption/test_searched_tasks.py tests/expiry \
+	tests/limits/test_claim_limited.py tests/limits/test_limited_tasks.py tests/limits/test_limiters.py \
+	tests/limits/test_weights.py tests/metrics/test_minute_stats.py tests/metrics/test_traffic.py \
+	tests/pauses/test_calls.py tests/pauses/test_paused_tasks.py tests/shards/test_citus_nodes.py \
+	tests/shards/test_citus_one_task.py tests/shards/test_ids.py tests/shards/test_one_level.py \
+	tests/shards/test_one_task.py tests/shards/test_sequences.py tests/unique/test_unique.py \
+	tests/unique/test_unique_tasks.py tests/unique/test_unique_torture.py
+POOLED = $(STORED) tests/crash/test_worker.py tests/crash/test_pooler.py tests/crash/test_exactly_once.py
 pooled: $(READY)
 	@PULSE_TEST_POOLER=transaction $(PY) -m pytest -n $(JOBS) -m "not proof" $(POOLED) $(ARGS)
 
@@ -103,13 +112,14 @@ pooled: $(READY)
 THEMES = unfold jazzmin grappelli
 themes: $(READY)
 	@$(PY) -m pip install --quiet --disable-pip-version-check $(THEMES:%=django-%)
-	@for theme in $(THEMES); do echo "$$theme"; PULSE_TEST_THEME=$$theme $(PY) -m pytest tests/themes $(ARGS) || exit 1; done
+	@for theme in $(THEMES); do echo "$$theme"; PULSE_TEST_THEME=$$theme $(PY) -m pytest tests/browser/test_themes.py $(ARGS) || exit 1; done
 
 # A cluster of Citus is not part of CI. Its database has the extension and the nodes, and the tests make and drop schemas
 # test_pulse_... there. PULSE_TEST_CITUS_STOPPER names a command that may stop nodes (tests/citus.py). What needs a server of its own, and why, is printed.
-CITUS = tests/store tests/protocol tests/execution tests/crash/test_worker.py tests/crash/test_exactly_once.py \
-	tests/crash/test_children.py tests/crash/test_chunks.py tests/crash/test_overstayers.py tests/crash/test_stopping.py \
-	tests/crash/test_workflows.py tests/workflows tests/fleet/test_conditions.py tests/fleet/test_doctor_on_citus.py
+CITUS = $(STORED) tests/crash/test_worker.py tests/crash/test_exactly_once.py tests/crash/test_children.py \
+	tests/crash/test_overstayers.py tests/crash/test_stopping.py tests/chunks/test_crashes.py \
+	tests/health/test_conditions.py tests/health/test_doctor_on_citus.py \
+	$(filter-out %/test_command.py %/test_page.py %/test_reading.py %/test_rewinding.py,$(wildcard tests/workflows/test_*.py))
 CITUS_SEEDS ?= 1 2
 citus: $(READY)
 ifeq ($(CITUS_URL),)
@@ -117,7 +127,7 @@ ifeq ($(CITUS_URL),)
 else
 	@export PULSE_TEST_CITUS=1 DATABASE_URL='$(CITUS_URL)' failed=0; \
 	$(PY) -m pytest -n $(JOBS) -m "not proof" $(CITUS) $(ARGS) || failed=1; \
-	$(PY) -m pytest tests/crash/test_citus_outage.py || failed=1; \
+	$(PY) -m pytest tests/shards/test_citus_outage.py || failed=1; \
 	for seed in $(CITUS_SEEDS); do $(PY) -m chaos.run --seed $$seed || failed=1; done; \
 	exit $$failed
 endif
@@ -151,7 +161,7 @@ chaos-limits: $(READY)
 chaos-graphs: $(READY)
 	@for seed in $(SEEDS); do $(PY) -m chaos.graphs --seed $$seed $(ARGS) || exit $$?; done
 
-# A capability that the package does not know, tests/rooms/night_shift: days break between the look and the claim.
+# A capability that the package does not know, tests/night_shift: days break between the look and the claim.
 chaos-nights: $(READY)
 	@for seed in $(SEEDS); do $(PY) -m chaos.nights --seed $$seed $(ARGS) || exit $$?; done
 
@@ -207,7 +217,7 @@ initial: $(READY)
 	@PULSE_NO_SERVER=1 $(PY) -m testproject.initial_migration
 
 conformance: $(READY)
-	@$(PY) -m tests.conformance.run
+	@$(PY) -m tests.run.conformance
 
 stop:
 	@if [ -x $(PY) ]; then $(PY) -m testproject.postgres stop; else echo "No $(VENV), so nothing was stopped."; fi

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-os.environ["DJANGO_SETTINGS_MODULE"] = "tests.rooms.settings"
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings_of_night_shift"
 
 from chaos.own_server import ask, own_server, say
 
@@ -72,7 +72,7 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
 
     from chaos.worker_fleet import Kind, WorkerFleet
     from testproject.harness.processes import StartedProcesses
-    from tests.rooms.night_shift import TABLE
+    from tests.night_shift import TABLE
 
     call_command("migrate", verbosity=0)
     ask(TABLE)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,22 +12,28 @@ from typing import Any
 import hypothesis
 import pytest
 from django.conf import settings
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.db import connection
+from django.test import Client
 from hypothesis import HealthCheck
 
 from pulse_django.queue.words.leases import Identity
 from pulse_django.shards.citus import is_for_citus
 from tests import citus
+from tests.crash.workers import workers
 from tests.database import TABLES, drop_copy, empty_tables, forget_session, leave_no_line_behind, use_copy
 from tests.pgbouncer import PgBouncer
 from tests.rival import Rival
 from tests.sql import sent
 from tests.targets import DJANGO_VERSIONS, FIRST_OF_EACH, VERSIONS, target_of
 
+__all__ = ["workers"]  # the fixture that starts real workers
+
 ROOM_FOR_RIVALS = 30  # connections that tests and workers have open transactions on at a time
 
 # Tests that share nothing with others of their file, and wait more than they compute.
-GO_ALONE = ("tests/browser/", "tests/crash/")
+GO_ALONE = re.compile(r"tests/(browser/|crash/|\w+/test_crashes\.py)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -80,7 +87,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid if nodeid.startswith(GO_ALONE) else nodeid.partition("::")[0]
+            return nodeid if GO_ALONE.match(nodeid) else nodeid.partition("::")[0]
 
     return ByFile(config, log)
 
@@ -186,6 +193,16 @@ def rival(pulse_db: None) -> Iterator[Rival]:
     rival = Rival()
     yield rival
     rival.close()
+
+
+@pytest.fixture
+def root(pulse_db: None) -> Iterator[Client]:
+    """As ``admin_client``, where transactions really commit."""
+    user, client = User.objects.create_superuser("root-of-security"), Client()
+    client.force_login(user)
+    yield client
+    Session.objects.all().delete()
+    user.delete()
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from pulse_django.schedules import declarations
 from pulse_django.testing import drain
 from tests.database import empty_tables
 from tests.faults import all_faults
-from tests.protocol.moves import MOVES
+from tests.queue.moves import MOVES
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.faults import all_faults
-from tests.targets import FIRST_OF_EACH, target_of
+from tests.targets import FIRST_OF_EACH, TARGETS, VERSIONS, target_of
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -172,6 +172,14 @@ def test_each_failure_names_tests_that_its_target_runs() -> None:
             for rule in row.rules:
                 with about(f"{row.number or ''} {row.failure}: rule {rule}"):
                     assert f'"{rule}"' in (ROOT / "chaos/checker.py").read_text()
+
+
+def test_each_place_that_a_list_names_exists() -> None:
+    listed = {place.partition("::")[0] for places in (*TARGETS.values(), VERSIONS) for place in places}
+    assert {place for place in listed if not (TESTS / place).exists()} == set()
+    named = set(re.findall(r"\btests/[\w./]*\w(?![\w*])", MAKEFILE))
+    assert len(named) > 30
+    assert {path for path in named if not (ROOT / path).exists()} == set()
 
 
 def test_each_first_test_of_a_class_of_failures_exists() -> None:

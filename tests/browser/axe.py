@@ -1,6 +1,6 @@
 """axe-core in the browser: what it finds on a page that keeps people from using it.
 
-``npm ci`` in ``tests/accessibility`` installs it.
+``npm ci`` in ``tests/browser`` installs it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-SCRIPT = Path(__file__).parent.parent / "accessibility/node_modules/axe-core/axe.min.js"
+SCRIPT = Path(__file__).parent / "node_modules/axe-core/axe.min.js"
 GRAVE = ("critical", "serious")
 RUN = "() => axe.run(document, {resultTypes: ['violations']})"
 
@@ -33,8 +33,8 @@ def axe_script() -> str:
     if SCRIPT.exists():
         return SCRIPT.read_text()
     if os.environ.get("PULSE_NEEDS_AXE") == "1":
-        pytest.fail("axe-core is missing: npm ci in tests/accessibility")
-    pytest.skip("axe-core is missing: npm ci in tests/accessibility")
+        pytest.fail("axe-core is missing: npm ci in tests/browser")
+    pytest.skip("axe-core is missing: npm ci in tests/browser")
 
 
 def violations(page: Page, script: str) -> list[Violation]:

@@ -15,9 +15,9 @@ from testproject.harness.processes import StartedWorker
 from tests.crash.workers import QUICK, Workers, wait_for, wait_until
 from tests.database import leave_no_line_behind
 from tests.factories import AttemptFactory, make_job, now
-from tests.fleet.outlets import SECRET
-from tests.fleet.states import record
-from tests.protocol.steps import sql
+from tests.health.outlets import SECRET
+from tests.health.states import record
+from tests.queue.steps import sql
 from tests.worker import handlers
 
 # A worker is silent after four and a half seconds, so that one is soon lost, and a busy computer loses none.

@@ -14,7 +14,7 @@ from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.states import Status
 from pulse_django.schedules.timings import Cron
 from tests.factories import AttemptFactory, make_job, now
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 TRACEBACK = """Traceback (most recent call last):
   File "shop/tasks.py", line 41, in send_invoice

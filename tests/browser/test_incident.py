@@ -19,7 +19,7 @@ from tests.browser import incident
 from tests.browser.clicks import TO_THE_CAUSE, TO_THE_REMEDY, Walk
 from tests.browser.conftest import Visit
 from tests.crash.workers import Workers, wait_until
-from tests.fleet.outlets import OURS, alerted, by_metrics, expect_all_to_say
+from tests.health.outlets import OURS, alerted, by_metrics, expect_all_to_say
 
 pytestmark = pytest.mark.usefixtures("vacuumed")
 

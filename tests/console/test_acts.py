@@ -22,7 +22,7 @@ from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.factories import make_job, now
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db

@@ -17,7 +17,7 @@ from pulse_django.workflows.batches import Batch
 from tests.console.staff import staff
 from tests.console.test_mass_operations import DEAD, PERMISSIONS, begin, lines, statuses
 from tests.factories import make_job
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 pytestmark = pytest.mark.django_db
 

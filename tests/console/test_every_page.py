@@ -36,7 +36,7 @@ from pulse_django.schedules.console.actions import ACTS as SCHEDULE_ACTS
 from pulse_django.workflows.console.admin import ACTS as WORKFLOW_ACTS
 from tests.factories import AttemptFactory, PauseFactory, make_job, now
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db

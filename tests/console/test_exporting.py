@@ -21,7 +21,7 @@ from pulse_django.models import Job
 from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.console.test_job_list import page_at
-from tests.execution.test_searched_tasks import ship
+from tests.encryption.test_searched_tasks import ship
 from tests.factories import make_job
 from tests.faults import all_faults
 from tests.undoing import undone

@@ -13,7 +13,7 @@ from pulse_django.models import Job
 from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.console.test_job_list import page_at
-from tests.execution.test_searched_tasks import silent
+from tests.encryption.test_searched_tasks import silent
 from tests.factories import make_job, now
 from tests.faults import all_faults
 from tests.undoing import undone

@@ -17,11 +17,11 @@ from pulse_django.models import Job
 from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.console.test_job_list import found, link, newest_first, page_at
-from tests.execution.test_searched_tasks import ship
+from tests.encryption.test_encryption import tasks as encrypted_tasks
+from tests.encryption.test_searched_tasks import ship
 from tests.factories import WorkerFactory, make_job
 from tests.faults import all_faults
-from tests.protocol.steps import sql
-from tests.security.test_encryption import tasks as encrypted_tasks
+from tests.queue.steps import sql
 from tests.undoing import undone
 
 __all__ = ["encrypted_tasks"]

@@ -12,7 +12,7 @@ from pulse_django.health.conditions import Limits, ask, named
 from pulse_django.limits.rules import in_words
 from pulse_django.models import Schedule
 from tests.faults import all_faults
-from tests.fleet.states import SIMPLE, WITH_AN_END, brought_about, empty_and_vacuum
+from tests.health.states import SIMPLE, WITH_AN_END, brought_about, empty_and_vacuum
 from tests.rival import Rival
 
 # It lists names of threads and how often each was restarted.

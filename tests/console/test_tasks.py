@@ -18,7 +18,7 @@ from pulse_django.models import Pause, Release
 from pulse_django.queue.words.counters import OTHER, TrafficCounts, TrafficKind
 from tests.console.staff import staff
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db

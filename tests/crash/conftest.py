@@ -1,4 +1,4 @@
-"""The fixtures that start real workers, and a proxy to stand between them and the database."""
+"""A proxy to stand between real workers and the database."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from tests.crash.workers import workers
 from tests.proxy import BlackHole
-
-__all__ = ["workers"]
 
 
 @pytest.fixture

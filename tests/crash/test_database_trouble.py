@@ -15,8 +15,8 @@ from tests.crash.processes import database_url, through
 from tests.crash.scratch import scratch_server
 from tests.crash.workers import LONG_LEASE, Workers, outcomes, status, wait_for, wait_until
 from tests.pgbouncer import LISTENS
-from tests.protocol.steps import sql
 from tests.proxy import BlackHole
+from tests.queue.steps import sql
 from tests.worker import handlers
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

@@ -31,8 +31,8 @@ from pulse_django.queue.words.counters import VitalSign
 from pulse_django.queue.words.states import Status
 from tests.crash.processes import through
 from tests.crash.workers import Workers, wait_until
-from tests.protocol.steps import sql
 from tests.proxy import BlackHole
+from tests.queue.steps import sql
 from tests.worker import handlers
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

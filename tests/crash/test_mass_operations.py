@@ -15,7 +15,7 @@ from pulse_django.operations.acts import ACTS
 from pulse_django.queue.words.own_tasks import ACT
 from pulse_django.queue.words.states import Status
 from tests.crash.workers import Workers, wait_until
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 MANY = 10_000
 

@@ -16,7 +16,7 @@ from testproject.shop import tasks
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.pgbouncer import POOL_SIZE, PgBouncer, needs_pgbouncer
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.worker import handlers
 
 pytestmark = [pytest.mark.usefixtures("pulse_db"), needs_pgbouncer]

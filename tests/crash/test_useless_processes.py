@@ -12,7 +12,7 @@ from pulse_django.queue.words.states import Status
 from testproject.shop import tasks
 from tests.crash.workers import LONG_LEASE, Workers, is_alive, outcomes, wait_for, wait_until
 from tests.factories import make_job
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.worker import handlers, harmful_handlers
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

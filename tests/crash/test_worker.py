@@ -118,14 +118,12 @@ def test_the_job_after_a_vandal_finds_everything_clean(workers: Workers, age: in
     """One slot, so one thread and its connections: a vandal, a good job, the next vandal, and so on."""
     bad, good = {}, {}
     for number, vandal in enumerate(VANDALS):
-        bad[vandal] = Job.objects.enqueue(
-            NewJob(task=f"tests.execution.vandals.{vandal}", priority=100 - 2 * number)
-        ).pk
+        bad[vandal] = Job.objects.enqueue(NewJob(task=f"tests.run.vandals.{vandal}", priority=100 - 2 * number)).pk
         invoice = NewJob(task="testproject.shop.tasks.make_invoice", args=[number], priority=99 - 2 * number)
         good[vandal] = Job.objects.enqueue(invoice).pk
     worker = workers.start(
         *("--burst", "--concurrency", "1"),
-        settings={"TASK_MODULES": ["tests.execution.vandals"]},
+        settings={"TASK_MODULES": ["tests.run.vandals"]},
         env={"DATABASE_URL": database_url(conn_max_age=age)},
     )
     assert worker.wait() == 0

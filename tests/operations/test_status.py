@@ -23,7 +23,7 @@ from tests.factories import WorkerFactory, make_job, now
 from tests.faults import all_faults
 from tests.operations.steps import Terminal, run, run_json
 from tests.plans.fleet import ERA, past_days
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 FINISHED = 100_000
 DAY = 400  # blocks: what was looked at may be all of a day

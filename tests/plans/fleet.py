@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 # The era of a job that was completed ``at`` an instant.
 ERA = "to_char(at AT TIME ZONE 'UTC', 'YYYYMMDD')::int"

@@ -27,7 +27,7 @@ from tests.plans.test_plans import (
     indexes_built_afterwards,
     undone,
 )
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 __all__ = ["undone"]
 

@@ -18,7 +18,7 @@ from pulse_django.queue.database.sql_functions import Fingerprint
 from tests.faults import all_faults
 from tests.plans.fleet import ERA
 from tests.plans.test_plans import buffers, indexes_built_afterwards
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 LARGE, LARGE_GROUPS, SINGLE, DONE = 300_000, 20, 2_000, 200_000
 INDEX = "pulse_job_error_group"

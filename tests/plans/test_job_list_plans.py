@@ -21,7 +21,7 @@ from django.urls import reverse
 from tests.faults import all_faults
 from tests.plans.fleet import FILL, past_days
 from tests.plans.test_plans import buffers, indexes_built_afterwards, undone
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 __all__ = ["undone"]
 

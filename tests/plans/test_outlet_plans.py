@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.plans.fleet import ERA, past_days
 from tests.plans.test_plans import buffers, indexes_built_afterwards, undone
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 __all__ = ["undone"]
 

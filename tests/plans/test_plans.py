@@ -40,7 +40,7 @@ from pulse_django.unique.rule import Unique, UniqueKey
 from tests.crash.workers import wait_until
 from tests.faults import all_faults
 from tests.plans.fleet import ERA, past_days
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.undoing import undone as undone_case
 
 QUEUES, PRIORITIES = 100, 10

@@ -17,7 +17,7 @@ from pulse_django.schedules.imports import Found, from_celery_beat, from_django_
 from pulse_django.schedules.timings import next_of
 from tests.database import empty_tables
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 

@@ -32,7 +32,7 @@ from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
 from tests.factories import make_job
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

@@ -17,7 +17,7 @@ from pulse_django.schedules import declarations
 from pulse_django.schedules.loop import BETWEEN_CLEANUPS, LONGEST_PAUSE, PUNCTUAL, ScheduleLoop
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 

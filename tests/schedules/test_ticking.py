@@ -24,7 +24,7 @@ from pulse_django.schedules.verbs import clock
 from tests.database import empty_tables
 from tests.factories import WorkerFactory, make_job
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

@@ -13,7 +13,7 @@ from pulse_django.models import Job, Schedule, Tick
 from pulse_django.schedules.ticking import run_now, tick_due
 from tests.database import empty_tables
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 

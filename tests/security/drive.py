@@ -95,7 +95,7 @@ from pulse_django.worker.watchdog import Watchdog
 from tests.console import test_every_page as pages
 from tests.database import empty_tables, leave_no_line_behind
 from tests.factories import AttemptFactory, PauseFactory, WorkerFactory, lease_of, make_job, now
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.security.drive_citus import CITUS
 from tests.security.drive_workflows import steps_and_events, workflows
 from tests.security.verbs import VERBS

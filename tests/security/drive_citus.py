@@ -19,7 +19,7 @@ from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Identity
 from pulse_django.shards import citus, citus_nodes
 from pulse_django.unique.rule import Unique, UniqueKey
-from tests.protocol.test_one_task import STORIES, written
+from tests.shards.test_one_task import STORIES, written
 
 ALIAS = "default"
 

@@ -13,7 +13,7 @@ from django.db import DatabaseError, connection
 
 from tests.crash.processes import ROOT
 from tests.database import leave_no_line_behind
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 PAGE = ROOT / "docs/explanation/security.md"
 CREATE, GRANT = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)

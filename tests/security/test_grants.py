@@ -31,7 +31,7 @@ from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.database import empty_tables
 from tests.factories import make_job, now
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.security import handlers
 
 from .roles import OPERATOR, PRODUCER, ROLES, WATCHDOG, WORKER, acting_as, also, bullet_with, existing, grants_in

@@ -35,7 +35,7 @@ from tests.console.staff import staff
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.factories import WorkerFactory, make_job, now
-from tests.protocol.steps import claim_one, sql
+from tests.queue.steps import claim_one, sql
 from tests.security import handlers
 from tests.security.handlers import CANARY
 

@@ -20,7 +20,7 @@ from tests.crash.workers import Workers, wait_for
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, make_job
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.security import handlers
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

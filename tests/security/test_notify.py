@@ -16,8 +16,8 @@ from pulse_django.queue.words.states import Status
 from pulse_django.worker.listener import MOST_IN_VAIN
 from tests.crash.processes import database_url
 from tests.crash.workers import LONG_LEASE, Workers, wait_until
-from tests.protocol.steps import sql
 from tests.proxy import CountingProxy
+from tests.queue.steps import sql
 from tests.security import handlers
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

@@ -23,7 +23,7 @@ from pulse_django.models import Job
 from pulse_django.queue.words.states import Status
 from tests.console.test_every_page import _patterns, names, somebody
 from tests.factories import AttemptFactory, WorkerFactory, make_job
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.security.handlers import CANARY
 
 pytestmark = pytest.mark.django_db

@@ -29,7 +29,7 @@ from tests.crash.workers import LONG_LEASE, Workers, status, wait_for, wait_unti
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, WorkerFactory, make_job
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.security import handlers, trap
 from tests.worker import handlers as vandals
 

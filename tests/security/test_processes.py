@@ -17,8 +17,8 @@ from pulse_django.queue.words.states import Status
 from testproject.harness.processes import StartedWorker
 from tests.crash.processes import ROOT
 from tests.crash.workers import LONG_LEASE, Workers, is_alive, outcomes, wait_for
-from tests.exporters.test_worker_port import free_port
 from tests.security import handlers
+from tests.worker.test_http_port import free_port
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 

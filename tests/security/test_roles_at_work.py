@@ -31,7 +31,7 @@ from tests.console import test_every_page as pages
 from tests.database import empty_tables
 from tests.factories import make_job, now
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 from .roles import OPERATOR, PRODUCER, ROLES, WATCHDOG, WORKER, acting_as, bullet_with, statements_in
 

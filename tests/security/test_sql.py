@@ -31,7 +31,7 @@ from tests.console.test_every_page import presence
 from tests.database import empty_tables
 from tests.factories import make_job
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 pytestmark = pytest.mark.django_db
 

@@ -45,7 +45,7 @@ from pulse_django.workflows.rules import Need
 from pulse_django.workflows.steps import begin_sleep, steps_of, store_step
 from tests.console.test_every_page import presence
 from tests.factories import AttemptFactory, PauseFactory, WorkerFactory, lease_of, make_job, now
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.workflows.tasks import plain
 
 from .roles import OPERATOR, PRODUCER, WATCHDOG, WORKER

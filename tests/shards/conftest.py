@@ -1,4 +1,7 @@
-"""Two shards on one server, and workers that serve both."""
+"""Two shards on one server, and workers that serve both.
+
+Modules that need them use ``two_shards``. What tests Citus has one database, as everywhere.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,13 @@ from django.core.management import call_command
 from django.db import connection, connections
 from django.test import Client
 
-from tests.crash.workers import workers  # noqa: F401 - a fixture
 from tests.database import empty_tables, ensure_template
 from tests.two_databases import MODULE, MORE, SECOND, TWO_SHARDS, created, known
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "tests/shards/" in str(item.path):
+        if "two_shards" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.session("dropping its second database ends connections of the pooler"))
 
 
@@ -35,15 +37,15 @@ def second_name(django_db_setup: Any, django_db_blocker: Any) -> Iterator[str]:
         yield name
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def environment(second_name: str, django_db_blocker: Any) -> Iterator[dict[str, str]]:
-    """Know the second database. Gives the environment for a worker that knows both."""
+    """Know the second database, for one module. Gives the environment for a worker that knows both."""
     with django_db_blocker.unblock(), known(SECOND, second_name) as url, TWO_SHARDS:
         yield {"DJANGO_SETTINGS_MODULE": MODULE, MORE: json.dumps({SECOND: url})}
 
 
-@pytest.fixture(autouse=True)
-def _clean(pulse_db: None, environment: dict[str, str]) -> Iterator[None]:
+@pytest.fixture
+def two_shards(pulse_db: None, environment: dict[str, str]) -> Iterator[None]:
     yield
     empty_tables(SECOND)
 
@@ -55,7 +57,7 @@ def empty_shards() -> None:
 
 
 @pytest.fixture
-def operator(_clean: None) -> Iterator[Client]:
+def operator(two_shards: None) -> Iterator[Client]:
     """A client of a superuser. What it changes is committed."""
     client = Client()
     client.force_login(User.objects.create_superuser("operator"))

@@ -33,7 +33,7 @@ from tests.shards.conftest import away, empty_shards
 from tests.shards.console import SHARDED, moved
 from tests.two_databases import SECOND, SHARDS
 
-pytestmark = SHARDED
+pytestmark = [pytest.mark.usefixtures("two_shards"), *SHARDED]
 ERROR = "ValueError: no"
 LISTS = (
     *("job_changelist", "job_due", "deadletter_changelist", "queue_changelist", "worker_changelist"),

@@ -37,10 +37,12 @@ from testproject.shop import tasks
 from tests.crash.processes import ROOT
 from tests.crash.processes import environment as environment_of
 from tests.crash.workers import Workers, wait_until
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.shards.conftest import away
 from tests.two_databases import SECOND, SHARDS, new_database
 from tests.worker import handlers
+
+pytestmark = pytest.mark.usefixtures("two_shards")
 
 
 def all_in(alias: str) -> Any:

@@ -27,6 +27,8 @@ from tests.faults import all_faults
 from tests.shards.conftest import empty_shards
 from tests.two_databases import SECOND, SHARDS
 
+pytestmark = pytest.mark.usefixtures("two_shards")
+
 MAIL_IN_SECOND = {"SHARDS": SHARDS, "QUEUE_SHARDS": {"mail": SECOND}}
 SPREAD = {"SHARDS": SHARDS, "QUEUE_SHARDS": {"mail": ["default", SECOND]}, "PLACEMENT": "by_key"}
 BESIDE_DATA = {"SHARDS": SHARDS, "PLACEMENT": "where_the_data_is"}

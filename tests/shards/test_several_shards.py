@@ -42,6 +42,7 @@ from tests.shards.conftest import empty_shards
 from tests.two_databases import SECOND, SHARDS
 
 pytestmark = [
+    pytest.mark.usefixtures("two_shards"),
     pytest.mark.session("dropping its second database ends connections of the pooler"),
     pytest.mark.one_server("its second database is one that Citus does not know"),
 ]
@@ -49,7 +50,7 @@ ELSEWHERE = override_settings(DATABASE_ROUTERS=["tests.two_databases.JobsElsewhe
 
 
 @pytest.fixture(autouse=True)
-def _no_data(_clean: None) -> Iterator[None]:
+def _no_data(two_shards: None) -> Iterator[None]:
     yield
     Fence.objects.all().delete()
     Invoice.objects.all().delete()

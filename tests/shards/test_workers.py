@@ -33,6 +33,8 @@ from tests.two_databases import MORE, SECOND, SHARDS, new_database
 from tests.worker import handlers
 from tests.worker.test_shared_leases import PREFIX, claim
 
+pytestmark = pytest.mark.usefixtures("two_shards")
+
 BOTH = list(SHARDS)
 THIRD = "s3"
 

@@ -35,7 +35,7 @@ from pulse_django.unique import admission
 from pulse_django.unique.rule import Unique, UniqueKey
 from pulse_django.workflows.resolving import resolve
 from pulse_django.workflows.rules import Place
-from tests.protocol.test_one_task import MODULES
+from tests.shards.test_one_task import MODULES
 
 ALIAS = "default"
 ME = Identity("me")

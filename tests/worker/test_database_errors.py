@@ -28,7 +28,7 @@ from tests.crash.workers import wait_until
 from tests.database import empty_tables
 from tests.factories import make_job
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.worker.steps import reporter_for
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

@@ -25,7 +25,7 @@ from pulse_django.worker.keeper import LONGEST_TICK, Keeper
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.watchdog import Swept, Watchdog
 from tests.faults import all_faults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.worker.steps import claimer_for
 from tests.worker.test_housekeeping import presence
 

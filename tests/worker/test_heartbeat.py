@@ -28,7 +28,7 @@ from pulse_django.worker.heartbeat import BEATS_PER_LEASE, IDLE_TICK, PAUSE_BEFO
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.shared_leases import SharedLeases
 from tests.factories import make_job
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

@@ -34,7 +34,7 @@ from pulse_django.worker.watchdog import Swept, Watchdog
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import wait_until
 from tests.factories import AttemptFactory, make_job, now
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 

@@ -14,7 +14,7 @@ from pulse_django.queue.words.leases import Claim, Identity
 from pulse_django.worker import claimer as lane_bounds
 from pulse_django.worker.claimer import LaneBounds
 from tests.factories import make_job
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.worker.steps import claimer_for
 from tests.worker.test_shared_leases import claim
 

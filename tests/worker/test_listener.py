@@ -16,7 +16,7 @@ from pulse_django.worker.guarded_connection import keep_calling
 from pulse_django.worker.listener import MOST_IN_VAIN, Listener, WakeUpBudget
 from tests.crash.processes import database_url
 from tests.crash.workers import wait_until
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 

@@ -17,7 +17,7 @@ from pulse_django.worker import watchdog
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Swept, Watchdog
 from tests.factories import make_job, now
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

@@ -21,7 +21,7 @@ from pulse_django.worker.watchdog import Watchdog
 from pulse_django.workflows.needs import add_needs, add_needs_of_run
 from pulse_django.workflows.resolving import Remaining, resolve
 from pulse_django.workflows.rules import Need, Place
-from tests.protocol.steps import sql, success
+from tests.queue.steps import sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
 from tests.workflows.tasks import BROKEN, SAW, note, plain
 

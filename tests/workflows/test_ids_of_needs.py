@@ -17,7 +17,7 @@ from pulse_django.testing import drain
 from pulse_django.testing.drain import claimed
 from tests.faults import all_faults
 from tests.operations.steps import run
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.workflows.tasks import BROKEN, SAW, fan_out, note, plain
 
 pytestmark = pytest.mark.usefixtures("pulse_db", "_empty")

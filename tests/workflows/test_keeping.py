@@ -17,7 +17,7 @@ from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
 from pulse_django.workflows import needs
 from pulse_django.workflows.resolving import resolve
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.workflows.tasks import BROKEN, SAW, note, plain, stepwise
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

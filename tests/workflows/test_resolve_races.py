@@ -19,7 +19,7 @@ from pulse_django.workflows.needs import add_needs_of_run
 from pulse_django.workflows.resolve import RESOLVE_LIMIT
 from pulse_django.workflows.resolving import Remaining, resolve
 from pulse_django.workflows.rules import Need
-from tests.protocol.steps import sql, success
+from tests.queue.steps import sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
 from tests.workflows.tasks import note, plain
 

@@ -14,7 +14,7 @@ from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
 from pulse_django.workflows.resolving import resolve
 from pulse_django.workflows.waits import NeededResults
-from tests.protocol.steps import sql
+from tests.queue.steps import sql
 from tests.workflows.tasks import BROKEN, SAW, note, plain
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

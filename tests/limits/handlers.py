@@ -1,0 +1,65 @@
+"""Handlers of tasks with limits and shares, for each executor. Load them by ``PULSE["TASK_MODULES"]``."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from pulse_django import Context, Limit, RateLimited, task
+from tests.worker.handlers import Nap, everywhere, trace
+
+MODULES = {"TASK_MODULES": ["tests.worker.handlers", "tests.limits.handlers"]}
+THREE = Limit("workers.three", running=3, per_key=2)
+
+
+@everywhere(limit=THREE, key=lambda customer: customer)
+async def naps_as_one_of_three(context: Context, nap: Nap, customer: int) -> None:
+    await nap(0.02)
+
+
+@everywhere(limit=Limit("workers.api", running=10), max_attempts=1)
+async def is_told_to_wait(context: Context, nap: Nap) -> None:
+    trace("asked", context.job_id)
+    if context.attempt == 1:
+        raise RateLimited(timedelta(seconds=0.5), "enough")
+
+
+@everywhere(limit=Limit("workers.alone", running=1), max_attempts=5)
+async def naps_alone(context: Context, nap: Nap, seconds: float) -> None:
+    trace("works", context.job_id)
+    await nap(seconds if context.attempt == 1 else 0.0)
+
+
+@everywhere(share=lambda customer: customer)
+async def shares(context: Context, nap: Nap, customer: Any) -> None:
+    await nap(0.01)
+
+
+LONG, SHORT = 0.5, 0.02
+
+
+@task(name="shares.takes", share="tenant")
+def takes(tenant: str, seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@task(name="limits.sleeps", limit=Limit("workers.many", running=100))
+def sleeps(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@task(name="limits.does_nothing")
+def does_nothing() -> None: ...
+
+
+@task(name="limits.heavy", limit=Limit("workers.heavy", running=5))
+def heavy(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@task(name="limits.weighs")
+def weighs(seconds: float) -> tuple[float, float]:
+    begun = time.monotonic()
+    time.sleep(seconds)
+    return begun, time.monotonic()

@@ -1,0 +1,131 @@
+"""The table refuses nonsense, whoever writes it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.db.models import CheckConstraint
+
+from pulse_django.models import Job, Pause, StoredAttempt, Worker
+from pulse_django.queue.words.states import Status
+from tests.factories import AttemptFactory, make_job, now
+from tests.faults import all_faults
+from tests.queue.steps import sql
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+# Each row: from a lawful job of this status, one edit that must be refused, and the constraint that refuses it.
+NONSENSE: list[tuple[Status, dict[str, Any], str]] = [
+    (Status.PENDING, {"status": "SLEEPING"}, "pulse_job_status_is_known"),
+    (Status.PENDING, {"status": "RUNNING"}, "pulse_job_running_iff_leased"),
+    (Status.RUNNING, {"locked_by": None}, "pulse_job_running_iff_leased"),
+    (Status.RUNNING, {"lease_until": None}, "pulse_job_running_iff_leased"),
+    (Status.RUNNING, {"token": None}, "pulse_job_running_iff_leased"),
+    (Status.RUNNING, {"started_at": None}, "pulse_job_running_iff_leased"),
+    (Status.RUNNING, {"attempts": 0}, "pulse_job_running_iff_leased"),
+    (Status.RUNNING, {"refunds": 1}, "pulse_job_running_iff_leased"),  # a refund before the run has ended
+    (Status.PENDING, {"locked_by": "me"}, "pulse_job_running_iff_leased"),
+    (Status.DEAD_LETTERED, {"lease_until": now()}, "pulse_job_running_iff_leased"),
+    (Status.RETRYING, {"token": 1}, "pulse_job_running_iff_leased"),
+    (Status.PENDING, {"deadline": now()}, "pulse_job_running_iff_leased"),
+    (Status.DEAD_LETTERED, {"finished_at": None}, "pulse_job_finished_iff_terminal"),
+    (Status.PENDING, {"finished_at": now()}, "pulse_job_finished_iff_terminal"),
+    (Status.RUNNING, {"finished_at": now()}, "pulse_job_finished_iff_terminal"),
+    (Status.DEAD_LETTERED, {"last_error": ""}, "pulse_job_dead_letter_has_reason"),
+    (Status.RETRYING, {"refunds": -1}, "pulse_job_refunds_within_attempts"),
+    (Status.RETRYING, {"refunds": 2}, "pulse_job_refunds_within_attempts"),
+    (Status.DEAD_LETTERED, {"attempts": 11}, "pulse_job_attempts_within_budget"),
+    (Status.DEAD_LETTERED, {"attempts": 0, "max_attempts": 0}, "pulse_job_attempts_within_budget"),
+    (Status.RETRYING, {"attempts": 10}, "pulse_job_waiting_has_budget"),
+    (Status.PENDING, {"cancel_requested_at": now()}, "pulse_job_waiting_is_wanted"),
+    (Status.RETRYING, {"losses": -1}, "pulse_job_losses_within_attempts"),
+    (Status.RETRYING, {"losses": 2}, "pulse_job_losses_within_attempts"),
+    (Status.RUNNING, {"result": 1}, "pulse_job_result_only_if_completed"),
+    (Status.PENDING, {"timeout": timedelta()}, "pulse_job_durations_are_sensible"),
+    (Status.PENDING, {"lease_ttl": timedelta(seconds=-1)}, "pulse_job_durations_are_sensible"),
+    (Status.PENDING, {"stall_after": timedelta(days=365_001)}, "pulse_job_durations_are_sensible"),
+    (Status.PENDING, {"give_up_after": timedelta()}, "pulse_job_retry_limit_is_sensible"),
+    (Status.PENDING, {"give_up_after": timedelta(days=365_001)}, "pulse_job_retry_limit_is_sensible"),
+    (Status.PENDING, {"next_run_at": datetime(1800, 1, 1, tzinfo=UTC)}, "pulse_job_instant_can_be_read"),
+    (Status.PENDING, {"next_run_at": datetime(9999, 1, 1, tzinfo=UTC)}, "pulse_job_instant_can_be_read"),
+    (Status.PENDING, {"expires_at": datetime(1800, 1, 1, tzinfo=UTC)}, "pulse_job_expiry_can_be_read"),
+    (Status.DEAD_LETTERED, {"created_at": datetime(9999, 1, 1, tzinfo=UTC)}, "pulse_job_can_be_read"),
+    (Status.PENDING, {"args": {"an": "object"}}, "pulse_job_arguments_have_their_shape"),
+    (Status.PENDING, {"kwargs": ["a list"]}, "pulse_job_arguments_have_their_shape"),
+    (Status.PENDING, {"priority": 101}, "pulse_job_priority_in_range"),
+    (Status.PENDING, {"priority": -101}, "pulse_job_priority_in_range"),
+    (Status.PENDING, {"weight": 0}, "pulse_job_weight_in_range"),
+    (Status.PENDING, {"weight": 1_001}, "pulse_job_weight_in_range"),
+]
+
+
+def test_an_impossible_job_is_refused() -> None:
+    with all_faults() as about:
+        for status, edit, constraint in NONSENSE:
+            with about((status, edit, constraint)):
+                job = make_job(status)
+                with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
+                    Job.objects.filter(pk=job.pk).update(**edit)
+
+
+def test_every_constraint_of_a_job_has_a_row_above() -> None:
+    names = {c.name for c in Job._meta.constraints if isinstance(c, CheckConstraint)}
+    # test_enqueue, test_payload_size, test_readable_rows
+    elsewhere = {"pulse_job_payload_is_bounded", "pulse_job_payload_text_is_bounded", "pulse_job_labels_are_bounded"}
+    assert names - elsewhere == {constraint for _, _, constraint in NONSENSE}
+
+
+def test_a_run_has_one_ledger_row() -> None:
+    job = make_job(Status.COMPLETED)
+    AttemptFactory(job=job)
+    with pytest.raises(IntegrityError, match="pulse_attempt_one_per_run"), transaction.atomic():
+        AttemptFactory(job=job)
+
+
+def test_an_impossible_ledger_row_is_refused() -> None:
+    cases = [
+        ({"number": 0}, "pulse_attempt_number_is_positive"),
+        ({"outcome": "FINE"}, "pulse_attempt_outcome_is_known"),
+        ({"late_outcome": "SUCCEEDED"}, "pulse_attempt_late_has_an_instant"),
+        ({"late_at": now()}, "pulse_attempt_late_has_an_instant"),
+        ({"late_outcome": "FINE", "late_at": now()}, "pulse_attempt_late_has_an_instant"),
+    ]
+    with all_faults() as about:
+        for edit, constraint in cases:
+            with about((edit, constraint)):
+                entry = AttemptFactory(job=make_job(Status.COMPLETED))
+                with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
+                    StoredAttempt.objects.filter(pk=entry.pk).update(**edit)
+
+
+def test_a_pause_is_of_a_key_or_of_a_task_or_a_queue() -> None:
+    for subject in ({}, {"lane_key": ":0000a", "task": "t"}, {"lane_key": ":0000a", "queue": "q"}):
+        with pytest.raises(IntegrityError, match="pulse_pause_is_of_something"), transaction.atomic():
+            Pause.objects.create(**subject)
+
+
+def test_ids_are_bigints() -> None:
+    kinds = sql(
+        "SELECT table_name, column_name, data_type, is_identity FROM information_schema.columns"
+        " WHERE table_name = ANY (%s) AND column_name IN ('id', 'job_id', 'parent_id', 'token')",
+        [model._meta.db_table for model in (Job, StoredAttempt, Worker, Pause)],
+    )
+    assert {kind for _, _, kind, _ in kinds} == {"bigint"}
+    ours = {table for table, column, _, identity in kinds if column == "id" and identity != "YES"}
+    assert ours == {"pulse_django_job"}  # partitions have no identity before PostgreSQL 17: a sequence stands in
+    [(schema, sequence)] = sql("SELECT current_schema(), pg_get_serial_sequence('pulse_django_job', 'id')")
+    assert sequence == f"{schema}.pulse_django_job_id_seq"
+
+
+def test_no_index_holds_or_is_conditioned_on_what_a_heartbeat_changes() -> None:
+    for (definition,) in sql("SELECT indexdef FROM pg_indexes WHERE tablename = 'pulse_django_job_hot'"):
+        assert "lease_until" not in definition
+        assert "progress" not in definition
+
+
+def test_tokens_are_not_cached() -> None:
+    [(cache,)] = sql("SELECT seqcache FROM pg_sequence WHERE seqrelid = 'pulse_django_token'::regclass")
+    assert cache == 1  # a cached range would be handed out after larger tokens

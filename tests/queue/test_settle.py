@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+from contextlib import nullcontext
+from datetime import timedelta
+
+import pytest
+from django.db import OperationalError, transaction
+
+from pulse_django.managers import JobManager
+from pulse_django.models import Attempt, Job
+from pulse_django.queue import settle as settling
+from pulse_django.queue.database.transactions import Row
+from pulse_django.queue.words.decisions import Budget, Cancel, Complete, DeadLetter, Postpone, Retry, decide
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Cancelled, Discarded, Failed, Snoozed, Succeeded, WorkerLost, returned
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
+from tests.database import empty_tables
+from tests.factories import lease_of, make_job
+from tests.faults import all_faults
+from tests.queue.steps import claim_one, sql, success
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+MINUTE = timedelta(minutes=1)
+
+
+def test_a_completion_stores_the_result_and_gives_the_lease_up() -> None:
+    make_job()
+    claim = claim_one(Identity("me"))
+    Job.objects.settle([Report(claim.lease, Succeeded('{"sum": 3}'), Complete('{"sum": 3}'))])
+    job = Job.objects.get()
+    assert (job.status, job.result, job.last_error) == (Status.COMPLETED, {"sum": 3}, "")
+    assert (job.locked_by, job.lease_until, job.token, job.deadline) == (None, None, None, None)
+    assert job.finished_at
+    assert (job.attempts, job.refunds) == (1, 0)
+
+
+def test_every_ended_run_has_one_ledger_row_with_all_that_is_known() -> None:
+    make_job()
+    claim = claim_one(Identity("me"))
+    started_at = Job.objects.get().started_at
+    error = ErrorReport.of(ValueError("no"))
+    Job.objects.settle([Report(claim.lease, Failed(error), Retry(MINUTE, error.summary))])
+    entry = Attempt.objects.get()
+    assert (entry.job_id, entry.number, entry.token) == (claim.job_id, 1, claim.token)
+    assert (entry.worker, entry.started_at) == (claim.lease.holder, started_at)
+    assert (entry.outcome, entry.error_class, entry.message) == ("FAILED", "builtins.ValueError", "no")
+    assert "ValueError: no" in entry.traceback
+    assert entry.finished_at >= entry.started_at
+
+
+def test_a_retry_waits_out_its_delay_and_keeps_the_error() -> None:
+    job = make_job(Status.RUNNING)
+    Job.objects.settle(
+        [Report(lease_of(job), Failed(ErrorReport.of(ValueError("no"))), Retry(MINUTE, "ValueError: no"))]
+    )
+    job.refresh_from_db()
+    assert (job.status, job.last_error, job.finished_at) == (Status.RETRYING, "ValueError: no", None)
+    assert job.started_at is not None
+    assert timedelta(seconds=55) < job.next_run_at - job.started_at < timedelta(seconds=65)
+
+
+def test_a_snooze_does_not_count_and_does_not_lower_attempts() -> None:
+    job = make_job(Status.RUNNING, attempts=10)  # its last one
+    Job.objects.settle([Report(lease_of(job), Snoozed(MINUTE), Postpone(MINUTE))])
+    job.refresh_from_db()
+    assert (job.status, job.attempts, job.refunds) == (Status.PENDING, 10, 1)
+
+
+def test_a_lost_worker_is_counted() -> None:
+    job = make_job(Status.RUNNING, attempts=3, losses=1)
+    Job.objects.settle([Report(lease_of(job), WorkerLost("killed by signal 9"), Retry(MINUTE, "killed by signal 9"))])
+    job.refresh_from_db()
+    assert (job.losses, job.last_error) == (2, "killed by signal 9")
+    assert Attempt.objects.get().message == "killed by signal 9"
+
+
+def test_a_cancelled_run_says_why() -> None:
+    with all_faults() as about:
+        for outcome, reason in [(Cancelled("enough"), "enough"), (Discarded("gone"), "gone")]:
+            with about((outcome, reason)):
+                empty_tables()
+                job = make_job(Status.RUNNING)
+                Job.objects.settle([Report(lease_of(job), outcome, Cancel(outcome.reason))])
+                job.refresh_from_db()
+                assert (job.status, job.cancel_reason) == (Status.CANCELLED, reason)
+
+
+def test_a_cancelled_run_without_a_reason_keeps_the_requests() -> None:
+    job = make_job(Status.RUNNING)
+    Job.objects.request_cancel([job.pk], reason="customer left")
+    Job.objects.settle([Report(lease_of(job), Cancelled(), Cancel())])
+    job.refresh_from_db()
+    assert job.cancel_reason == "customer left"
+
+
+def test_a_batch_is_settled_report_by_report() -> None:
+    kept, lost, other = (make_job(Status.RUNNING) for _ in range(3))
+    leases = [lease_of(job) for job in (kept, lost, other)]
+    Job.objects.release([leases[1]])
+    answer = Job.objects.settle([Report(lease, Succeeded(), Complete()) for lease in reversed(leases)])
+    assert set(answer.accepted) == {leases[0], leases[2]}
+    assert answer.lost == {leases[1]}
+
+
+def test_no_reports_are_no_reports() -> None:
+    assert Job.objects.settle([]).accepted == {}
+    assert Job.objects.heartbeat([]).alive == frozenset()
+
+
+def test_a_dead_letter_always_has_a_reason_that_can_be_stored() -> None:
+    with all_faults() as about:
+        for reason in ["", "\x00", "\x00\ud800", "x" * 100_000, "%s {0} \\ '"]:
+            with about(ascii(reason[:20])):
+                empty_tables()
+                job = make_job(Status.RUNNING)
+                assert Job.objects.settle([Report(lease_of(job), WorkerLost(reason), DeadLetter(reason))]).accepted
+                job.refresh_from_db()
+                assert job.status == Status.DEAD_LETTERED
+                assert job.last_error
+                assert len(job.last_error) <= 2_000
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_whatever_a_handler_raises_ends_its_attempt() -> None:
+    errors = {
+        "str raises": Unspeakable(),
+        "hostile": ValueError("\x00\ud800\x1b[31m"),
+        "10 MB": ValueError("x" * 10_000_000),
+        "SystemExit": SystemExit(1),
+        "KeyboardInterrupt": KeyboardInterrupt(),
+    }
+    with all_faults() as about:
+        for case, error in errors.items():
+            with about(case):
+                empty_tables()
+                job = make_job(Status.RUNNING)
+                outcome = Failed(ErrorReport.of(error))
+                decision = decide(outcome, Budget(attempts=1, refunds=0, max_attempts=10))
+                assert Job.objects.settle([Report(lease_of(job), outcome, decision)]).accepted == {
+                    lease_of(job): Status.RETRYING
+                }
+                job.refresh_from_db()
+                assert type(error).__name__ in job.last_error
+
+
+def test_a_result_that_would_be_read_back_changed_is_a_dead_letter_with_a_reason() -> None:
+    with all_faults() as about:
+        for value in ["nul\x00", "\ud800", float("nan"), {1: "a"}, object()]:
+            with about(ascii(value)):
+                empty_tables()
+                job = make_job(Status.RUNNING)
+                outcome = returned(value, limit=1_000_000)
+                decision = decide(outcome, Budget(attempts=1, refunds=0, max_attempts=10))
+                Job.objects.settle([Report(lease_of(job), outcome, decision)])
+                job.refresh_from_db()
+                assert job.status == Status.DEAD_LETTERED
+                assert job.last_error.startswith("UnstorableResult: result: ")
+
+
+def test_a_lost_worker_costs_nothing_where_its_task_says_so() -> None:
+    job = make_job(Status.RUNNING, attempts=1, max_attempts=1, free_losses=True)
+    settled = Job.objects.settle([Report(lease_of(job), WorkerLost(), decide(WorkerLost(), job.budget))])
+    assert settled.accepted == {lease_of(job): Status.RETRYING}
+    job.refresh_from_db()
+    assert (job.attempts, job.refunds, job.losses) == (1, 1, 1)
+
+
+def test_released_jobs_are_due_at_once_and_cost_nothing() -> None:
+    make_job()
+    me = Identity("me")
+    claim = claim_one(me)
+    assert Job.objects.release([claim.lease]).accepted == {claim.lease: Status.PENDING}
+    again = claim_one(me)
+    assert (again.attempt, again.budget.counted) == (2, 1)
+    assert Job.objects.settle([success(again)]).accepted
+    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == [
+        "RELEASED",
+        "SUCCEEDED",
+    ]
+
+
+def test_released_jobs_may_wait() -> None:
+    job = make_job(Status.RUNNING)
+    Job.objects.release([lease_of(job)], delay=MINUTE)
+    assert Job.objects.claim(Identity("me")) == []
+
+
+class TestBatchesOfBothKinds:
+    """Completions and other reports have a statement each, but for a transaction of the caller's."""
+
+    def reports(self) -> list[Report]:
+        jobs = [make_job(Status.RUNNING) for _ in range(4)]
+        retry = Failed(ErrorReport.of(ValueError("no"))), Retry(timedelta(minutes=1), "no")
+        completed = Succeeded("7"), Complete("7")
+        return [Report(lease_of(job), *(retry if n % 2 else completed)) for n, job in enumerate(jobs)]
+
+    def statuses(self, reports: list[Report]) -> list[str]:
+        return [Job.objects.get(pk=report.lease.job_id).status for report in reports]
+
+    def test_each_gets_its_own_end_and_result(self) -> None:
+        with all_faults() as about:
+            for within in [False, True]:
+                with about(within):
+                    empty_tables()
+                    reports = self.reports()
+                    with transaction.atomic() if within else nullcontext():
+                        settled = Job.objects.settle(reports)
+                    assert len(settled.accepted) == 4
+                    assert self.statuses(reports) == [Status.COMPLETED, Status.RETRYING] * 2
+                    assert Job.objects.get(pk=reports[0].lease.job_id).result == 7
+
+    def test_if_the_second_statement_fails_its_reports_are_to_be_sent_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first was committed. Sent again, its reports would count as repeated, and no signal would be sent."""
+        reports = self.reports()
+        real = settling._settle
+
+        def fail(jobs: JobManager, some: list[Report], wait: bool) -> list[Row]:
+            if some[0].outcome == Succeeded("7"):
+                raise OperationalError("canceling statement due to lock timeout")
+            return real(jobs, some, wait)
+
+        with monkeypatch.context() as failing:
+            failing.setattr(settling, "_settle", fail)
+            settled = Job.objects.settle(reports, wait=False)
+            assert settled.accepted.keys() == {reports[1].lease, reports[3].lease}
+            assert settled.skipped == {reports[0].lease, reports[2].lease}
+            assert not settled.lost
+        again = Job.objects.settle([one for one in reports if one.lease in settled.skipped], wait=False)
+        assert again.accepted.keys() == settled.skipped
+        assert self.statuses(reports) == [Status.COMPLETED, Status.RETRYING] * 2
+
+    def test_results_find_their_jobs_in_any_order(self) -> None:
+        jobs = [make_job(Status.RUNNING) for _ in range(6)]
+        results = ["null", None, '"a"', "[1, 2]", None, "{}"]
+        runs = [(lease_of(job), result) for job, result in zip(jobs, results, strict=True)]
+        reports = [Report(lease, Succeeded(result), Complete(result)) for lease, result in runs]
+        assert len(Job.objects.settle(reports[::-1], wait=False).accepted) == 6
+        stored = [sql("SELECT result::text FROM pulse_django_job WHERE id = %s", job.pk)[0][0] for job in jobs]
+        assert stored == results

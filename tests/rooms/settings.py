@@ -1,5 +1,0 @@
-"""The settings of a project that has the night shift."""
-
-from testproject.settings import *  # noqa: F403
-
-INSTALLED_APPS = [*INSTALLED_APPS, "tests.rooms.night_shift"]  # type: ignore[name-defined]  # noqa: F405
