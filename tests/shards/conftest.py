@@ -59,9 +59,14 @@ def empty_shards() -> None:
 @pytest.fixture
 def operator(two_shards: None) -> Iterator[Client]:
     """A client of a superuser. What it changes is committed."""
+    _forget_users()  # another module may have left one of that name
     client = Client()
     client.force_login(User.objects.create_superuser("operator"))
     yield client
+    _forget_users()
+
+
+def _forget_users() -> None:
     for model in (LogEntry, Session, User):
         model._default_manager.all().delete()
 
