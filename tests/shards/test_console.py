@@ -487,7 +487,7 @@ class TestActs:
         ids = [Job.objects.using(alias).create(task="shop.add", queue="mail").pk for alias in SHARDS]
         answer: Any = operator.get(link("job_export", "json", queue="mail", shard=SECOND))
         found = b"".join(answer.streaming_content).decode()
-        assert [str(one) in found for one in ids] == [False, True]
+        assert re.findall(r'"id": "?(\d+)', found) == [str(ids[1])]
 
     def test_a_queue_is_paused_and_resumed(self, operator: Client) -> None:
         data = {"name": "mail", "reason": "why", "lasting": "0"}
