@@ -62,12 +62,12 @@ _FLOORS = (
     "console metrics.exporters amendments.page limits.console pauses.page schedules.console workflows.console"
     " shards.page",
     "operations testing pauses.command shards.command workflows.acts",
-    "capabilities metrics.minute_recorder chunks.gatherer schedules.loop limits.claiming workflows.sweeps",
+    "capabilities metrics.minute_recorder chunks.gatherer schedules.loop workflows.sweeps",
     "worker",
-    "health limits.facts limits.conditions limits.why pauses.facts schedules workflows.reading workflows.why"
-    " shards.fleet metrics.history"
-    " metrics.spans database_checks",
-    "limits.after_run",
+    "health limits.facts pauses.facts schedules workflows.reading workflows.why shards.fleet metrics.spans"
+    " database_checks",
+    "limits.claiming limits.after_run limits.conditions limits.why health.conditions.catalogue"
+    " health.explanation.reasons health.explanation.facts metrics.history",
     "api backend checks tasks run encryption unique.keys pauses.pausing limits.keys chunks shards.moving"
     " shards.placement amendments.amending workflows.batches workflows.builder workflows.canvas"
     " workflows.compiling workflows.rewind workflows.calls workflows.resolving workflows.waits workflows.durable_steps",

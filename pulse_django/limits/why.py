@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.health.explanation import reasons
 from pulse_django.health.explanation.facts import JobFacts
-from pulse_django.health.explanation.reasons import Reason, counted
+from pulse_django.health.explanation.reasons import COUNTED, Reason, counted
 from pulse_django.queue.capability import Why
 from pulse_django.queue.database.read_only import rows
 from pulse_django.queue.words.lane_keys import limiter_of_queue
@@ -147,7 +146,7 @@ def limits(alias: str, found: JobFacts) -> list[LimitState]:
 
 def _limit(alias: str, found: JobFacts, limiter: str) -> LimitState:
     params = {
-        "limiter": limiter, "lane_key": found.lane_key, "queue": found.queue, "most": reasons.COUNTED + 1,
+        "limiter": limiter, "lane_key": found.lane_key, "queue": found.queue, "most": COUNTED + 1,
         "holders": HOLDERS,
     }  # fmt: skip
     is_of_queue = limiter == limiter_of_queue(found.queue)

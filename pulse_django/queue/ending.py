@@ -146,6 +146,7 @@ def notes_of_over(gone: str, status: str) -> list[str]:
     return [f"over_for_{name} AS ({one.over.format(gone=gone, status=status)})" for name, one in at_ends()]
 
 
+@assembled
 def is_noted() -> str:
     """Return the SQL that says of a run that ended whether a capability has written a row about it."""
     return " OR ".join(one.is_noted for _, one in at_ends()) or "false"

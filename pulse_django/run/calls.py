@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pulse_django import conf
 from pulse_django.exceptions import WrongArguments
-from pulse_django.queue.capability import Capability, OfCall, installed
+from pulse_django.queue.capability import OfCall, assembled, installed
 
 from .registry import Task, chunk_of
 from .signatures import read_signature, signature_of
@@ -59,19 +59,24 @@ class Uses(NamedTuple):
     """What a task uses, with the settings and the capabilities for which this holds."""
 
     settings: conf.PulseSettings
-    installed: tuple[Capability, ...]
+    among: object  # the capabilities that were asked
     names: tuple[str, ...]  # of the arguments that a caller may give by position
     hides: bool  # it masks or encrypts something
     of_call: tuple[OfCall, ...]
+
+
+@assembled
+def _capabilities() -> object:
+    return object()
 
 
 def uses_of(task: Task) -> Uses:
     """Return what jobs of this task use."""
     settings = conf.current()
     known: Uses | None = getattr(task, "_uses", None)
-    if known is None or known.settings is not settings or known.installed is not installed():
+    if known is None or known.settings is not settings or known.among is not _capabilities():
         used = tuple(one.of_call for one in installed() if one.of_call is not None and one.of_call.is_used(task))
-        known = Uses(settings, installed(), names_of(task), any(one.hides for one in used), used)
+        known = Uses(settings, _capabilities(), names_of(task), any(one.hides for one in used), used)
         with suppress(AttributeError):  # a task of Django's own class has no place for it
             object.__setattr__(task, "_uses", known)
     return known

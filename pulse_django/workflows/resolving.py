@@ -10,6 +10,7 @@ from typing import Any
 from django.db import DatabaseError, transaction
 
 from pulse_django.models import Job
+from pulse_django.queue.capability import WorkerDatabase
 from pulse_django.queue.database.database_errors import is_refused
 from pulse_django.run.notify import wake_workers
 from pulse_django.safe_logging import SafeLogger
@@ -63,6 +64,11 @@ def resolve(
             return left
         with_timeouts, after = False, max(after, resolved.last)
     return Remaining.MORE
+
+
+def free(database: WorkerDatabase, freed: Callable[[], object]) -> bool:
+    """Free what the ends of these runs decide, for a worker. Return whether some is left."""
+    return bool(resolve(database.alias, call=database.call, freed=freed))
 
 
 def hold_paused(alias: str, *, call: Callable[..., Any] = _directly, rounds: int = MOST_ROUNDS) -> bool:

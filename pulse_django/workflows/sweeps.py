@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pulse_django import conf
 from pulse_django.queue.capability import Capability, Satellite, StepDone, SweepStep, WorkerDatabase
 from pulse_django.safe_logging import SafeLogger
 
 from .batch_verbs import AROUND_INSERT, KEPT_RESULTS
 from .resolve import ARE_UNRESOLVED, AT_END, IS_CANCELLED, IS_HOLDING, IS_NEEDED
-from .resolving import Remaining, hold_paused, resolve
+from .resolving import Remaining, free, hold_paused, resolve
 from .why import WHY
 
 logger = SafeLogger("pulse_django.watchdog")
@@ -23,10 +21,6 @@ def _hold_paused(database: WorkerDatabase) -> StepDone:
 def _resolve(database: WorkerDatabase) -> StepDone:
     left = resolve(database.alias, call=database.call, with_timeouts=True)
     return StepDone(left is Remaining.MORE)  # what is locked is for the next sweep
-
-
-def _free(database: WorkerDatabase, freed: Callable[[], object]) -> bool:
-    return bool(resolve(database.alias, call=database.call, freed=freed))
 
 
 def _keep_house(database: WorkerDatabase) -> StepDone:
@@ -46,7 +40,7 @@ CAPABILITY = Capability(
     around_insert=AROUND_INSERT,
     carries=("batch_id", "node", "awaited"),
     at_end=AT_END,
-    when_over=_free,
+    when_over=free,
     is_needed=IS_NEEDED,
     is_holding=IS_HOLDING,
     refuses_retry=IS_CANCELLED,
