@@ -38,6 +38,7 @@ from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lane_keys import MAX_LANE_KEY, key_of, lane_key, lane_of_chunks, limiter_of
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import OutcomeName, Stalled, TimedOut
+from pulse_django.queue.words.retry_policies import Backoff, never
 from pulse_django.queue.words.states import Status
 from pulse_django.run.execute import perform
 from pulse_django.run.registry import BaseTaskBackend, InvalidTask
@@ -81,14 +82,18 @@ HOW: dict[str, Callable[[ChunkItem], None]] = {
 }
 
 
-@task(name="chunks.each", chunk=10, max_attempts=2)
+# A retry that nobody waits for is not due before the test has looked.
+MUCH_LATER = never(backoff=Backoff(unit=timedelta(hours=1)))
+
+
+@task(name="chunks.each", chunk=10, max_attempts=2, retry=MUCH_LATER)
 def each(chunk: Chunk) -> None:
     calls.append([job.job_id for job in chunk])
     for job in chunk:
         HOW[job.kwargs["how"]](job)
 
 
-@task(name="chunks.each_async", chunk=10, max_attempts=2)
+@task(name="chunks.each_async", chunk=10, max_attempts=2, retry=MUCH_LATER)
 async def each_async(chunk: Chunk) -> None:
     await asyncio.sleep(0)
     calls.append([(job.job_id, job.context.attempt) for job in chunk])
