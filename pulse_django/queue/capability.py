@@ -209,9 +209,11 @@ class Why(NamedTuple):
     sentences: Mapping[str, Any]  # of its codes
     of_waiting: Callable[[str, Any], Sequence[Any]] | None = None  # of a job that waits for others
     bounds: Callable[[str, Any], Sequence[Bound]] | None = None  # of a job that waits for a worker
-    stuck: tuple[str, ...] = ()  # codes of what only a person ends
-    closed: tuple[str, ...] = ()  # codes of what holds for jobs that are not due, too: nothing starts before its end
-    unknown: tuple[str, ...] = ()  # codes of what ends at an instant that nobody knows
+    stuck: tuple[str, ...] = ()  # codes of reasons that only a person ends
+    closed: tuple[
+        str, ...
+    ] = ()  # codes of reasons that also keep jobs that are not due: nothing starts before they end
+    unknown: tuple[str, ...] = ()  # codes of reasons without a known end
 
 
 class Satellite(NamedTuple):

@@ -41,16 +41,21 @@ def fives(chunk: Chunk) -> None:
     note(chunk)
 
 
-@task(name="chunk.waits", chunk=50, within=timedelta(seconds=30))
-def waits(chunk: Chunk) -> None:
-    note(chunk)
-    until_released(chunk)
+def fail_those_stopped(chunk: Chunk) -> None:
+    """Let each job fail that was asked to stop."""
     for job in chunk:
         try:
             job.context.check()
         except BaseException as error:
             trace("stopped", job.job_id, by=type(error).__name__)
             job.fail(error)
+
+
+@task(name="chunk.waits", chunk=50, within=timedelta(seconds=30))
+def waits(chunk: Chunk) -> None:
+    note(chunk)
+    until_released(chunk)
+    fail_those_stopped(chunk)
     trace("left", chunk[0].job_id)
 
 
@@ -85,12 +90,7 @@ async def waits_async(chunk: Chunk) -> None:
     note(chunk)
     while not os.path.exists(chunk[0].kwargs["file"]):
         await asyncio.sleep(0.01)
-    for job in chunk:
-        try:
-            job.context.check()
-        except BaseException as error:
-            trace("stopped", job.job_id, by=type(error).__name__)
-            job.fail(error)
+    fail_those_stopped(chunk)
 
 
 @task(name="chunk.limited", chunk=10, limit=Limit("chunk.five", running=5))

@@ -82,7 +82,7 @@ HOW: dict[str, Callable[[ChunkItem], None]] = {
 }
 
 
-# A retry that nobody waits for is not due before the test has looked.
+# A retry must not be due while the test still runs, also on a slow machine.
 MUCH_LATER = never(backoff=Backoff(unit=timedelta(hours=1)))
 
 
