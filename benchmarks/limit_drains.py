@@ -2,8 +2,7 @@
 
 The worker is that of a plain project: ``startproject`` and the README's lines. Kinds of jobs alternate, another one
 begins each round, and each round's ratio is to the plain drain of that round. No limit is ever reached: what is
-measured is the price of keeping it. Jobs with a limit are never claimed ahead, so the number of slots matters: it is
-that of the plain worker, and a large one.
+measured is the price of keeping it. The number of slots is that of the plain worker, and a large one.
 """
 
 from __future__ import annotations

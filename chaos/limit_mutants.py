@@ -1,7 +1,6 @@
 """Bugs for the chaos of limits to find: each breaks one rule of claims with limits, in the workers of a run.
 
-A worker imports this module as one of its task modules when ``CHAOS_MUTANT`` names a bug. To claim limited jobs before
-there are free slots breaks no limit: it is used up by jobs that wait.
+A worker imports this module as one of its task modules when ``CHAOS_MUTANT`` names a bug.
 """
 
 from __future__ import annotations

@@ -87,6 +87,7 @@ class LimitedClaim(NamedTuple):
     marks: Mapping[str, int] = NO_MARKS  # of the scopes that were counted, for the next claim
     version: str | None = None  # of the limiter's row: another one, other numbers
     refusal: tuple[str, str] | None = None  # the limit that let nothing start, and why
+    has_rate: bool = False  # starts are counted: no more was claimed than there were free slots
 
 
 def claim_limited(
@@ -116,19 +117,19 @@ def claim_limited(
         return LimitedClaim(Claims())
     keys, visited = list(by_key), list(by_key.values())
     queue_limit = "" if queue is None else limiter_of_queue(queue)  # there is no row of an empty name
-    holder = identity.mint_holder()
+    holder, slots = identity.mint_holder(), slots or Slots(limit, limit)
     picked, pick_params = pick_from_lanes(_PICK, jobs.model, jobs.write_alias, keyed=True, heaviest=HEAVIEST)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
     sql, values = claiming(
         picked,
         [queues, priorities, keys, [FROM_THE_FIRST] * len(keys), *pick_params],
         holder,
-        slots or Slots(limit, limit),
+        slots,
         _LIMITED._replace(spent="" if (is_split := is_for_citus(connections[jobs.write_alias])) else SPENT),
     )
     count = [
         limiter, queue_limit, limiter, marks.get(limiter, 0), queue or "", marks.get(queue_limit, 0), keys,
-        [takes[lane] for lane in visited], [marks.get(key, 0) for key in keys], limit,
+        [takes[lane] for lane in visited], [marks.get(key, 0) for key in keys], limit, slots.free,
     ]  # fmt: skip
     lock, limiters = [limiter, queue_limit, [queue_limit, limiter, *keys]], [limiter, queue_limit]
     if is_split:
@@ -139,7 +140,7 @@ def claim_limited(
         )
     claims = claims_of(rows, holder)
     too_heavy = {visited[place - 1] for place in rows[0][-1] or ()}
-    _, most, allowed, _, _, _, _, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why = counted
+    _, most, allowed, *_, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why, has_rate = counted
     are_counted = json.loads(numbers)
     lowest = dict(zip(keys, lows, strict=True)) if are_counted["key"] is not None else {}
     lowest |= {limiter: low} if are_counted["limiter"] is not None else {}
@@ -150,7 +151,7 @@ def claim_limited(
     refusal = None
     if not claims and not claims.is_left:
         refusal = _refusal((queue_limit, of_queue), (limiter, why or ("full" if too_heavy else None)))
-    return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal)
+    return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal, has_rate)
 
 
 def _one_by_one(
@@ -279,6 +280,9 @@ _REFUSAL_OF_KEYS = """SELECT CASE
         END
         FROM keyed"""
 
+# A start is counted when a job is claimed. With a rate, jobs that then wait for a slot would start in a bunch.
+_HAS_RATE = "COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL"
+
 # A mark is the smallest token that a run of the scope can have: what is below has ended. Tokens of a scope are minted
 # under its lock, so the transaction that holds it knows all of them.
 COUNT = f"""
@@ -350,8 +354,8 @@ SELECT
         WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
         WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN 0
         ELSE GREATEST(0, LEAST(
-            %s, overall.slots, overall.probes, pg_catalog.floor(overall.tokens),
-            of_queue.slots, pg_catalog.floor(of_queue.tokens)
+            %s, CASE WHEN {_HAS_RATE} THEN %s::int END, overall.slots, overall.probes,
+            pg_catalog.floor(overall.tokens), of_queue.slots, pg_catalog.floor(of_queue.tokens)
         ))
     END)::int::text, true),
     pg_catalog.set_config('pulse.takes', (
@@ -393,7 +397,8 @@ SELECT
         )
     ),
     {_REFUSAL.format(row="queue_limit", use="of_queue")},
-    COALESCE({_REFUSAL.format(row="limiter", use="overall")}, ({_REFUSAL_OF_KEYS}))
+    COALESCE({_REFUSAL.format(row="limiter", use="overall")}, ({_REFUSAL_OF_KEYS})),
+    {_HAS_RATE}
 FROM limiter
 CROSS JOIN queue_limit
 CROSS JOIN clock

@@ -86,10 +86,11 @@ class LaneClaim(NamedTuple):
     allowed: Mapping[Lane, int] = MappingProxyType({})  # of each lane; nothing if they were fewer in all
     shut_for: float | None = None  # seconds in which the group gives nothing, if it gave nothing now
     refusal: tuple[str, str] | None = None  # the name that let nothing start, and the reason
+    starts_at_once: bool = True  # what is claimed counts as started: the group's jobs are claimed for free slots alone
 
 
 class LaneClaimer(Protocol):
-    """Claims from lanes by a statement of its own, and only for free slots. A child has one for each shard."""
+    """Claims from lanes by a statement of its own. A child has one for each shard."""
 
     # One claim is for lanes of one group. Empty: the lane is not its own.
     def group_of(self, lane: Lane) -> Group: ...

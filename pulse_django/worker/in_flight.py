@@ -111,9 +111,13 @@ class InFlight:
         return sum(one.taken for one in self.peers)
 
     @property
+    def jobs_prove_short(self) -> bool:
+        return self.prefetch.jobs >= self.slots
+
+    @property
     def worthwhile_slots(self) -> int:
         """How many free slots are worth a claim of jobs that are not claimed ahead: more while jobs prove short."""
-        return max(1, self._usable // 2) if self.prefetch.jobs >= self.slots else 1
+        return max(1, self._usable // 2) if self.jobs_prove_short else 1
 
     @property
     def for_claim(self) -> Slots:

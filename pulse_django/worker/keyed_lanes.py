@@ -63,6 +63,7 @@ class KeyedLanes:
         self._shut: set[Lane] = set()  # a gate is shut
         self._held_at = float("-inf")
         self._closed: dict[Group, float] = {}  # until when they give nothing
+        self._may_wait: set[Group] = set()  # whose jobs may be claimed before they have a slot
         self.wanted_slots: int | None = None  # so many free ones are waited for; another thread may read it
         self._gather_until: float | None = None
         self.refusals: Counters = {}  # by limit and reason; another thread may read it, so it is replaced
@@ -98,13 +99,13 @@ class KeyedLanes:
             group: until for group, until in self._closed.items() if until > now and freed.isdisjoint(group)
         }
         parts = [part for part in self._parts(lanes, turn, aged) if part.group not in self._closed]
-        if claimers := {part.claimer for part in parts if part.claimer is not None}:
-            for claimer in claimers:
-                claimer.prepare()
+        for claimer in {part.claimer for part in parts if part.claimer is not None}:
+            claimer.prepare()
+        if any(map(self._needs_slots, parts)):
             free = self._in_flight.free_slots
             if self._wait_for_slots(free, now):
                 return 0, list(lanes)
-            limit = min(limit, free)  # a lease that waits for a slot would occupy the limit
+            limit = min(limit, free)  # for all of them: those that are claimed ahead would take every slot
         self._gather_until = None
         self._count([lane for part in parts for lane in part.lanes], now)
         found, empty, self.wanted_slots = 0, set(self._shut), None
@@ -165,6 +166,13 @@ class KeyedLanes:
                 parts.setdefault(self._owner_of(lane), []).append(lane)
             yield from (_Part(*owner, of_owner) for owner, of_owner in parts.items())
 
+    def _needs_slots(self, part: _Part) -> bool:
+        """Whether its jobs are claimed for free slots alone: a lease that waits for one occupies a limit meanwhile.
+
+        While jobs prove short it does not wait for long, and where starts are not counted it may.
+        """
+        return part.claimer is not None and not (self._in_flight.jobs_prove_short and part.group in self._may_wait)
+
     def _wait_for_slots(self, free: int, now: float) -> bool:
         """Note how many slots are wanted. Return whether to wait: until one is free, or a moment for several."""
         wanted = self._in_flight.worthwhile_slots
@@ -208,6 +216,11 @@ class KeyedLanes:
 
         claims = self._granted(claim, limit)
         exhausted = _short(answer.allowed, claims)
+        if answer.starts_at_once and part.group in self._may_wait:  # since now: it may have lacked slots alone
+            self._may_wait.remove(part.group)
+            return claims, exhausted
+        if not answer.starts_at_once:
+            self._may_wait.add(part.group)
         if not claims and not exhausted and not claims.is_left:
             self._close(part.group, answer)
         return claims, exhausted

@@ -10,6 +10,7 @@ import pytest
 from pulse_django.limits.claim_limited import LOCK_CLASS
 from pulse_django.limits.rules import Limit, Rate
 from pulse_django.models import Bucket, Job, Limiter
+from pulse_django.queue.claim import Slots
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lane_keys import key_of, lane_key, limiter_of, limiter_of_queue
 from pulse_django.queue.words.lanes import Lane, deal
@@ -139,6 +140,18 @@ def test_a_rate_of_each_key() -> None:
     lanes = [enqueue(key="a"), enqueue(key="b")]
     assert claim(*lanes) == 4
     assert sorted(Bucket.objects.values_list("scope", flat=True)) == sorted(lane.key for lane in lanes)
+
+
+def test_jobs_with_a_rate_are_claimed_for_free_slots_alone() -> None:
+    """Their starts are counted: in a worker without a free slot they would start in a bunch."""
+    rate = Rate(100, per=MINUTE, burst=100)
+    declare(running=100)
+    declare("rated", rate=rate)
+    declare("rated by key", rate_per_key=rate)
+    for name, most in (("stripe", 10), ("rated", 3), ("rated by key", 3)):
+        lane = enqueue(limiter=name, key="a")
+        found = Job.objects.claim_limited(ME, name, [lane], {lane: 100}, limit=100, slots=Slots(8, 3))
+        assert (len(found.claims), found.has_rate) == (most, most == 3)
 
 
 def test_a_start_stands_in_the_ledger_as_the_bucket_counts_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import accumulate
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from pulse_django import capabilities
 from pulse_django.exceptions import InvalidJob
 from pulse_django.limits.keys import lane_key_of_call
-from pulse_django.limits.rules import Limit
+from pulse_django.limits.rules import Limit, Rate
 from pulse_django.models import Job, Limiter, Pause
 from pulse_django.queue import capability
 from pulse_django.queue.words.decisions import Complete
@@ -70,6 +71,17 @@ def enqueue(*weights: int, **options: Any) -> None:
     Job.objects.enqueue_many([NewJob(task="t", weight=weight, **options) for weight in weights])
 
 
+def learn_that_jobs_are_short(stepped: Stepped) -> None:
+    for _ in range(9):
+        stepped.in_flight.prefetch.learn([0.0001] * 10)
+
+
+def declare_rate(name: str) -> None:
+    """Let starts be counted: then jobs are claimed for free slots alone."""
+    rate = Rate(1_000, per=timedelta(minutes=1), burst=1_000)
+    Limiter.objects.declare_new("project", {name: Limit(name, rate=rate).numbers()})
+
+
 def test_a_run_takes_as_many_slots_as_it_weighs(stepped: Stepped) -> None:
     enqueue(3, 3, 3)
     assert stepped.claim() == [3, 3]
@@ -87,8 +99,7 @@ def test_a_run_that_is_heavier_than_its_worker_takes_all_slots(stepped: Stepped)
 
 
 def test_nothing_is_claimed_ahead_beside_a_heavy_run(stepped: Stepped) -> None:
-    for _ in range(9):
-        stepped.in_flight.prefetch.learn([0.0001] * 10)
+    learn_that_jobs_are_short(stepped)
     enqueue(4)
     enqueue(*[1] * 50)
     assert stepped.claim() == [4, 1, 1, 1, 1]
@@ -137,9 +148,9 @@ def test_a_slot_that_is_freed_during_a_look_is_noticed(stepped: Stepped, monkeyp
     assert waits == [60.0]
 
 
-def test_jobs_with_limits_are_claimed_for_half_of_the_slots_while_jobs_prove_short(stepped: Stepped) -> None:
-    for _ in range(9):
-        stepped.in_flight.prefetch.learn([0.0001] * 10)
+def test_jobs_with_a_rate_are_claimed_for_half_of_the_slots_while_jobs_prove_short(stepped: Stepped) -> None:
+    declare_rate("short")
+    learn_that_jobs_are_short(stepped)
     enqueue(*[1] * 30, lane_key=lane_key("short", None))
     assert stepped.claim() == [1] * SLOTS
     for free in range(1, SLOTS // 2):
@@ -159,11 +170,22 @@ def test_jobs_with_limits_are_claimed_for_half_of_the_slots_while_jobs_prove_sho
     assert stepped.claim() == [1] * SLOTS, "a slot is not left idle beside long jobs"
 
 
+def test_jobs_with_limits_are_claimed_ahead_while_jobs_prove_short(stepped: Stepped) -> None:
+    learn_that_jobs_are_short(stepped)
+    enqueue(*[1] * 30, lane_key=lane_key("ahead", "a"))
+    assert stepped.claim() == [1] * 30
+    enqueue(*[1] * 30, lane_key=lane_key("ahead", "a"))
+    declare_rate("ahead")
+    assert stepped.claim() == [1] * 30, "the next claim knows of the rate"
+    for _ in range(30):
+        stepped.end()
+    assert stepped.claim() == [1] * SLOTS
+
+
 def test_a_process_that_may_run_a_few_more_jobs_claims_them(pulse_db: None) -> None:
     """Fewer than are worth a claim otherwise."""
     stepped = Stepped(max_jobs=2)
-    for _ in range(9):
-        stepped.in_flight.prefetch.learn([0.0001] * 10)
+    learn_that_jobs_are_short(stepped)
     enqueue(*[1] * 9, lane_key=lane_key("short", None))
     assert stepped.claim() == [1, 1]
 
@@ -171,8 +193,7 @@ def test_a_process_that_may_run_a_few_more_jobs_claims_them(pulse_db: None) -> N
 def test_short_jobs_beside_a_heavy_run_are_claimed_for_the_slots_that_are_free(stepped: Stepped) -> None:
     enqueue(6)
     assert stepped.claim() == [6]
-    for _ in range(9):
-        stepped.in_flight.prefetch.learn([0.0001] * 10)
+    learn_that_jobs_are_short(stepped)
     assert stepped.in_flight.room() == 2
 
 

@@ -23,8 +23,10 @@ def lane_of(claim: Claim) -> Lane:
     return Lane(claim.queue, claim.priority, claim.lane_key)
 
 
-# A claim visits so many lanes with keys at least, and one for four jobs: each lane costs the statement a probe.
+# A claim visits so many lanes with keys at least, and one for four jobs, or for sixteen where it is large: each lane
+# costs the statement a probe and a count.
 FEWEST_LANES, JOBS_A_LANE = 8, 4
+LARGE, JOBS_A_LANE_IF_LARGE = 64, 16
 
 
 NOT_AGED: Mapping[Lane, int] = MappingProxyType({})
@@ -96,7 +98,7 @@ def deal(
 
     Each slot goes to the lane that then holds the fewest leases for its weight; among equals, to the first.
     """
-    most = max(FEWEST_LANES, limit // JOBS_A_LANE)
+    most = max(FEWEST_LANES, limit // (JOBS_A_LANE if limit < LARGE else JOBS_A_LANE_IF_LARGE))
     waiting = [(held.get(lane, 0) / weight(lane), place, lane) for place, lane in enumerate(lanes)]
     line = heapq.nsmallest(most, waiting)
     heapq.heapify(line)

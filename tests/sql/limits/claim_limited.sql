@@ -202,8 +202,9 @@ SELECT
         WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
         WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN 0
         ELSE GREATEST(0, LEAST(
-            :value_2, overall.slots, overall.probes, pg_catalog.floor(overall.tokens),
-            of_queue.slots, pg_catalog.floor(of_queue.tokens)
+            :value_2, CASE WHEN COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL THEN
+                :value_3::int END, overall.slots, overall.probes,
+            pg_catalog.floor(overall.tokens), of_queue.slots, pg_catalog.floor(of_queue.tokens)
         ))
     END)::int::text, true),
     pg_catalog.set_config('pulse.takes', (
@@ -264,7 +265,8 @@ SELECT
             WHEN pg_catalog.bool_or(keyed.slots <= 0::bigint) THEN 'full'
             WHEN pg_catalog.bool_or(keyed.tokens < 1::float8) THEN 'rate'
         END
-        FROM keyed))
+        FROM keyed)),
+    COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
 FROM limiter
 CROSS JOIN queue_limit
 CROSS JOIN clock
@@ -619,8 +621,9 @@ SELECT
         WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
         WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN 0
         ELSE GREATEST(0, LEAST(
-            :value_2, overall.slots, overall.probes, pg_catalog.floor(overall.tokens),
-            of_queue.slots, pg_catalog.floor(of_queue.tokens)
+            :value_2, CASE WHEN COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL THEN
+                :value_3::int END, overall.slots, overall.probes,
+            pg_catalog.floor(overall.tokens), of_queue.slots, pg_catalog.floor(of_queue.tokens)
         ))
     END)::int::text, true),
     pg_catalog.set_config('pulse.takes', (
@@ -681,7 +684,8 @@ SELECT
             WHEN pg_catalog.bool_or(keyed.slots <= 0::bigint) THEN 'full'
             WHEN pg_catalog.bool_or(keyed.tokens < 1::float8) THEN 'rate'
         END
-        FROM keyed))
+        FROM keyed)),
+    COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
 FROM limiter
 CROSS JOIN queue_limit
 CROSS JOIN clock
