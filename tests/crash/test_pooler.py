@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection, connections
 
 from pulse_django.queue.words.states import Status
 from testproject.shop import tasks
@@ -18,6 +19,7 @@ from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.pgbouncer import POOL_SIZE, PgBouncer, needs_pgbouncer
 from tests.queue.steps import sql
 from tests.worker import handlers
+from tests.worker.test_connection_cleanup import handler_thread, session
 
 pytestmark = [pytest.mark.usefixtures("pulse_db"), needs_pgbouncer]
 
@@ -51,6 +53,19 @@ def test_jobs_run_and_a_killed_child_is_recovered_behind_a_transaction_pooler(
     assert "DuplicatePreparedStatement" not in worker.log
     assert "ERROR" not in worker.log.replace("ERROR pulse_django.worker: Process", ""), worker.log
     assert 0 < len(backends() - before) <= POOL_SIZE, "through the pooler only"
+
+
+def test_connections_of_handlers_are_kept_behind_a_transaction_pooler(pooler: PgBouncer) -> None:
+    """Nothing is prepared there for their reset: the next message may reach another session."""
+    settings = {**connection.settings_dict, "HOST": pooler.host, "PORT": str(pooler.port)}
+
+    def connection_of_handler() -> int:
+        assert session()
+        return id(connection.connection)
+
+    with handler_thread() as thread:
+        thread._pool.submit(lambda: setattr(connections["default"], "settings_dict", settings)).result(20)
+        assert len({thread.call(connection_of_handler) for _ in range(5)}) == 1
 
 
 def backends() -> set[int]:

@@ -158,6 +158,10 @@ def prepare() -> None:
     run("PREPARE left_behind AS SELECT 1")()
 
 
+def deallocate() -> None:
+    run("DEALLOCATE ALL")()
+
+
 def begin() -> None:
     run("BEGIN", "CREATE TEMP TABLE left_behind ()")()
 
@@ -205,6 +209,7 @@ def lose_session() -> None:
 def test_a_connection_that_cannot_be_reset_is_closed() -> None:
     handlers = [
         prepare,
+        deallocate,
         begin,
         enter_atomic,
         turn_autocommit_off,

@@ -37,10 +37,17 @@ PATIENCE_WITH_RESET = 5.0
 # DISCARD ALL, but without DISCARD PLANS and DEALLOCATE ALL: plans and psycopg's prepared statements are kept. If a
 # handler prepared a statement by name, the connection is closed: DEALLOCATE ALL would remove psycopg's as well.
 _RESET = SQL(
-    "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; {again}"
+    "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; "
+    "{again}{last}"
+)
+# Planning it takes the server more than half of the time of the whole message, so it is prepared when a connection is
+# opened: by the protocol, which ``from_sql`` does not count. A handler that says DEALLOCATE ALL removes it; then the
+# reset fails, and the connection is closed.
+_UNLOCK_AND_COUNT = (
     "SELECT pg_catalog.pg_advisory_unlock_all(),"
     " (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() WHERE from_sql)"
 )
+_PREPARED, _EXECUTE = b"pulse_reset", "EXECUTE pulse_reset"
 # What receivers of connection_created have set. The view leaves the role out.
 _SET_LATER = """
 SELECT name, setting FROM pg_catalog.pg_settings WHERE source = 'session' AND name <> 'TimeZone'
@@ -87,8 +94,8 @@ def tidy_connections() -> None:
     opened = _here.opened
     if not opened:
         return
-    for wrapper in connections.all(initialized_only=True):
-        kept = opened.get(wrapper.alias)
+    for alias, kept in list(opened.items()):
+        wrapper = connections[alias]
         if wrapper.connection is None and not wrapper.in_atomic_block and wrapper.autocommit in (True, False):
             is_tidied = not (wrapper.run_on_commit or wrapper.savepoint_ids)
         else:
@@ -96,7 +103,7 @@ def tidy_connections() -> None:
         if not is_tidied:
             _discard(wrapper)
         if not is_tidied or wrapper.connection is None:  # it was closed, or went back to the pool
-            opened.pop(wrapper.alias, None)
+            opened.pop(alias, None)
 
 
 def ready_connections() -> None:
@@ -255,12 +262,25 @@ def _kept(wrapper: BaseDatabaseWrapper) -> _Kept | None:
             again += [set_again.format(Literal(name), Literal(value)) for name, value in cursor.fetchall()]
     elif role := wrapper.settings_dict["OPTIONS"].get("assume_role"):
         again.append(SQL("SET ROLE {}; ").format(Identifier(role)))
-    reset = _RESET.format(again=SQL("").join(again)).as_bytes(raw)
+    is_pooled = bool(wrapper.settings_dict["OPTIONS"].get("pool"))
+    last = _EXECUTE if not is_pooled and _is_prepared(raw) else _UNLOCK_AND_COUNT
+    reset = _RESET.format(again=SQL("").join(again), last=SQL(last)).as_bytes(raw)
     kept = _Kept(raw, reset, time.monotonic())
-    if not wrapper.settings_dict["OPTIONS"].get("pool"):
+    if not is_pooled:
         raw.add_notice_handler(kept.note_end)
     kept.client = _client_settings(raw)
     return kept
+
+
+def _is_prepared(raw: Raw) -> bool:
+    """Prepare the end of a reset, if the process that answers is the one that was connected to. Say whether it did.
+
+    Behind a pooler the next message may be answered by another one.
+    """
+    answer = raw.pgconn.exec_(b"SELECT pg_catalog.pg_backend_pid()")
+    if answer.status != ExecStatus.TUPLES_OK or answer.get_value(0, 0) != str(raw.info.backend_pid).encode():
+        return False
+    return raw.pgconn.prepare(_PREPARED, _UNLOCK_AND_COUNT.encode()).status == ExecStatus.COMMAND_OK
 
 
 connection_created.connect(_note_opened)
