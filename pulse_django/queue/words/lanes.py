@@ -99,12 +99,13 @@ def deal(
     Each slot goes to the lane that then holds the fewest leases for its weight; among equals, to the first.
     """
     most = max(FEWEST_LANES, limit // (JOBS_A_LANE if limit < LARGE else JOBS_A_LANE_IF_LARGE))
-    waiting = [(held.get(lane, 0) / weight(lane), place, lane) for place, lane in enumerate(lanes)]
+    weights = [weight(lane) for lane in lanes]
+    waiting = [(held.get(lane, 0) / weights[place], place, lane) for place, lane in enumerate(lanes)]
     line = heapq.nsmallest(most, waiting)
     heapq.heapify(line)
     takes: dict[Lane, int] = {}
     for _ in range(limit if line else 0):
         _, place, lane = line[0]
         takes[lane] = takes.get(lane, 0) + 1
-        heapq.heapreplace(line, ((held.get(lane, 0) + takes[lane]) / weight(lane), place, lane))
+        heapq.heapreplace(line, ((held.get(lane, 0) + takes[lane]) / weights[place], place, lane))
     return takes
