@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
 
 class RecordMaker(Protocol):
-    """What a record can be made of (``execution.django_log``)."""
+    """What one record or several can be made of (``run.django_log``)."""
 
-    def record(self) -> logging.LogRecord: ...
+    def records(self) -> Iterator[logging.LogRecord]: ...
 
 
 Written = logging.LogRecord | RecordMaker
@@ -34,7 +34,8 @@ class _AtOnce:
     def put(self, logger: logging.Logger, line: Written) -> None:
         """Pass a line to the log handlers in this thread; drop it if one of them raises."""
         with suppress(BaseException):  # there is no place left to report it
-            logger.handle(line if isinstance(line, logging.LogRecord) else line.record())
+            for record in [line] if isinstance(line, logging.LogRecord) else line.records():
+                logger.handle(record)
 
 
 AT_ONCE = _AtOnce()

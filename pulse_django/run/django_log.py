@@ -10,8 +10,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import ReferenceType
 
@@ -104,6 +105,9 @@ class DeferredRecord:
     def getMessage(self) -> str:  # noqa: N802 - as of a record
         return self.text % self.values
 
+    def records(self) -> Iterator[logging.LogRecord]:
+        yield self.record()
+
     def record(self) -> logging.LogRecord:
         """Make the record that logger.log() would have made. What is the same for every line is copied: the file, the
         line, the thread and the process."""
@@ -117,6 +121,38 @@ class DeferredRecord:
         record.relativeCreated = known["relativeCreated"] + (created - known["created"]) * 1000
         record.exc_info = exc_info_of(self.error)
         return record
+
+
+class DeferredRecords:
+    """Lines that were logged at once, in their order: they differ in the row that each tells of."""
+
+    def __init__(
+        self,
+        place: Place,
+        level: int,
+        text: str,
+        rows: Sequence[Any],
+        values: Callable[[Any], tuple[Any, ...]],
+        facts: Callable[[Any], Facts],
+    ) -> None:
+        """``values`` and ``facts`` return those of a row."""
+        self.place, self.level, self.text, self.rows, self.values, self.facts = place, level, text, rows, values, facts
+        self.created = time.time()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[DeferredRecord]:
+        for row in self.rows:
+            line = DeferredRecord(self.place, self.level, self.text, self.values(row), partial(self.facts, row))
+            line.created = self.created
+            yield line
+
+    def records(self) -> Iterator[logging.LogRecord]:
+        return (line.record() for line in self)
+
+    def messages(self) -> Iterator[str]:
+        return (self.text % self.values(row) for row in self.rows)
 
 
 def make_line(
@@ -164,6 +200,12 @@ def receivers_of(signal: Signal) -> Receivers:
     if not signal.receivers:
         return Receivers.NONE
     return Receivers.DJANGOS_LOG if all(map(_is_djangos, signal.receivers)) else Receivers.PROJECT
+
+
+def is_told(signal: Signal) -> bool:
+    """Whether anything would hear of a run that starts or succeeds: a receiver of the project's, or Django's log."""
+    heard_by = receivers_of(signal)
+    return heard_by is Receivers.PROJECT or (heard_by is Receivers.DJANGOS_LOG and _is_info_on())
 
 
 def without_djangos_log(signal: Signal) -> Signal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from pulse_django.queue.words.display import without
 from pulse_django.queue.words.outcomes import CANNOT_DECRYPT, GIVEN_UP, UNKNOWN_TASK, Failed, Released
 from pulse_django.queue.words.payloads import ErrorReport
 from pulse_django.queue.words.verb_results import Report
+from pulse_django.safe_logging import AT_ONCE, process_log
 from pulse_django.signals import job_started, send
 
 from . import django_log
@@ -35,21 +37,21 @@ NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 
 def perform(run: Run, tasks: Registry = registry) -> Performed:
     """Call the handler of a claimed job. Whatever it does ends as a report."""
-    task, chunking = tasks.get(run.claim.task), _chunking()
-    if chunking and isinstance(run, ChunkRun):
+    task, is_bare = _plan_of(run.claim.task, tasks)
+    if isinstance(run, ChunkRun) and (chunking := _chunking()):
         return chunking.perform(run, task)
     if task is None:
         return put_back(run)
-    if chunking and chunk_of(task):  # without, the handler gets no list and fails
+    if not is_bare and chunk_of(task) and (chunking := _chunking()):  # without, the handler gets no list and fails
         return chunking.perform(ChunkRun([run]), task).members[0]
     try:
-        call = prepared(run, task)
+        call = prepared(run, task, is_bare=is_bare)
     except BaseException as error:
         return unprepared(run, task, error)
     context = call.context
     try:
-        with running(run), traces.running(run.claim):
-            value = _surrounded(task, call) if conf.current().middleware else _invoke(task, call)
+        with running(run):
+            value = _called(task, call) if is_bare else _surrounded(task, call, run)
     except BaseException as error:  # SystemExit too: what a handler raises ends its run, and nothing else
         return judged_error(run, task, context, failed(run, task, error))
     if run.claim.is_probe:
@@ -59,19 +61,21 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
 
 async def perform_async(run: Run, task: Task) -> Performed:
     """Await the handler of a claimed job on the loop that is running."""
-    if (chunking := _chunking()) and isinstance(run, ChunkRun):
+    is_bare = _plan_of(run.claim.task, registry) == (task, True)
+    if isinstance(run, ChunkRun) and (chunking := _chunking()):
         return await chunking.perform_async(run, task)
-    if chunking and chunk_of(task):
+    if not is_bare and chunk_of(task) and (chunking := _chunking()):
         return (await chunking.perform_async(ChunkRun([run]), task)).members[0]
     try:
         # A repeated run reads its history, and no loop may wait for a database.
-        call = prepared(run, task) if run.claim.attempt == 1 else await sync_to_async(prepared)(run, task)
+        has_history = run.claim.attempt > 1 and not is_bare
+        call = await sync_to_async(prepared)(run, task) if has_history else prepared(run, task, is_bare=is_bare)
     except BaseException as error:
         return unprepared(run, task, error)
     context, pid = call.context, os.getpid()
     try:
-        around = surrounded(context) if conf.current().middleware else NOTHING_AROUND
-        with running(run), traces.running(run.claim), around:
+        around = NOTHING_AROUND if is_bare or not conf.current().middleware else surrounded(context)
+        with running(run), NOTHING_AROUND if is_bare else traces.running(run.claim), around:
             try:
                 value = await task.func(*call.args, **call.kwargs)
             finally:
@@ -81,6 +85,46 @@ async def perform_async(run: Run, task: Task) -> Performed:
     if run.claim.is_probe:
         await sync_to_async(succeeded)(run)
     return judged_value(run, task, context, value)
+
+
+# What is the same for all runs of a task. It is found out anew after a moment: a receiver, a middleware or a tracer
+# that comes while a worker runs counts for the runs that begin then.
+
+
+class Plan(NamedTuple):
+    task: Task | None
+    is_bare: bool  # a run is a call of the function: nothing surrounds it, reads its context or is told that it starts
+
+
+_plans: dict[str, Plan] = {}
+_planned_until = float("-inf")
+
+
+def _plan_of(name: str, tasks: Registry) -> Plan:
+    global _planned_until
+    if tasks is not registry or process_log.writer is AT_ONCE:  # a call in a test, say
+        return _planned(tasks.get(name))
+    if (now := time.monotonic()) > _planned_until:
+        _plans.clear()
+        _planned_until = now + django_log.AGE
+    plan = _plans.get(name)
+    if plan is None:
+        plan = _plans[name] = _planned(tasks.get(name))
+    return plan
+
+
+def _planned(task: Task | None) -> Plan:
+    is_bare = not (
+        task is None
+        or task.takes_context
+        or getattr(task, "atomic", False)
+        or chunk_of(task)
+        or conf.current().middleware
+        or traces.are_followed()
+        or job_started.receivers
+        or django_log.is_told(task_started)
+    )
+    return Plan(task, is_bare)
 
 
 # Hooks of capabilities after a handler has raised or returned, before its run is judged.
@@ -117,8 +161,8 @@ def _chunking() -> Chunking | None:
     return next((one.chunking for one in installed() if one.chunking is not None), None)
 
 
-def _surrounded(task: Task, call: Call) -> Any:
-    with surrounded(call.context):
+def _surrounded(task: Task, call: Call, run: Run) -> Any:
+    with traces.running(run.claim), surrounded(call.context) if conf.current().middleware else NOTHING_AROUND:
         return _invoke(task, call)
 
 
@@ -160,12 +204,14 @@ class Call(NamedTuple):
         return without(self, "args", "kwargs")
 
 
-def prepared(run: Run, task: Task) -> Call:
+def prepared(run: Run, task: Task, *, is_bare: bool = False) -> Call:
     """Read the arguments, make the context if anything will read it, and announce the start."""
     if run.claim.masked is not None:
         run.decrypt()
     claim = run.claim
     args, kwargs = claim.args, claim.kwargs
+    if is_bare:
+        return Call(args, kwargs, None)
     context = None
     heard_by = receivers_of(task_started)
     announced = heard_by is Receivers.PROJECT

@@ -22,6 +22,7 @@ from pulse_django.exceptions import (
 from pulse_django.queue.words.decisions import ANY_EXCEPTION, Complete, Decision, decide
 from pulse_django.queue.words.masks import RESULT
 from pulse_django.queue.words.outcomes import (
+    NOTHING_RETURNED,
     Cancelled,
     Discarded,
     Failed,
@@ -119,9 +120,11 @@ def judged_error(run: Run, task: Task, context: Context | None, error: BaseExcep
 
 
 def judged_value(run: Run, task: Task, context: Context | None, value: Any) -> Performed:
-    limit = conf.current().max_payload_bytes
-    hides = (run.claim.masked is not None or uses_of(task).hides) and codec().hides_result(task, run.claim.masked)
-    outcome = None if run.completed else returned(value, limit=limit, masked=hides)
+    outcome: Outcome | None = None if run.completed else NOTHING_RETURNED
+    if value is not None and not run.completed:
+        limit = conf.current().max_payload_bytes
+        hides = (run.claim.masked is not None or uses_of(task).hides) and codec().hides_result(task, run.claim.masked)
+        outcome = returned(value, limit=limit, masked=hides)
     return judged(run, task, outcome, None, context.task_result if context else None)
 
 

@@ -18,7 +18,13 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from pulse_django.run.django_log import DeferredRecord, filters_by_debug_alone, handlers_of, refuses_all
+from pulse_django.run.django_log import (
+    DeferredRecord,
+    DeferredRecords,
+    filters_by_debug_alone,
+    handlers_of,
+    refuses_all,
+)
 from pulse_django.safe_logging import AT_ONCE, Written, process_log
 
 from .needed_threads import NeededThreads, start_thread
@@ -51,30 +57,52 @@ class _Batch:
 
     def write(self, entries: Iterable[Entry]) -> None:
         for logger, line in entries:
-            # An exception, of a value or of the project's code, costs only its own line.
-            with suppress(BaseException):
+            if isinstance(line, DeferredRecords):
+                self._write_many(logger, line)
+            else:
                 self._write_one(logger, line)
         for handler, text in self._texts.values():
             with suppress(Exception), handler.lock or nullcontext():  # a stream that was closed loses it
                 handler.stream.write("".join(text))
                 handler.flush()
 
+    def _write_many(self, logger: logging.Logger, lines: DeferredRecords) -> None:
+        ways = self._ways(logger, lines.level) or []
+        if len(ways) == 1 and isinstance(plain := getattr(ways[0][1], "__self__", None), Plain):
+            [(text, _, end)] = ways
+            text.append(plain.format_all(lines, end))
+            return
+        for line in lines:
+            self._write_one(logger, line)
+
     def _write_one(self, logger: logging.Logger, line: Written) -> None:
-        if isinstance(line, DeferredRecord) and line.error is None:
-            key = logger, line.level
-            if key not in self._short_cuts:
-                self._short_cuts[key] = self._short_cut(logger, line.level)
-            if (ways := self._short_cuts[key]) is not None:
-                for text, shown, end in ways:
-                    text.append(shown(line) + end)
-                return
-        record = line if isinstance(line, logging.LogRecord) else line.record()
+        # An exception, of a value or of the project's code, costs only its own line.
+        with suppress(BaseException):
+            if not (isinstance(line, DeferredRecord) and line.error is None and self._write_text(logger, line)):
+                for record in [line] if isinstance(line, logging.LogRecord) else line.records():
+                    self._write_record(logger, record)
+
+    def _write_text(self, logger: logging.Logger, line: DeferredRecord) -> bool:
+        """Write a line without a record, if no handler needs one. Say whether it did."""
+        if (ways := self._ways(logger, line.level)) is None:
+            return False
+        for text, shown, end in ways:
+            text.append(shown(line) + end)
+        return True
+
+    def _write_record(self, logger: logging.Logger, record: logging.LogRecord) -> None:
         if (handlers := self._handlers_of(logger)) is None:
             AT_ONCE.put(logger, record)
             return
         for handler in handlers:
             if record.levelno >= handler.level and not logger.disabled:
                 self._handle(handler, record)
+
+    def _ways(self, logger: logging.Logger, level: int) -> list[tuple[list[str], AsText, str]] | None:
+        key = logger, level
+        if key not in self._short_cuts:
+            self._short_cuts[key] = self._short_cut(logger, level)
+        return self._short_cuts[key]
 
     def _short_cut(self, logger: logging.Logger, level: int) -> list[tuple[list[str], AsText, str]] | None:
         """Return where lines of this level go and how they look there. None: some handler needs a record."""
@@ -224,7 +252,7 @@ class LogWriter:
         """Take over a line. Called by any thread. It waits for room, but not for a log handler that hangs."""
         while self._waiting.qsize() >= MOST_WAITING:
             if time.monotonic() - self._moved_at > PATIENCE:
-                self.dropped += 1
+                self.dropped += len(line) if isinstance(line, DeferredRecords) else 1
                 return
             time.sleep(PAUSE)  # this happens only in a flood, and a condition variable would need a lock for each line
         self._waiting.put((logger, line))
@@ -294,15 +322,21 @@ class Plain(logging.Formatter):
         self._second, self._shown = 0, ""
 
     def format(self, record: logging.LogRecord | DeferredRecord) -> str:
-        second = int(record.created)
-        if second != self._second:
-            self._second, self._shown = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
-        milliseconds, message = int((record.created - second) * 1000), _inert(record.getMessage())
-        text = f"{self._shown},{milliseconds:03d} {record.levelname} {record.name}: {message}"
+        text = self._before(record.created, record.levelname, record.name) + _inert(record.getMessage())
         if record.exc_info:  # indented, for an exception may say what a line of ours would
             lines = self.formatException(record.exc_info).splitlines()
             text = "\n    ".join([text, *(_inert(line) for line in lines)])
         return text
+
+    def format_all(self, lines: DeferredRecords, end: str) -> str:
+        before = self._before(lines.created, logging.getLevelName(lines.level), lines.place.logger)
+        return "".join([f"{before}{_inert(message)}{end}" for message in lines.messages()])
+
+    def _before(self, created: float, level: str, name: str) -> str:
+        second = int(created)
+        if second != self._second:
+            self._second, self._shown = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
+        return f"{self._shown},{int((created - second) * 1000):03d} {level} {name}: "
 
 
 def add_log_format(parser: CommandParser) -> None:

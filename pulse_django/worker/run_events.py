@@ -6,7 +6,10 @@ import json
 import logging
 import re
 import time
+from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Any
@@ -17,12 +20,15 @@ from pulse_django.queue.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK, Fail
 from pulse_django.queue.words.payloads import one_line
 from pulse_django.queue.words.states import TERMINAL, Status
 from pulse_django.queue.words.verb_results import Report, Settled
+from pulse_django.run import django_log
 from pulse_django.run.codec import codec
-from pulse_django.run.django_log import Place, make_line
+from pulse_django.run.django_log import DeferredRecords, Place, make_line
 from pulse_django.run.events import announce
 from pulse_django.run.judging import Performed
+from pulse_django.run.registry import task_finished
 from pulse_django.run.run import Run
 from pulse_django.safe_logging import SafeLogger, process_log
+from pulse_django.signals import is_end_heard
 
 logger = SafeLogger("pulse_django.worker")
 
@@ -56,11 +62,20 @@ class RunEvents:
         if batch is None:
             return
         ended, settled = batch
-        for performed in ended:
-            try:
-                _log_and_announce(performed, settled)
-            except BaseException:  # of the project's code. It changes nothing: the run is settled
-                logger.exception("Logging the end of job %d failed", performed.run.claim.job_id)
+        is_heard = is_end_heard() or django_log.is_told(task_finished)
+        if is_heard or logging.getLogRecordFactory() is not logging.LogRecord:
+            is_logged_alone = [True] * len(ended)
+        else:
+            is_logged_alone = [not _is_plain(performed, settled) for performed in ended]
+        for is_alone, some in groupby(zip(is_logged_alone, ended, strict=True), key=itemgetter(0)):
+            if not is_alone:
+                _log_completed([performed for _, performed in some])
+                continue
+            for _, performed in some:
+                try:
+                    _log_and_announce(performed, settled)
+                except BaseException:  # of the project's code. It changes nothing: the run is settled
+                    logger.exception("Logging the end of job %d failed", performed.run.claim.job_id)
 
 
 def _log_and_announce(performed: Performed, settled: Settled) -> None:
@@ -68,10 +83,21 @@ def _log_and_announce(performed: Performed, settled: Settled) -> None:
     if report is not None and report.lease in settled.lost:
         log_lost(run, f"its late outcome {report.outcome.name} is recorded in the ledger", report.outcome.name)
     elif report is not None or run.completed:
-        took = 0.0 if run.begun_at is None else (performed.ended_at or run.begun_at) - run.begun_at
+        took = _took(performed)
         status = settled.accepted.get(report.lease, "reported") if report is not None else "COMPLETED"
         log_run(run, report, status, took, performed.error)
     announce(performed, settled)
+
+
+def _is_plain(performed: Performed, settled: Settled) -> bool:
+    """Whether it completed its job, and that is all that can be said of it."""
+    report = performed.report
+    return report is not None and performed.error is None and settled.accepted.get(report.lease) is Status.COMPLETED
+
+
+def _took(performed: Performed) -> float:
+    begun_at = performed.run.begun_at
+    return 0.0 if begun_at is None else (performed.ended_at or begun_at) - begun_at
 
 
 # What a worker logs: one line for each run, with its facts as ``extra`` for those who log JSON.
@@ -89,6 +115,26 @@ _GOOD = frozenset(
 )
 
 
+_ENDED = "job %d %r attempt %d: %s in %.0f ms"
+
+
+def _log_completed(ended: Sequence[Performed]) -> None:
+    """Log what ``log_run`` would, of runs that completed their jobs."""
+    if job_logger.logger.isEnabledFor(logging.INFO):
+        lines = DeferredRecords(_PLACE_OF_RUNS, logging.INFO, _ENDED, ended, _values_of_completed, _facts_of_completed)
+        process_log.writer.put(job_logger.logger, lines)
+
+
+def _values_of_completed(performed: Performed) -> tuple[Any, ...]:
+    claim = performed.run.claim
+    job_id, _, attempt = claim.lease
+    return job_id, claim.task, attempt, Status.COMPLETED.value, _took(performed) * 1000
+
+
+def _facts_of_completed(performed: Performed) -> dict[str, Any]:
+    return facts_of(performed.run, OutcomeName.SUCCEEDED, _took(performed))
+
+
 def log_run(run: Run, report: Report | None, status: str, took: float, error: BaseException | None = None) -> None:
     """Tell how a run ended: INFO if all is well, WARNING if it failed, ERROR if the job is dead.
 
@@ -100,7 +146,7 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
     if not job_logger.logger.isEnabledFor(level):
         return
     claim = run.claim
-    text = "job %d %r attempt %d: %s in %.0f ms"
+    text = _ENDED
     values: tuple[Any, ...] = (claim.job_id, claim.task, claim.attempt, status, took * 1000)
     if status not in TERMINAL:  # what comes next, and when, is not how long this took
         text = "job %d %r attempt %d: ended after %.0f ms; %s"

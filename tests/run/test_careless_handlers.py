@@ -147,7 +147,7 @@ def test_a_run_that_could_not_be_prepared_is_handed_back_and_not_judged(monkeypa
     job = make_job(task="shop.echo", args=[1], max_attempts=1)
     run = claimed_run(job)
 
-    def unreachable(*_: Any) -> None:
+    def unreachable(*_: Any, **__: Any) -> None:
         raise OperationalError("the network")
 
     monkeypatch.setattr(pulse_django.run.execute, "prepared", unreachable)

@@ -76,7 +76,7 @@ class Claim(NamedTuple):
 
     @property
     def args(self) -> list[Any]:
-        return list(_DECODER.raw_decode(self.args_json)[0])
+        return [] if self.args_json == "[]" else list(_DECODER.raw_decode(self.args_json)[0])
 
     @property
     def kwargs(self) -> dict[str, Any]:

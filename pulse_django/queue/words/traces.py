@@ -36,6 +36,10 @@ def follow(tracer: Tracer | None) -> None:
     _tracer = tracer
 
 
+def are_followed() -> bool:
+    return _tracer is not None
+
+
 def enqueueing(task: str, queue: str) -> AbstractContextManager[Any]:
     return _NOTHING if _tracer is None else _tracer.enqueueing(task, queue)
 
