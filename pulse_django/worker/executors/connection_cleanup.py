@@ -40,9 +40,9 @@ _RESET = SQL(
     "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; "
     "{again}{last}"
 )
-# Planning it takes the server more than half of the time of the whole message, so it is prepared when a connection is
-# opened: by the protocol, which ``from_sql`` does not count. A handler that says DEALLOCATE ALL removes it; then the
-# reset fails, and the connection is closed.
+# Planning it takes the server more than half of the time of the whole message, so it is prepared when a handler opens a
+# connection: by the protocol, which ``from_sql`` does not count. A handler that says DEALLOCATE ALL removes it; then
+# the reset fails, and the connection is closed.
 _UNLOCK_AND_COUNT = (
     "SELECT pg_catalog.pg_advisory_unlock_all(),"
     " (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() WHERE from_sql)"
@@ -84,6 +84,7 @@ class _Here(threading.local):
 
     def __init__(self) -> None:
         self.opened: dict[str, _Kept | None] = {}
+        self.calls_handlers = False
 
 
 _here = _Here()
@@ -108,6 +109,7 @@ def tidy_connections() -> None:
 
 def ready_connections() -> None:
     """Wait until this thread's connections are as new, and close those that died. Call it before a handler."""
+    _here.calls_handlers = True
     for alias, kept in list(_here.opened.items()):
         if kept is None:
             continue
@@ -263,7 +265,7 @@ def _kept(wrapper: BaseDatabaseWrapper) -> _Kept | None:
     elif role := wrapper.settings_dict["OPTIONS"].get("assume_role"):
         again.append(SQL("SET ROLE {}; ").format(Identifier(role)))
     is_pooled = bool(wrapper.settings_dict["OPTIONS"].get("pool"))
-    last = _EXECUTE if not is_pooled and _is_prepared(raw) else _UNLOCK_AND_COUNT
+    last = _EXECUTE if _here.calls_handlers and not is_pooled and _is_prepared(raw) else _UNLOCK_AND_COUNT
     reset = _RESET.format(again=SQL("").join(again), last=SQL(last)).as_bytes(raw)
     kept = _Kept(raw, reset, time.monotonic())
     if not is_pooled:
