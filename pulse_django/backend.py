@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -13,14 +14,16 @@ from django.utils import timezone
 
 from .exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
 from .models import Job
+from .queue.enqueue import Added, add
 from .queue.words import traces
 from .queue.words.job_options import NewJob, Place
 from .queue.words.options import options_of
 from .queue.words.own_tasks import ONLY_PULSE, OWN_TASKS
-from .run.calls import checked, uses_of
+from .run.calls import Uses, checked, uses_of
+from .run.django_log import is_heard
 from .run.notify import is_due_soon, wake_workers
 from .run.registry import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, key_of, registry, task_enqueued
-from .run.results import as_enqueued, result_of
+from .run.results import as_enqueued, result_of, result_of_new
 from .run.run import current_run
 from .shards.placement import alias_of_jobs, alias_of_run, locate, shard_of_call
 from .tasks import PulseTask
@@ -57,15 +60,17 @@ class PulseBackend(BaseTaskBackend):
             alias = shard_of_call(task, args, kwargs, using)
             new = new_job(task, args, kwargs, alias)
             new = new if place is None else replace(new, place=place)
-            job, is_new = Job.objects.db_manager(alias).get_or_enqueue(new)
+            added = add(Job.objects.db_manager(alias), new)
         # A job that such a key keeps from being started is locked until the commit, and workers pass it by meanwhile.
         holds_back = new.unique is not None and new.unique.rule.until_start
+        is_new = isinstance(added, Added)
         if (is_new or holds_back) and is_due_soon(new.run_after):
-            wake_workers(alias, [job.queue])
-        if not is_new:  # it was announced when it was enqueued
-            return _result_of_other(job, task)
-        result = result_of(job, task)
-        task_enqueued.send(type(self), task_result=result)
+            wake_workers(alias, [new.queue if isinstance(added, Added) else added.queue])
+        if not isinstance(added, Added):  # it was announced when it was enqueued
+            return _result_of_other(added, task)
+        result = result_of_new(added, task) if new.masked is None else result_of(added.job, task)
+        if is_heard(task_enqueued, logging.DEBUG):
+            task_enqueued.send(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: str) -> TaskResult:
@@ -100,25 +105,31 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
     """
     if (name := key_of(task)) in OWN_TASKS:
         raise InvalidJob(f"{name}: {ONLY_PULSE}")
-    run, delay = current_run(), getattr(task, "runs_in", None)
+    run, uses = current_run(), uses_of(task)
     is_beside = run is not None and alias_of_run(run) == (alias or alias_of_jobs())
-    options = options_of(task)
-    uses = uses_of(task)
-    for of_call in uses.of_call:
-        options |= of_call.fields(task, args, kwargs)
+    parent_id = run.parent_id if run is not None and is_beside else None
+    if not uses.of_call and type(task) is PulseTask:
+        if (like := task.__dict__.get("_like")) is None or like[0] is not uses:
+            like = uses, _new_job(task, name, uses).for_calls()
+            object.__setattr__(task, "_like", like)
+        return like[1].called(args, kwargs, parent_id, traces.current())
+    return _new_job(task, name, uses, args=args, kwargs=kwargs, parent_id=parent_id, trace=traces.current())
+
+
+def _new_job(task: Task, name: str, uses: Uses, **of_call: Any) -> NewJob:
+    options, delay = options_of(task), getattr(task, "runs_in", None)
+    for one in uses.of_call:
+        options |= one.fields(task, of_call["args"], of_call["kwargs"])
     return NewJob(
         task=name,
-        args=args,
-        kwargs=kwargs,
         queue=task.queue_name,
         priority=int(task.priority),
         run_after=aware(task.run_after) if delay is None else delay,
-        parent_id=run.parent_id if run is not None and is_beside else None,
-        trace=traces.current(),
         names=uses.names,
         expires=aware(getattr(task, "expires", None)),
         tags=getattr(task, "tags", ()),
         meta=getattr(task, "meta", None),
+        **of_call,
         **options,
     )
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from .claim import Claims, Slots
     from .database.job_queries import JobReader
+    from .enqueue import Added
     from .words.job_options import NewJob, Payload
 
 P = ParamSpec("P")
@@ -154,7 +155,7 @@ class AroundInsert(NamedTuple):
 
     field: str  # of NewJob: a job that has it may be concerned
     concerns: Callable[[NewJob], bool]
-    one: Callable[[JobReader, NewJob, Callable[[JobReader, NewJob], tuple[Job, bool]]], tuple[Job, bool]]
+    one: Callable[[JobReader, NewJob, Callable[[JobReader, NewJob], Added | Job]], Added | Job]
     many: Callable[..., list[int]]  # jobs, all new jobs, what inserts them; are_new: no key can lead to another job
 
 

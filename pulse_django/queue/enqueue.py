@@ -56,30 +56,103 @@ def enqueue(jobs: JobReader, new: NewJob) -> Job:
 
 def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
     """Do as ``enqueue()``, and say whether the job is new."""
+    added = add(jobs, new)
+    return (added.job, True) if isinstance(added, Added) else (added, False)
+
+
+def add(jobs: JobReader, new: NewJob) -> Added | Job:
+    """Add one job in the caller's transaction. Return what is known of it, or the job that stands in its place."""
     for around in _around_insert():
         if getattr(new, around.field) is not None and around.concerns(new):
-            return around.one(jobs, new, _get_or_enqueue)
-    return _get_or_enqueue(jobs, new)
+            return around.one(jobs, new, _add)
+    return _add(jobs, new)
 
 
-def _get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
+class Added:
+    """A job that was added. Most callers need no more of it than its id, and a model has fifty fields."""
+
+    def __init__(self, jobs: JobReader, new: NewJob, values: dict[str, Any], row: Row) -> None:
+        """``values`` are those that were sent, and ``row`` is what came back."""
+        self.id: int = row[0]
+        self.created_at: datetime = row[1]
+        self.values = values
+        self._jobs, self._new, self._row = jobs, new, row
+
+    @property
+    def args(self) -> Any:
+        return json.loads(self.values["args"])
+
+    @property
+    def kwargs(self) -> Any:
+        return json.loads(self.values["kwargs"])
+
+    @property
+    def job(self) -> Job:
+        """The model, with what the table added to what was sent."""
+        new, jobs, (job_id, created_at, next_run_at, expires_at, _) = self._new, self._jobs, self._row
+        values = {
+            **self.values,
+            "id": job_id,
+            "args": self.args,
+            "kwargs": self.kwargs,
+            "search_terms": self.values.get("search_terms", []),
+            "next_run_at": next_run_at,
+            "expires_at": expires_at,
+            "tags": list(new.tags),
+            "meta": None if new.meta is None else json.loads(new.meta),
+            "lane_key": new.lane_key,
+            "ready": is_ready(new.lane_key, new.run_after),
+            "created_at": created_at,
+        }
+        blank = _blank(jobs.model)
+        # Several times as fast as by name, because Django looks at each field again.
+        row = [values.get(name, default) for name, default in blank.items()]
+        job: Job = jobs.model.from_db(jobs.write_alias, blank, row)
+        return job
+
+
+def _add(jobs: JobReader, new: NewJob) -> Added | Job:
     admits = _admits(new)
     settings = conf.current()
     payload = new.encoded(settings.max_payload_bytes)
+    values: dict[str, Any] = {"args": payload.args, "kwargs": payload.kwargs, "payload_bytes": payload.size}
+    if payload.terms:
+        values["search_terms"] = list(payload.terms)
+    if new.parent_id is not None:
+        values["parent_id"] = new.parent_id
+    if new.trace is not None:
+        values["trace"] = new.trace
+    values |= _shared_of_alike(new, settings, admits)
+    while not (rows := _insert(jobs, new, values, admits)):
+        if admits is not None and (kept := admits.kept(jobs, new)) is not None:
+            return kept
+    [row] = rows
+    job_id, *_, is_new = row
+    if admits is not None:
+        if not is_new:
+            return admits.changed(jobs, job_id)
+        admits.inserted(jobs, new, job_id)
+    return Added(jobs, new, values, row)
+
+
+def _shared_of_alike(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) -> Mapping[str, Any]:
+    """Return what a job shares with those that differ in their arguments, their parent and their trace alone."""
+    if new.alike is None:
+        return _shared(new, settings, admits)
+    if new.alike.shared is None:
+        new.alike.shared = _shared(new, settings, admits)
+    return new.alike.shared
+
+
+def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) -> Mapping[str, Any]:
     run_at, delay = run_at_or_delay(new.run_after)
     expires_at, expires_in = run_at_or_delay(new.expires)
     values: dict[str, Any] = {
         "task": new.task,
         "queue": new.queue,
         "priority": new.priority,
-        "args": payload.args,
-        "kwargs": payload.kwargs,
-        "payload_bytes": payload.size,
-        "search_terms": list(payload.terms) or None,
         "run_at": run_at,
         "delay": delay.total_seconds() or None,
-        "parent_id": new.parent_id,
-        "trace": new.trace,
         "masked": new.masked,
         "expires_at": expires_at,
         "expires_in": expires_in.total_seconds() or None,
@@ -90,32 +163,9 @@ def _get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
         **({} if admits is None else admits.columns(new)),
         **dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)),
     }
-    while not (rows := _insert(jobs, new, values, admits)):
-        if admits is not None and (kept := admits.kept(jobs, new)) is not None:
-            return kept, False
-    [(job_id, created_at, next_run_at, expires_at, is_new)] = rows
-    if admits is not None:
-        if not is_new:
-            return admits.changed(jobs, job_id), False
-        admits.inserted(jobs, new, job_id)
-    values |= {
-        "id": job_id,
-        "args": json.loads(payload.args),
-        "kwargs": json.loads(payload.kwargs),
-        "search_terms": list(payload.terms),
-        "next_run_at": next_run_at,
-        "expires_at": expires_at,
-        "tags": list(new.tags),
-        "meta": None if new.meta is None else json.loads(new.meta),
-        "lane_key": new.lane_key,
-        "ready": is_ready(new.lane_key, new.run_after),
-        "created_at": created_at,
-    }
-    blank = _blank(jobs.model)
-    # Several times as fast as by name, because Django looks at each field again.
-    row = [values.get(name, default) for name, default in blank.items()]
-    job: Job = jobs.model.from_db(jobs.write_alias, blank, row)
-    return job, True
+    # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
+    sent = {name: value for name, value in values.items() if value is not None and value is not False}
+    return sent if is_ready(new.lane_key, new.run_after) else sent | {"ready": False}
 
 
 @lru_cache(maxsize=4)
@@ -148,11 +198,7 @@ def has_key(new: NewJob) -> bool:
 
 
 def _insert(jobs: JobReader, new: NewJob, values: Mapping[str, Any], admits: OnInsert | None) -> list[Row]:
-    # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
-    sent = {name: value for name, value in values.items() if value is not None and value is not False}
-    if not is_ready(new.lane_key, new.run_after):
-        sent["ready"] = False
-    names, params = tuple(sent), tuple(sent.values())
+    names, params = tuple(values), tuple(values.values())
     if admits is None:
         return run_joined(jobs.write_alias, _enqueue(names), params)
     clauses = admits.clauses(jobs.write_alias, new)
@@ -253,7 +299,7 @@ def enqueue_all(
     with joined(jobs.write_alias):
         for chunk in chunks:
             if any(getattr(new, name) is not None for name in one_by_one for new, _ in chunk):
-                ids += [_get_or_enqueue(jobs, new)[0].pk for new, _ in chunk]
+                ids += [_id_of(_add(jobs, new)) for new, _ in chunk]
             else:
                 taken = take_ids(jobs.write_alias, len(chunk))
                 _copy(jobs, chunk, taken)
@@ -261,6 +307,10 @@ def enqueue_all(
             if progress is not None:
                 progress(len(ids))
     return ids
+
+
+def _id_of(added: Added | Job) -> int:
+    return added.id if isinstance(added, Added) else int(added.pk)
 
 
 def in_chunks(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:

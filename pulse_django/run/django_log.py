@@ -202,6 +202,12 @@ def receivers_of(signal: Signal) -> Receivers:
     return Receivers.DJANGOS_LOG if all(map(_is_djangos, signal.receivers)) else Receivers.PROJECT
 
 
+def is_heard(signal: Signal, level: int) -> bool:
+    """Whether anything hears one of Django's signals: a receiver of the project's, or Django's log at this level."""
+    heard_by = receivers_of(signal)
+    return heard_by is Receivers.PROJECT or (heard_by is Receivers.DJANGOS_LOG and LOGGER.isEnabledFor(level))
+
+
 def is_told(signal: Signal) -> bool:
     """Whether anything would hear of a run that starts or succeeds: a receiver of the project's, or Django's log."""
     heard_by = receivers_of(signal)

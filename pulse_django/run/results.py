@@ -14,6 +14,7 @@ from django.utils import timezone
 from pulse_django import conf
 from pulse_django.exceptions import RunLost, RunStalled, RunTimedOut, UnknownTask
 from pulse_django.models import Attempt, Job
+from pulse_django.queue.enqueue import Added
 from pulse_django.queue.words.leases import Claim
 from pulse_django.queue.words.masks import RESULT
 from pulse_django.queue.words.options import JOB_OPTIONS
@@ -119,6 +120,24 @@ def result_of(job: Job, task: Task, *, decrypt: bool = True) -> TaskResult:
     value = codec().value_of(job, RESULT) if decrypt and job.result is not None else None
     object.__setattr__(result, "_return_value", value)  # as Django's own backends do: the class is frozen
     return result
+
+
+def result_of_new(added: Added, task: Task) -> TaskResult:
+    """Build the result of a job that was just added. It is not encrypted."""
+    return PulseTaskResult(
+        task=task,
+        id=str(added.id),
+        status=_STATUS[Status(added.values.get("status", Status.PENDING))],
+        enqueued_at=added.created_at,
+        started_at=None,
+        finished_at=None,
+        last_attempted_at=None,
+        args=added.args,
+        kwargs=added.kwargs,
+        backend=task.backend,
+        errors=[],
+        worker_ids=[],
+    )
 
 
 def result_of_run(

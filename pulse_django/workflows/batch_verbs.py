@@ -20,7 +20,7 @@ from pulse_django.queue.database.constraints import IS_CLAIMABLE
 from pulse_django.queue.database.job_queries import JobReader
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.transactions import joined, run_alone, run_joined
-from pulse_django.queue.enqueue import take_ids
+from pulse_django.queue.enqueue import Added, take_ids
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.payloads import MAX_SUMMARY, clean_text
 from pulse_django.queue.words.states import Status
@@ -194,19 +194,17 @@ RETURNING id
 """
 
 
-def join_alone(
-    jobs: JobReader, new: NewJob, enqueue: Callable[[JobReader, NewJob], tuple[Job, bool]]
-) -> tuple[Job, bool]:
+def join_alone(jobs: JobReader, new: NewJob, enqueue: Callable[[JobReader, NewJob], Added | Job]) -> Added | Job:
     """Enqueue one job of a batch."""
     with joined(jobs.write_alias):
         reasons = lock_batches(jobs, [new])
-        job, is_new = enqueue(jobs, new)
-        if is_new:
-            note_added(jobs, Counter({job.batch_id: 1}))
-        if is_new and job.batch_id in reasons:
-            cancel_late(jobs, {job.pk: job.batch_id}, reasons)
-            job.status, job.cancel_reason = Status.CANCELLED.value, reasons[job.batch_id]
-    return job, is_new
+        added, batch_id = enqueue(jobs, new), _batch_of(new)
+        if isinstance(added, Added):
+            note_added(jobs, Counter({batch_id: 1}))
+            if batch_id in reasons:
+                cancel_late(jobs, {added.id: batch_id}, reasons)
+                added.values |= {"status": Status.CANCELLED.value, "cancel_reason": reasons[batch_id]}
+    return added
 
 
 def join_many(

@@ -1,30 +1,30 @@
 -- enqueue(): plain, weights, on Citus
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, :max_attempts, :weight)
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, max_attempts, weight)
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- enqueue(): plain, weights, on Citus
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, next_run_at, max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, clock_timestamp() + :next_run_at::float8 * interval
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, next_run_at, max_attempts, weight)
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestamp() + :next_run_at::float8 * interval
     '1 second', :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- enqueue(): limits, chunks, shares
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, lane_key, max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, :lane_key, :max_attempts, :weight)
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, weight)
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, :lane_key, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- enqueue(): limits, chunks, shares
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, next_run_at, lane_key,
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, next_run_at, lane_key,
     max_attempts, weight, ready)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, clock_timestamp() + :next_run_at::float8 * interval
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestamp() + :next_run_at::float8 * interval
     '1 second', :lane_key, :max_attempts, :weight, :ready)
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- enqueue(): unique
-INSERT INTO pulse_django_job_hot AS job (task, queue, priority, args, kwargs, payload_bytes, unique_key, max_attempts,
+INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, task, queue, priority, unique_key, max_attempts,
     weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, :unique_key, :max_attempts, :weight)
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, :unique_key, :max_attempts, :weight)
 ON CONFLICT (task, unique_key)
 WHERE finished_at IS NULL
     AND unique_key IS NOT NULL
@@ -32,9 +32,9 @@ WHERE finished_at IS NULL
 RETURNING id, created_at, next_run_at, NULL, xmax = 0;
 
 -- enqueue(): unique
-INSERT INTO pulse_django_job_hot AS job (task, queue, priority, args, kwargs, payload_bytes, next_run_at, unique_key,
+INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, task, queue, priority, next_run_at, unique_key,
     max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, clock_timestamp() + :next_run_at::float8 * interval
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestamp() + :next_run_at::float8 * interval
     '1 second', :unique_key, :max_attempts, :weight)
 ON CONFLICT (task, unique_key)
 WHERE finished_at IS NULL
@@ -43,60 +43,60 @@ WHERE finished_at IS NULL
 RETURNING id, created_at, next_run_at, NULL, xmax = 0;
 
 -- enqueue(): expiry
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, expires_at, max_attempts,
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, expires_at, max_attempts,
     give_up_after, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, clock_timestamp() + :expires_at::float8 * interval
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestamp() + :expires_at::float8 * interval
     '1 second', :max_attempts, :give_up_after, :weight)
 RETURNING id, created_at, next_run_at, expires_at, true;
 
 -- enqueue(): expiry
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, next_run_at, expires_at,
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, next_run_at, expires_at,
     max_attempts, give_up_after, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, clock_timestamp() + :next_run_at::float8 * interval
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestamp() + :next_run_at::float8 * interval
     '1 second', clock_timestamp() + :expires_at::float8 * interval '1 second', :max_attempts, :give_up_after, :weight)
 RETURNING id, created_at, next_run_at, expires_at, true;
 
 -- enqueue(): labels
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, tags, meta, max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, :tags, :meta, :max_attempts, :weight)
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, tags, meta, max_attempts, weight)
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, :tags, :meta, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- enqueue(): labels
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, next_run_at, tags, meta,
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, next_run_at, tags, meta,
     max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, clock_timestamp() + :next_run_at::float8 * interval
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestamp() + :next_run_at::float8 * interval
     '1 second', :tags, :meta, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- enqueue(): search
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, search_terms, max_attempts,
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, search_terms, task, queue, priority, max_attempts,
     weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, :search_terms, :max_attempts, :weight)
+VALUES (:args, :kwargs, :payload_bytes, :search_terms, :task, :queue, :priority, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- enqueue(): search
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, search_terms, next_run_at,
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, search_terms, task, queue, priority, next_run_at,
     max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, :search_terms, clock_timestamp() +
+VALUES (:args, :kwargs, :payload_bytes, :search_terms, :task, :queue, :priority, clock_timestamp() +
     :next_run_at::float8 * interval '1 second', :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- enqueue(): encryption
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, masked, max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, :masked, :max_attempts, :weight)
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, masked, max_attempts, weight)
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, :masked, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- enqueue(): encryption
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, next_run_at, masked, max_attempts,
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, next_run_at, masked, max_attempts,
     weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, clock_timestamp() + :next_run_at::float8 * interval
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestamp() + :next_run_at::float8 * interval
     '1 second', :masked, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- enqueue()
-INSERT INTO pulse_django_job_hot AS job (task, queue, priority, args, kwargs, payload_bytes, search_terms, unique_key,
+INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, search_terms, task, queue, priority, unique_key,
     unique_until_start, max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, :search_terms, :unique_key, :unique_until_start,
+VALUES (:args, :kwargs, :payload_bytes, :search_terms, :task, :queue, :priority, :unique_key, :unique_until_start,
     :max_attempts, :weight)
 ON CONFLICT (task, unique_key)
 WHERE finished_at IS NULL
@@ -124,9 +124,9 @@ WHERE job.attempts = 0
  RETURNING id, created_at, next_run_at, NULL, xmax = 0;
 
 -- enqueue()
-INSERT INTO pulse_django_job_hot AS job (task, queue, priority, args, kwargs, payload_bytes, next_run_at, unique_key,
+INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, task, queue, priority, next_run_at, unique_key,
     unique_until_start, max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, clock_timestamp() + :next_run_at::float8 * interval
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestamp() + :next_run_at::float8 * interval
     '1 second', :unique_key, :unique_until_start, :max_attempts, :weight)
 ON CONFLICT (task, unique_key)
 WHERE finished_at IS NULL
@@ -137,9 +137,9 @@ WHERE false
 RETURNING id, created_at, next_run_at, NULL, xmax = 0;
 
 -- enqueue()
-INSERT INTO pulse_django_job_hot AS job (task, queue, priority, args, kwargs, payload_bytes, next_run_at, unique_key,
+INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, task, queue, priority, next_run_at, unique_key,
     unique_until_start, max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, clock_timestamp() + :next_run_at::float8 * interval
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestamp() + :next_run_at::float8 * interval
     '1 second', :unique_key, :unique_until_start, :max_attempts, :weight)
 ON CONFLICT (task, unique_key)
 WHERE finished_at IS NULL
@@ -167,9 +167,9 @@ WHERE job.attempts = 0
  RETURNING id, created_at, next_run_at, NULL, xmax = 0;
 
 -- enqueue()
-INSERT INTO pulse_django_job_hot AS job (task, queue, priority, args, kwargs, payload_bytes, next_run_at, unique_key,
+INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, task, queue, priority, next_run_at, unique_key,
     unique_until_start, max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, clock_timestamp() + :next_run_at::float8 * interval
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestamp() + :next_run_at::float8 * interval
     '1 second', :unique_key, :unique_until_start, :max_attempts, :weight)
 ON CONFLICT (task, unique_key)
 WHERE finished_at IS NULL
@@ -213,9 +213,9 @@ WITH taken AS (
     WHERE excluded.until - win.until >= :until_2::float8 * interval '1 second'
     RETURNING job_id
 )
-INSERT INTO pulse_django_job_hot (id, task, queue, priority, args, kwargs, payload_bytes, next_run_at, max_attempts,
+INSERT INTO pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, next_run_at, max_attempts,
     weight)
-SELECT job_id, :task_2, :queue, :priority, :args, :kwargs, :payload_bytes, clock_timestamp() + :next_run_at::float8 *
+SELECT job_id, :args, :kwargs, :payload_bytes, :task_2, :queue, :priority, clock_timestamp() + :next_run_at::float8 *
     interval '1 second', :max_attempts, :weight
 FROM taken
 RETURNING id, created_at, next_run_at, NULL, true;
@@ -234,29 +234,29 @@ WITH taken AS (
     WHERE excluded.until - win.until >= :until_2::float8 * interval '1 second'
     RETURNING job_id
 )
-INSERT INTO pulse_django_job_hot (id, task, queue, priority, args, kwargs, payload_bytes, max_attempts, weight)
-SELECT job_id, :task_2, :queue, :priority, :args, :kwargs, :payload_bytes, :max_attempts, :weight
+INSERT INTO pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, max_attempts, weight)
+SELECT job_id, :args, :kwargs, :payload_bytes, :task_2, :queue, :priority, :max_attempts, :weight
 FROM taken
 RETURNING id, created_at, next_run_at, NULL, true;
 
--- _get_or_enqueue(): workflows
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, batch_id, node, awaited, status,
+-- _add(): workflows
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, batch_id, node, awaited, status,
     max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, :batch_id, :node, :awaited, :status, :max_attempts,
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, :batch_id, :node, :awaited, :status, :max_attempts,
     :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
--- _get_or_enqueue(): workflows
-INSERT INTO pulse_django_job_hot (task, queue, priority, args, kwargs, payload_bytes, next_run_at, batch_id, node,
+-- _add(): workflows
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, next_run_at, batch_id, node,
     awaited, status, max_attempts, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, clock_timestamp() + :next_run_at::float8 * interval
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestamp() + :next_run_at::float8 * interval
     '1 second', :batch_id, :node, :awaited, :status, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
--- _get_or_enqueue(): all
-INSERT INTO pulse_django_job_hot AS job (task, queue, priority, args, kwargs, payload_bytes, search_terms, masked,
+-- _add(): all
+INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, search_terms, task, queue, priority, masked,
     expires_at, tags, meta, lane_key, batch_id, node, awaited, status, unique_key, max_attempts, give_up_after, weight)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, :search_terms, :masked, clock_timestamp() +
+VALUES (:args, :kwargs, :payload_bytes, :search_terms, :task, :queue, :priority, :masked, clock_timestamp() +
     :expires_at::float8 * interval '1 second', :tags, :meta, :lane_key, :batch_id, :node, :awaited, :status,
     :unique_key, :max_attempts, :give_up_after, :weight)
 ON CONFLICT (task, unique_key)
@@ -265,11 +265,11 @@ WHERE finished_at IS NULL
     AND (NOT unique_until_start OR attempts = 0) DO NOTHING
 RETURNING id, created_at, next_run_at, expires_at, xmax = 0;
 
--- _get_or_enqueue(): all
-INSERT INTO pulse_django_job_hot AS job (task, queue, priority, args, kwargs, payload_bytes, search_terms, next_run_at,
+-- _add(): all
+INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, search_terms, task, queue, priority, next_run_at,
     masked, expires_at, tags, meta, lane_key, batch_id, node, awaited, status, unique_key, max_attempts, give_up_after,
     weight, ready)
-VALUES (:task, :queue, :priority, :args, :kwargs, :payload_bytes, :search_terms, clock_timestamp() +
+VALUES (:args, :kwargs, :payload_bytes, :search_terms, :task, :queue, :priority, clock_timestamp() +
     :next_run_at::float8 * interval '1 second', :masked, clock_timestamp() + :expires_at::float8 * interval '1 second',
     :tags, :meta, :lane_key, :batch_id, :node, :awaited, :status, :unique_key, :max_attempts, :give_up_after, :weight,
     :ready)
@@ -326,8 +326,8 @@ WITH taken AS (
     ON CONFLICT (task, key) DO NOTHING
     RETURNING job_id
 )
-INSERT INTO pulse_django_job_hot (id, task, queue, priority, args, kwargs, payload_bytes, max_attempts, idempotency_key,
+INSERT INTO pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, max_attempts, idempotency_key,
     weight)
-SELECT job_id, :task_2, :queue, :priority, :args, :kwargs, :payload_bytes, :max_attempts, :idempotency_key, :weight
+SELECT job_id, :args, :kwargs, :payload_bytes, :task_2, :queue, :priority, :max_attempts, :idempotency_key, :weight
 FROM taken
 RETURNING id, created_at, next_run_at, NULL, true;

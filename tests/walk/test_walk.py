@@ -58,7 +58,7 @@ CEILINGS = dict(
     zip(
         ROUTES,
         (
-            Ceiling(38, 210, 132, 3),
+            Ceiling(37, 206, 124, 3),
             Ceiling(19, 48, 36, 1),
             Ceiling(23, 121, 76, 4),  # 68 if it is quick: leases that were counted 0.2 s ago are not counted anew
             Ceiling(11, 30, 28, 3),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -81,6 +81,15 @@ class Place(Protocol):
     def by_column(self) -> dict[str, object]: ...
 
 
+class Alike:
+    """What jobs share that differ in their arguments, their parent and their trace: it is made by the first."""
+
+    __slots__ = ("shared",)
+
+    def __init__(self) -> None:
+        self.shared: Mapping[str, Any] | None = None  # their columns
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob(JobOptions):
     """One job to enqueue. What is None follows the fleet's default."""
@@ -103,6 +112,7 @@ class NewJob(JobOptions):
     lane_key: str = ""  # as ``lane_keys`` spells it
     place: Place | None = None
     search: tuple[str, ...] = ()  # the arguments by which it is found
+    alike: Alike | None = field(default=None, init=False, repr=False, compare=False)  # ``replace()`` drops it
 
     def __post_init__(self) -> None:
         TASK_NAME.check("task", self.task)
@@ -121,6 +131,22 @@ class NewJob(JobOptions):
             self.unique.check(self.run_after)
         if self.parent_id is not None:
             Whole(1, MAX_ID).check("parent_id", self.parent_id)
+
+    def for_calls(self) -> NewJob:
+        """Let the jobs that ``called`` makes share what does not differ among them."""
+        object.__setattr__(self, "alike", Alike())
+        return self
+
+    def called(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], parent_id: int | None, trace: str | None
+    ) -> NewJob:
+        """Return the same job with other arguments. What was checked of it is not checked again."""
+        new = object.__new__(NewJob)
+        for name in _FIELDS:
+            object.__setattr__(new, name, getattr(self, name))
+        for name, value in (("args", args), ("kwargs", kwargs), ("parent_id", parent_id), ("trace", trace)):
+            object.__setattr__(new, name, value)
+        return new
 
     @property
     def head(self) -> tuple[object, ...]:
@@ -141,6 +167,9 @@ class NewJob(JobOptions):
         """Encode other arguments than its own."""
         payload = Payload.of(args, kwargs, limit, self.names, self.masked, self.search)
         return payload if self.encrypt is None else self.encrypt(payload)
+
+
+_FIELDS = tuple(one.name for one in fields(NewJob))
 
 
 def is_ready(lane_key: str, run_after: datetime | timedelta | None) -> bool:
