@@ -242,7 +242,7 @@ def test_leases_of_a_limit_are_counted_without_reading_those_that_ended_under_a_
     with transaction.atomic():
         sql("SELECT set_config('pulse.got', '{1,2}', true)")
         marked, unmarked = (
-            explain(claim_limited.COUNT, "api", "", "api", mark, "", 0, [key], [10], [mark], 100)
+            explain(claim_limited.COUNT, "api", "", "api", mark, "", 0, [key], [10], [mark], 100, 100)
             for mark in (ended + 1, 0)
         )
     Limiter.objects.all().delete()
@@ -485,7 +485,7 @@ class TestAMillionClaimableJobs:
         Limiter.objects.override("api", {"running": 500, "per_key": 100})
         keys = [f"api:{key}" for key in range(10)]
         sql("SELECT set_config('pulse.got', '{1}', true)")
-        count = ["api", "", "api", 0, "", 0, keys, [10] * 10, [0] * 10, 100]
+        count = ["api", "", "api", 0, "", 0, keys, [10] * 10, [0] * 10, 100, 100]
         plan = explain(claim_limited.COUNT, *count)
         assert "pulse_job_held_limit" in str(plan)
         assert "pulse_job_held_key" in str(plan)

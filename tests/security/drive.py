@@ -553,6 +553,7 @@ def _keep_a_connection() -> None:
         assert kept is not None
         with django_connections[ALIAS].cursor() as cursor:
             cursor.execute(kept.reset.decode())
+            cursor.execute(connection_cleanup._UNLOCK_AND_COUNT)  # prepared where handlers are called
         connection_cleanup.tidy_connections()
         connection_cleanup.ready_connections()
         assert connection_cleanup.has_connections()
