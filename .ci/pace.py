@@ -1,4 +1,4 @@
-"""Print every few seconds how much slower this machine is than the one for which the budgets were made: see steps.sh."""
+"""Print every few seconds how much slower this machine is than that of the budgets: see steps.sh."""
 
 import ast
 import inspect
@@ -11,5 +11,5 @@ while True:
     before = time.process_time()
     ast.parse(source)
     taken = time.process_time() - before
-    print(f"{time.time():.0f} {taken / REFERENCE:.2f}", flush=True)
+    print(f"{time.time():.0f} {taken / REFERENCE:.2f}", flush=True)  # noqa: T201
     time.sleep(3)

@@ -48,18 +48,17 @@ def record(minutes_ago: int, **signs: Any) -> None:
 
 @contextmanager
 def without(constraint: str) -> Iterator[None]:
-    """Drop a constraint of jobs for a while. They are gone when it comes back."""
-    of_jobs = "conrelid = 'pulse_django_job_hot'::regclass"
-    named = f"{of_jobs} AND conname = %s"
+    """Drop a rule of jobs for a while. They are gone when it comes back."""
+    named = "contypid = 'pulse_django_job_rules'::regtype AND conname = %s"
     [(definition,)] = sql(f"SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE {named}", constraint)
-    drop = f"ALTER TABLE pulse_django_job_hot DROP CONSTRAINT IF EXISTS {constraint}"
+    drop = f"ALTER DOMAIN pulse_django_job_rules DROP CONSTRAINT IF EXISTS {constraint}"
     sql(drop)
     try:
         yield
     finally:
         sql("DELETE FROM pulse_django_job")
         sql(drop)
-        sql(f"ALTER TABLE pulse_django_job_hot ADD CONSTRAINT {constraint} {definition}")
+        sql(f"ALTER DOMAIN pulse_django_job_rules ADD CONSTRAINT {constraint} {definition}")
 
 
 @contextmanager

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError
+from django.db.models import CheckConstraint
 
 from pulse_django import conf
 from pulse_django.health.conditions import Finding, Limits, RepairRefused, Step, ask, ask_all, known, named, repair
 from pulse_django.health.unknown_tasks import give_up
+from pulse_django.migrations._rules import KEPT
 from pulse_django.models import (
     Attempt,
     Bucket,
@@ -161,8 +163,8 @@ def test_one_row_that_cannot_be_repaired_keeps_no_other_from_it(caplog: pytest.L
         hopeless, other = make_job(Status.RUNNING), make_job(Status.RUNNING)
         sql("UPDATE pulse_django_job SET lease_until = NULL")
         sql("UPDATE pulse_django_job SET priority = 999 WHERE id = %s", hopeless.pk)
-        rule = "CONSTRAINT pulse_job_priority_in_range CHECK (priority <= 100)"
-        sql(f"ALTER TABLE pulse_django_job_hot ADD {rule} NOT VALID")
+        rule = "CONSTRAINT pulse_job_priority_in_range CHECK ((VALUE).priority <= 100)"
+        sql(f"ALTER {RULES} ADD {rule} NOT VALID")
         assert Job.objects.mend([hopeless.pk, other.pk]) == [other.pk]
     assert f"Repairing job {hopeless.pk} failed" in caplog.text
 
@@ -633,13 +635,16 @@ def test_the_index_of_unique_keys_is_built_again_with_its_condition() -> None:
     assert sql(definition) == before
 
 
+RULES = "DOMAIN pulse_django_job_rules"
+
+
 def test_a_missing_constraint_is_added_again() -> None:
     with all_faults() as about:
         for constraint in ["pulse_job_running_iff_leased", "pulse_attempt_one_per_run"]:
             with about(constraint):
                 empty_and_vacuum()
-                table = "pulse_django_attempt" if "attempt" in constraint else "pulse_django_job_hot"
-                sql(f"ALTER TABLE {table} DROP CONSTRAINT {constraint}")
+                ruled = "TABLE pulse_django_attempt" if "attempt" in constraint else RULES
+                sql(f"ALTER {ruled} DROP CONSTRAINT {constraint}")
                 assert keys(found("schema-incomplete")) == [constraint]
                 repaired("schema-incomplete")
                 assert is_clear("schema-incomplete")
@@ -649,8 +654,19 @@ def test_a_missing_constraint_is_added_again() -> None:
                         AttemptFactory(job=entry.job, number=entry.number)
 
 
+def test_rules_that_the_table_does_not_ask_for_are_missing() -> None:
+    rules = {one.name for one in Job._meta.constraints if isinstance(one, CheckConstraint)} - {KEPT}
+    assert len(rules) > 15
+    sql("ALTER TABLE pulse_django_job_hot DROP CONSTRAINT pulse_django_job_rules")
+    assert set(keys(found("schema-incomplete"))) == rules
+    repaired("schema-incomplete")
+    assert is_clear("schema-incomplete")
+    with pytest.raises(IntegrityError, match="pulse_job_priority_in_range"):
+        make_job(priority=1_000)
+
+
 def test_a_constraint_of_that_name_elsewhere_does_not_count() -> None:
-    sql("ALTER TABLE pulse_django_job_hot DROP CONSTRAINT pulse_job_running_iff_leased")
+    sql(f"ALTER {RULES} DROP CONSTRAINT pulse_job_running_iff_leased")
     sql(
         "CREATE SCHEMA elsewhere;CREATE TABLE elsewhere.t (i int CONSTRAINT pulse_job_running_iff_leased CHECK (i > 0))"
     )

@@ -575,5 +575,9 @@ VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
     "change what happened": (saying("UPDATE pulse_django_attempt SET outcome = 'FAILED'"), set()),
     "turn back the tokens": (saying("SELECT setval('pulse_django_token', 1)"), set()),
     "empty a table": (saying("TRUNCATE pulse_django_job"), set()),
-    "take a rule away": (saying("ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_status_is_known"), set()),
+    "take a rule away": (
+        saying("ALTER DOMAIN pulse_django_job_rules DROP CONSTRAINT pulse_job_status_is_known"),
+        set(),
+    ),
+    "take all rules away": (saying("ALTER TABLE pulse_django_job_hot DROP CONSTRAINT pulse_django_job_rules"), set()),
 }

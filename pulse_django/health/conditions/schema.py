@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from django.db import DatabaseError, connections, transaction
 from django.db.models import CheckConstraint, Index, Model, UniqueConstraint
 
+from pulse_django.migrations import _rules
 from pulse_django.queue.database.tables import COLUMNS, indexed_table, models_with_tables
 from pulse_django.queue.database.transactions import read_message
 
@@ -28,6 +29,11 @@ SELECT con.conname, con.convalidated
 FROM pg_constraint AS con
 JOIN pg_class AS c ON c.oid = con.conrelid
 WHERE c.relname = ANY (%s) AND con.contype = 'c' AND pg_catalog.pg_table_is_visible(c.oid)
+UNION ALL
+SELECT rule.conname, con.convalidated AND rule.convalidated
+FROM pg_constraint AS con
+JOIN pg_constraint AS rule ON rule.contypid = pg_catalog.to_regtype(con.conname)::oid
+WHERE con.conrelid = pg_catalog.to_regclass(%s)::oid AND con.conname = %s
 UNION ALL
 SELECT relname, true FROM pg_class WHERE relkind = 'S' AND relname = %s AND pg_catalog.pg_table_is_visible(oid)
 """
@@ -59,7 +65,7 @@ def _look(alias: str, limits: Limits) -> Iterable[Subject]:
     questions: list[tuple[str, list[Any]]] = [
         (COLUMNS, [tables]),
         (_UNIQUE, [tables]),
-        (_NAMED, [indexed, indexed, SEQUENCE]),
+        (_NAMED, [indexed, indexed, _rules.TABLE, _rules.NAME, SEQUENCE]),
     ]
     columns, unique, named = map(set, read_message(alias, questions))
     there = {name: is_valid for name, is_valid in named}  # noqa: C416 - rows of two
@@ -105,8 +111,14 @@ def _build(alias: str, model: type[Model], one: Named) -> None:
     quoted, table = connection.ops.quote_name(one.name), connection.ops.quote_name(indexed_table(model))
     with connection.schema_editor(atomic=False) as editor:
         if isinstance(one, CheckConstraint):
-            if not _is_there(alias, model, one.name):  # what is wrong already must not keep new rows from being checked
-                _alter(alias, f"{_sql_of(model, one.create_sql(model, editor))} NOT VALID")
+            rules = _rules.rules_of(model, editor) if indexed_table(model) == _rules.TABLE else {}
+            if one.name in rules:
+                quoted = connection.ops.quote_name(_rules.NAME)
+                _alter(alias, lambda cursor: _rules.put_rules(cursor, rules))
+            elif not _is_there(alias, model, one.name):
+                # What is wrong already must not keep new rows from being checked.
+                added = f"{_sql_of(model, one.create_sql(model, editor))} NOT VALID"
+                _alter(alias, lambda cursor: cursor.execute(added))
             editor.execute(f"ALTER TABLE {table} VALIDATE CONSTRAINT {quoted}", None)
             return
         # An interrupted build leaves an invalid index, which is of no use.
@@ -121,14 +133,15 @@ def _build(alias: str, model: type[Model], one: Named) -> None:
             fields = {field.name: str(field.column) for field in model._meta.concrete_fields}
             columns = ", ".join(connection.ops.quote_name(fields[name]) for name in one.fields)
             editor.execute(f"CREATE UNIQUE INDEX CONCURRENTLY {quoted} ON {table} ({columns})", None)
-            _alter(alias, f"ALTER TABLE {table} ADD CONSTRAINT {quoted} UNIQUE USING INDEX {quoted}")
+            using = f"ALTER TABLE {table} ADD CONSTRAINT {quoted} UNIQUE USING INDEX {quoted}"
+            _alter(alias, lambda cursor: cursor.execute(using))
 
 
-def _alter(alias: str, statement: str) -> None:
+def _alter(alias: str, change: Callable[[Any], object]) -> None:
     """Change a table under its strongest lock, or give up soon: every later statement waits behind it."""
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
-        cursor.execute(statement)
+        change(cursor)
 
 
 def _is_there(alias: str, model: type[Model], name: str) -> bool:

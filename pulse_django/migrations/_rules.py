@@ -1,0 +1,86 @@
+"""The rules of a job as the constraints of a domain: PostgreSQL reads those once a session (docs/adr/0098).
+
+The text of a CHECK is read anew for each statement that writes a row. So the table has one short CHECK, which casts
+the columns that these rules use to the domain. The rules keep their names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from django.db.models import CheckConstraint
+from django.db.models.sql import Query
+
+TABLE = "pulse_django_job_hot"
+NAME = "pulse_django_job_rules"  # of the domain, and of the CHECK that casts to it
+_ROW = "pulse_django_job_ruled"  # the type that the domain is of
+
+# It stays a CHECK of the table. A value that is stored outside of its row is unpacked for the cast, and this rule is
+# about the size that is stored.
+KEPT = "pulse_job_payload_is_bounded"
+
+# Columns that are always there and have one width come first: PostgreSQL finds these without reading the others.
+_COLUMNS = """
+SELECT pg_catalog.quote_ident(attname), pg_catalog.format_type(atttypid, atttypmod)
+FROM pg_attribute
+WHERE attrelid = %s::regclass::oid AND attname = ANY (%s::name[])
+ORDER BY attnotnull DESC, attlen > 0 DESC, attname = 'status'::name DESC, attnum
+"""
+_DROP = """
+ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name};
+DROP DOMAIN IF EXISTS {name};
+DROP TYPE IF EXISTS {row}
+"""
+# A cast is neither true nor false: what is compared is a column of the job that is always positive.
+_CREATE = """
+CREATE TYPE {row} AS ({columns});
+CREATE DOMAIN {name} AS {row} {rules};
+ALTER TABLE {table} ADD CONSTRAINT {name} CHECK ((ROW({names})::{name}).id > 0) NOT VALID
+"""
+
+
+class Rule(NamedTuple):
+    condition: str  # of a domain, whose value is the row
+    columns: frozenset[str]
+
+
+def put_rules(cursor: Any, rules: dict[str, Rule]) -> None:
+    """Make the domain anew. It is not checked whether the rows meet its rules."""
+    used = frozenset({"id"}).union(*(rule.columns for rule in rules.values()))
+    cursor.execute(_COLUMNS, [TABLE, sorted(used)])
+    columns = dict(cursor.fetchall())
+    drop_rules(cursor)
+    cursor.execute(
+        _CREATE.format(
+            table=TABLE,
+            name=NAME,
+            row=_ROW,
+            columns=", ".join(f"{name} {kind}" for name, kind in columns.items()),
+            names=", ".join(columns),
+            rules=" ".join(f"CONSTRAINT {name} CHECK ({rule.condition})" for name, rule in rules.items()),
+        )
+    )
+
+
+def drop_rules(cursor: Any) -> None:
+    cursor.execute(_DROP.format(table=TABLE, name=NAME, row=_ROW))
+
+
+def rules_of(model: Any, editor: Any) -> dict[str, Rule]:
+    """Return the constraints of the model of jobs that are those of the domain, by name."""
+    checks = [one for one in model._meta.constraints if isinstance(one, CheckConstraint)]
+    return {check.name: _rule(model, check.condition, editor) for check in checks if check.name != KEPT}
+
+
+def _rule(model: Any, condition: Any, editor: Any) -> Rule:
+    columns = set()
+
+    def of_value(column: str) -> str:
+        columns.add(column)
+        return f"(VALUE).{editor.quote_name(column)}"
+
+    query = Query(model=model, alias_cols=False)
+    compiler = query.get_compiler(connection=editor.connection)
+    compiler.quote_name = compiler.quote_name_unless_alias = of_value  # Django 6.1, and those before
+    sql, values = query.build_where(condition).as_sql(compiler, editor.connection)
+    return Rule(sql % tuple(editor.quote_value(value) for value in values), frozenset(columns))
