@@ -2,12 +2,13 @@
 
 import ast
 import inspect
+import os
 import time
 
 REFERENCE = 0.030  # processor seconds that the work takes there
 
-source = inspect.getsource(inspect)
-while True:
+source, parent = inspect.getsource(inspect), os.getppid()
+while os.getppid() == parent:
     before = time.process_time()
     ast.parse(source)
     taken = time.process_time() - before

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -16,10 +16,20 @@ from typing import Any, Protocol
 class RecordMaker(Protocol):
     """What one record or several can be made of (``run.django_log``)."""
 
-    def records(self) -> Iterator[logging.LogRecord]: ...
+    def makers(self) -> Iterator[Callable[[], logging.LogRecord]]: ...
 
 
 Written = logging.LogRecord | RecordMaker
+
+
+def makers_of(line: Written) -> Iterator[Callable[[], logging.LogRecord]]:
+    """Yield what returns each record of a line."""
+    if isinstance(line, logging.LogRecord):
+        record = line
+        yield lambda: record
+    else:
+        yield from line.makers()
+
 
 _CALLER = 3  # frames: of the method that makes the record, of the method that was called, of its caller
 
@@ -33,9 +43,9 @@ class LineWriter(Protocol):
 class _AtOnce:
     def put(self, logger: logging.Logger, line: Written) -> None:
         """Pass a line to the log handlers in this thread; drop it if one of them raises."""
-        with suppress(BaseException):  # there is no place left to report it
-            for record in [line] if isinstance(line, logging.LogRecord) else line.records():
-                logger.handle(record)
+        for make in makers_of(line):
+            with suppress(BaseException):  # there is no place left to report it
+                logger.handle(make())
 
 
 AT_ONCE = _AtOnce()

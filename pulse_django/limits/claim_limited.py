@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections
 
+from pulse_django.queue.capability import Bounds
 from pulse_django.queue.claim import FROM_THE_FIRST, GRANTED, Claims, Parts, Slots, claiming, claims_of, pick_from_lanes
 from pulse_django.queue.database.job_queries import JobReader
 from pulse_django.queue.database.transactions import Row, joined, refuse_callers_transaction, run_joined, run_message
@@ -87,7 +88,7 @@ class LimitedClaim(NamedTuple):
     marks: Mapping[str, int] = NO_MARKS  # of the scopes that were counted, for the next claim
     version: str | None = None  # of the limiter's row: another one, other numbers
     refusal: tuple[str, str] | None = None  # the limit that let nothing start, and why
-    has_rate: bool = False  # starts are counted: no more was claimed than there were free slots
+    may_wait: Bounds | None = None  # None: no more was claimed than there were free slots
 
 
 def claim_limited(
@@ -140,7 +141,7 @@ def claim_limited(
         )
     claims = claims_of(rows, holder)
     too_heavy = {visited[place - 1] for place in rows[0][-1] or ()}
-    _, most, allowed, *_, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why, has_rate = counted
+    _, most, allowed, *_, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why, at_once = counted
     are_counted = json.loads(numbers)
     lowest = dict(zip(keys, lows, strict=True)) if are_counted["key"] is not None else {}
     lowest |= {limiter: low} if are_counted["limiter"] is not None else {}
@@ -151,7 +152,9 @@ def claim_limited(
     refusal = None
     if not claims and not claims.is_left:
         refusal = _refusal((queue_limit, of_queue), (limiter, why or ("full" if too_heavy else None)))
-    return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal, has_rate)
+    running = [number for number in (are_counted["limiter"], are_counted["queue"]) if number is not None]
+    may_wait = None if at_once else Bounds(min(running, default=None), are_counted["key"])
+    return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal, may_wait)
 
 
 def _one_by_one(
@@ -280,8 +283,12 @@ _REFUSAL_OF_KEYS = """SELECT CASE
         END
         FROM keyed"""
 
-# A start is counted when a job is claimed. With a rate, jobs that then wait for a slot would start in a bunch.
-_HAS_RATE = "COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL"
+# A start is counted when a job is claimed. With a rate, jobs that then wait for a slot would start in a bunch. After a
+# limit was closed, they would start though it may close again.
+_AT_ONCE = """(
+        COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
+        OR COALESCE(limiter.closed_until, queue_limit.closed_until) IS NOT NULL
+    )"""
 
 # A mark is the smallest token that a run of the scope can have: what is below has ended. Tokens of a scope are minted
 # under its lock, so the transaction that holds it knows all of them.
@@ -354,7 +361,7 @@ SELECT
         WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
         WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN 0
         ELSE GREATEST(0, LEAST(
-            %s, CASE WHEN {_HAS_RATE} THEN %s::int END, overall.slots, overall.probes,
+            %s, CASE WHEN {_AT_ONCE} THEN %s::int END, overall.slots, overall.probes,
             pg_catalog.floor(overall.tokens), of_queue.slots, pg_catalog.floor(of_queue.tokens)
         ))
     END)::int::text, true),
@@ -398,7 +405,7 @@ SELECT
     ),
     {_REFUSAL.format(row="queue_limit", use="of_queue")},
     COALESCE({_REFUSAL.format(row="limiter", use="overall")}, ({_REFUSAL_OF_KEYS})),
-    {_HAS_RATE}
+    {_AT_ONCE}
 FROM limiter
 CROSS JOIN queue_limit
 CROSS JOIN clock

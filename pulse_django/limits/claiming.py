@@ -57,7 +57,7 @@ class LimitedLanes:
         shut_for = answer.due_in
         if answer.is_contended:
             shut_for = random.uniform(*CONTENDED_FOR)  # noqa: S311 - no secret
-        return LaneClaim(answer.claims, answer.allowed, shut_for, answer.refusal, answer.has_rate)
+        return LaneClaim(answer.claims, answer.allowed, shut_for, answer.refusal, answer.may_wait)
 
 
 def share_of(lane_key: str) -> float:

@@ -26,17 +26,18 @@ FROM pg_attribute
 WHERE attrelid = %s::regclass::oid AND attname = ANY (%s::name[])
 ORDER BY attnotnull DESC, attlen > 0 DESC, attname = 'status'::name DESC, attnum
 """
-_DROP = """
-ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name};
-DROP DOMAIN IF EXISTS {name};
-DROP TYPE IF EXISTS {row}
-"""
-# A cast is neither true nor false: what is compared is a column of the job that is always positive.
-_CREATE = """
-CREATE TYPE {row} AS ({columns});
-CREATE DOMAIN {name} AS {row} {rules};
-ALTER TABLE {table} ADD CONSTRAINT {name} CHECK ((ROW({names})::{name}).id > 0) NOT VALID
-"""
+# Each is sent alone: Citus passes no others on. A cast is neither true nor false: what is compared is a column of the
+# job that is always positive.
+_DROP = (
+    f"ALTER TABLE {TABLE} DROP CONSTRAINT IF EXISTS {NAME}",
+    f"DROP DOMAIN IF EXISTS {NAME}",
+    f"DROP TYPE IF EXISTS {_ROW}",
+)
+_CREATE = (
+    f"CREATE TYPE {_ROW} AS ({{columns}})",
+    f"CREATE DOMAIN {NAME} AS {_ROW} {{rules}}",
+    f"ALTER TABLE {TABLE} ADD CONSTRAINT {NAME} CHECK ((ROW({{names}})::{NAME}).id > 0) NOT VALID",
+)
 
 
 class Rule(NamedTuple):
@@ -50,20 +51,18 @@ def put_rules(cursor: Any, rules: dict[str, Rule]) -> None:
     cursor.execute(_COLUMNS, [TABLE, sorted(used)])
     columns = dict(cursor.fetchall())
     drop_rules(cursor)
-    cursor.execute(
-        _CREATE.format(
-            table=TABLE,
-            name=NAME,
-            row=_ROW,
-            columns=", ".join(f"{name} {kind}" for name, kind in columns.items()),
-            names=", ".join(columns),
-            rules=" ".join(f"CONSTRAINT {name} CHECK ({rule.condition})" for name, rule in rules.items()),
-        )
-    )
+    parts = {
+        "columns": ", ".join(f"{name} {kind}" for name, kind in columns.items()),
+        "names": ", ".join(columns),
+        "rules": " ".join(f"CONSTRAINT {name} CHECK ({rule.condition})" for name, rule in rules.items()),
+    }
+    for statement in _CREATE:
+        cursor.execute(statement.format(**parts))
 
 
 def drop_rules(cursor: Any) -> None:
-    cursor.execute(_DROP.format(table=TABLE, name=NAME, row=_ROW))
+    for statement in _DROP:
+        cursor.execute(statement)
 
 
 def rules_of(model: Any, editor: Any) -> dict[str, Rule]:

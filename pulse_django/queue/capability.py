@@ -80,6 +80,13 @@ class WorkerDatabase(Protocol):
     def hang_up(self) -> None: ...
 
 
+class Bounds(NamedTuple):
+    """How many jobs may run at once. None: any number."""
+
+    of_group: int | None
+    of_lane: int | None
+
+
 class LaneClaim(NamedTuple):
     """The result of a claim from lanes of one group."""
 
@@ -87,7 +94,7 @@ class LaneClaim(NamedTuple):
     allowed: Mapping[Lane, int] = MappingProxyType({})  # of each lane; nothing if they were fewer in all
     shut_for: float | None = None  # seconds in which the group gives nothing, if it gave nothing now
     refusal: tuple[str, str] | None = None  # the name that let nothing start, and the reason
-    starts_at_once: bool = True  # what is claimed counts as started: the group's jobs are claimed for free slots alone
+    may_wait: Bounds | None = None  # jobs of the group may be claimed before they have a slot; None: they may not
 
 
 class LaneClaimer(Protocol):

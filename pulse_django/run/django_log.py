@@ -22,7 +22,7 @@ from django.utils.log import RequireDebugFalse, RequireDebugTrue
 
 from pulse_django.safe_logging import AT_ONCE, exc_info_of, process_log
 
-from .registry import LOGGER, SIGNALS_FILE, Task, TaskResultStatus
+from .registry import LOGGER, SIGNALS_FILE, Task, TaskResultStatus, log_task_started
 from .run import Run
 
 # Which handlers get the lines of a logger, and what their filters say as long as nothing but DEBUG decides.
@@ -105,8 +105,8 @@ class DeferredRecord:
     def getMessage(self) -> str:  # noqa: N802 - as of a record
         return self.text % self.values
 
-    def records(self) -> Iterator[logging.LogRecord]:
-        yield self.record()
+    def makers(self) -> Iterator[Callable[[], logging.LogRecord]]:
+        yield self.record
 
     def record(self) -> logging.LogRecord:
         """Make the record that logger.log() would have made. What is the same for every line is copied: the file, the
@@ -137,7 +137,7 @@ class DeferredRecords:
     ) -> None:
         """``values`` and ``facts`` return those of a row."""
         self.place, self.level, self.text, self.rows, self.values, self.facts = place, level, text, rows, values, facts
-        self.created = time.time()
+        self.created, self._known = time.time(), _known(place)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -145,11 +145,11 @@ class DeferredRecords:
     def __iter__(self) -> Iterator[DeferredRecord]:
         for row in self.rows:
             line = DeferredRecord(self.place, self.level, self.text, self.values(row), partial(self.facts, row))
-            line.created = self.created
+            line.created, line._known = self.created, self._known
             yield line
 
-    def records(self) -> Iterator[logging.LogRecord]:
-        return (line.record() for line in self)
+    def makers(self) -> Iterator[Callable[[], logging.LogRecord]]:
+        return (line.record for line in self)
 
     def messages(self) -> Iterator[str]:
         return (self.text % self.values(row) for row in self.rows)
@@ -228,14 +228,18 @@ def has_djangos_log(signal: Signal) -> bool:
 def _is_djangos(entry: tuple[Any, ...]) -> bool:
     receiver = entry[1]
     receiver = receiver() if isinstance(receiver, ReferenceType) else receiver
-    return getattr(receiver, "__name__", "").startswith("log_task_")
+    is_of_signals = getattr(receiver, "__module__", None) == log_task_started.__module__
+    return is_of_signals and getattr(receiver, "__name__", "").startswith("log_task_")
 
 
 def is_on(level: int) -> bool:
     """Whether Django's log of tasks would write a line at this level: some handler would take it."""
-    return LOGGER.isEnabledFor(level) and any(
-        level >= handler.level and not refuses_all(handler) for handler in handlers_of(LOGGER)
-    )
+    try:
+        return LOGGER.isEnabledFor(level) and any(
+            level >= handler.level and not refuses_all(handler) for handler in handlers_of(LOGGER)
+        )
+    except Exception:  # of a handler of the project's, as one whose level is a text
+        return True
 
 
 AGE = 0.02  # seconds for which a worker believes that the log is on: to find out takes as long as to log a line

@@ -21,8 +21,9 @@ from typing import Any
 from pulse_django import conf
 from pulse_django.queue.capability import installed
 from pulse_django.queue.words.decisions import Postpone
+from pulse_django.queue.words.lane_keys import limiter_of
 from pulse_django.queue.words.leases import Identity
-from pulse_django.queue.words.outcomes import Cancelled, Outcome, Released, Stalled, TimedOut
+from pulse_django.queue.words.outcomes import Cancelled, Failed, Outcome, Released, Snoozed, Stalled, TimedOut
 from pulse_django.queue.words.verb_results import Report
 from pulse_django.run.judging import Performed, judged
 from pulse_django.run.registry import registry
@@ -199,7 +200,7 @@ class Child:
             shard.look_after(now)
         self._keeper.flush()
         if self._judge.look_after(self._active, now) and not self._why:
-            self._dispatcher.give_back(now - LONGEST_WAIT_FOR_SLOT)
+            self._dispatcher.give_back(lambda run: waits_too_long(run, now))
         if now - self._progress_at >= BETWEEN_PROGRESS:
             self._progress_at = now
             for shard in self._shards:
@@ -287,7 +288,7 @@ class ChildShard:
         self.of = options.of_shard(alias)
         identity = Identity(options.name, boot_id)
         held.holder_prefix = f"{identity.name}:{identity.boot_id}:"
-        self.in_flight = InFlight(held, alias, options.concurrency, options.max_jobs)
+        self.in_flight = InFlight(held, alias, options.concurrency, options.max_jobs, options.processes)
         self.reporter = Reporter(
             self._connection("reports", number),
             self.in_flight,
@@ -373,7 +374,7 @@ class ChildShard:
 
 OVERTAKING = "an earlier run of this job has not ended in this worker"
 NOT_STARTED = timedelta(seconds=1)  # until what could not be started is tried again
-NOW = NEVER = float("inf")
+NEVER = float("inf")
 
 
 class Dispatcher:
@@ -423,11 +424,11 @@ class Dispatcher:
             self._run_done(run, performed)
         self._slot_freed()
 
-    def give_back(self, since: float = NOW) -> None:
-        """Hand back what has waited for a slot since then. If no instant is given, hand back all that has not begun."""
-        for run in self.executors.take_back(since):
+    def give_back(self, has_waited: Callable[[Run], bool] | None = None) -> None:
+        """Hand back what has waited for a slot for too long, or all that has not begun."""
+        for run in self.executors.take_back(has_waited or (lambda run: True)):
             self._not_started(run)
-        if since == NOW and self._gatherer:
+        if has_waited is None and self._gatherer:
             for run in self._gatherer.take_back():
                 self._release(run)
 
@@ -445,8 +446,11 @@ class Dispatcher:
         self._in_flight.of(run).ended(run)
         if performed is None:
             self._not_begun(run)
-        elif run.is_first_report() or performed.report is not None:
-            self._report(performed)
+        else:
+            if run.claim.lane_key and performed.report is not None and isinstance(performed.report.outcome, REFUSALS):
+                self._in_flight.of(run).refuse(run)
+            if run.is_first_report() or performed.report is not None:
+                self._report(performed)
 
     def _chunk_done(self, chunk: ChunkRun, performed: Performed | None) -> None:
         for one in performed.members if performed is not None else ():
@@ -473,13 +477,24 @@ class Dispatcher:
             self._report(Performed(run, None, Report(run.claim.lease, Released(delay, why), Postpone(delay, why))))
 
 
+# Ends after which other jobs of the same limit do not begin unless they are claimed again: it may be closed.
+REFUSALS = (Failed, TimedOut, Snoozed)
+
+
 # Supervises runs: which must stop, and which are settled without waiting for their handlers.
 
 
 # Seconds for a handler that was asked to stop: after that it is abandoned, as a thread is.
 PATIENCE_WITH_STOPPED = 1.0
-# What was claimed and has not begun by then goes back: another worker may have a free slot.
+# What was claimed and has not begun by then goes back: another worker may have a free slot. What has a limit keeps
+# others of it from starting meanwhile.
 LONGEST_WAIT_FOR_SLOT = 2.0
+LONGEST_WAIT_WITH_LIMIT = 2 * HORIZON
+
+
+def waits_too_long(run: Run, now: float) -> bool:
+    longest = LONGEST_WAIT_WITH_LIMIT if limiter_of(run.claim.lane_key) else LONGEST_WAIT_FOR_SLOT
+    return now - run.waits_since > longest
 
 
 class RunSupervisor:
@@ -492,11 +507,11 @@ class RunSupervisor:
 
     def look_after(self, runs: Sequence[Run], now: float) -> bool:
         """Judge each of them. Say whether some have waited for a slot for too long."""
-        slow = waits_too_long = False
+        slow = some_wait = False
         for run in runs:
             run.look()
             if run.begun_at is None:
-                waits_too_long = waits_too_long or now - run.waits_since > LONGEST_WAIT_FOR_SLOT
+                some_wait = some_wait or waits_too_long(run, now)
                 continue
             slow = slow or now - run.begun_at > HORIZON
             if run.overdue(now) or run.stalled(now):
@@ -504,7 +519,7 @@ class RunSupervisor:
             self._judge(run, now)
         if slow:
             self._in_flight.prefetch.jobs = 0
-        return waits_too_long
+        return some_wait
 
     def _judge(self, run: Run, now: float) -> None:
         """End a run that must not go on, or that cannot be stopped."""

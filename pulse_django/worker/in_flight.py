@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 
 from pulse_django.queue.claim import Slots
+from pulse_django.queue.words.lane_keys import limiter_of
 from pulse_django.queue.words.lanes import Lane, lane_of
 from pulse_django.queue.words.leases import Claim
 from pulse_django.run.run import ChunkRun, Run, is_gathered
@@ -19,6 +20,8 @@ MOST_AT_ONCE = 200
 # Bytes of payloads in hand beyond which nothing more is claimed: text and what is made of it take about four times that
 # in memory. With less, slots stay empty while jobs of a few MB run; a single job may be half of it.
 MOST_BYTES = 64_000_000
+# Seconds after a run that did not succeed, in which jobs of its limit are claimed for free slots alone.
+REFUSED_FOR = 1.0
 FRESH = 0.05  # a lease granted so many seconds ago need not be asked whether it lives: the shortest is 0.1 s
 # Reports that may wait for a database that is away, beyond which nothing more is claimed.
 MOST_UNREPORTED = 1_000
@@ -30,8 +33,10 @@ class InFlight:
     A child that serves several shards has one for each. They share the slots; ``peers`` are all of them, itself too.
     """
 
-    def __init__(self, shared_leases: SharedLeases, alias: str, slots: int, max_jobs: int = 0) -> None:
-        self.slots = slots
+    def __init__(
+        self, shared_leases: SharedLeases, alias: str, slots: int, max_jobs: int = 0, processes: int = 1
+    ) -> None:
+        self.slots, self._processes = slots, processes
         self.taken = 0
         self.is_orphaned = False  # its leases are not extended any more
         self.cannot_report = False  # what it claimed now would run and stay unreported
@@ -48,6 +53,7 @@ class InFlight:
         self._bytes = 0  # of all payloads in hand
         self._settled: Counter[Lane] = Counter()  # what runs weighed that have been settled
         self._has_had_keys = False  # without, no one asks for the above
+        self._refused: dict[str, float] = {}  # limits: when a run of one last did not succeed
         self._lock = Lock()
         self.peers: Sequence[InFlight] = [self]
         self.wants_jobs, self.reserved = True, 0  # jobs of its shard may be due; slots of a claim that runs
@@ -70,6 +76,11 @@ class InFlight:
     @property
     def fleet_size(self) -> int:
         return self._shared_leases.fleet_size
+
+    @property
+    def claimers(self) -> int:
+        """How many processes serve the same queues, if all workers have as many as this one. 0: it is not known yet."""
+        return self.fleet_size * self._processes
 
     @property
     def backlog(self) -> int:
@@ -160,6 +171,26 @@ class InFlight:
             settled, self._settled = self._settled, Counter()
         return settled
 
+    def held_in_lanes(self) -> Counter[Lane]:
+        """Return what the runs of each lane with a key weigh that are in hand now."""
+        held: Counter[Lane] = Counter()
+        for run in (*list(self._active.values()), *list(self._unreported.values())):
+            if run.claim.lane_key:
+                held[lane_of(run.claim)] += run.claim.options.weight
+        return held
+
+    def refuse(self, run: Run) -> None:
+        """Let no run of the same limit begin that was claimed before: this one did not succeed."""
+        if limiter := limiter_of(run.claim.lane_key):
+            self._refused[limiter] = time.monotonic()
+
+    def has_refused(self, limiters: Iterable[str]) -> bool:
+        """Say whether a run of these limits did not succeed just now."""
+        if not self._refused:
+            return False
+        lately = time.monotonic() - REFUSED_FOR
+        return any(self._refused.get(limiter, lately) > lately for limiter in limiters)
+
     @property
     def is_used_up(self) -> bool:
         """It has had all the runs that it may have, or all its slots are stuck."""
@@ -216,6 +247,8 @@ class InFlight:
             if run.lost or run.lease_remaining() <= 0 or run.overdue(now):
                 return False
         if run.reported or self.would_overtake(run):
+            return False
+        if self._refused and run.granted_at < self._refused.get(limiter_of(run.claim.lane_key), run.granted_at):
             return False
         run.tether.begin()  # type: ignore[union-attr]  # runs in hand have one
         run.begun_at = now

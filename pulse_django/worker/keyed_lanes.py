@@ -6,13 +6,14 @@ A lane is claimed by the capability that has it, or else like a lane without a k
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from pulse_django.queue.capability import Group, LaneClaim, LaneClaimer, installed
+from pulse_django.queue.capability import Bounds, Group, LaneClaim, LaneClaimer, installed
 from pulse_django.queue.claim import Claims
 from pulse_django.queue.database.lane_queries import MOST_KEYS
 from pulse_django.queue.words import counters
@@ -32,6 +33,8 @@ CLOSED_FOR = 1.0
 # Seconds for which a claim of jobs with limits waits for more free slots, while jobs prove short. Longer leaves slots
 # idle beside long runs; shorter asks for each job alone.
 GATHER_FOR = 0.005
+
+NO_BOUND = sys.maxsize
 
 Claiming = Callable[[int, Sequence[Lane], Mapping[Lane, int]], Claims]
 Granted = Callable[[Callable[[], Claims], int], Claims]
@@ -63,7 +66,7 @@ class KeyedLanes:
         self._shut: set[Lane] = set()  # a gate is shut
         self._held_at = float("-inf")
         self._closed: dict[Group, float] = {}  # until when they give nothing
-        self._may_wait: set[Group] = set()  # whose jobs may be claimed before they have a slot
+        self._bounds: dict[Group, Bounds] = {}  # of those whose jobs may be claimed before they have a slot
         self.wanted_slots: int | None = None  # so many free ones are waited for; another thread may read it
         self._gather_until: float | None = None
         self.refusals: Counters = {}  # by limit and reason; another thread may read it, so it is replaced
@@ -115,9 +118,9 @@ class KeyedLanes:
             if not (open_lanes := [lane for lane in part.lanes if lane not in self._shut]):
                 continue
             jobs_a_slot = {lane: size for lane in open_lanes if (size := self._jobs_a_slot(lane))}
-            takes = self._takes(open_lanes, limit - found, jobs_a_slot)
+            takes = self._takes(part, open_lanes, limit - found, jobs_a_slot)
             if not takes:
-                self.wanted_slots = 1  # a chunk may not take what is prefetched beyond the slots
+                self.wanted_slots = 1  # neither a chunk nor more than a part of a limit is claimed beyond the slots
                 continue
             free = self._in_flight.free_slots
             claims, exhausted = self._claim_part(part, takes)
@@ -169,9 +172,11 @@ class KeyedLanes:
     def _needs_slots(self, part: _Part) -> bool:
         """Whether its jobs are claimed for free slots alone: a lease that waits for one occupies a limit meanwhile.
 
-        While jobs prove short it does not wait for long, and where starts are not counted it may.
+        While jobs prove short it does not wait for long, and where no start is counted or refused it may.
         """
-        return part.claimer is not None and not (self._in_flight.jobs_prove_short and part.group in self._may_wait)
+        flight = self._in_flight
+        may_wait = flight.jobs_prove_short and part.group in self._bounds and flight.claimers > 0
+        return part.claimer is not None and (not may_wait or flight.has_refused(part.group))
 
     def _wait_for_slots(self, free: int, now: float) -> bool:
         """Note how many slots are wanted. Return whether to wait: until one is free, or a moment for several."""
@@ -191,11 +196,20 @@ class KeyedLanes:
         single = sum(self._in_flight.slots_of(claim) for claim in claims if lane_of(claim) not in jobs_a_slot)
         return single + sum(in_slots(chunked, jobs_a_slot).values())
 
-    def _takes(self, part: Sequence[Lane], slots: int, jobs_a_slot: Mapping[Lane, int]) -> Mapping[Lane, int]:
+    def _takes(
+        self, part: _Part, lanes: Sequence[Lane], slots: int, jobs_a_slot: Mapping[Lane, int]
+    ) -> Mapping[Lane, int]:
         """Deal slots to lanes. Return how many jobs of each to claim for them."""
+        flight, are_costly, weight = self._in_flight, part.claimer is not None, self._weight
         if not jobs_a_slot:
-            return deal(part, slots, held=self._held, weight=self._weight)
-        takes, flight = deal(part, slots, held=in_slots(self._held, jobs_a_slot), weight=self._weight), self._in_flight
+            bounds = self._bounds.get(part.group)
+            if bounds is None or flight.claimers <= 1:
+                return deal(lanes, slots, held=self._held, weight=weight, are_costly=are_costly)
+            part_of_mine = _PartOfLimit(bounds, flight.claimers, flight.free_slots, flight.held_in_lanes())
+            slots = min(slots, part_of_mine.of_group(part.group, lambda lane: self._owner_of(lane)[1]))
+            dealt = deal(lanes, slots, held=self._held, weight=weight, are_costly=are_costly)
+            return {lane: most for lane, take in dealt.items() if (most := min(take, part_of_mine.of_lane(lane)))}
+        takes = deal(lanes, slots, held=in_slots(self._held, jobs_a_slot), weight=weight, are_costly=are_costly)
         return in_jobs(
             takes, jobs_a_slot, gathered=flight.gathering, free=flight.free_slots, most=flight.most_jobs(),
             more_soon=flight.has_room_soon,
@@ -216,11 +230,10 @@ class KeyedLanes:
 
         claims = self._granted(claim, limit)
         exhausted = _short(answer.allowed, claims)
-        if answer.starts_at_once and part.group in self._may_wait:  # since now: it may have lacked slots alone
-            self._may_wait.remove(part.group)
+        if answer.may_wait is not None:
+            self._bounds[part.group] = answer.may_wait
+        elif self._bounds.pop(part.group, None) is not None:  # since now: it may have lacked slots alone
             return claims, exhausted
-        if not answer.starts_at_once:
-            self._may_wait.add(part.group)
         if not claims and not exhausted and not claims.is_left:
             self._close(part.group, answer)
         return claims, exhausted
@@ -247,6 +260,29 @@ class KeyedLanes:
         self._closed |= {
             (f"{lane.queue}\n{lane.key}",): now + max(0.001, min(CLOSED_FOR, soon)) for lane, soon in opens_in.items()
         }
+
+
+class _PartOfLimit(NamedTuple):
+    """What a process may hold of a limit while jobs wait in it for a slot: what is beyond is for the others.
+
+    Of each key it may hold one, because most keys have jobs in one process alone.
+    """
+
+    bounds: Bounds
+    claimers: int
+    free: int
+    mine: Counter[Lane]  # what this process holds
+
+    def of_group(self, group: Group, group_of: Callable[[Lane], Group]) -> int:
+        if self.bounds.of_group is None:
+            return NO_BOUND
+        held = sum(weight for lane, weight in self.mine.items() if not set(group).isdisjoint(group_of(lane)))
+        return max(0, self.free, self.bounds.of_group // self.claimers - held)
+
+    def of_lane(self, lane: Lane) -> int:
+        if self.bounds.of_lane is None:
+            return NO_BOUND
+        return max(0, self.free, max(1, self.bounds.of_lane // self.claimers) - self.mine[lane])
 
 
 def _short(most: Mapping[Lane, int], claims: Sequence[Claim]) -> set[Lane]:

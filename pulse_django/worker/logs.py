@@ -25,7 +25,7 @@ from pulse_django.run.django_log import (
     handlers_of,
     refuses_all,
 )
-from pulse_django.safe_logging import AT_ONCE, Written, process_log
+from pulse_django.safe_logging import AT_ONCE, Written, makers_of, process_log
 
 from .needed_threads import NeededThreads, start_thread
 
@@ -67,11 +67,12 @@ class _Batch:
                 handler.flush()
 
     def _write_many(self, logger: logging.Logger, lines: DeferredRecords) -> None:
-        ways = self._ways(logger, lines.level) or []
-        if len(ways) == 1 and isinstance(plain := getattr(ways[0][1], "__self__", None), Plain):
-            [(text, _, end)] = ways
-            text.append(plain.format_all(lines, end))
-            return
+        with suppress(BaseException):
+            ways = self._ways(logger, lines.level) or []
+            if len(ways) == 1 and isinstance(plain := getattr(ways[0][1], "__self__", None), Plain):
+                [(text, _, end)] = ways
+                text.append(plain.format_all(lines, end))
+                return
         for line in lines:
             self._write_one(logger, line)
 
@@ -79,8 +80,8 @@ class _Batch:
         # An exception, of a value or of the project's code, costs only its own line.
         with suppress(BaseException):
             if not (isinstance(line, DeferredRecord) and line.error is None and self._write_text(logger, line)):
-                for record in [line] if isinstance(line, logging.LogRecord) else line.records():
-                    self._write_record(logger, record)
+                for make in makers_of(line):
+                    self._write_record(logger, make())
 
     def _write_text(self, logger: logging.Logger, line: DeferredRecord) -> bool:
         """Write a line without a record, if no handler needs one. Say whether it did."""
@@ -240,6 +241,8 @@ class LogWriter:
         self.over = threading.Event()
         self._handler_threads: dict[logging.Handler, HandlerThread] = {}
         self._waiting: SimpleQueue[Entry] = SimpleQueue()
+        # Lines beyond the first of each entry: put, by the one thread that puts several, and taken.
+        self._more_put = self._more_taken = 0
         self._writing = False
         self._moved_at = time.monotonic()  # when it last began or ended to write
 
@@ -250,11 +253,13 @@ class LogWriter:
 
     def put(self, logger: logging.Logger, line: Written) -> None:
         """Take over a line. Called by any thread. It waits for room, but not for a log handler that hangs."""
-        while self._waiting.qsize() >= MOST_WAITING:
+        while self._waiting.qsize() + self._more_put - self._more_taken >= MOST_WAITING:
             if time.monotonic() - self._moved_at > PATIENCE:
-                self.dropped += len(line) if isinstance(line, DeferredRecords) else 1
+                self.dropped += _count(line)
                 return
             time.sleep(PAUSE)  # this happens only in a flood, and a condition variable would need a lock for each line
+        if isinstance(line, DeferredRecords):
+            self._more_put += _count(line) - 1
         self._waiting.put((logger, line))
 
     def run(self) -> None:
@@ -271,15 +276,18 @@ class LogWriter:
             return
         self._writing, self._moved_at = True, time.monotonic()
         try:
+            count = _count(lines[0][1])
             with suppress(Empty):
-                while len(lines) <= MOST_AT_ONCE:
+                while count <= MOST_AT_ONCE:
                     lines.append(self._waiting.get_nowait())
+                    count += _count(lines[-1][1])
+            self._more_taken += count - len(lines)
             dropped, self.dropped = self.dropped, 0
             write_all([*lines, *([_notice(DROPPED, dropped)] if dropped else ()), *self._notices()], self._handle)
         finally:
             self._writing = False
             self._moved_at = time.monotonic()
-        if len(lines) > FLOOD and self._waiting.empty():
+        if count > FLOOD and self._waiting.empty():
             self.over.wait(LINGER)
 
     def close(self, patience: float) -> None:
@@ -305,6 +313,10 @@ class LogWriter:
     def _notices(self, *, at_end: bool = False) -> list[Entry]:
         """Say which log handlers lost lines."""
         return [notice for one in list(self._handler_threads.values()) for notice in one.notices(at_end=at_end)]
+
+
+def _count(line: Written) -> int:
+    return len(line) if isinstance(line, DeferredRecords) else 1
 
 
 def _notice(text: str, *values: object) -> Entry:

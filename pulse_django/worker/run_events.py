@@ -16,6 +16,7 @@ from typing import Any
 
 from pulse_django import conf
 from pulse_django.queue.database.sql_functions import UNREADABLE
+from pulse_django.queue.words.leases import Claim
 from pulse_django.queue.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK, Failed, OutcomeName
 from pulse_django.queue.words.payloads import one_line
 from pulse_django.queue.words.states import TERMINAL, Status
@@ -69,7 +70,7 @@ class RunEvents:
             is_logged_alone = [not _is_plain(performed, settled) for performed in ended]
         for is_alone, some in groupby(zip(is_logged_alone, ended, strict=True), key=itemgetter(0)):
             if not is_alone:
-                _log_completed([performed for _, performed in some])
+                _log_completed([(performed.run.claim, _took(performed)) for _, performed in some])
                 continue
             for _, performed in some:
                 try:
@@ -118,21 +119,25 @@ _GOOD = frozenset(
 _ENDED = "job %d %r attempt %d: %s in %.0f ms"
 
 
-def _log_completed(ended: Sequence[Performed]) -> None:
+_Completed = tuple[Claim, float]  # and how long it took
+
+
+def _log_completed(ended: Sequence[_Completed]) -> None:
     """Log what ``log_run`` would, of runs that completed their jobs."""
     if job_logger.logger.isEnabledFor(logging.INFO):
         lines = DeferredRecords(_PLACE_OF_RUNS, logging.INFO, _ENDED, ended, _values_of_completed, _facts_of_completed)
         process_log.writer.put(job_logger.logger, lines)
 
 
-def _values_of_completed(performed: Performed) -> tuple[Any, ...]:
-    claim = performed.run.claim
+def _values_of_completed(completed: _Completed) -> tuple[Any, ...]:
+    claim, took = completed
     job_id, _, attempt = claim.lease
-    return job_id, claim.task, attempt, Status.COMPLETED.value, _took(performed) * 1000
+    return job_id, claim.task, attempt, Status.COMPLETED.value, took * 1000
 
 
-def _facts_of_completed(performed: Performed) -> dict[str, Any]:
-    return facts_of(performed.run, OutcomeName.SUCCEEDED, _took(performed))
+def _facts_of_completed(completed: _Completed) -> dict[str, Any]:
+    claim, took = completed
+    return facts_of(claim, OutcomeName.SUCCEEDED, took)
 
 
 def log_run(run: Run, report: Report | None, status: str, took: float, error: BaseException | None = None) -> None:
@@ -160,7 +165,7 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
     if level != logging.INFO and conf.current().log_arguments:
         text, values = f"{text} (%s)", (*values, one_line(_arguments_of(run)[:MOST_SHOWN]))
     error = error if level == logging.ERROR else None
-    facts = partial(facts_of, run, outcome, took)
+    facts = partial(facts_of, claim, outcome, took)
     process_log.writer.put(job_logger.logger, make_line(_PLACE_OF_RUNS, level, text, values, facts, error))
 
 
@@ -183,8 +188,7 @@ def _arguments_of(run: Run) -> str:
     return "the task is unknown to this process" if seen is None else f"{json.dumps(seen[0])} {json.dumps(seen[1])}"
 
 
-def facts_of(run: Run, outcome: str, took: float) -> dict[str, Any]:
-    claim = run.claim
+def facts_of(claim: Claim, outcome: str, took: float) -> dict[str, Any]:
     facts = {"job_id": claim.job_id, "task": claim.task, "attempt": claim.attempt, "queue": claim.queue}
     facts |= {"holder": claim.lease.holder, "outcome": str(outcome), "duration": took}
     return facts if claim.meta_json is None else facts | {"meta": claim.meta}
@@ -193,14 +197,14 @@ def facts_of(run: Run, outcome: str, took: float) -> dict[str, Any]:
 def log_lost(run: Run, what: str, outcome: str = "") -> None:
     """Log that a lease was lost, and what that meant for its run."""
     claim, text = run.claim, "job %d %r attempt %d: lease lost; %s"
-    job_logger.warning(text, claim.job_id, claim.task, claim.attempt, what, extra=facts_of(run, outcome, 0))
+    job_logger.warning(text, claim.job_id, claim.task, claim.attempt, what, extra=facts_of(claim, outcome, 0))
 
 
 def log_out_of_touch(run: Run, what: str) -> None:
     """Log that a lease was not extended in time, though no other run is known to have the job."""
     claim = run.claim
     text = "job %d %r attempt %d: the lease was not extended in time; %s"
-    job_logger.warning(text, claim.job_id, claim.task, claim.attempt, what, extra=facts_of(run, "", 0))
+    job_logger.warning(text, claim.job_id, claim.task, claim.attempt, what, extra=facts_of(claim, "", 0))
 
 
 def _level(outcome: str, status: str, reason: str) -> int:

@@ -60,9 +60,10 @@ class SharedLeases:
 
     def clear(self, holder_prefix: str) -> None:
         """Forget the child that was, for the one that comes. Its holders begin with this."""
-        self.holder_prefix = holder_prefix
+        self.holder_prefix, fleet_size = holder_prefix, self.fleet_size
         for position in range(len(self._whole)):
             self._whole[position] = 0
+        self.note_fleet_size(fleet_size)
         self.progress.clear()
         self._free = list(range(CAPACITY - 1, -1, -1))
         self._used = 0

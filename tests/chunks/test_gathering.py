@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ from pulse_django.queue.words.outcomes import Released, Succeeded, TimedOut
 from pulse_django.run.judging import Performed, judged
 from pulse_django.run.run import LOSSES_UNTIL_ALONE, ChunkRun, Run
 from pulse_django.worker import in_flight
-from pulse_django.worker.child import LONGEST_WAIT_FOR_SLOT, Dispatcher, RunSupervisor
+from pulse_django.worker.child import LONGEST_WAIT_FOR_SLOT, Dispatcher, RunSupervisor, waits_too_long
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.in_flight import MOST_AT_ONCE, MOST_BYTES, InFlight
 from pulse_django.worker.keyed_lanes import KeyedLanes
@@ -68,8 +68,8 @@ class FakeExecutors:
         self.waiting += runs
         return []
 
-    def take_back(self, since: float) -> list[Run]:
-        taken = [run for run in self.waiting if run.waits_since <= since]
+    def take_back(self, wanted: Callable[[Run], bool]) -> list[Run]:
+        taken = [run for run in self.waiting if wanted(run)]
         self.waiting = [run for run in self.waiting if run not in taken]
         return taken
 
@@ -208,7 +208,7 @@ def test_what_is_gathered_is_not_handed_back_for_want_of_a_slot(worker: Worker, 
     worker.claims("chunking.hasty", 5)
     clock.now += LONGEST_WAIT_FOR_SLOT + 1.0
     assert worker.supervisor.look_after(worker.in_flight.active, clock()), "the other chunk waits for a slot"
-    worker.dispatcher.give_back(clock() - LONGEST_WAIT_FOR_SLOT)
+    worker.dispatcher.give_back(lambda run: waits_too_long(run, clock()))
     assert len(worker.released()) == 5
     assert {run.claim.job_id for run in gathering}.isdisjoint(worker.released())
     assert worker.in_flight.free_slots == SLOTS
@@ -219,7 +219,7 @@ def test_the_wait_for_a_slot_begins_when_the_chunk_is_handed_over(worker: Worker
     clock.now += WITHIN.total_seconds()
     worker.dispatcher.start_due()
     assert not worker.supervisor.look_after(worker.in_flight.active, clock() + 1.0)
-    worker.dispatcher.give_back(clock() - LONGEST_WAIT_FOR_SLOT)
+    worker.dispatcher.give_back(lambda run: waits_too_long(run, clock()))
     assert worker.chunks() == [2]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from pulse_django.models import Job, Limiter, Pause, Schedule, Tick
 from pulse_django.queue.words.states import Status
 from pulse_django.shards.transfer import depart
+from tests import citus
 from tests.database import TABLES, empty_tables
 from tests.factories import AttemptFactory, PauseFactory, WorkerFactory, make_job, now
 from tests.queue.steps import sql
@@ -46,19 +47,28 @@ def record(minutes_ago: int, **signs: Any) -> None:
     )
 
 
+def alter_rules(change: str) -> None:
+    """Change the domain of the rules of jobs."""
+    if citus.is_on_citus():  # it cannot spell such a change for its nodes
+        change = f"ALTER DOMAIN {citus.schema_name()}.pulse_django_job_rules {change}"
+        sql("SELECT run_command_on_all_nodes(%s)", f"SET citus.enable_ddl_propagation TO off; {change}")
+    else:
+        sql(f"ALTER DOMAIN pulse_django_job_rules {change}")
+
+
 @contextmanager
 def without(constraint: str) -> Iterator[None]:
     """Drop a rule of jobs for a while. They are gone when it comes back."""
     named = "contypid = 'pulse_django_job_rules'::regtype AND conname = %s"
     [(definition,)] = sql(f"SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE {named}", constraint)
-    drop = f"ALTER DOMAIN pulse_django_job_rules DROP CONSTRAINT IF EXISTS {constraint}"
-    sql(drop)
+    drop = f"DROP CONSTRAINT IF EXISTS {constraint}"
+    alter_rules(drop)
     try:
         yield
     finally:
         sql("DELETE FROM pulse_django_job")
-        sql(drop)
-        sql(f"ALTER DOMAIN pulse_django_job_rules ADD CONSTRAINT {constraint} {definition}")
+        alter_rules(drop)
+        alter_rules(f"ADD CONSTRAINT {constraint} {definition}")
 
 
 @contextmanager

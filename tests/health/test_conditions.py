@@ -39,6 +39,7 @@ from tests.faults import all_faults
 from tests.health.states import (
     FLUSH,
     LONG_AGO,
+    alter_rules,
     brought_about,
     empty_and_vacuum,
     live_worker,
@@ -164,7 +165,7 @@ def test_one_row_that_cannot_be_repaired_keeps_no_other_from_it(caplog: pytest.L
         sql("UPDATE pulse_django_job SET lease_until = NULL")
         sql("UPDATE pulse_django_job SET priority = 999 WHERE id = %s", hopeless.pk)
         rule = "CONSTRAINT pulse_job_priority_in_range CHECK ((VALUE).priority <= 100)"
-        sql(f"ALTER {RULES} ADD {rule} NOT VALID")
+        alter_rules(f"ADD {rule} NOT VALID")
         assert Job.objects.mend([hopeless.pk, other.pk]) == [other.pk]
     assert f"Repairing job {hopeless.pk} failed" in caplog.text
 
@@ -635,16 +636,15 @@ def test_the_index_of_unique_keys_is_built_again_with_its_condition() -> None:
     assert sql(definition) == before
 
 
-RULES = "DOMAIN pulse_django_job_rules"
-
-
 def test_a_missing_constraint_is_added_again() -> None:
     with all_faults() as about:
         for constraint in ["pulse_job_running_iff_leased", "pulse_attempt_one_per_run"]:
             with about(constraint):
                 empty_and_vacuum()
-                ruled = "TABLE pulse_django_attempt" if "attempt" in constraint else RULES
-                sql(f"ALTER {ruled} DROP CONSTRAINT {constraint}")
+                if constraint == "pulse_attempt_one_per_run":
+                    sql(f"ALTER TABLE pulse_django_attempt DROP CONSTRAINT {constraint}")
+                else:
+                    alter_rules(f"DROP CONSTRAINT {constraint}")
                 assert keys(found("schema-incomplete")) == [constraint]
                 repaired("schema-incomplete")
                 assert is_clear("schema-incomplete")
@@ -666,7 +666,7 @@ def test_rules_that_the_table_does_not_ask_for_are_missing() -> None:
 
 
 def test_a_constraint_of_that_name_elsewhere_does_not_count() -> None:
-    sql(f"ALTER {RULES} DROP CONSTRAINT pulse_job_running_iff_leased")
+    alter_rules("DROP CONSTRAINT pulse_job_running_iff_leased")
     sql(
         "CREATE SCHEMA elsewhere;CREATE TABLE elsewhere.t (i int CONSTRAINT pulse_job_running_iff_leased CHECK (i > 0))"
     )

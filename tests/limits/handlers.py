@@ -49,6 +49,13 @@ def sleeps(seconds: float) -> None:
     time.sleep(seconds)
 
 
+@task(name="limits.asks_api", limit=Limit("workers.busy_api", running=400))
+def asks_api(number: int, refused_from: int) -> None:
+    if number >= refused_from:
+        trace("refused", number)
+        raise RateLimited(timedelta(minutes=5), "enough")
+
+
 @task(name="limits.does_nothing")
 def does_nothing() -> None: ...
 

@@ -151,7 +151,21 @@ def test_jobs_with_a_rate_are_claimed_for_free_slots_alone() -> None:
     for name, most in (("stripe", 10), ("rated", 3), ("rated by key", 3)):
         lane = enqueue(limiter=name, key="a")
         found = Job.objects.claim_limited(ME, name, [lane], {lane: 100}, limit=100, slots=Slots(8, 3))
-        assert (len(found.claims), found.has_rate) == (most, most == 3)
+        assert (len(found.claims), found.may_wait is None) == (most, most == 3)
+
+
+def test_jobs_of_a_limit_that_was_closed_once_are_claimed_for_free_slots_alone() -> None:
+    """It may close again, and those that wait would start all the same."""
+    for most, change in ((10, ""), (3, "NULL"), (10, "open")):
+        declare(running=100)
+        lane = enqueue(key="a")
+        if change == "NULL":
+            Limiter.objects.close("stripe", for_=MINUTE)
+            sql("UPDATE pulse_django_limiter SET closed_until = statement_timestamp() - interval '1 min'")
+        elif change:
+            Limiter.objects.reopen("stripe")
+        found = Job.objects.claim_limited(ME, "stripe", [lane], {lane: 10}, limit=10, slots=Slots(8, 3))
+        assert (len(found.claims), found.may_wait is None) == (most, most == 3)
 
 
 def test_a_start_stands_in_the_ledger_as_the_bucket_counts_it() -> None:

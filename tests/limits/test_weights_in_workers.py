@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from itertools import accumulate
 from typing import Any
 
 import pytest
+from django.db.models import F
 
-from pulse_django import capabilities
+from pulse_django import capabilities, enqueue_many
 from pulse_django.exceptions import InvalidJob
 from pulse_django.limits.keys import lane_key_of_call
 from pulse_django.limits.rules import Limit, Rate
@@ -24,11 +26,13 @@ from pulse_django.queue.words.verb_results import Report
 from pulse_django.run.registry import InvalidTask
 from pulse_django.run.run import Run
 from pulse_django.tasks import task
+from pulse_django.worker.in_flight import REFUSED_FOR
 from pulse_django.worker.keyed_lanes import GATHER_FOR
-from tests.crash.workers import Workers, wait_for
+from tests.crash.workers import Workers, wait_for, wait_until
 from tests.faults import all_faults
 from tests.limits import handlers as limited_handlers
 from tests.limits.handlers import MODULES
+from tests.queue.steps import sql
 from tests.worker.steps import claimer_for
 
 SLOTS = 8
@@ -180,6 +184,58 @@ def test_jobs_with_limits_are_claimed_ahead_while_jobs_prove_short(stepped: Step
     for _ in range(30):
         stepped.end()
     assert stepped.claim() == [1] * SLOTS
+
+
+def test_jobs_are_claimed_ahead_only_within_a_part_of_their_limit(pulse_db: None) -> None:
+    """What one process holds while it waits for a slot is for the others of the fleet."""
+    cases = [
+        ({"running": 40}, [30], 2, 20),
+        ({"running": 40}, [30], 1, 30),
+        ({"running": 40}, [30], 0, SLOTS),  # it is not yet known how many there are
+        ({"running": 12}, [30], 2, SLOTS),
+        ({"per_key": 6}, [3] * 10, 3, 20),
+        ({"per_key": 1}, [3] * 10, 3, 10),  # one of each key: most keys have jobs in one process alone
+        ({"per_key": 6}, [3] * 10, 1, 30),
+    ]
+    with all_faults() as about:
+        for number, (numbers, jobs_of_keys, fleet, most) in enumerate(cases):
+            with about((numbers, jobs_of_keys, fleet)):
+                name, stepped = f"part{number}", Stepped()
+                stepped.in_flight._shared_leases.note_fleet_size(fleet)
+                learn_that_jobs_are_short(stepped)
+                Limiter.objects.declare_new("project", {name: Limit(name, **numbers).numbers()})
+                for key, count in enumerate(jobs_of_keys):
+                    enqueue(*[1] * count, lane_key=lane_key(name, f"key {key}"))
+                assert len(stepped.claim()) == most
+                sql("DELETE FROM pulse_django_job")
+
+
+def test_jobs_of_a_limit_of_which_one_did_not_succeed_start_at_once_or_not(stepped: Stepped) -> None:
+    """The limit may be closed: those that wait for a slot are handed back, and for a moment none is claimed ahead."""
+    learn_that_jobs_are_short(stepped)
+    for name, count, most in (("other", 3, 3), ("api", 30, 33)):
+        enqueue(*[1] * count, lane_key=lane_key(name, None))
+        assert stepped.claim() == [1] * most
+    api = [run for run in stepped.begun if run.claim.lane_key == lane_key("api", None)]
+    assert stepped.in_flight.begin(api[0])
+    stepped.in_flight.refuse(api[0])
+    assert not any(map(stepped.in_flight.begin, api[1:]))
+    assert all(stepped.in_flight.begin(run) for run in stepped.begun if run not in api)
+    enqueue(*[1] * 9, lane_key=lane_key("api", None))
+    assert stepped.claim() == [1] * 33
+    stepped.in_flight._refused["api"] = time.monotonic() - REFUSED_FOR
+    assert len(stepped.claim()) == 42
+    assert stepped.in_flight.begin(stepped.begun[-1]), "it was claimed afterwards"
+
+
+def test_a_run_that_fails_lets_no_other_of_its_limit_begin(workers: Workers) -> None:
+    enqueue_many(limited_handlers.asks_api, [(number, 1_000) for number in range(2_000)])
+    workers.ready("--concurrency", "4", settings=MODULES)
+    wait_until(lambda: Limiter.objects.filter(closed_until__isnull=False).exists())
+    wait_until(lambda: not Job.objects.running().exists())
+    refused = [line["job"] for line in workers.trace.lines() if line["what"] == "refused"]
+    assert 1 <= len(refused) <= 8, "those that had a slot, and none of those that waited"
+    assert not Job.objects.filter(attempts__gt=F("refunds"), finished_at=None).exists()
 
 
 def test_a_process_that_may_run_a_few_more_jobs_claims_them(pulse_db: None) -> None:

@@ -364,6 +364,63 @@ class TestReceiversOfNewConnections:
         thread._pool = ThreadPoolExecutor(max_workers=1)
 
 
+@contextmanager
+def _tenant() -> Iterator[None]:
+    """Add a database to the settings, as projects do that have one for each tenant."""
+    connections.settings["tenant"] = dict(connections.settings["default"])
+    try:
+        yield
+    finally:
+        connections.settings.pop("tenant", None)
+
+
+def _cursor_of_tenant() -> Any:
+    if connections["tenant"].connection is None:
+        connections["tenant"].connect()  # Django's tests let no other method connect
+    return connections["tenant"].cursor()
+
+
+def test_a_connection_that_a_receiver_has_hidden_is_closed(thread: HandlerThread) -> None:
+    """Django keeps it, and no receiver after the one that raised is told."""
+
+    def refuse(connection: Any, **_: Any) -> None:
+        if connection.alias == "tenant":
+            raise RuntimeError("mine")
+
+    def use() -> None:
+        run("SELECT 1")()
+        with pytest.raises(RuntimeError):
+            _cursor_of_tenant()
+        with _cursor_of_tenant() as cursor:
+            cursor.execute("SET work_mem = '77MB'")
+
+    def look() -> Any:
+        with _cursor_of_tenant() as cursor:
+            cursor.execute("SHOW work_mem")
+            return cursor.fetchone()[0]
+
+    with _tenant():
+        connection_created.connect(refuse)
+        connection_created.receivers.insert(0, connection_created.receivers.pop())
+        try:
+            thread.call(use)
+        finally:
+            connection_created.disconnect(refuse)
+        assert thread.call(look) != "77MB"
+
+
+def test_a_connection_of_a_database_that_is_gone_keeps_no_other_from_its_reset(thread: HandlerThread) -> None:
+    def use() -> None:
+        with _tenant():
+            _cursor_of_tenant().close()
+            connections["tenant"].close()
+            del connections["tenant"]
+        run("SET work_mem = '77MB'")()
+
+    thread.call(use)
+    assert thread.call(lambda: ask("SHOW work_mem")) != "77MB"
+
+
 class TestThreadsOfAsyncHandlers:
     def test_a_thread_and_its_connection_are_lent_to_the_next_run(self) -> None:
         threads = OrmThreads()

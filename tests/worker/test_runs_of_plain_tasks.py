@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,9 +20,11 @@ from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Settled
 from pulse_django.run import execute
 from pulse_django.run.judging import Performed
+from pulse_django.run.registry import task_enqueued
 from pulse_django.run.run import Run
-from pulse_django.safe_logging import Written, process_log
+from pulse_django.safe_logging import AT_ONCE, Written, process_log
 from pulse_django.signals import job_finished, job_started
+from pulse_django.worker import logs
 from pulse_django.worker.logs import Json, Plain, write_all
 from pulse_django.worker.run_events import RunEvents, job_logger
 from testproject.shop import tasks
@@ -194,13 +197,76 @@ def test_a_receiver_or_a_record_factory_gets_each_run(lines: Lines, monkeypatch:
     assert len(made) == 2
 
 
-def test_lines_that_are_dropped_together_are_counted_each(lines: Lines) -> None:
-    from pulse_django.worker import logs
-
-    published(lines, [perform(1), perform(2)])
+def test_lines_that_wait_together_are_counted_each(lines: Lines) -> None:
+    """A stream that blocks fills the memory with lines, and not with entries of the queue."""
+    published(lines, [perform(number) for number in range(1, 401)])
     writer = logs.LogWriter()
+    writer._writing, writer._moved_at = True, float("-inf")  # it hangs
+    for _ in range(2 * logs.MOST_WAITING // 400):
+        writer.put(*lines.entries[0])
+    assert writer._waiting.qsize() == logs.MOST_WAITING // 400
+    assert writer.dropped == logs.MOST_WAITING
+    writer.run_once()
     writer._moved_at = float("-inf")
-    for _ in range(logs.MOST_WAITING):
-        writer._waiting.put(lines.entries[0])
     writer.put(*lines.entries[0])
-    assert writer.dropped == 2
+    assert writer.dropped == 0, "there is room again"
+
+
+class Odd(logging.Handler):
+    """Its level cannot be compared, as that of one that was given a text."""
+
+    level = property(lambda self: "INFO", lambda self, level: None)  # type: ignore[assignment]
+
+
+class Raising(Memory):
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.job_id == 2:  # type: ignore[attr-defined]
+            raise RuntimeError("mine")
+        return True
+
+
+def test_a_log_handler_that_raises_costs_its_lines_alone(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulse_django.run.django_log._lately", (float("-inf"), False))
+    caught, django_logger, ours = io.StringIO(), logging.getLogger("django.tasks"), job_logger.logger
+    django_logger.setLevel(logging.INFO)  # lines sets it back
+    other = logging.getLogger("pulse_django.worker")
+    other.addHandler(good := logging.StreamHandler(caught))
+    for logger in (django_logger, ours):
+        logger.addHandler(odd := Odd())
+        try:
+            published(lines, [perform(1), perform(2)])
+            write_all([*lines.entries, (other, other.makeRecord("x", 30, "f", 1, "hello", (), None))])
+        finally:
+            logger.removeHandler(odd)
+    other.removeHandler(good)
+    assert caught.getvalue().count("hello") == 2
+    monkeypatch.setattr(process_log, "writer", AT_ONCE)
+    ours.addHandler(raising := Raising())
+    try:
+        published(lines, [perform(number) for number in (1, 2, 3, 4)])
+    finally:
+        ours.removeHandler(raising)
+    assert [record.job_id for record in raising.records] == [1, 3, 4]
+
+
+def test_lines_that_were_logged_together_name_the_thread_that_logged_them(lines: Lines) -> None:
+    thread = threading.Thread(target=published, args=(lines, [perform(1), perform(2)]), name="events of runs")
+    thread.start()
+    thread.join()
+    said(lines, Plain(), memory := Memory())
+    assert {record.threadName for record in memory.records} == {"events of runs"}
+
+
+@pytest.mark.django_db
+def test_a_receiver_of_the_projects_may_have_the_name_of_one_of_djangos() -> None:
+    told: list[str] = []
+
+    def log_task_enqueued(task_result: Any, **_: Any) -> None:
+        told.append(task_result.id)
+
+    task_enqueued.connect(log_task_enqueued)
+    try:
+        result = tasks.add.enqueue(1, 2)
+    finally:
+        task_enqueued.disconnect(log_task_enqueued)
+    assert told == [result.id]

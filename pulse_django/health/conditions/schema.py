@@ -92,12 +92,14 @@ def _rebuild(alias: str, names: Sequence[str]) -> int:
     One that cannot be built, because rows are in its way or the table is locked, does not prevent the others.
     """
     wanted = {one.name: (model, one) for model in models_with_tables() for one in _named(model)}
-    built, refused = 0, []
+    built, refused, have_rules = 0, [], False
     for name in names:
         if name not in wanted:
             continue
         try:
-            _build(alias, *wanted[name])
+            if not (have_rules and _is_rule(*wanted[name])):  # they are built together
+                _build(alias, *wanted[name])
+            have_rules = have_rules or _is_rule(*wanted[name])
             built += 1
         except DatabaseError as error:
             refused.append(f"{name}: {' '.join(str(error).split())}")
@@ -106,15 +108,19 @@ def _rebuild(alias: str, names: Sequence[str]) -> int:
     return built
 
 
+def _is_rule(model: type[Model], one: Named) -> bool:
+    is_check = isinstance(one, CheckConstraint) and indexed_table(model) == _rules.TABLE
+    return is_check and one.name != _rules.KEPT
+
+
 def _build(alias: str, model: type[Model], one: Named) -> None:
     connection = connections[alias]
     quoted, table = connection.ops.quote_name(one.name), connection.ops.quote_name(indexed_table(model))
     with connection.schema_editor(atomic=False) as editor:
         if isinstance(one, CheckConstraint):
-            rules = _rules.rules_of(model, editor) if indexed_table(model) == _rules.TABLE else {}
-            if one.name in rules:
+            if _is_rule(model, one):
                 quoted = connection.ops.quote_name(_rules.NAME)
-                _alter(alias, lambda cursor: _rules.put_rules(cursor, rules))
+                _alter(alias, lambda cursor: _rules.put_rules(cursor, _rules.rules_of(model, editor)))
             elif not _is_there(alias, model, one.name):
                 # What is wrong already must not keep new rows from being checked.
                 added = f"{_sql_of(model, one.create_sql(model, editor))} NOT VALID"

@@ -23,10 +23,10 @@ def lane_of(claim: Claim) -> Lane:
     return Lane(claim.queue, claim.priority, claim.lane_key)
 
 
-# A claim visits so many lanes with keys at least, and one for four jobs, or for sixteen where it is large: each lane
-# costs the statement a probe and a count.
+# A claim visits so many lanes with keys at least, and one for four jobs: each lane costs the statement a probe.
 FEWEST_LANES, JOBS_A_LANE = 8, 4
-LARGE, JOBS_A_LANE_IF_LARGE = 64, 16
+# Where each lane costs a lock and a count as well, and more than so many jobs are claimed, one for sixteen.
+LARGE, JOBS_A_COSTLY_LANE = 64, 16
 
 
 NOT_AGED: Mapping[Lane, int] = MappingProxyType({})
@@ -92,13 +92,20 @@ def in_jobs(
 
 
 def deal(
-    lanes: Sequence[Lane], limit: int, *, held: Mapping[Lane, int], weight: Callable[[Lane], float] = lambda _: 1.0
+    lanes: Sequence[Lane],
+    limit: int,
+    *,
+    held: Mapping[Lane, int],
+    weight: Callable[[Lane], float] = lambda _: 1.0,
+    are_costly: bool = False,
 ) -> dict[Lane, int]:
     """Deal ``limit`` slots to lanes of one priority, which stand in the order of their rotation.
 
     Each slot goes to the lane that then holds the fewest leases for its weight; among equals, to the first.
     """
-    most = max(FEWEST_LANES, limit // (JOBS_A_LANE if limit < LARGE else JOBS_A_LANE_IF_LARGE))
+    most = max(FEWEST_LANES, limit // JOBS_A_LANE)
+    if are_costly and limit > LARGE:
+        most = max(LARGE // JOBS_A_LANE, limit // JOBS_A_COSTLY_LANE)
     weights = [weight(lane) for lane in lanes]
     waiting = [(held.get(lane, 0) / weights[place], place, lane) for place, lane in enumerate(lanes)]
     line = heapq.nsmallest(most, waiting)

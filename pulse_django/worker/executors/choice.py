@@ -70,12 +70,13 @@ class Executors:
     def hurry(self) -> None:
         self.threads.hurry()
 
-    def take_back(self, since: float) -> list[Run]:
-        """Return what has waited for a slot since then, and has not begun."""
+    def take_back(self, wanted: Callable[[Run], bool]) -> list[Run]:
+        """Return what waits for a slot and is wanted back."""
         taken: list[Run] = []
         for executor in (self.threads, self.loop, self.processes):
-            waiting = executor.take_back()
-            taken += [run for run in waiting if run.waits_since <= since]
-            if keep := [run for run in waiting if run.waits_since > since]:
+            keep: list[Run] = []
+            for run in executor.take_back():
+                (taken if wanted(run) else keep).append(run)
+            if keep:
                 executor.submit(keep)
         return taken

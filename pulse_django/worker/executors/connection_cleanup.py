@@ -95,8 +95,9 @@ def tidy_connections() -> None:
     opened = _here.opened
     if not opened:
         return
-    for alias, kept in list(opened.items()):
-        wrapper = connections[alias]
+    _forget_removed()
+    for wrapper in connections.all(initialized_only=True):  # a receiver of the project's may hide one from us
+        kept = opened.get(wrapper.alias)
         if wrapper.connection is None and not wrapper.in_atomic_block and wrapper.autocommit in (True, False):
             is_tidied = not (wrapper.run_on_commit or wrapper.savepoint_ids)
         else:
@@ -104,12 +105,13 @@ def tidy_connections() -> None:
         if not is_tidied:
             _discard(wrapper)
         if not is_tidied or wrapper.connection is None:  # it was closed, or went back to the pool
-            opened.pop(alias, None)
+            opened.pop(wrapper.alias, None)
 
 
 def ready_connections() -> None:
     """Wait until this thread's connections are as new, and close those that died. Call it before a handler."""
     _here.calls_handlers = True
+    _forget_removed()
     for alias, kept in list(_here.opened.items()):
         if kept is None:
             continue
@@ -121,8 +123,17 @@ def ready_connections() -> None:
             del _here.opened[alias]
 
 
+def _forget_removed() -> None:
+    """Close connections whose alias a handler has removed from the settings."""
+    for alias in [alias for alias in _here.opened if alias not in connections.settings]:
+        if (kept := _here.opened.pop(alias)) is not None:
+            with suppress(Exception):
+                kept.raw.close()
+
+
 def close_connections() -> None:
     """Close this thread's connections: it has nothing to do."""
+    _forget_removed()
     for wrapper in connections.all(initialized_only=True):
         _discard(wrapper)
     _here.opened.clear()

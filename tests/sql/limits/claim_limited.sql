@@ -202,8 +202,10 @@ SELECT
         WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
         WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN 0
         ELSE GREATEST(0, LEAST(
-            :value_2, CASE WHEN COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL THEN
-                :value_3::int END, overall.slots, overall.probes,
+            :value_2, CASE WHEN (
+        COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
+        OR COALESCE(limiter.closed_until, queue_limit.closed_until) IS NOT NULL
+    ) THEN :value_3::int END, overall.slots, overall.probes,
             pg_catalog.floor(overall.tokens), of_queue.slots, pg_catalog.floor(of_queue.tokens)
         ))
     END)::int::text, true),
@@ -266,7 +268,10 @@ SELECT
             WHEN pg_catalog.bool_or(keyed.tokens < 1::float8) THEN 'rate'
         END
         FROM keyed)),
-    COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
+    (
+        COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
+        OR COALESCE(limiter.closed_until, queue_limit.closed_until) IS NOT NULL
+    )
 FROM limiter
 CROSS JOIN queue_limit
 CROSS JOIN clock
@@ -621,8 +626,10 @@ SELECT
         WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
         WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN 0
         ELSE GREATEST(0, LEAST(
-            :value_2, CASE WHEN COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL THEN
-                :value_3::int END, overall.slots, overall.probes,
+            :value_2, CASE WHEN (
+        COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
+        OR COALESCE(limiter.closed_until, queue_limit.closed_until) IS NOT NULL
+    ) THEN :value_3::int END, overall.slots, overall.probes,
             pg_catalog.floor(overall.tokens), of_queue.slots, pg_catalog.floor(of_queue.tokens)
         ))
     END)::int::text, true),
@@ -685,7 +692,10 @@ SELECT
             WHEN pg_catalog.bool_or(keyed.tokens < 1::float8) THEN 'rate'
         END
         FROM keyed)),
-    COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
+    (
+        COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
+        OR COALESCE(limiter.closed_until, queue_limit.closed_until) IS NOT NULL
+    )
 FROM limiter
 CROSS JOIN queue_limit
 CROSS JOIN clock
