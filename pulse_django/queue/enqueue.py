@@ -23,6 +23,7 @@ from .database.transactions import (
     copy_joined,
     joined,
     run_joined,
+    run_often,
 )
 from .words.job_options import NewJob, Payload, is_ready, run_at_or_delay
 from .words.options import COLUMNS, values_of, with_settings
@@ -200,7 +201,7 @@ def has_key(new: NewJob) -> bool:
 def _insert(jobs: JobReader, new: NewJob, values: Mapping[str, Any], admits: OnInsert | None) -> list[Row]:
     names, params = tuple(values), tuple(values.values())
     if admits is None:
-        return run_joined(jobs.write_alias, _enqueue(names), params)
+        return run_often(jobs.write_alias, _enqueue(names), params)
     clauses = admits.clauses(jobs.write_alias, new)
     sql = _enqueue(names, take=clauses.take, conflict=clauses.conflict)
     return run_joined(jobs.write_alias, sql, (*clauses.take_params, *params, *clauses.conflict_params))

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
+from pulse_django.models import Job
 from pulse_django.queue.words.states import Status
 from testproject.shop import tasks
 from tests.crash.processes import database_url
@@ -66,6 +67,22 @@ def test_connections_of_handlers_are_kept_behind_a_transaction_pooler(pooler: Pg
     with handler_thread() as thread:
         thread._pool.submit(lambda: setattr(connections["default"], "settings_dict", settings)).result(20)
         assert len({thread.call(connection_of_handler) for _ in range(5)}) == 1
+
+
+def test_jobs_are_enqueued_behind_a_transaction_pooler(pooler: PgBouncer) -> None:
+    """Nothing is prepared there: the next message may reach another session."""
+    before = connection.settings_dict
+    connection.close()
+    connection.settings_dict = {**before, "HOST": pooler.host, "PORT": str(pooler.port)}
+    try:
+        ids = [tasks.add.enqueue(number, 1).id for number in range(20)]
+        with transaction.atomic():
+            ids += [tasks.add.enqueue(number, 1).id for number in range(20)]
+        assert sql("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'INSERT%%'") == [(0,)]
+    finally:
+        connection.close()
+        connection.settings_dict = before
+    assert len(set(ids)) == Job.objects.count() == 40
 
 
 def backends() -> set[int]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, DataError, connection
+from django.db import DatabaseError, DataError, IntegrityError, ProgrammingError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from pulse_django.limits.rules import Limit, Rate
 from pulse_django.models import Job, Limiter
-from pulse_django.queue.database.prepared_statements import PreparedStatements
+from pulse_django.queue.database.prepared_statements import SENT_BEFORE_PREPARED, PreparedStatements
 from pulse_django.queue.database.transactions import run_alone, run_message, with_timeouts
 from pulse_django.queue.words.decisions import Complete, Postpone
 from pulse_django.queue.words.job_options import NewJob
@@ -24,6 +26,7 @@ from pulse_django.queue.words.outcomes import Released, Succeeded
 from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Report
 from pulse_django.worker.guarded_connection import GuardedConnection
+from testproject.shop import tasks
 from tests.factories import lease_of, make_job
 from tests.queue.steps import claim_one, sql, success
 from tests.rival import Rival
@@ -233,6 +236,113 @@ def test_statements_are_not_prepared_any_more_once_the_session_is_not_ours_alone
         assert database.call(asked, "SELECT count(*) FROM pg_prepared_statements", []) == [(0,)]
     finally:
         database.hang_up()
+
+
+# A single enqueue(), which the project's own connections send.
+
+
+INSERTS = "SELECT count(*)::int, sum(generic_plans + custom_plans)::int FROM pg_prepared_statements WHERE NOT from_sql"
+
+
+@pytest.fixture
+def fresh(pulse_db: None) -> Iterator[None]:
+    connection.close()
+    connection.ensure_connection()
+    yield
+    connection.close()
+
+
+def enqueue(count: int) -> None:
+    for number in range(count):
+        tasks.add.enqueue(number, 1)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_connection_that_enqueues_often_prepares_its_insert() -> None:
+    enqueue(SENT_BEFORE_PREPARED)
+    assert sql(INSERTS) == [(0, None)], "a request that sends one gains nothing"
+    enqueue(4)
+    with transaction.atomic():
+        enqueue(5)
+    assert sql(INSERTS) == [(2, 9)], "alone it makes its commit durable"
+    with suppress(ZeroDivisionError), transaction.atomic():
+        enqueue(1)
+        raise ZeroDivisionError
+    enqueue(1)
+    assert Job.objects.count() == SENT_BEFORE_PREPARED + 4 + 5 + 1
+    assert connection.connection.prepare_threshold is None, "it is the project's"
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_job_is_durable_though_its_session_is_not() -> None:
+    sql("CREATE TABLE committed (how text)")
+    sql(
+        "CREATE FUNCTION note_commit() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN INSERT INTO committed VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$;"
+        "CREATE CONSTRAINT TRIGGER note_commit AFTER INSERT ON pulse_django_job_hot"
+        " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_commit()"
+    )
+    try:
+        sql("SET synchronous_commit = off")
+        enqueue(SENT_BEFORE_PREPARED + 3)
+        assert sql(INSERTS) == [(1, 3)]
+        assert sql("SELECT how, count(*) FROM committed GROUP BY how") == [("on", SENT_BEFORE_PREPARED + 3)]
+    finally:
+        sql("DROP TRIGGER note_commit ON pulse_django_job_hot")
+        sql("DROP FUNCTION note_commit(); DROP TABLE committed")
+
+
+@pytest.mark.usefixtures("fresh")
+def test_where_something_watches_or_is_set_an_insert_is_not_prepared() -> None:
+    def watch(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
+        seen.append(sql)
+        return execute(sql, params, many, context)
+
+    seen: list[str] = []
+    with connection.execute_wrapper(watch), transaction.atomic():
+        enqueue(9)
+    assert sum(text.startswith("INSERT INTO pulse_django_job_hot") for text in seen) == 9
+    with CaptureQueriesContext(connection) as captured:
+        enqueue(9)
+    assert sum("INSERT INTO pulse_django_job_hot" in query["sql"] for query in captured) == 9
+    assert sql(INSERTS) == [(0, None)]
+    connection.close()
+    sql("SET default_transaction_isolation = serializable")
+    enqueue(9)
+    assert sql(INSERTS) == [(0, None)], "alone it runs read committed"
+
+
+@pytest.mark.usefixtures("fresh")
+def test_an_insert_is_sent_anew_if_the_server_does_not_know_it_any_more() -> None:
+    enqueue(SENT_BEFORE_PREPARED + 2)
+    sql("DEALLOCATE ALL")
+    enqueue(1)
+    assert Job.objects.count() == SENT_BEFORE_PREPARED + 3
+    connection.close()
+    enqueue(SENT_BEFORE_PREPARED)
+    with transaction.atomic():
+        enqueue(2)
+    sql("DEALLOCATE ALL")
+    with pytest.raises(ProgrammingError, match="does not exist"), transaction.atomic():
+        enqueue(1)
+    with transaction.atomic():
+        enqueue(1)
+    assert Job.objects.count() == 2 * SENT_BEFORE_PREPARED + 3 + 2 + 1
+
+
+@pytest.mark.usefixtures("fresh")
+def test_an_insert_that_is_refused_leaves_the_transaction_to_the_caller() -> None:
+    enqueue(SENT_BEFORE_PREPARED + 1)
+    new = NewJob(task="t", args=["a secret"])
+    object.__setattr__(new, "priority", 101)
+    with pytest.raises(IntegrityError, match="pulse_job_priority_in_range") as refused:
+        Job.objects.enqueue(new)
+    assert "secret" not in f"{refused.value} {refused.value.__cause__}"
+    with transaction.atomic():
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Job.objects.enqueue(new)
+        enqueue(1)
+    assert Job.objects.count() == SENT_BEFORE_PREPARED + 2
 
 
 class TestBehindAPooler:

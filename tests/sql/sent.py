@@ -45,11 +45,14 @@ _BELOW = {
     "pulse_django.queue.database.transactions",
     "pulse_django.worker.guarded_connection",
 }
-# Around a statement: transactions, settings, what is prepared already, and the lock of a sequence.
+# Around a statement: transactions, settings, what is prepared already, who answers, and the lock of a sequence.
 _AROUND = re.compile(
-    r"(?:SELECT set_config|ALTER|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET|RESET|EXECUTE|DEALLOCATE|FETCH|CLOSE)\b"
+    r"(?:SELECT set_config|SELECT pg_catalog\.pg_backend_pid|"
+    r"ALTER|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET|RESET|EXECUTE|DEALLOCATE|FETCH|CLOSE)\b"
 )
-_BEFORE = re.compile(r"\s*(?:PREPARE \w+ AS|DECLARE .*? FOR)\s", re.DOTALL)
+_BEFORE = re.compile(
+    r"\s*(?:PREPARE \w+ AS|DECLARE .*? FOR)\s|, pg_catalog\.set_config\('synchronous_commit', 'on', true\)$", re.DOTALL
+)
 
 
 class Sent(NamedTuple):

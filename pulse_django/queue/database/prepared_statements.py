@@ -15,11 +15,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.postgresql.base import Cursor
 from psycopg import errors
 
 from pulse_django.safe_logging import SafeLogger
@@ -118,6 +121,64 @@ class PreparedStatements:
             elif isinstance(error.__cause__, errors.FeatureNotSupported):
                 connection.close()  # a type has changed under a plan: another session plans anew
             raise
+
+
+# A statement that the project's own connections send one at a time, which psycopg prepares: by the protocol, so that no
+# name of a project's is taken. A connection that was set up in another way, or that something watches, is left alone.
+
+# Of one connection. Many are opened for a request that sends one.
+SENT_BEFORE_PREPARED = 3
+_OF_SESSION = f"{_BACKEND}, pg_catalog.current_setting('default_transaction_isolation') = 'read committed'"
+
+
+@dataclass(slots=True)
+class _Session:
+    sent: int = 0
+    can_prepare: bool | None = None  # None: it was not asked
+
+
+_sessions: WeakKeyDictionary[Any, _Session] = WeakKeyDictionary()
+
+
+def prepare_nothing_in(raw: psycopg.Connection[Any]) -> None:
+    """Leave a connection without statements that psycopg prepares: after a rollback it removes all that there are."""
+    _sessions[raw] = _Session(can_prepare=False)
+
+
+def is_prepared_in(connection: BaseDatabaseWrapper) -> bool:
+    """Say whether a statement that is sent often is to be sent by ``run_prepared``."""
+    raw = connection.connection
+    if raw is None or raw.prepare_threshold is not None or raw.cursor_factory is not Cursor:
+        return False
+    if connection.execute_wrappers or connection.queries_logged:
+        return False
+    session = _sessions.get(raw)
+    if session is None:
+        session = _sessions[raw] = _Session()
+    if session.can_prepare is None:
+        session.sent += 1
+        if session.sent <= SENT_BEFORE_PREPARED:
+            return False
+        with psycopg.Cursor(raw) as cursor:
+            answers, is_citus, is_usual = cursor.execute(_OF_SESSION).fetchone() or (0, True, False)
+        session.can_prepare = answers == raw.info.backend_pid and not is_citus and is_usual
+    return session.can_prepare
+
+
+def run_prepared(connection: BaseDatabaseWrapper, sql: str, params: Any) -> list[tuple[Any, ...]]:
+    connection.validate_thread_sharing()
+    connection.validate_no_broken_transaction()
+    raw = connection.connection
+    raw.prepare_threshold = 0  # with None, Django's own, psycopg prepares nothing
+    try:
+        with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
+            return cursor.execute(sql, params, prepare=True).fetchall()
+    except Exception as error:
+        if isinstance(error.__cause__, _SHARED):
+            prepare_nothing_in(raw)
+        raise
+    finally:
+        raw.prepare_threshold = None
 
 
 def _call(name: str, params: int) -> str:

@@ -31,7 +31,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from pulse_django.exceptions import NotInsideTransaction
 from pulse_django.shards.citus import naming_history
 
-from .prepared_statements import PreparedStatements
+from .prepared_statements import PreparedStatements, is_prepared_in, run_prepared
 
 LOCK_NOT_AVAILABLE = "55P03"
 
@@ -41,6 +41,7 @@ Params = Sequence[Any] | Mapping[str, Any]
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
 _COMMIT = "; COMMIT"
+_DURABLY = ", pg_catalog.set_config('synchronous_commit', 'on', true)"
 # Between two messages. Shorter, and a process that waited for its processor loses what it began; longer, and the rows
 # of a frozen one are locked for longer than its leases last.
 _ANSWER_SOON = "SET LOCAL idle_in_transaction_session_timeout = '10s'; "
@@ -117,6 +118,27 @@ def run_joined(
         with _without_values():
             return prepared.run(connection, sql, params)
     return _run_in_own_transaction(connection, sql, params, lock_timeout)[0]
+
+
+def run_often(alias: str, sql: str, params: Params) -> list[Row]:
+    """Do as ``run_joined``, of a statement with RETURNING that the project's own connections send one at a time.
+
+    It needs no isolation of its own. Where its plan is kept, it makes its commit durable itself.
+    """
+    connection = connections[alias]
+    connection.close_if_health_check_failed()
+    if not is_prepared_in(connection):
+        return run_joined(alias, sql, params)
+    if _is_in_transaction(connection):
+        with _without_values():
+            return run_prepared(connection, sql, params)
+    try:
+        with _without_values():
+            return [row[:-1] for row in run_prepared(connection, sql + _DURABLY, params)]
+    except ProgrammingError:
+        if is_prepared_in(connection):
+            raise
+        return run_joined(alias, sql, params)  # the server did not know what was prepared, and nothing was done
 
 
 def run_message(alias: str, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:

@@ -27,6 +27,8 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
+from pulse_django.queue.database.prepared_statements import prepare_nothing_in
+
 # Seconds. A connection that is idle for longer is closed: it occupies a process of the server.
 KEPT_IDLE = 10.0
 # Seconds. An older connection is closed where CONN_MAX_AGE is 0: the memory of a server process grows.
@@ -95,7 +97,8 @@ def tidy_connections() -> None:
     opened = _here.opened
     if not opened:
         return
-    _forget_removed()
+    if not opened.keys() <= connections.settings.keys():
+        _forget_removed()
     for wrapper in connections.all(initialized_only=True):  # a receiver of the project's may hide one from us
         kept = opened.get(wrapper.alias)
         if wrapper.connection is None and not wrapper.in_atomic_block and wrapper.autocommit in (True, False):
@@ -111,7 +114,8 @@ def tidy_connections() -> None:
 def ready_connections() -> None:
     """Wait until this thread's connections are as new, and close those that died. Call it before a handler."""
     _here.calls_handlers = True
-    _forget_removed()
+    if not _here.opened.keys() <= connections.settings.keys():
+        _forget_removed()
     for alias, kept in list(_here.opened.items()):
         if kept is None:
             continue
@@ -293,6 +297,7 @@ def _is_prepared(raw: Raw) -> bool:
     answer = raw.pgconn.exec_(b"SELECT pg_catalog.pg_backend_pid()")
     if answer.status != ExecStatus.TUPLES_OK or answer.get_value(0, 0) != str(raw.info.backend_pid).encode():
         return False
+    prepare_nothing_in(raw)
     return raw.pgconn.prepare(_PREPARED, _UNLOCK_AND_COUNT.encode()).status == ExecStatus.COMMAND_OK
 
 

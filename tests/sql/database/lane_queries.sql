@@ -231,9 +231,6 @@ UNION ALL
     LIMIT 1
 );
 
--- LaneReader.waiting()
-SELECT pg_catalog.pg_backend_pid(), EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus'::name);
-
 -- LaneReader.use()
 SELECT
     CASE
