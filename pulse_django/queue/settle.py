@@ -40,6 +40,8 @@ from .words.verb_results import Report, Settled
 
 logger = SafeLogger(__name__)
 
+NONE: frozenset[Lease] = frozenset()
+
 _ENDING = """
 WITH report AS MATERIALIZED (SELECT * FROM ({reports}) AS report ORDER BY id),
 ending AS MATERIALIZED (
@@ -150,7 +152,7 @@ def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -
     for report in reports:
         first.setdefault(report.lease, report)
     if not first:
-        return Settled(accepted={}, repeated=frozenset(), lost=frozenset(), skipped=frozenset())
+        return Settled(accepted={}, repeated=NONE, lost=NONE)
     # Each kind has its own statement; that for completions takes half as long. If the second one fails, its reports are
     # skipped, because the others were accepted. The first needs all rights that the second needs, so it tells of a
     # failure that lasts.
@@ -168,6 +170,10 @@ def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -
             unsent = frozenset(report.lease for report in plain)
     else:  # a transaction locks all jobs in one order
         rows = _settle(jobs, list(first.values()), wait)
+    has_notes = any(row[4] for row in rows)
+    if len(rows) == len(reports) and all(row[3] == Status.COMPLETED for row in rows):
+        accepted = dict.fromkeys(first, Status.COMPLETED)
+        return Settled(accepted=accepted, repeated=NONE, lost=NONE, has_notes=has_notes, has_others=False)
     accepted = {Lease(*row[:3]): Status(row[3]) for row in rows}
     others = first.keys() - accepted.keys() - unsent
     skipped = still_held(jobs, others) if others and not wait else frozenset()
@@ -176,7 +182,6 @@ def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -
     late = [report for report in reports if first[report.lease] is not report or report.lease in refused]
     repeated = _record_late_outcomes(jobs, late) & refused if late else frozenset()
     lost, skipped = frozenset(refused - repeated), skipped | unsent
-    has_notes = any(row[4] for row in rows)
     return Settled(accepted=accepted, repeated=repeated, lost=lost, skipped=skipped, has_notes=has_notes)
 
 

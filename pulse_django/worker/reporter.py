@@ -91,12 +91,12 @@ class Reporter:
         reports = [performed.report for performed in sendable if performed.report is not None]
         settled = self._send(reports) if reports else NOTHING
         self._unsent = waiting if not self._in_flight.is_orphaned else self._dropped(waiting)
-        over = []
-        for performed in sendable:
-            if performed.report is not None and performed.report.lease in settled.skipped:
-                self._unsent.append(performed)
-            else:
-                over.append(performed)
+        over = sendable
+        if settled.skipped:
+            over = []
+            for performed in sendable:
+                is_skipped = performed.report is not None and performed.report.lease in settled.skipped
+                (self._unsent if is_skipped else over).append(performed)
         if settled.has_notes or any(one.run.has_notes for one in sendable):
             self.has_notes = True  # before the slots are free: a burst must not end yet
         self._conclude(over, settled)
@@ -196,7 +196,8 @@ class Reporter:
         if took:
             self._in_flight.prefetch.learn(took)
         self._slot_freed()
-        self._announce_retries(over, settled)
+        if settled.has_others:
+            self._announce_retries(over, settled)
         self._run_events.add(over, settled)
 
     def _announce_retries(self, over: list[Performed], settled: Settled) -> None:

@@ -93,7 +93,9 @@ def _log_and_announce(performed: Performed, settled: Settled) -> None:
 def _is_plain(performed: Performed, settled: Settled) -> bool:
     """Whether it completed its job, and that is all that can be said of it."""
     report = performed.report
-    return report is not None and performed.error is None and settled.accepted.get(report.lease) is Status.COMPLETED
+    if report is None or performed.error is not None:
+        return False
+    return not settled.has_others or settled.accepted.get(report.lease) is Status.COMPLETED
 
 
 def _took(performed: Performed) -> float:

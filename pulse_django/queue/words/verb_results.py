@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Self
 
 from .decisions import Decision
@@ -44,6 +44,7 @@ class Settled(_Sets):
     lost: frozenset[Lease]  # the job had moved on: nothing changed; the first such verdict is kept as ``late_outcome``
     skipped: frozenset[Lease] = frozenset()  # another statement had locked the row: report again soon
     has_notes: bool = False  # other jobs may wait for one of these: resolve after the commit
+    has_others: bool = field(default=True, compare=False)  # False: each report completed its job, as in most batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
