@@ -38,6 +38,7 @@ from .fork_server import ignore_stops
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
 from .handler_stacks import send_dump_file
 from .in_flight import HORIZON, InFlight, share_slots
+from .listener import Listener
 from .logs import LogWriter
 from .needed_threads import NeededThreads
 from .process_samples import resident_mib
@@ -284,6 +285,7 @@ class ChildShard:
         """``shard`` is its place among those of the worker, and ``number`` that of the child."""
         options = child._options
         self.shard, self._held, self._send = shard, held, child._keeper.send
+        self._child = child
         self._alias = alias = options.aliases[shard]
         self.of = options.of_shard(alias)
         identity = Identity(options.name, boot_id)
@@ -297,13 +299,18 @@ class ChildShard:
             lambda: self.claimer.look_soon(),
             self._tell,
         )
+        self._listener: Listener | None = None
+        if conf.current().notify and options.processes == 1:
+            self._listener = Listener(
+                alias, options.queues, self._wake, hears_changed=self._hears, standing=self._standing, of_shard=self.of
+            )
         self.claimer = Claimer(
             options,
             self._connection("claims", number),
             identity,
             self.in_flight,
             child.start,
-            lambda queue, more: self._tell({"found": queue, "more": more}),
+            self._found_work,
             child.nudge,
             partial(child.share_changed, shard),
         )
@@ -316,6 +323,9 @@ class ChildShard:
         report = partial(keep_calling, reporter.database, finished, reporter.run_once)
         self.claiming = threads.start(f"claims{self.of}", claim, stopping)
         self._reporting = threads.start(f"reports{self.of}", report, finished)
+        if (listener := self._listener) is not None:
+            listen = partial(keep_calling, listener.database, finished, listener.run_once, listener.hang_up)
+            threads.start(f"wake-up{self.of}", listen, finished)
 
     @property
     def is_drained(self) -> bool:
@@ -341,12 +351,34 @@ class ChildShard:
         elif "relay" in message:
             self.reporter.goes_through_keeper = True
 
+    def _wake(self, queue: str, following: str | None) -> bool:
+        """Have the claimer look. A child that drains passes the wake-up on: its runs may take long."""
+        if self._child._stopping.is_set():
+            return False
+        self.claimer.wake(queue, following)
+        return True
+
+    def _hears(self, hears: bool) -> None:
+        self.claimer.hears = hears
+
+    def _standing(self) -> tuple[int, int] | None:
+        rank, total = self._held.standing
+        return (rank, total) if total else None
+
+    def _found_work(self, queue: str, more: bool) -> None:
+        """Take that a wake-up was not in vain, and whether other children may find more."""
+        if self._listener is not None:
+            self._listener.found_work()
+        else:
+            self._tell({"found": queue, "more": more})
+
     def look_after(self, now: float) -> None:
         """Note since when the database has failed, and close connections that do not answer."""
         since = self.reporter.failing_since
         self._held.note_failures(unreported_since=since, cut_off_since=self.claimer.database.cut_off_since)
         self.in_flight.cannot_report = bool(since) and now - since > longest_wait()
-        for database in (self.claimer.database, self.reporter.database):
+        listening = [] if self._listener is None else [self._listener.database]
+        for database in (self.claimer.database, self.reporter.database, *listening):
             database.enforce(now)
 
     def counts(self) -> dict[str, Any]:

@@ -137,7 +137,8 @@ class Children:
             elif "ready" in message:
                 child.ready = True
                 for shard, line in enumerate(self._lines):
-                    self.listens(shard, line.listener is not None and line.listener.hears)
+                    if line.listener is not None:
+                        self.listens(shard, line.listener.hears)
                 self._ready()
             elif "ended" in message:
                 child.ended = message["ended"]

@@ -31,8 +31,8 @@ from .worker_options import WorkerOptions
 # shorter looks for them in vain.
 LANES_KEPT = 1.0
 JITTER = 0.2
-# So few claims are started before anything else is done: a handler's thread waits for the interpreter, which this thread
-# would keep for what it tells the keeper.
+# So few claims are started before anything else is done: a handler's thread waits for the interpreter, which this
+# thread would keep for what it tells the keeper.
 FEW, YIELD = 4, 0.00005
 LOCKED_PAUSE = 0.05  # seconds until the next look, while another session has locked what is to be made ready
 # While notifications arrive, the time between two polls is so many times as long. With more, a job whose notification

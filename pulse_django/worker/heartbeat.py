@@ -165,7 +165,7 @@ class Heartbeat:
             if self.standing.stack_wanted is not None:
                 self.stacks.ask(self.standing.stack_wanted)
             for child in self._leases_of_children():
-                child.note_fleet_size(self.fleet_size)
+                child.note_standing(self.standing.rank, self.standing.total)
         for job_id, text in self.stacks.answers():
             said = presence()
             self.database.call(workers.answer_stack, said.name, said.boot_id, job_id, text)

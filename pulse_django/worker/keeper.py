@@ -290,7 +290,7 @@ class ShardLoops:
         )
         self._databases = [self.heartbeat.database, self.recovery.database, *watching]
         self.listener: Listener | None = None
-        if conf.current().notify:
+        if conf.current().notify and options.processes > 1:
             self.listener = Listener(
                 alias,
                 options.queues,

@@ -1,4 +1,7 @@
-"""Listens for wake-ups: one connection for a host, and a test that notifications arrive.
+"""Listens for wake-ups: one connection for a worker, and a test that notifications arrive.
+
+A child that is the only one of its worker listens itself. For several the keeper does, so that the server has one
+connection to tell, and wakes the child that holds least.
 
 Behind a pooler in transaction mode LISTEN succeeds and nothing ever arrives. So the listener sends itself a message by
 the connection that everybody else uses, at the start and every now and then. What it does not hear costs a warning and
@@ -51,7 +54,7 @@ class Listener:
         *,
         tick: float = TICK,
         hears_changed: Callable[[bool], None] = lambda hears: None,
-        standing: Callable[[], Standing | None] = lambda: None,
+        standing: Callable[[], Standing | tuple[int, int] | None] = lambda: None,
         of_shard: str = "",
     ) -> None:
         """``told`` is called when it is known to hear, and when it is not any more.
@@ -146,7 +149,7 @@ class Listener:
         return heard
 
     def _pass_on(self, names: Collection[str]) -> None:
-        rank, total, *_ = self._standing() or (0, 1)
+        rank, total = (self._standing() or (0, 1))[:2]
         for said in dict.fromkeys(names):
             wake_up = WakeUp.read(said)
             if said.startswith(TEST) or (self._queues and wake_up.queue and wake_up.queue not in self._queues):

@@ -23,7 +23,7 @@ CAPACITY = 2_048  # leases of one child, running, waiting and unreported; more c
 
 _WORDS = 10  # of eight bytes, for one entry
 _HEADER = 8  # words
-_ALIVE_AT, _USED, _UNREPORTED_SINCE, _CUT_OFF_SINCE, _FLEET_SIZE = range(5)
+_ALIVE_AT, _USED, _UNREPORTED_SINCE, _CUT_OFF_SINCE, _FLEET_SIZE, _RANK = range(6)
 # The child's half, and the keeper's.
 _STATE, _JOB, _SERIAL, _ATTEMPT, _TTL = range(5)
 _CHILDS_HALF = struct.Struct("qqqd")  # but for the state
@@ -60,10 +60,10 @@ class SharedLeases:
 
     def clear(self, holder_prefix: str) -> None:
         """Forget the child that was, for the one that comes. Its holders begin with this."""
-        self.holder_prefix, fleet_size = holder_prefix, self.fleet_size
+        self.holder_prefix, standing = holder_prefix, self.standing
         for position in range(len(self._whole)):
             self._whole[position] = 0
-        self.note_fleet_size(fleet_size)
+        self.note_standing(*standing)
         self.progress.clear()
         self._free = list(range(CAPACITY - 1, -1, -1))
         self._used = 0
@@ -96,6 +96,11 @@ class SharedLeases:
         """How many live workers serve the same queues, as far as the keeper knows. 0: it does not know yet."""
         return self._whole[_FLEET_SIZE]
 
+    @property
+    def standing(self) -> tuple[int, int]:
+        """Which of these workers this one is, and how many there are."""
+        return self._whole[_RANK], self._whole[_FLEET_SIZE]
+
     def note_failures(self, *, unreported_since: float, cut_off_since: float) -> None:
         """Say since when reports have failed, and since when claims have had no connection. 0: they do not."""
         self._real[_UNREPORTED_SINCE], self._real[_CUT_OFF_SINCE] = unreported_since, cut_off_since
@@ -110,9 +115,9 @@ class SharedLeases:
         """When the child's claims were cut off from the database; infinite if they are not."""
         return self._real[_CUT_OFF_SINCE] or float("inf")
 
-    def note_fleet_size(self, workers: int) -> None:
-        """Tell the child how many live workers serve the same queues."""
-        self._whole[_FLEET_SIZE] = workers
+    def note_standing(self, rank: int, workers: int) -> None:
+        """Tell the child how many live workers serve the same queues, and which of them this one is."""
+        self._whole[_RANK], self._whole[_FLEET_SIZE] = rank, workers
 
     def silence(self) -> float:
         """Seconds since the child's last sign of life."""

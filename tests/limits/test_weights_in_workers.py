@@ -201,7 +201,7 @@ def test_jobs_are_claimed_ahead_only_within_a_part_of_their_limit(pulse_db: None
         for number, (numbers, jobs_of_keys, fleet, most) in enumerate(cases):
             with about((numbers, jobs_of_keys, fleet)):
                 name, stepped = f"part{number}", Stepped()
-                stepped.in_flight._shared_leases.note_fleet_size(fleet)
+                stepped.in_flight._shared_leases.note_standing(0, fleet)
                 learn_that_jobs_are_short(stepped)
                 Limiter.objects.declare_new("project", {name: Limit(name, **numbers).numbers()})
                 for key, count in enumerate(jobs_of_keys):

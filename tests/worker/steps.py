@@ -25,7 +25,7 @@ def claimer_for(
     """Return a claimer with its runs in ``_in_flight``."""
     identity = Identity("w")
     in_flight = InFlight(SharedLeases(f"{identity.name}:{identity.boot_id}:"), "default", slots, max_jobs)
-    in_flight._shared_leases.note_fleet_size(1)
+    in_flight._shared_leases.note_standing(0, 1)
     options, database = WorkerOptions.of(PulseSettings(), "w", {}), GuardedConnection("default", "claims")
     return Claimer(options, database, identity, in_flight, start, found_work, lambda: None)
 

@@ -37,7 +37,7 @@ TTL = PulseSettings().lease_ttl.total_seconds()
 
 def claimer_beside(workers: int, *, hears: bool = True) -> Claimer:
     claimer = claimer_for()
-    claimer._in_flight._shared_leases.note_fleet_size(workers)
+    claimer._in_flight._shared_leases.note_standing(0, workers)
     claimer.hears = hears
     return claimer
 
