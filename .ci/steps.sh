@@ -15,6 +15,7 @@
 declare -A WALL CPU
 STEPS=() # in the order in which they were run
 STEPS_FOLDER=$(mktemp -d)
+: >"$STEPS_FOLDER/pace" # see keep_pace
 LONGEST_RUN=${LONGEST_RUN:-3600} # seconds
 current="preparing"
 

@@ -22,8 +22,8 @@ def test_a_step_within_its_budget_passes_with_used_and_budgeted_seconds_in_the_s
     code, said = run('budget "a" 10 20\nbudget "b" 30 40\nstep "a" echo hello\nstep "b" true\nwithin_the_hour')
     assert code == 0, said
     assert "hello" in said
-    assert "0 of    10       0 of    20  a" in said
-    assert "0 of    40       0 of    60  all steps" in said
+    assert "0 of    10       0 of    20      1  a" in said
+    assert "0 of    40       0 of    60         all steps" in said
 
 
 def test_a_step_that_uses_more_than_its_processor_seconds_fails_the_run() -> None:
@@ -32,6 +32,17 @@ def test_a_step_that_uses_more_than_its_processor_seconds_fails_the_run() -> Non
     assert 'The step "a" used 0.' in said
     assert "more than 1.5 times its budget of 0.1" in said
     assert "went on" not in said
+
+
+def test_on_a_slower_machine_a_step_may_take_as_much_more() -> None:
+    slower = 'echo "$(($(date +%s) + 2)) 9.00" >"$STEPS_FOLDER/pace"'
+    burn = BURN.replace("0.4", "2")
+    code, said = run(f'{slower}\nbudget "a" 60 1\nstep "a" sh -c "{burn}"\nSECONDS=4000\nwithin_the_hour')
+    assert code == 0, said
+    assert "2 of     1   9.00  a" in said
+    faster = slower.replace("9.00", "0.10")
+    code, said = run(f'{faster}\nbudget "a" 60 1\nstep "a" sh -c "{BURN}"')
+    assert code == 0, "a faster one changes nothing"
 
 
 def test_the_processes_that_a_step_waited_for_count() -> None:

@@ -31,12 +31,15 @@ def failed(run: Run, task: Task, error: BaseException) -> BaseException:
         if isinstance(ends_with, RateLimited) and ends_with.only_key and key_of(run.claim.lane_key) is not None:
             pauses = Pause.objects.db_manager(run.alias)
             pauses.pause(lane_key=run.claim.lane_key, for_=ends_with.delay, reason=reason_of(run, ends_with))
+            run.refuses = run.claim.lane_key
         elif limiter and isinstance(ends_with, RateLimited):
             if limiters.close(limiter, for_=ends_with.delay, reason=reason_of(run, ends_with)):
+                run.refuses = limiter
                 logger.warning("Limit %s is closed for %s: %s", limiter, ends_with.delay, reason_of(run, ends_with))
         elif limiter and limit is not None and limit.breaker is not None and isinstance(error, limit.breaker.on):
             reason = f"breaker: {type(error).__name__}"
             if limiters.failed(limiter, limit.breaker, reason=reason):
+                run.refuses = limiter
                 logger.warning("Limit %s is closed for %s: %s", limiter, limit.breaker.for_, reason)
     except (DatabaseError, InvalidJob) as fault:
         logger.warning("Limit %s could not be closed: %s", limiter, error_in_one_line(fault))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _days, _rules
+from pulse_django.queue.database import rules as job_rules
+
+from . import _days
 from ._rights import grant_like
 
 # One token per claim of any job. CACHE 1 (the default) is part of the contract: a cached range would be handed out
@@ -95,15 +97,15 @@ def complete(apps: Any, schema_editor: Any) -> None:
             cursor.execute(statements)
         _days.put_make_day(cursor, found, _days.INDEXES)
         _days.put_drop_day(cursor, found)
-        rules = _rules.rules_of(apps.get_model("pulse_django", "Job"), schema_editor)
-        cursor.execute(f"ALTER TABLE {_rules.TABLE} {', '.join(f'DROP CONSTRAINT {name}' for name in rules)}")
-        _rules.put_rules(cursor, rules)
-        cursor.execute(f"ALTER TABLE {_rules.TABLE} VALIDATE CONSTRAINT {_rules.NAME}")
+        rules = job_rules.rules_of(apps.get_model("pulse_django", "Job"), schema_editor)
+        cursor.execute(f"ALTER TABLE {job_rules.TABLE} {', '.join(f'DROP CONSTRAINT {name}' for name in rules)}")
+        job_rules.put_rules(cursor, rules)
+        cursor.execute(f"ALTER TABLE {job_rules.TABLE} VALIDATE CONSTRAINT {job_rules.NAME}")
         for statements in (OF_OWNER_ONLY, MAKE_DAYS, LEDGER, USE_OF_IDS):
             cursor.execute(statements)
 
 
 def undo(apps: Any, schema_editor: Any) -> None:
     with schema_editor.connection.cursor() as cursor:
-        _rules.drop_rules(cursor)
+        job_rules.drop_rules(cursor)
         cursor.execute(UNDO)

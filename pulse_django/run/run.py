@@ -61,6 +61,7 @@ class Run:
     steps: StepNames | None = None  # None: it has had no step yet
     has_notes: bool = False  # it completed its job, and others may wait for that
     completed: bool = False  # by the handler itself, in its own transaction
+    refuses: str = ""  # the limit or the lane key that it has closed: what waits under it must not begin
     cancelled: bool = False
     lost: bool = False
     was_out_of_touch: bool = False  # its handler was asked to stop because it was not known who has the job

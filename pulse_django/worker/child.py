@@ -23,7 +23,7 @@ from pulse_django.queue.capability import installed
 from pulse_django.queue.words.decisions import Postpone
 from pulse_django.queue.words.lane_keys import limiter_of
 from pulse_django.queue.words.leases import Identity
-from pulse_django.queue.words.outcomes import Cancelled, Failed, Outcome, Released, Snoozed, Stalled, TimedOut
+from pulse_django.queue.words.outcomes import Cancelled, Outcome, Released, Stalled, TimedOut
 from pulse_django.queue.words.verb_results import Report
 from pulse_django.run.judging import Performed, judged
 from pulse_django.run.registry import registry
@@ -377,9 +377,11 @@ class ChildShard:
         since = self.reporter.failing_since
         self._held.note_failures(unreported_since=since, cut_off_since=self.claimer.database.cut_off_since)
         self.in_flight.cannot_report = bool(since) and now - since > longest_wait()
-        listening = [] if self._listener is None else [self._listener.database]
-        for database in (self.claimer.database, self.reporter.database, *listening):
+        for database in (self.claimer.database, self.reporter.database):
             database.enforce(now)
+        if (listener := self._listener) is not None:
+            listener.database.enforce(now)
+            listener.cut_if_hung(now)
 
     def counts(self) -> dict[str, Any]:
         return {
@@ -479,8 +481,8 @@ class Dispatcher:
         if performed is None:
             self._not_begun(run)
         else:
-            if run.claim.lane_key and performed.report is not None and isinstance(performed.report.outcome, REFUSALS):
-                self._in_flight.of(run).refuse(run)
+            if run.refuses:
+                self._in_flight.of(run).refuse(run.refuses)
             if run.is_first_report() or performed.report is not None:
                 self._report(performed)
 
@@ -507,10 +509,6 @@ class Dispatcher:
         self._in_flight.of(run).ended(run)
         if run.is_first_report():
             self._report(Performed(run, None, Report(run.claim.lease, Released(delay, why), Postpone(delay, why))))
-
-
-# Ends after which other jobs of the same limit do not begin unless they are claimed again: it may be closed.
-REFUSALS = (Failed, TimedOut, Snoozed)
 
 
 # Supervises runs: which must stop, and which are settled without waiting for their handlers.

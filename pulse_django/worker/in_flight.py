@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 
 from pulse_django.queue.claim import Slots
-from pulse_django.queue.words.lane_keys import limiter_of
+from pulse_django.queue.words.lane_keys import limiter_of, limiter_of_queue
 from pulse_django.queue.words.lanes import Lane, lane_of
 from pulse_django.queue.words.leases import Claim
 from pulse_django.run.run import ChunkRun, Run, is_gathered
@@ -20,8 +20,7 @@ MOST_AT_ONCE = 200
 # Bytes of payloads in hand beyond which nothing more is claimed: text and what is made of it take about four times that
 # in memory. With less, slots stay empty while jobs of a few MB run; a single job may be half of it.
 MOST_BYTES = 64_000_000
-# Seconds after a run that did not succeed, in which jobs of its limit are claimed for free slots alone.
-REFUSED_FOR = 1.0
+REFUSED_FOR = 60.0  # seconds; what was claimed before has begun by then, or went back
 FRESH = 0.05  # a lease granted so many seconds ago need not be asked whether it lives: the shortest is 0.1 s
 # Reports that may wait for a database that is away, beyond which nothing more is claimed.
 MOST_UNREPORTED = 1_000
@@ -53,7 +52,7 @@ class InFlight:
         self._bytes = 0  # of all payloads in hand
         self._settled: Counter[Lane] = Counter()  # what runs weighed that have been settled
         self._has_had_keys = False  # without, no one asks for the above
-        self._refused: dict[str, float] = {}  # limits: when a run of one last did not succeed
+        self._refused: dict[str, float] = {}  # limits and lane keys: when a run here has closed them
         self._lock = Lock()
         self.peers: Sequence[InFlight] = [self]
         self.wants_jobs, self.reserved = True, 0  # jobs of its shard may be due; slots of a claim that runs
@@ -179,17 +178,15 @@ class InFlight:
                 held[lane_of(run.claim)] += run.claim.options.weight
         return held
 
-    def refuse(self, run: Run) -> None:
-        """Let no run of the same limit begin that was claimed before: this one did not succeed."""
-        if limiter := limiter_of(run.claim.lane_key):
-            self._refused[limiter] = time.monotonic()
+    def refuse(self, what: str) -> None:
+        """Let no run of this limit or lane key begin that was claimed before now: it was closed."""
+        now = time.monotonic()
+        self._refused = {one: at for one, at in self._refused.items() if now - at < REFUSED_FOR} | {what: now}
 
-    def has_refused(self, limiters: Iterable[str]) -> bool:
-        """Say whether a run of these limits did not succeed just now."""
-        if not self._refused:
-            return False
-        lately = time.monotonic() - REFUSED_FOR
-        return any(self._refused.get(limiter, lately) > lately for limiter in limiters)
+    def _is_refused(self, run: Run) -> bool:
+        claim, refused = run.claim, self._refused
+        names = (claim.lane_key, limiter_of(claim.lane_key), limiter_of_queue(claim.queue))
+        return any(run.granted_at < refused.get(name, run.granted_at) for name in names)
 
     @property
     def is_used_up(self) -> bool:
@@ -248,7 +245,7 @@ class InFlight:
                 return False
         if run.reported or self.would_overtake(run):
             return False
-        if self._refused and run.granted_at < self._refused.get(limiter_of(run.claim.lane_key), run.granted_at):
+        if self._refused and self._is_refused(run):
             return False
         run.tether.begin()  # type: ignore[union-attr]  # runs in hand have one
         run.begun_at = now

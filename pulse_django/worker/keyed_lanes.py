@@ -172,11 +172,11 @@ class KeyedLanes:
     def _needs_slots(self, part: _Part) -> bool:
         """Whether its jobs are claimed for free slots alone: a lease that waits for one occupies a limit meanwhile.
 
-        While jobs prove short it does not wait for long, and where no start is counted or refused it may.
+        While jobs prove short it does not wait for long, and where starts are not counted it may.
         """
         flight = self._in_flight
         may_wait = flight.jobs_prove_short and part.group in self._bounds and flight.claimers > 0
-        return part.claimer is not None and (not may_wait or flight.has_refused(part.group))
+        return part.claimer is not None and not may_wait
 
     def _wait_for_slots(self, free: int, now: float) -> bool:
         """Note how many slots are wanted. Return whether to wait: until one is free, or a moment for several."""

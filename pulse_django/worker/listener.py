@@ -10,10 +10,13 @@ nothing else: the children poll.
 
 from __future__ import annotations
 
+import os
 import secrets
 import select
+import socket
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 import psycopg
 from django.db import connections
@@ -31,6 +34,7 @@ TEST = "\x01"  # begins a message to oneself; no queue's name does
 # Seconds. More often costs statements; more seldom leaves a dead connection undiscovered for longer.
 BETWEEN_TESTS = 60.0
 PATIENCE_FOR_TEST = 3.0
+PATIENCE = 60.0  # of one turn; a test takes a few
 BEFORE_TRYING_AGAIN = 600.0  # once it was found that nothing can be heard
 TICK = 0.5
 # Wake-ups in vain: so many at once, and so many a second. NOTIFY is open to every role of the database.
@@ -76,8 +80,18 @@ class Listener:
         """Note that a wake-up was not in vain."""
         self._budget.refund()
 
+    def cut_if_hung(self, now: float) -> None:
+        """Shut down a connection on which nothing has happened. Another thread calls it now and then."""
+        if (connection := self._connection) is not None and now - self.database.turned_at > PATIENCE:
+            self.database.turned_at = now
+            with suppress(Exception):  # it may be closing in this very moment
+                copy = socket.socket(fileno=os.dup(connection.fileno()))
+                copy.shutdown(socket.SHUT_RDWR)
+                copy.close()
+
     def run_once(self) -> float:
         """Listen for a tick. Return for how long to wait until the next."""
+        self.database.turned_at = time.monotonic()
         try:
             if self._connection is None or self._connection.closed:
                 self._connection = self._listen()
@@ -102,6 +116,7 @@ class Listener:
         else:
             params = self.database.connection_params()
             connection = psycopg.connect(**params | {"autocommit": True, "prepare_threshold": None})
+        self._connection = connection  # so that it can be cut
         connection.execute(f"LISTEN {CHANNEL}")
         self._tested_at = float("-inf")
         return connection
@@ -139,8 +154,9 @@ class Listener:
 
     def _receive(self, connection: psycopg.Connection, patience: float) -> list[str]:
         """Return what is said within so many seconds, as soon as something is."""
-        pgconn = connection.pgconn
-        if not select.select([connection.fileno()], [], [], patience)[0]:
+        pgconn, ready = connection.pgconn, select.poll()  # select() takes no descriptor above 1,023
+        ready.register(connection.fileno(), select.POLLIN)
+        if not ready.poll(patience * 1000):
             return []
         pgconn.consume_input()
         heard = []

@@ -14,7 +14,6 @@ from django.db.models import CheckConstraint
 from pulse_django import conf
 from pulse_django.health.conditions import Finding, Limits, RepairRefused, Step, ask, ask_all, known, named, repair
 from pulse_django.health.unknown_tasks import give_up
-from pulse_django.migrations._rules import KEPT
 from pulse_django.models import (
     Attempt,
     Bucket,
@@ -29,6 +28,7 @@ from pulse_django.models import (
     Worker,
 )
 from pulse_django.queue.database.job_queries import ServerClock
+from pulse_django.queue.database.rules import KEPT
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK
 from pulse_django.queue.words.states import TERMINAL, Status
@@ -663,6 +663,23 @@ def test_rules_that_the_table_does_not_ask_for_are_missing() -> None:
     assert is_clear("schema-incomplete")
     with pytest.raises(IntegrityError, match="pulse_job_priority_in_range"):
         make_job(priority=1_000)
+
+
+@pytest.mark.one_server("its schema is not named public")
+def test_the_rules_are_those_in_the_schema_of_the_table() -> None:
+    sql("CREATE SCHEMA elsewhere; CREATE DOMAIN elsewhere.pulse_django_job_rules AS int")
+    try:
+        sql("SET search_path = elsewhere, public")
+        assert is_clear("schema-incomplete")
+        alter = "ALTER DOMAIN public.pulse_django_job_rules DROP CONSTRAINT pulse_job_priority_in_range"
+        sql(alter)
+        assert keys(found("schema-incomplete")) == ["pulse_job_priority_in_range"]
+        repaired("schema-incomplete")
+        assert is_clear("schema-incomplete")
+        sql("SET search_path = public")
+        assert is_clear("schema-incomplete")
+    finally:
+        sql("RESET search_path; DROP SCHEMA elsewhere CASCADE")
 
 
 def test_a_constraint_of_that_name_elsewhere_does_not_count() -> None:

@@ -56,6 +56,12 @@ def asks_api(number: int, refused_from: int) -> None:
         raise RateLimited(timedelta(minutes=5), "enough")
 
 
+@task(name="limits.fails_now_and_then", limit=Limit("workers.failing", running=400), max_attempts=1)
+def fails_now_and_then(number: int) -> None:
+    if number % 10 == 0:
+        raise ValueError(number)
+
+
 @task(name="limits.does_nothing")
 def does_nothing() -> None: ...
 

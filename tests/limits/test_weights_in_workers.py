@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from itertools import accumulate
 from typing import Any
@@ -18,7 +17,7 @@ from pulse_django.models import Job, Limiter, Pause
 from pulse_django.queue import capability
 from pulse_django.queue.words.decisions import Complete
 from pulse_django.queue.words.job_options import NewJob
-from pulse_django.queue.words.lane_keys import lane_key, lane_of_chunks
+from pulse_django.queue.words.lane_keys import lane_key, lane_of_chunks, limiter_of_queue
 from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.outcomes import Succeeded
 from pulse_django.queue.words.states import Status
@@ -26,7 +25,6 @@ from pulse_django.queue.words.verb_results import Report
 from pulse_django.run.registry import InvalidTask
 from pulse_django.run.run import Run
 from pulse_django.tasks import task
-from pulse_django.worker.in_flight import REFUSED_FOR
 from pulse_django.worker.keyed_lanes import GATHER_FOR
 from tests.crash.workers import Workers, wait_for, wait_until
 from tests.faults import all_faults
@@ -210,25 +208,35 @@ def test_jobs_are_claimed_ahead_only_within_a_part_of_their_limit(pulse_db: None
                 sql("DELETE FROM pulse_django_job")
 
 
-def test_jobs_of_a_limit_of_which_one_did_not_succeed_start_at_once_or_not(stepped: Stepped) -> None:
-    """The limit may be closed: those that wait for a slot are handed back, and for a moment none is claimed ahead."""
+def test_what_waits_under_a_limit_that_a_run_has_closed_does_not_begin(stepped: Stepped) -> None:
+    cases = [("api", {"a", "b"}), (lane_key("api", "a"), {"a"}), (limiter_of_queue("default"), {"a", "b", "other"})]
     learn_that_jobs_are_short(stepped)
-    for name, count, most in (("other", 3, 3), ("api", 30, 33)):
-        enqueue(*[1] * count, lane_key=lane_key(name, None))
-        assert stepped.claim() == [1] * most
-    api = [run for run in stepped.begun if run.claim.lane_key == lane_key("api", None)]
-    assert stepped.in_flight.begin(api[0])
-    stepped.in_flight.refuse(api[0])
-    assert not any(map(stepped.in_flight.begin, api[1:]))
-    assert all(stepped.in_flight.begin(run) for run in stepped.begun if run not in api)
-    enqueue(*[1] * 9, lane_key=lane_key("api", None))
-    assert stepped.claim() == [1] * 33
-    stepped.in_flight._refused["api"] = time.monotonic() - REFUSED_FOR
-    assert len(stepped.claim()) == 42
-    assert stepped.in_flight.begin(stepped.begun[-1]), "it was claimed afterwards"
+    lanes = {"a": lane_key("api", "a"), "b": lane_key("api", "b"), "other": lane_key("other", None)}
+    with all_faults() as about:
+        for closed, refused in cases:
+            with about(closed):
+                for name in lanes:
+                    enqueue(*[1] * 2, lane_key=lanes[name])
+                    assert stepped.claim()
+                stepped.in_flight.refuse(closed)
+                begun = {run.claim.lane_key for run in stepped.begun if stepped.in_flight.begin(run)}
+                assert begun == {key for name, key in lanes.items() if name not in refused}
+                while stepped.begun:
+                    stepped.end()
+                enqueue(1, lane_key=lanes["a"])
+                assert stepped.claim() == [1]
+                assert stepped.in_flight.begin(stepped.begun[0]), "it was claimed afterwards"
+                stepped.end()
 
 
-def test_a_run_that_fails_lets_no_other_of_its_limit_begin(workers: Workers) -> None:
+def test_a_failure_that_closes_no_limit_keeps_nothing_from_beginning(workers: Workers) -> None:
+    enqueue_many(limited_handlers.fails_now_and_then, [(number,) for number in range(300)])
+    workers.ready("--concurrency", "4", settings=MODULES)
+    wait_until(lambda: not Job.objects.filter(finished_at=None).exists())
+    assert Job.objects.filter(refunds=0).count() == Job.objects.count(), "none was handed back"
+
+
+def test_a_run_that_closes_its_limit_lets_no_other_of_it_begin(workers: Workers) -> None:
     enqueue_many(limited_handlers.asks_api, [(number, 1_000) for number in range(2_000)])
     workers.ready("--concurrency", "4", settings=MODULES)
     wait_until(lambda: Limiter.objects.filter(closed_until__isnull=False).exists())

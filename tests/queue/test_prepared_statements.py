@@ -10,7 +10,16 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, DataError, IntegrityError, ProgrammingError, connection, transaction
+from django.db import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    OperationalError,
+    ProgrammingError,
+    connection,
+    transaction,
+)
+from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
 
 from pulse_django.limits.rules import Limit, Rate
@@ -328,6 +337,26 @@ def test_an_insert_is_sent_anew_if_the_server_does_not_know_it_any_more() -> Non
     with transaction.atomic():
         enqueue(1)
     assert Job.objects.count() == 2 * SENT_BEFORE_PREPARED + 3 + 2 + 1
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_connection_that_died_is_replaced(rival: Rival) -> None:
+    for before in (SENT_BEFORE_PREPARED, SENT_BEFORE_PREPARED + 2):  # when it is asked whether to prepare, and later
+        enqueue(before)
+        rival.run(sql, "SELECT pg_terminate_backend(%s)", connection.connection.info.backend_pid)
+        with pytest.raises(OperationalError):
+            enqueue(1)
+        enqueue(1)
+    assert Job.objects.count() == 2 * SENT_BEFORE_PREPARED + 2 + 2
+
+
+@pytest.mark.usefixtures("fresh")
+def test_in_a_transaction_that_has_failed_nothing_is_asked() -> None:
+    enqueue(SENT_BEFORE_PREPARED)
+    with pytest.raises(TransactionManagementError), transaction.atomic():
+        with suppress(DatabaseError), transaction.atomic(savepoint=False):
+            sql("SELECT 1 / 0")
+        enqueue(1)
 
 
 @pytest.mark.usefixtures("fresh")

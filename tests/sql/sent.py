@@ -42,6 +42,7 @@ _BELOW = {
     "pulse_django.queue.statements",
     "pulse_django.queue.database.prepared_statements",
     "pulse_django.queue.database.read_only",
+    "pulse_django.queue.database.rules",
     "pulse_django.queue.database.transactions",
     "pulse_django.worker.guarded_connection",
 }

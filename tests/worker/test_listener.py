@@ -150,6 +150,15 @@ def test_a_connection_that_is_closed_is_opened_again(listen: Any) -> None:
     wait_until(lambda: "mail" in heard.names)
 
 
+def test_a_connection_on_which_nothing_happens_is_cut(listen: Any) -> None:
+    listener = listen().listener
+    listener.cut_if_hung(time.monotonic())
+    assert listener.hears, "its last turn was just now"
+    listener.cut_if_hung(time.monotonic() + module.PATIENCE + 1)
+    wait_until(lambda: not listener.hears)
+    wait_until(lambda: listener.hears)
+
+
 def test_a_pooler_that_lets_nothing_through_is_found_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import DatabaseError, connections, transaction
 from django.db.models import CheckConstraint, Index, Model, UniqueConstraint
 
-from pulse_django.migrations import _rules
+from pulse_django.queue.database import rules as job_rules
 from pulse_django.queue.database.tables import COLUMNS, indexed_table, models_with_tables
 from pulse_django.queue.database.transactions import read_message
 
@@ -32,7 +32,8 @@ WHERE c.relname = ANY (%s) AND con.contype = 'c' AND pg_catalog.pg_table_is_visi
 UNION ALL
 SELECT rule.conname, con.convalidated AND rule.convalidated
 FROM pg_constraint AS con
-JOIN pg_constraint AS rule ON rule.contypid = pg_catalog.to_regtype(con.conname)::oid
+JOIN pg_type AS domain ON domain.typname = con.conname AND domain.typnamespace = con.connamespace
+JOIN pg_constraint AS rule ON rule.contypid = domain.oid
 WHERE con.conrelid = pg_catalog.to_regclass(%s)::oid AND con.conname = %s
 UNION ALL
 SELECT relname, true FROM pg_class WHERE relkind = 'S' AND relname = %s AND pg_catalog.pg_table_is_visible(oid)
@@ -65,7 +66,7 @@ def _look(alias: str, limits: Limits) -> Iterable[Subject]:
     questions: list[tuple[str, list[Any]]] = [
         (COLUMNS, [tables]),
         (_UNIQUE, [tables]),
-        (_NAMED, [indexed, indexed, _rules.TABLE, _rules.NAME, SEQUENCE]),
+        (_NAMED, [indexed, indexed, job_rules.TABLE, job_rules.NAME, SEQUENCE]),
     ]
     columns, unique, named = map(set, read_message(alias, questions))
     there = {name: is_valid for name, is_valid in named}  # noqa: C416 - rows of two
@@ -92,15 +93,14 @@ def _rebuild(alias: str, names: Sequence[str]) -> int:
     One that cannot be built, because rows are in its way or the table is locked, does not prevent the others.
     """
     wanted = {one.name: (model, one) for model in models_with_tables() for one in _named(model)}
-    built, refused, have_rules = 0, [], False
+    rules = [name for name in names if name in wanted and _is_rule(*wanted[name])]
+    built, refused = 0, []
     for name in names:
-        if name not in wanted:
+        if name not in wanted or name in rules[1:]:  # they are built together
             continue
         try:
-            if not (have_rules and _is_rule(*wanted[name])):  # they are built together
-                _build(alias, *wanted[name])
-            have_rules = have_rules or _is_rule(*wanted[name])
-            built += 1
+            _build(alias, *wanted[name])
+            built += len(rules) if name in rules else 1
         except DatabaseError as error:
             refused.append(f"{name}: {' '.join(str(error).split())}")
     if refused and not built:
@@ -109,8 +109,8 @@ def _rebuild(alias: str, names: Sequence[str]) -> int:
 
 
 def _is_rule(model: type[Model], one: Named) -> bool:
-    is_check = isinstance(one, CheckConstraint) and indexed_table(model) == _rules.TABLE
-    return is_check and one.name != _rules.KEPT
+    is_check = isinstance(one, CheckConstraint) and indexed_table(model) == job_rules.TABLE
+    return is_check and one.name != job_rules.KEPT
 
 
 def _build(alias: str, model: type[Model], one: Named) -> None:
@@ -119,8 +119,8 @@ def _build(alias: str, model: type[Model], one: Named) -> None:
     with connection.schema_editor(atomic=False) as editor:
         if isinstance(one, CheckConstraint):
             if _is_rule(model, one):
-                quoted = connection.ops.quote_name(_rules.NAME)
-                _alter(alias, lambda cursor: _rules.put_rules(cursor, _rules.rules_of(model, editor)))
+                quoted = connection.ops.quote_name(job_rules.NAME)
+                _alter(alias, lambda cursor: job_rules.put_rules(cursor, job_rules.rules_of(model, editor)))
             elif not _is_there(alias, model, one.name):
                 # What is wrong already must not keep new rows from being checked.
                 added = f"{_sql_of(model, one.create_sql(model, editor))} NOT VALID"

@@ -21,6 +21,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
+from django.db import ProgrammingError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.postgresql.base import Cursor
 from psycopg import errors
@@ -131,6 +132,10 @@ SENT_BEFORE_PREPARED = 3
 _OF_SESSION = f"{_BACKEND}, pg_catalog.current_setting('default_transaction_isolation') = 'read committed'"
 
 
+class NotPrepared(ProgrammingError):
+    """The server does not know any more what was prepared there. Nothing was done."""
+
+
 @dataclass(slots=True)
 class _Session:
     sent: int = 0
@@ -150,8 +155,11 @@ def is_prepared_in(connection: BaseDatabaseWrapper) -> bool:
     raw = connection.connection
     if raw is None or raw.prepare_threshold is not None or raw.cursor_factory is not Cursor:
         return False
-    if connection.execute_wrappers or connection.queries_logged:
+    pool = connection.settings_dict["OPTIONS"].get("pool")
+    if connection.execute_wrappers or connection.queries_logged or (isinstance(pool, dict) and "reset" in pool):
         return False
+    connection.validate_thread_sharing()
+    connection.validate_no_broken_transaction()
     session = _sessions.get(raw)
     if session is None:
         session = _sessions[raw] = _Session()
@@ -159,15 +167,13 @@ def is_prepared_in(connection: BaseDatabaseWrapper) -> bool:
         session.sent += 1
         if session.sent <= SENT_BEFORE_PREPARED:
             return False
-        with psycopg.Cursor(raw) as cursor:
+        with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
             answers, is_citus, is_usual = cursor.execute(_OF_SESSION).fetchone() or (0, True, False)
         session.can_prepare = answers == raw.info.backend_pid and not is_citus and is_usual
     return session.can_prepare
 
 
 def run_prepared(connection: BaseDatabaseWrapper, sql: str, params: Any) -> list[tuple[Any, ...]]:
-    connection.validate_thread_sharing()
-    connection.validate_no_broken_transaction()
     raw = connection.connection
     raw.prepare_threshold = 0  # with None, Django's own, psycopg prepares nothing
     try:
@@ -176,6 +182,7 @@ def run_prepared(connection: BaseDatabaseWrapper, sql: str, params: Any) -> list
     except Exception as error:
         if isinstance(error.__cause__, _SHARED):
             prepare_nothing_in(raw)
+            raise NotPrepared(*error.args) from error.__cause__
         raise
     finally:
         raw.prepare_threshold = None

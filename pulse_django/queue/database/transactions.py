@@ -31,7 +31,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from pulse_django.exceptions import NotInsideTransaction
 from pulse_django.shards.citus import naming_history
 
-from .prepared_statements import PreparedStatements, is_prepared_in, run_prepared
+from .prepared_statements import NotPrepared, PreparedStatements, is_prepared_in, run_prepared
 
 LOCK_NOT_AVAILABLE = "55P03"
 
@@ -126,19 +126,22 @@ def run_often(alias: str, sql: str, params: Params) -> list[Row]:
     It needs no isolation of its own. Where its plan is kept, it makes its commit durable itself.
     """
     connection = connections[alias]
+    refuse_other_vendors(connection)
     connection.close_if_health_check_failed()
-    if not is_prepared_in(connection):
-        return run_joined(alias, sql, params)
-    if _is_in_transaction(connection):
-        with _without_values():
-            return run_prepared(connection, sql, params)
+    is_alone = not _is_in_transaction(connection)
     try:
-        with _without_values():
-            return [row[:-1] for row in run_prepared(connection, sql + _DURABLY, params)]
-    except ProgrammingError:
         if is_prepared_in(connection):
+            with _without_values():
+                rows = run_prepared(connection, sql + _DURABLY if is_alone else sql, params)
+            return [row[:-1] for row in rows] if is_alone else rows
+    except NotPrepared:
+        if not is_alone:
             raise
-        return run_joined(alias, sql, params)  # the server did not know what was prepared, and nothing was done
+    except DatabaseError:
+        if is_alone and connection.connection is not None and connection.connection.closed:
+            connection.close()  # so that the next statement opens another
+        raise
+    return run_joined(alias, sql, params)
 
 
 def run_message(alias: str, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:

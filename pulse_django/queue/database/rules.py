@@ -26,17 +26,23 @@ FROM pg_attribute
 WHERE attrelid = %s::regclass::oid AND attname = ANY (%s::name[])
 ORDER BY attnotnull DESC, attlen > 0 DESC, attname = 'status'::name DESC, attnum
 """
+# Domain and type are in the schema of the table, wherever the search path leads.
+_SCHEMA = """
+SELECT pg_catalog.quote_ident(nspname)
+FROM pg_namespace
+WHERE oid = (SELECT relnamespace FROM pg_class WHERE oid = %s::regclass::oid)
+"""
 # Each is sent alone: Citus passes no others on. A cast is neither true nor false: what is compared is a column of the
 # job that is always positive.
 _DROP = (
     f"ALTER TABLE {TABLE} DROP CONSTRAINT IF EXISTS {NAME}",
-    f"DROP DOMAIN IF EXISTS {NAME}",
-    f"DROP TYPE IF EXISTS {_ROW}",
+    f"DROP DOMAIN IF EXISTS {{schema}}.{NAME}",
+    f"DROP TYPE IF EXISTS {{schema}}.{_ROW}",
 )
 _CREATE = (
-    f"CREATE TYPE {_ROW} AS ({{columns}})",
-    f"CREATE DOMAIN {NAME} AS {_ROW} {{rules}}",
-    f"ALTER TABLE {TABLE} ADD CONSTRAINT {NAME} CHECK ((ROW({{names}})::{NAME}).id > 0) NOT VALID",
+    f"CREATE TYPE {{schema}}.{_ROW} AS ({{columns}})",
+    f"CREATE DOMAIN {{schema}}.{NAME} AS {{schema}}.{_ROW} {{rules}}",
+    f"ALTER TABLE {TABLE} ADD CONSTRAINT {NAME} CHECK ((ROW({{names}})::{{schema}}.{NAME}).id > 0) NOT VALID",
 )
 
 
@@ -50,8 +56,8 @@ def put_rules(cursor: Any, rules: dict[str, Rule]) -> None:
     used = frozenset({"id"}).union(*(rule.columns for rule in rules.values()))
     cursor.execute(_COLUMNS, [TABLE, sorted(used)])
     columns = dict(cursor.fetchall())
-    drop_rules(cursor)
     parts = {
+        "schema": drop_rules(cursor),
         "columns": ", ".join(f"{name} {kind}" for name, kind in columns.items()),
         "names": ", ".join(columns),
         "rules": " ".join(f"CONSTRAINT {name} CHECK ({rule.condition})" for name, rule in rules.items()),
@@ -60,9 +66,13 @@ def put_rules(cursor: Any, rules: dict[str, Rule]) -> None:
         cursor.execute(statement.format(**parts))
 
 
-def drop_rules(cursor: Any) -> None:
+def drop_rules(cursor: Any) -> str:
+    """Drop the domain. Return the schema that it was in, or is to be in."""
+    cursor.execute(_SCHEMA, [TABLE])
+    schema: str = cursor.fetchone()[0]
     for statement in _DROP:
-        cursor.execute(statement)
+        cursor.execute(statement.format(schema=schema))
+    return schema
 
 
 def rules_of(model: Any, editor: Any) -> dict[str, Rule]:
