@@ -613,6 +613,7 @@ def conditions_and_repairs() -> None:
     conditions.named("token-repeated").repair.act(ALIAS, ["x"])  # type: ignore[union-attr]  # it has one
     conditions.named("child-of-cancelled").repair.act(ALIAS, [1])  # type: ignore[union-attr]
     assert schema._is_there(ALIAS, Job, "pulse_job_payload_is_bounded")
+    assert schema._rebuild(ALIAS, ["pulse_job_priority_in_range"]) == 1
     assert problem_with_tables(ALIAS) == ""
     assert changes_in(ALIAS)
     assert problem_with_numbers(ALIAS, 0) == ""
