@@ -156,7 +156,7 @@ class TestWithoutTimeZones:
         result, failing = tasks.add.enqueue(1, 2), tasks.fail.using(max_attempts=2).enqueue("no")
         Zombie(result).freeze()
         jump_to_next_run(result)
-        drain(failures="keep")
+        run_job(failing, failures="keep")  # alone: its next run may be due at once
         jump_to_next_run(failing)
         drain(failures="keep")
         for one in (result, failing):
