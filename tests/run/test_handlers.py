@@ -60,7 +60,8 @@ class TestOutcomes:
         job = make_job(task="shop.echo")
         sql("UPDATE pulse_django_job SET args = '[1e5000]' WHERE id = %s", job.pk)
         other = tasks.add.enqueue(1, 2)
-        assert [one.status for one in drain(failures="keep")] == [Status.RETRYING, Status.COMPLETED]
+        ran = [run_job(one, failures="keep") for one in (job, other)]  # in a slow drain the first may be due again
+        assert [one.status for one in ran] == [Status.RETRYING, Status.COMPLETED]
         assert "4300" in Job.objects.values_list("last_error", flat=True).get(pk=job.pk)
         assert api.get(other.id).status == Status.COMPLETED
 
