@@ -107,6 +107,9 @@ class Heartbeat:
             self._beat(self._skipped)
         if self._presence is not None:
             self._tell_presence(now, self._presence)
+        if self.standing is not None:
+            for child in children:  # one that was born since then knows it soon, too
+                child.note_standing(self.standing.rank, self.standing.total)
         tick = IDLE_TICK if self._idle and self._shortest >= SHORT_LEASE else TICK
         return PAUSE_BEFORE_SKIPPED if self._skipped else min(tick, interval / 2)
 
@@ -164,8 +167,6 @@ class Heartbeat:
             self.standing = self.database.call(workers.note, presence(), settings.worker_silence)
             if self.standing.stack_wanted is not None:
                 self.stacks.ask(self.standing.stack_wanted)
-            for child in self._leases_of_children():
-                child.note_standing(self.standing.rank, self.standing.total)
         for job_id, text in self.stacks.answers():
             said = presence()
             self.database.call(workers.answer_stack, said.name, said.boot_id, job_id, text)

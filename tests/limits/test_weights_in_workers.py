@@ -229,6 +229,13 @@ def test_what_waits_under_a_limit_that_a_run_has_closed_does_not_begin(stepped: 
                 stepped.end()
 
 
+def test_a_worker_claims_ahead_soon_after_it_began(workers: Workers) -> None:
+    """It has to know how many workers there are."""
+    workers.ready("--concurrency", "2", settings=MODULES | {"LEASE_TTL": 90, "HEARTBEAT_INTERVAL": 30})
+    enqueue_many(limited_handlers.fails_now_and_then, [(number * 10 + 1,) for number in range(3_000)])
+    wait_until(lambda: Job.objects.running().count() > 100)
+
+
 def test_a_failure_that_closes_no_limit_keeps_nothing_from_beginning(workers: Workers) -> None:
     enqueue_many(limited_handlers.fails_now_and_then, [(number,) for number in range(300)])
     workers.ready("--concurrency", "4", settings=MODULES)
