@@ -121,12 +121,14 @@ def claim_limited(
     holder, slots = identity.mint_holder(), slots or Slots(limit, limit)
     picked, pick_params = pick_from_lanes(_PICK, jobs.model, jobs.write_alias, keyed=True, heaviest=HEAVIEST)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
+    is_split = is_for_citus(connections[jobs.write_alias])
     sql, values = claiming(
         picked,
         [queues, priorities, keys, [FROM_THE_FIRST] * len(keys), *pick_params],
         holder,
         slots,
-        _LIMITED._replace(spent="" if (is_split := is_for_citus(connections[jobs.write_alias])) else SPENT),
+        _LIMITED._replace(spent="" if is_split else SPENT),
+        on_citus=is_split,
     )
     count = [
         limiter, queue_limit, limiter, marks.get(limiter, 0), queue or "", marks.get(queue_limit, 0), keys,

@@ -312,7 +312,7 @@ class ChildShard:
             child.start,
             self._found_work,
             child.nudge,
-            partial(child.share_changed, shard),
+            partial(child.share_changed, shard) if len(options.aliases) > 1 else None,
         )
         self.claiming: threading.Thread
         self._reporting: threading.Thread

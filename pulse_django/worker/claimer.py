@@ -50,7 +50,7 @@ class Claimer:
         start: Callable[[Sequence[Run]], None],
         found_work: Callable[[str, bool], None],
         drained: Callable[[], None],
-        share_changed: Callable[[], None] = lambda: None,
+        share_changed: Callable[[], None] | None = None,
     ) -> None:
         """``share_changed`` tells other shards that they may have more slots than before, though no run has ended."""
         self.database = database
@@ -140,7 +140,8 @@ class Claimer:
 
     def _has_looked(self, *, wants_jobs: bool) -> None:
         self._in_flight.reserved, self._in_flight.wants_jobs = 0, wants_jobs
-        self._tell_share_changed()
+        if self._tell_share_changed is not None:
+            self._tell_share_changed()
 
     @property
     def _has_wanted_slots(self) -> bool:

@@ -16,7 +16,7 @@ from pulse_django.safe_logging import SafeLogger
 
 from .channel import Message, from_wire, to_wire
 from .guarded_connection import GuardedConnection, longest_wait
-from .in_flight import InFlight
+from .in_flight import FRESH, InFlight
 from .run_events import RunEvents, log_lost
 
 logger = SafeLogger("pulse_django.worker")
@@ -173,7 +173,9 @@ class Reporter:
         the report is recorded as a late outcome; if not, the run still holds its lease.
         """
         run = performed.run
-        if performed.report is None or run.begun_at is None or run not in self._in_flight:
+        if run.clock() - run.granted_at <= FRESH or run.begun_at is None or performed.report is None:
+            return False
+        if run not in self._in_flight:
             return False
         run.look()
         return not run.lost and run.lease_remaining() <= 0

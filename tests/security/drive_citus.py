@@ -26,6 +26,7 @@ ALIAS = "default"
 
 def on_citus() -> None:
     with (
+        mock.patch("pulse_django.queue.claim.is_for_citus", return_value=True),
         mock.patch("pulse_django.limits.claim_limited.is_for_citus", return_value=True),
         mock.patch("pulse_django.unique.admission.is_for_citus", return_value=True),
     ):
@@ -34,6 +35,8 @@ def on_citus() -> None:
         limit = Limit("on-citus", running=2, rate=Rate(2, timedelta(minutes=1)))
         Limiter.objects.declare_new("project", {limit.name: limit.numbers()})
         Job.objects.enqueue(NewJob(task="t", lane_key=lane.key))
+        Job.objects.enqueue(NewJob(task="t"))
+        assert Job.objects.claim(Identity("me"), lanes=[Lane("default", 0)])
         assert Job.objects.claim_limited(Identity("me"), "on-citus", [lane], {lane: 1}, limit=1).claims
     citus.forget()
     assert not citus.is_for_citus(connections[ALIAS])

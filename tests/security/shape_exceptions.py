@@ -28,8 +28,6 @@ SEVERAL_WRITES = {
     "DELETE pulse_django_job, INSERT pulse_django_job_over": "A member of an open batch moves to another day: it must "
     "be in one of them.",
     "INSERT pulse_django_attempt, UPDATE pulse_django_job": "The run that completed a job moves into the ledger.",
-    "INSERT pulse_django_bucket, UPDATE pulse_django_job_hot": "A start is counted where it begins, under the limit's "
-    "lock: counted before, it may not begin, and counted after, others may begin meanwhile.",
     "DELETE pulse_django_amendment, DELETE pulse_django_attempt, DELETE pulse_django_job, DELETE pulse_django_key, "
     "INSERT pulse_django_unresolved": _DELETED,
     "DELETE pulse_django_amendment, DELETE pulse_django_attempt, DELETE pulse_django_job, DELETE pulse_django_key, "

@@ -12,8 +12,9 @@ import pytest
 
 from pulse_django.expiry import expire
 from pulse_django.models import Attempt, Job
-from pulse_django.queue import cancel, reap, settle
+from pulse_django.queue import cancel, claim, reap, settle
 from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, Wait
+from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import Cancelled, Failed, Released, Succeeded
 from pulse_django.queue.words.payloads import ErrorReport
 from pulse_django.queue.words.states import Status
@@ -36,13 +37,20 @@ pytestmark = [
 ]
 SOON = timedelta(seconds=1)
 FAILED = Failed(ErrorReport.of(ValueError('it\'s {odd}, "quoted" \\ and, long\n')))
-MODULES = (batches, cancel, batches, expire, needs, reap, resolve, settle, steps)
+MODULES = (batches, cancel, claim, expire, needs, reap, resolve, settle, steps)
 # What two runs of the same story do not have in common.
 DIFFERS = {"id", "era", "token", "locked_by", "completed_by", "completed_token", "batch_id", "worker", "lease_until"}
 
 
 def running(**values: Any) -> Job:
     return make_job(Status.RUNNING, **values)
+
+
+def claims() -> None:
+    limits = {"lease_ttl": SOON, "timeout": SOON * 9}
+    for values in ({}, limits, {"weight": 2}, {"weight": 9}, {"started_at": now(-SOON)}):
+        make_job(**values)
+    assert len(Job.objects.claim(Identity("me"), limit=5)) == 3
 
 
 def settles() -> None:
@@ -105,7 +113,7 @@ def sleeps() -> None:
     assert begin_sleep(Job.objects, lease._replace(attempt=7), "nap", 60.0) is None
 
 
-STORIES = (settles, reaps, cancels, expires, resolves, sleeps)
+STORIES = (claims, settles, reaps, cancels, expires, resolves, sleeps)
 
 
 def written(story: Callable[[], None], *, on_citus: bool) -> list[Any]:

@@ -361,27 +361,17 @@ fitting AS (
         fits_key AND weighs <= pg_catalog.current_setting('pulse.slots')::int AS has_room, lane
     FROM in_line
 ),
-granted AS MATERIALIZED (
-    SELECT
-        id,
-        clock_timestamp() + COALESCE(lease_ttl, :lease_ttl) AS lease_until,
-        pg_catalog.nextval('pulse_django_token') AS token,
-        clock_timestamp() + timeout AS deadline,
-        pg_catalog.current_setting('pulse.at')::timestamptz AS started_at
-    FROM fitting
-    WHERE is_small AND has_slots AND has_room
-),
 claimed AS (
     UPDATE pulse_django_job_hot AS job
     SET status = 'RUNNING',
         attempts = job.attempts + 1,
+        lease_until = clock_timestamp() + COALESCE(job.lease_ttl, :lease_ttl),
         locked_by = :locked_by,
-        lease_until = granted.lease_until,
-        token = granted.token,
-        deadline = granted.deadline,
-        started_at = granted.started_at
-    FROM granted
-    WHERE job.id = ANY (ARRAY[granted.id]) AND job.locked_by IS NULL
+        token = pg_catalog.nextval('pulse_django_token'),
+        deadline = clock_timestamp() + job.timeout,
+        started_at = pg_catalog.current_setting('pulse.at')::timestamptz
+    WHERE job.id = ANY (ARRAY(SELECT id FROM fitting WHERE is_small AND has_slots AND has_room))
+        AND job.locked_by IS NULL
     RETURNING job.id, job.attempts, job.token, job.task, job.queue, job.priority, job.args, job.kwargs, job.progress,
         job.refunds, job.max_attempts, job.losses, job.parent_id, job.created_at, job.started_at, job.next_run_at,
         job.trace, job.masked, job.meta, job.lane_key, job.timeout, job.stall_after, job.max_losses, job.free_losses,
