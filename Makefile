@@ -50,7 +50,7 @@ help:
 	@echo "make chaos       torment real workers for a minute for each of three SEEDS, and judge the history; the same for shards, limits and graphs"
 	@echo "make chaos-shards  three servers that fail one by one, and jobs that move between them: none is lost, none is in two"
 	@echo "make chaos-schedules  the same for schedules: watchdogs are killed, and the clock is set"
-	@echo "make chaos-limits  limits alone: never more leases than allowed, and never more starts"
+	@echo "make chaos-limits  limits alone: never more leases than allowed, never more starts, and none after its lease"
 	@echo "make chaos-graphs  workflows, batches and durable steps alone: none starts early, none waits for ever, nothing happens twice"
 	@echo "make chaos-nights  a capability from outside alone: its jobs start at night only, whatever happens to workers"
 	@echo "make chaos-long  the same for an hour (ARGS='--seconds 7200 --seed 7'), and for graphs with each of 20 SEEDS_LONG"

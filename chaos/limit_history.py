@@ -22,6 +22,7 @@ CREATE TABLE chaos_lease (
     n bigint GENERATED ALWAYS AS IDENTITY, at timestamptz NOT NULL, began_at timestamptz, lane_key text NOT NULL,
     queue text NOT NULL, job_id bigint NOT NULL, step int NOT NULL, weight int NOT NULL
 );
+CREATE TABLE chaos_late (job_id bigint NOT NULL);
 CREATE FUNCTION chaos_lease() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' THEN
@@ -42,6 +43,7 @@ $$;
 CREATE TRIGGER chaos_lease AFTER UPDATE OR DELETE ON pulse_django_job_hot
     FOR EACH ROW EXECUTE FUNCTION chaos_lease();
 """
+LATE = "SELECT job_id FROM chaos_late"  # handlers that began when their leases were over
 HISTORY = "SELECT at, began_at, lane_key, step, queue, weight FROM chaos_lease ORDER BY n"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from pulse_django.limits import claim_limited, claiming
 from pulse_django.queue.database.prepared_statements import PreparedStatements
+from pulse_django.worker import in_flight
 
 _PLACE_0 = "WHEN scope.place = 0 THEN true"
 _TRIED = "pg_catalog.pg_try_advisory_xact_lock"
@@ -114,6 +115,11 @@ def bucket_that_waits() -> None:
         setattr(claim_limited, name, changed)
 
 
+def begin_whatever_the_lease() -> None:
+    """Begin what waits for a slot, though its lease may be over."""
+    in_flight.FRESH = float("inf")
+
+
 LIMIT_MUTANTS: dict[str, Callable[[], None]] = {
     "a limit without its lock": no_lock,
     "a limit of a queue without its lock": queue_without_lock,
@@ -123,6 +129,7 @@ LIMIT_MUTANTS: dict[str, Callable[[], None]] = {
     "a heavy job that counts as one": heavy_as_one,
     "a bucket without a reserve": bucket_without_reserve,
     "a bucket that waits for the clock": bucket_that_waits,
+    "a job that begins after its lease": begin_whatever_the_lease,
 }
 
 

@@ -1,7 +1,7 @@
 """``python -m chaos.limits``: workers claim jobs of all kinds of limits while they are killed, frozen and cut off.
 
-Never more leases than a limit allows, and no window with more starts than a rate allows. Exits with 0 if so, with 1 if
-not.
+Never more leases than a limit allows, no window with more starts than a rate allows, and no handler that begins when
+its lease is over. Exits with 0 if so, with 1 if not.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Run:
 
     def verdict(self) -> int:
         from chaos.limit_history import HISTORY, SCHEMA, Line
+        from chaos.limited_handlers import SHORT_QUEUE
         from chaos.worker_fleet import Kind, WorkerFleet
         from testproject.harness.processes import StartedProcesses
 
@@ -75,6 +76,7 @@ class Run:
             pulse=PULSE,
             modules=["chaos.limited_handlers"],
             mutants="chaos.limit_mutants",
+            more_of_every_second=("--queues", SHORT_QUEUE),
         )
         with StartedProcesses(self.folder) as started:
             fleet = WorkerFleet(started, kind, self.options.mutant, self.chance, self.happened)
@@ -134,13 +136,14 @@ class Run:
     # The end
 
     def _judge(self, lines: Sequence[Any], stalled: Sequence[str]) -> int:
-        from chaos.limit_history import judge
+        from chaos.limit_history import LATE, judge
         from chaos.limited_handlers import LIMITS, QUEUES
         from pulse_django.queue.words.lane_keys import limiter_of, limiter_of_queue
 
         verdict = judge(lines, LIMITS, self.clock.covers, QUEUES)
         set_back = f"within {PATIENCE:g} s after the clock was set back by {BACK:g} s"
         verdict.broken += [f"{name}: no job began {set_back}" for name in stalled]
+        verdict.broken += [f"job {job_id} began after its lease" for (job_id,) in ask(LATE)]
         for name, times in sorted(self.happened.items()):
             say(f"  {times} x {name}")
         say(f"  {sum(line.step == 1 for line in lines)} runs began")

@@ -25,6 +25,7 @@ class Kind:
     arguments: Sequence[str]
     pulse: dict[str, Any]  # their settings
     modules: Sequence[str]  # of their tasks
+    more_of_every_second: Sequence[str] = ()  # arguments of these alone
     mutants: str  # the module that plants a bug
     freeze: float = 2.6  # seconds, longer than a lease
     victims: str = "application_name LIKE 'pulse%'"  # whose connections are cut
@@ -96,5 +97,6 @@ class WorkerFleet:
             "CHAOS_MUTANT": self._mutant,
         }
         env.pop("PGAPPNAME", None)  # is that of this process
-        command = worker_command("--name", name, *self._kind.arguments)
+        more = self._kind.more_of_every_second if number % 2 else ()
+        command = worker_command("--name", name, *self._kind.arguments, *more)
         return self._started.start_worker(name, command, env, cwd=ROOT)
