@@ -36,7 +36,7 @@ TASKS = """
 from pulse_django import task
 
 
-@task(name="bench.searched", search=["order_id", "customer_id"])
+@task(name="bench.searched", searchable=["order_id", "customer_id"])
 def searched(order_id, customer_id):
     pass
 """

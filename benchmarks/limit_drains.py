@@ -31,7 +31,7 @@ from pulse_django.queue.words.lane_keys import lane_key
 
 KEYS = 100
 MANY = 1_000_000
-LIMITS = {"limit per key": Limit("key", per_key=MANY), "limit of a name": Limit("name", running=MANY)}
+LIMITS = {"limit per key": Limit("key", max_running_per_key=MANY), "limit of a name": Limit("name", max_running=MANY)}
 KINDS = ("plain", "fair", *LIMITS)
 SLOTS = ("8", "200")
 

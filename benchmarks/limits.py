@@ -37,9 +37,9 @@ KEYS, BLOCKED = 100, "blocked"
 MANY = 1_000_000
 HOUR = timedelta(hours=1)
 LIMITS = {
-    "limit of a name": Limit("name", running=MANY),
-    "limit per key": Limit("key", per_key=MANY),
-    "name and key": Limit("both", running=MANY, per_key=MANY),
+    "limit of a name": Limit("name", max_running=MANY),
+    "limit per key": Limit("key", max_running_per_key=MANY),
+    "name and key": Limit("both", max_running=MANY, max_running_per_key=MANY),
     "rate of a name": Limit("rate", rate=Rate(MANY, per=HOUR, burst=MANY)),
     "rate per key": Limit("key_rate", rate_per_key=Rate(MANY, per=HOUR, burst=MANY)),
 }

@@ -20,7 +20,7 @@ from pulse_django.workflows import resolving
 LONGEST_DEATH = 2.0  # seconds until a dead letter is retried
 PAUSES = 0.15  # of the operator's rounds, of which there are ten a second
 LONGEST_PAUSE = 1.5  # seconds
-OPEN = "SELECT id FROM pulse_django_batch WHERE closed_at IS NULL ORDER BY random() LIMIT 1"
+OPEN = "SELECT id FROM pulse_django_batch WHERE finished_at IS NULL ORDER BY random() LIMIT 1"
 DEAD = f"""
 SELECT id FROM pulse_django_job_hot
 WHERE status = 'DEAD_LETTERED' AND finished_at < clock_timestamp() - random() * {LONGEST_DEATH} * interval '1 s'

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connection
 
-from pulse_django import Batch, Context, EventTimedOut, never, task
+from pulse_django import Batch, Context, EventTimedOut, retry_unless, task
 
 SHORT = (0.005, 0.05)  # seconds
 LONG = (0.1, 0.8)  # so that a freeze often falls into a step
@@ -19,7 +19,7 @@ class Dies(Exception):
     """The job is to become a dead letter, until an operator has pardoned it."""
 
 
-HOW: dict[str, Any] = {"takes_context": True, "max_attempts": 200, "retry": never(Dies)}
+HOW: dict[str, Any] = {"takes_context": True, "max_attempts": 200, "retry": retry_unless(Dies)}
 
 # The effects of a completed job of each task, each exactly once.
 EFFECTS = {

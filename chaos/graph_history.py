@@ -19,7 +19,7 @@ CALLBACK = "graph.callback"
 
 
 class Line(NamedTuple):
-    """A job that has another status, a batch that is sealed, ended or closed, a step, a need or an event."""
+    """A job that has another status, a batch that is sealed, ended or finished, a step, a need or an event."""
 
     n: int
     what: str
@@ -34,8 +34,8 @@ class NeedRow(NamedTuple):
     needs: int | None
     needs_batch: int | None
     needs_event: str | None
-    on_dead: str = "hold"
-    moment: str = "closed"
+    on_need_failed: str = "wait"
+    moment: str = "finished"
     met: str | None = None
 
 
@@ -83,7 +83,7 @@ class Judge:
 
     def __post_init__(self) -> None:
         for line in sorted(self.history.lines):
-            if line.what in ("SEALED", "ENDED", "CLOSED"):
+            if line.what in ("SEALED", "ENDED", "FINISHED"):
                 self.of_batch[line.id].setdefault(line.what, line.n)
             elif line.what == "EVENT":
                 self.events[line.name] = line.n
@@ -132,13 +132,13 @@ class Judge:
 
     def _is_met(self, need: NeedRow, by: float) -> bool:
         if need.needs is not None:
-            enough = ENDED if need.on_dead == "go_on" else {"COMPLETED"}
+            enough = ENDED if need.on_need_failed == "continue" else {"COMPLETED"}
             return self._first(need.needs, enough) < by
         if need.needs_batch is not None:
             marks = self.of_batch[need.needs_batch]
             if need.moment == "dead":
                 return marks.get("SEALED", NEVER) < by and self._died(need.needs_batch) < by
-            moment = "ENDED" if need.moment == "ended" or need.on_dead == "go_on" else "CLOSED"
+            moment = "ENDED" if need.moment == "ended" or need.on_need_failed == "continue" else "FINISHED"
             return marks.get(moment, NEVER) < by
         return need.met == "timed out" or self.events.get(need.needs_event or "", NEVER) < by
 
@@ -178,11 +178,11 @@ class Judge:
         status = {job.id: job.status for job in self.history.jobs}
         for need in self.history.needs:
             if need.needs is not None:
-                died = need.on_dead == "cancel" and self._first(need.needs, {"DEAD_LETTERED"}) < NEVER
+                died = need.on_need_failed == "cancel" and self._first(need.needs, {"DEAD_LETTERED"}) < NEVER
                 is_lost = status.get(need.needs) == "CANCELLED" or died
             elif need.needs_batch is not None:
                 died = self._died(need.needs_batch) < NEVER
-                is_lost = not died if need.moment == "dead" else died and need.on_dead == "cancel"
+                is_lost = not died if need.moment == "dead" else died and need.on_need_failed == "cancel"
             else:
                 is_lost = False
             if is_lost:
@@ -194,10 +194,10 @@ class Judge:
     def _batches(self) -> Iterator[str]:
         for batch in self.history.batches:
             marks = self.of_batch[batch.id]
-            sealed, closed = marks.get("SEALED", NEVER), marks.get("CLOSED", NEVER)
-            if closed == NEVER:
-                yield f"batch {batch.id} is not closed"
-            for moment, at, enough in (("ended", marks.get("ENDED", NEVER), ENDED), ("closed", closed, OVER)):
+            sealed, finished = marks.get("SEALED", NEVER), marks.get("FINISHED", NEVER)
+            if finished == NEVER:
+                yield f"batch {batch.id} is not finished"
+            for moment, at, enough in (("ended", marks.get("ENDED", NEVER), ENDED), ("finished", finished, OVER)):
                 if at < NEVER and sealed >= at:
                     yield f"batch {batch.id} {moment} before it was sealed"
                 for job in self._within(batch.id) if at < NEVER else ():
@@ -205,7 +205,7 @@ class Judge:
                     if born < at and self._first(job.id, enough) > at:
                         yield f"batch {batch.id} {moment} before its job {job.id} was over"
                     if born > at and enough is OVER:
-                        yield f"job {job.id} was added to batch {batch.id} after that was closed"
+                        yield f"job {job.id} was added to batch {batch.id} after that was finished"
             found = len(self.members[batch.id])
             if batch.planned is not None and found != batch.planned:
                 yield f"batch {batch.id} has {found} jobs, {batch.planned} were planned"

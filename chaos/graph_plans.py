@@ -9,14 +9,14 @@ from typing import Any
 
 from chaos.graph_handlers import after, approve, atom, fan, grow, late, seal, spread, steps, work
 from pulse_django import Batch, Workflow
-from pulse_django.exceptions import BatchClosed, InvalidWorkflow
+from pulse_django.exceptions import BatchFinished, InvalidWorkflow
 
 KINDS = ("success", "dead", "end")
 DIES = 0.012  # of jobs that can
 MANY_NEEDS = 0.25  # of workflows have a job that needs more than 50
 SEND_AT_ONCE = 0.3  # of events, before anybody waits
 LONGEST_WAIT = 6.0  # seconds until an event is sent
-ON_DEAD = ("hold", "hold", "hold", "go_on", "cancel")
+ON_NEED_FAILED = ("wait", "wait", "wait", "continue", "cancel")
 
 
 class Planner:
@@ -53,7 +53,7 @@ class Planner:
 
     def _filled(self, count: int, *, depth: int) -> Workflow:
         chance = self._chance
-        flow = Workflow(f"graph {depth}", on_dead=chance.choice(ON_DEAD))
+        flow = Workflow(f"graph {depth}", on_need_failed=chance.choice(ON_NEED_FAILED))
         names: list[str] = []
         for number in range(count):
             needs = chance.sample(names[-15:], min(len(names[-15:]), chance.choice((0, 1, 1, 2, 2, 3, 4))))
@@ -114,7 +114,7 @@ class Planner:
             if chance.random() < 0.5:
                 self._pause()
             seal(batch, kinds)
-        except (BatchClosed, InvalidWorkflow) as error:
+        except (BatchFinished, InvalidWorkflow) as error:
             self.refused.append(f"a batch could not be filled and sealed: {error}")
             return
         if parent is None:

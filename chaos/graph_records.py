@@ -37,7 +37,7 @@ BEGIN
     IF OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL THEN
         INSERT INTO chaos_history (what, id) VALUES ('ENDED', NEW.id);
     END IF;
-    IF OLD.closed_at IS NULL AND NEW.closed_at IS NOT NULL THEN
+    IF OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL THEN
         INSERT INTO chaos_history (what, id) VALUES ('CLOSED', NEW.id);
     END IF;
     RETURN NULL;
@@ -62,12 +62,12 @@ CREATE TRIGGER chaos_need AFTER INSERT ON pulse_django_dependency FOR EACH ROW E
 CREATE TRIGGER chaos_event AFTER INSERT ON pulse_django_event FOR EACH ROW EXECUTE FUNCTION chaos_other();
 """
 # So that the judge finds what the database would refuse.
-WITHOUT_CHECKS = "ALTER TABLE pulse_django_batch DROP CONSTRAINT pulse_batch_closed_after_sealed"
+WITHOUT_CHECKS = "ALTER TABLE pulse_django_batch DROP CONSTRAINT pulse_batch_finished_after_sealed"
 
 DEADLOCKS = "SELECT sum(deadlocks)::int FROM pg_stat_database"
 IS_OVER = """
 SELECT NOT EXISTS (SELECT FROM pulse_django_job_hot) AND NOT EXISTS (SELECT FROM pulse_django_unresolved)
-    AND NOT EXISTS (SELECT FROM pulse_django_batch WHERE closed_at IS NULL)
+    AND NOT EXISTS (SELECT FROM pulse_django_batch WHERE finished_at IS NULL)
 """
 LAST = "SELECT COALESCE(max(n), 0), (SELECT count(*) FROM pulse_django_unresolved) FROM chaos_history"
 _DIFFERING = """
@@ -84,7 +84,8 @@ def read(refused: Sequence[str], deadlocks: int) -> History:
         needs=[
             NeedRow(*row)
             for row in ask(
-                "SELECT id, job_id, needs, needs_batch, needs_event, on_dead, moment, met FROM pulse_django_dependency"
+                "SELECT id, job_id, needs, needs_batch, needs_event, on_need_failed, moment, met"
+                " FROM pulse_django_dependency"
             )
         ],
         jobs=[

@@ -30,7 +30,7 @@ QUIET = 15.0  # seconds without any change after which nothing more is expected
 LONGEST_END = 180.0  # seconds
 PULSE: dict[str, Any] = {
     "LEASE_TTL": 2, "HEARTBEAT_INTERVAL": 0.6, "WATCHDOG_INTERVAL": 0.5, "POLL_INTERVAL": 0.2,
-    "RETRY_BACKOFF_CAP": 0.5, "MAX_LOSSES": 50, "MAX_ATTEMPTS": 200,
+    "RETRY_BACKOFF_CAP": 0.5, "MAX_LOST_WORKERS": 50, "MAX_ATTEMPTS": 200,
 }  # fmt: skip
 
 

@@ -117,7 +117,7 @@ def kept(context: Context, key: str, wish: int) -> str:
         return execution
 
 
-@task(name="chaos.gathered", takes_context=True, unique=Unique(by=("key",), on_conflict="debounce", longest=LONGEST))
+@task(name="chaos.gathered", takes_context=True, unique=Unique(by=("key",), on_conflict="debounce", max_delay=LONGEST))
 def gathered(context: Context, key: str, wish: int) -> str:
     """Does what the last caller wished."""
     with Executed(context, wish=wish) as execution:
@@ -144,7 +144,7 @@ def last_wish(context: Context, name: str, key: str) -> int | None:
     return None if last is None else int(last)
 
 
-@task(name="chaos.poison", takes_context=True, isolation="process", max_losses=2)
+@task(name="chaos.poison", takes_context=True, isolation="process", max_lost_workers=2)
 def poison(context: Context) -> None:
     with Executed(context):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -83,13 +83,13 @@ def judge(
     held, most = _counted(lines)
     for scope, number in most.items():
         limit = by_name.get(limiter_of(scope))
-        allowed = None if limit is None else limit.running if scope in by_name else limit.per_key
+        allowed = None if limit is None else limit.max_running if scope in by_name else limit.max_running_per_key
         verdict.most[f"{scope} at once"] = number
         if allowed is not None and number > allowed:
             verdict.broken.append(f"{scope}: {number} leases at once, {allowed} are allowed")
     for name, limit in by_name.items():
-        if limit.running:
-            verdict.used[name] = held[name] / limit.running
+        if limit.max_running:
+            verdict.used[name] = held[name] / limit.max_running
     for scope, starts in _starts(lines).items():
         limit = by_name.get(limiter_of(scope))
         rate = None if limit is None else limit.rate if scope in by_name else limit.rate_per_key

@@ -12,20 +12,20 @@ from pulse_django import Limit, Rate, task
 from pulse_django.run.run import current_run
 
 SECOND = timedelta(seconds=1)
-API = Limit("chaos.api", running=20, per_key=2)
-LONG = Limit("chaos.long", running=5)
+API = Limit("chaos.api", max_running=20, max_running_per_key=2)
+LONG = Limit("chaos.long", max_running=5)
 RATE = Limit("chaos.rate", rate=Rate(100, per=SECOND))
 KEY_RATE = Limit("chaos.key_rate", rate_per_key=Rate(10, per=SECOND))
-IN_BULK = Limit("chaos.in_bulk", running=6)
-HEAVY = Limit("chaos.heavy", running=12, per_key=6)
-SHORT = Limit("chaos.short", running=400, per_key=80)
+IN_BULK = Limit("chaos.in_bulk", max_running=6)
+HEAVY = Limit("chaos.heavy", max_running=12, max_running_per_key=6)
+SHORT = Limit("chaos.short", max_running=400, max_running_per_key=80)
 LIMITS = (API, LONG, RATE, KEY_RATE, IN_BULK, HEAVY, SHORT)
 SHORT_QUEUE = "short"  # workers that serve nothing else claim ahead
-QUEUES = {"bulk": Limit(running=10)}  # as the setting QUEUE_LIMITS of the run says
+QUEUES = {"bulk": Limit(max_running=10)}  # as the setting QUEUE_LIMITS of the run says
 LONG_RUN = 0.5
 
 
-@task(name="chaos.api", limit=API, key="customer", max_attempts=200)
+@task(name="chaos.api", limit=API, limit_key="customer", max_attempts=200)
 def api(customer: int) -> None:
     time.sleep(random.uniform(0.02, 0.06))
 
@@ -39,11 +39,11 @@ def long(customer: int) -> None:
 def rate(customer: int) -> None: ...
 
 
-@task(name="chaos.key_rate", limit=KEY_RATE, key="customer", max_attempts=200)
+@task(name="chaos.key_rate", limit=KEY_RATE, limit_key="customer", max_attempts=200)
 def key_rate(customer: int) -> None: ...
 
 
-@task(name="chaos.share", share="customer", max_attempts=200)
+@task(name="chaos.share", fair_by="customer", max_attempts=200)
 def share(customer: int) -> None:
     time.sleep(0.02)
 
@@ -63,12 +63,12 @@ def bulk_limited(customer: int) -> None:
     time.sleep(random.uniform(0.02, 0.06))
 
 
-@task(name="chaos.heavy", limit=HEAVY, key="customer", max_attempts=200)
+@task(name="chaos.heavy", limit=HEAVY, limit_key="customer", max_attempts=200)
 def heavy(customer: int) -> None:
     time.sleep(random.uniform(0.02, 0.06))
 
 
-@task(name="chaos.short", queue_name=SHORT_QUEUE, limit=SHORT, key="customer", max_attempts=200)
+@task(name="chaos.short", queue_name=SHORT_QUEUE, limit=SHORT, limit_key="customer", max_attempts=200)
 def short(customer: int) -> None:
     if (run := current_run()) is not None and run.lease_remaining() <= 0:
         with connection.cursor() as cursor:

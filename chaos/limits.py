@@ -30,8 +30,8 @@ BETWEEN = (0.5, 1.5)  # seconds between two nemeses
 BACK, PATIENCE = 40.0, 10.0
 PULSE: dict[str, Any] = {
     "LEASE_TTL": 2, "HEARTBEAT_INTERVAL": 0.6, "WATCHDOG_INTERVAL": 0.5, "POLL_INTERVAL": 0.2,
-    "RETRY_BACKOFF_CAP": 0.5, "MAX_LOSSES": 50, "MAX_ATTEMPTS": 200,
-    "QUEUE_LIMITS": {"bulk": {"running": 10}},
+    "RETRY_BACKOFF_CAP": 0.5, "MAX_LOST_WORKERS": 50, "MAX_ATTEMPTS": 200,
+    "QUEUE_LIMITS": {"bulk": {"max_running": 10}},
 }  # fmt: skip
 
 

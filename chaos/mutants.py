@@ -45,7 +45,8 @@ class Mutant:
 HOMES: dict[str, Any] = {
     "_BEGIN": transactions,
     "_SESSION": prepared_statements,
-    "_CLAIM": claim,
+    "_GRANT": claim,
+    "_GRANT_ON_CITUS": claim,
     "_HEARTBEAT": beats,
     "_SETTLE": settle,
     "_reap_sql": reap,
@@ -227,8 +228,10 @@ REAP_AGAIN = """
         AND (
             job.lease_until < statement_timestamp()
             OR job.deadline < statement_timestamp()
-            OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
+            OR job.progress_timeout < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         )"""
+TTL_FROM_NOW = "clock_timestamp() + COALESCE({}lease_ttl"
+TTL_FROM_BEFORE = "clock_timestamp() - interval '1.9 s' + COALESCE({}lease_ttl"
 BEAT_FENCE = "ON job.id = held.id AND job.locked_by::text = held.holder AND job.attempts = held.attempt"
 LONG_FREEZE = ("freeze, longer than a lease", "freeze of a child", "black hole")
 KILLS = ("kill -9 of a worker", "kill -9 of a keeper")
@@ -260,7 +263,11 @@ MUTANTS: dict[str, Mutant] = {
         breaks=("who loses its lease stops",),
     ),
     "claim reads, then writes": Mutant(
-        plant=all_of(unlocked, replaced("_CLAIM", (" AND job.locked_by IS NULL", ""))),
+        plant=all_of(
+            unlocked,
+            replaced("_GRANT", ("\n        AND job.locked_by IS NULL", "")),
+            replaced("_GRANT_ON_CITUS", (" AND job.locked_by IS NULL", "")),
+        ),
         nemeses=("connections reset", *KILLS),
         breaks=("no live lease is stolen",),
     ),
@@ -307,10 +314,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "leases by a clock that is behind": Mutant(
         plant=all_of(
-            replaced(
-                "_CLAIM",
-                ("clock_timestamp() + COALESCE(lease_ttl", "clock_timestamp() - interval '1.9 s' + COALESCE(lease_ttl"),
-            ),
+            replaced("_GRANT", (TTL_FROM_NOW.format("job."), TTL_FROM_BEFORE.format("job."))),
+            replaced("_GRANT_ON_CITUS", (TTL_FROM_NOW.format(""), TTL_FROM_BEFORE.format(""))),
             replaced(
                 "_HEARTBEAT",
                 ("GREATEST(lease_until, clock_timestamp() +", "(clock_timestamp() - interval '1.9 s' +"),

@@ -27,7 +27,7 @@ SLACK = "0.5 s"  # from the start of a claim's statement, which asks for the nig
 WAITING = 400
 PULSE: dict[str, Any] = {
     "LEASE_TTL": 2, "HEARTBEAT_INTERVAL": 0.6, "WATCHDOG_INTERVAL": 0.5, "POLL_INTERVAL": 0.2,
-    "RETRY_BACKOFF_CAP": 0.5, "MAX_LOSSES": 50, "MAX_ATTEMPTS": 200,
+    "RETRY_BACKOFF_CAP": 0.5, "MAX_LOST_WORKERS": 50, "MAX_ATTEMPTS": 200,
 }  # fmt: skip
 
 _STARTS = """

@@ -32,8 +32,8 @@ PULSE: dict[str, Any] = {
     "WATCHDOG_INTERVAL": 0.5,
     "POLL_INTERVAL": 0.2,
     "RETRY_BACKOFF_CAP": 0.5,
-    "CHILD_SILENCE": 10,
-    "MAX_LOSSES": 50,
+    "CHILD_TIMEOUT": 10,
+    "MAX_LOST_WORKERS": 50,
     "MAX_ATTEMPTS": 200,
 }
 TTL, TICK = 2.0, 0.5

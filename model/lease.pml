@@ -23,7 +23,7 @@
 #define COMMA_IF_1 0,
 
 #define RELEASES 1   /* accepted hand-backs; snoozes are the same statement */
-#define MAX_LOSSES 2 /* with FREE_LOSSES only */
+#define MAX_LOST_WORKERS 2 /* with FREE_LOSSES only */
 #define NETWORK THREADS /* holds one message whose sender has gone on to other work */
 #define NOBODY 0
 
@@ -293,7 +293,7 @@ inline reap() {
     has_reason = true;
     ledger++;
     attempts = attempts - OFF(REAPER_REFUNDS);
-    killed = LOSS_IS_FREE && losses + 1 >= MAX_LOSSES;
+    killed = LOSS_IS_FREE && losses + 1 >= MAX_LOST_WORKERS;
     losses = losses + LOSS_IS_FREE;
     refunds = refunds + (LOSS_IS_FREE && !killed && !REAP_CANCELS);
     end_run((REAP_CANCELS -> CANCELLED : (killed || REAP_SPENT -> DEAD_LETTERED : RETRYING)));

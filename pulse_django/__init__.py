@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from .chunks.chunk import Chunk as Chunk
     from .chunks.chunk import ChunkItem as ChunkItem
     from .exceptions import AlreadyEnqueued as AlreadyEnqueued
-    from .exceptions import BatchClosed as BatchClosed
+    from .exceptions import BatchFinished as BatchFinished
     from .exceptions import Discard as Discard
     from .exceptions import EventTimedOut as EventTimedOut
     from .exceptions import JobCancelled as JobCancelled
-    from .exceptions import JobOnItsWay as JobOnItsWay
+    from .exceptions import JobIsMoving as JobIsMoving
     from .exceptions import LeaseLost as LeaseLost
-    from .exceptions import NeedNotDone as NeedNotDone
+    from .exceptions import NeededResultMissing as NeededResultMissing
     from .exceptions import RateLimited as RateLimited
     from .exceptions import Snooze as Snooze
     from .exceptions import StaleToken as StaleToken
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from .queue.words.retry_policies import NO_RETRIES as NO_RETRIES
     from .queue.words.retry_policies import Backoff as Backoff
     from .queue.words.retry_policies import RetryPolicy as RetryPolicy
-    from .queue.words.retry_policies import never as never
-    from .queue.words.retry_policies import only as only
-    from .queue.words.retry_policies import retry_after as retry_after
+    from .queue.words.retry_policies import read_retry_after as read_retry_after
+    from .queue.words.retry_policies import retry_on as retry_on
+    from .queue.words.retry_policies import retry_unless as retry_unless
     from .run.context import Context as Context
     from .run.fencing import FencedModel as FencedModel
     from .run.fencing import fence as fence
@@ -65,12 +65,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "api": "amend cancel enqueue_many get jobs progress release retry shard_of",
     "chunks.chunk": "Chunk ChunkItem",
-    "exceptions": "AlreadyEnqueued BatchClosed Discard EventTimedOut JobCancelled JobOnItsWay LeaseLost NeedNotDone "
-    "RateLimited Snooze StaleToken",
+    "exceptions": "AlreadyEnqueued BatchFinished Discard EventTimedOut JobCancelled JobIsMoving LeaseLost "
+    "NeededResultMissing RateLimited Snooze StaleToken",
     "health.explanation": "Explanation explain",
     "limits.rules": "Breaker Limit Rate",
     "pauses.pausing": "pause_queue pause_task resume_queue resume_task",
-    "queue.words.retry_policies": "NO_RETRIES Backoff RetryPolicy never only retry_after",
+    "queue.words.retry_policies": "NO_RETRIES Backoff RetryPolicy read_retry_after retry_on retry_unless",
     "run.context": "Context",
     "run.fencing": "FencedModel fence fenced_update",
     "run.job_progress": "progress_token",

@@ -69,7 +69,7 @@ def jobs(
 def progress(job_id: int | str, *, using: str | None = None) -> Any:
     """Return what the job's handler last gave to ``context.progress()``, or None."""
     where = locate(job_id, using)
-    found = Job.objects.using(where.alias).only("id", "task", "masked", "progress").get(pk=where.id)
+    found = Job.objects.using(where.alias).only("id", "task", "sensitive", "progress").get(pk=where.id)
     return encryption.value_of(found, PROGRESS)
 
 
@@ -144,7 +144,7 @@ def _release_in(alias: str, ids: frozenset[int], *, reason: str, attempt: int | 
     reports, taken = [], list(held)
     for job in taken:
         budget = replace(job.budget, retries_for=None)  # not after a delay, but at once: the database knows if in time
-        decision = decide(outcome := WorkerLost(reason), budget, max_losses=conf.current().max_losses)
+        decision = decide(outcome := WorkerLost(reason), budget, max_lost_workers=conf.current().max_lost_workers)
         if isinstance(decision, Retry):
             decision = replace(decision, delay=timedelta())
         reports.append(Report(Lease(job.pk, str(job.locked_by), job.attempts), outcome, decision))

@@ -68,7 +68,7 @@ class PulseBackend(BaseTaskBackend):
             wake_workers(alias, [new.queue if isinstance(added, Added) else added.queue])
         if not isinstance(added, Added):  # it was announced when it was enqueued
             return _result_of_other(added, task)
-        result = result_of_new(added, task) if new.masked is None else result_of(added.job, task)
+        result = result_of_new(added, task) if new.sensitive is None else result_of(added.job, task)
         if is_heard(task_enqueued, logging.DEBUG):
             task_enqueued.send(type(self), task_result=result)
         return result

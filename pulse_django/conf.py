@@ -51,7 +51,7 @@ class PulseSettings:
     # How many runs a job may have before it is dead-lettered, unless its task says otherwise.
     max_attempts: int = 10
     # How many workers a job may lose until it is dead-lettered. An operator's retry gives it one more.
-    max_losses: int = 5
+    max_lost_workers: int = 5
     # The longest JSON that arguments, or a result, may be.
     max_payload_bytes: int = 1_000_000
     # The longest pause between two attempts, whatever attempt² says.
@@ -69,16 +69,16 @@ class PulseSettings:
     concurrency: int = 8
     # The queues that workers serve (`--queues`). None named: all.
     queues: tuple[str, ...] = ()
-    # How long handlers may go on after SIGTERM before the worker ends them and hands their jobs back (`--grace`).
-    # Keep it below the time that systemd or Kubernetes wait before they kill.
-    grace: timedelta = timedelta(seconds=25)
+    # How long handlers may go on after SIGTERM before the worker ends them and hands their jobs back
+    # (`--shutdown-grace`). Keep it below the time that systemd or Kubernetes wait before they kill.
+    shutdown_grace: timedelta = timedelta(seconds=25)
     # After how many runs a process is replaced by a fresh one (`--max-jobs`). 0: never.
     max_jobs: int = 0
-    # At how many MiB of resident memory a process is replaced (`--max-rss`). 0: never.
-    max_rss: int = 0
+    # At how many MiB of resident memory a process is replaced (`--max-rss-mib`). 0: never.
+    max_rss_mib: int = 0
     # After how long without a sign of life a process is killed and its jobs are recovered. Longer than any handler
     # holds the interpreter: a regular expression can do that for a minute.
-    child_silence: timedelta = timedelta(seconds=120)
+    child_timeout: timedelta = timedelta(seconds=120)
     # Whether enqueueing wakes idle workers with NOTIFY after the commit. Without it they find jobs by polling.
     notify: bool = True
     # Where to LISTEN, as a libpq connection string, if the usual connection leads through a transaction pooler. Empty:
@@ -102,12 +102,12 @@ class PulseSettings:
     # Whether all tasks are encrypted, and not only those with `encrypted=True`.
     encrypt_all: bool = False
     # In how long a job that is due gains a level of priority. Then low priorities do not wait for ever. 0: never.
-    ageing: timedelta = timedelta()
+    priority_ageing: timedelta = timedelta()
     # For tasks of a queue that say nothing themselves: the parameter whose values share the queue's slots.
-    queue_shares: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    fair_by_queue: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # By share or key: how many times as many slots it gets as one that is not named.
-    share_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    # By queue: how many of its jobs run at once, and how many start in a time, as {"mail": {"running": 50}}.
+    fair_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    # By queue: how many of its jobs run at once, and how many start in a time, as {"mail": {"max_running": 50}}.
     queue_limits: Mapping[str, Limit] = field(default_factory=lambda: MappingProxyType({}))
     # The databases that hold jobs, as {"default": 0, "jobs_1": 1}: each alias with a number of its own, which stands in
     # its ids. A number never changes. Empty: one database.
@@ -118,9 +118,9 @@ class PulseSettings:
     # By queue: the shard of its jobs, or a list of shards over which "by_key" spreads them.
     queue_shards: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     # The version of your project, such as a tag or a commit. Workers say it, and charts mark when it changed.
-    version: str = ""
+    project_version: str = ""
     # The queue of the jobs that do what an operator asked, in the admin, of all jobs that match a filter.
-    console_queue: str = "default"
+    admin_queue: str = "default"
     # What Prometheus shows to read the numbers of the fleet: `Authorization: Bearer <token>`. Empty: no token opens
     # them, and only users with the permission `view_board` see them.
     metrics_token: str = field(default="", repr=False)
@@ -228,9 +228,9 @@ def _cross_rules(parsed: PulseSettings) -> list[Problem]:
         message = "WATCHDOG_INTERVAL is longer than LEASE_TTL: recovery would mostly wait for the watchdog."
         problems.append(Problem("pulse_django.E006", message, "Set WATCHDOG_INTERVAL to at most LEASE_TTL."))
     try:
-        QUEUE_NAME.check("queue", parsed.console_queue)
+        QUEUE_NAME.check("queue", parsed.admin_queue)
     except InvalidJob as error:
-        problems.append(_out_of_range("CONSOLE_QUEUE", parsed.console_queue, ValueError(str(error))))
+        problems.append(_out_of_range("ADMIN_QUEUE", parsed.admin_queue, ValueError(str(error))))
     return problems + _rules_of_shards(parsed)
 
 

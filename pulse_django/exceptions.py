@@ -68,7 +68,7 @@ class AlreadyEnqueued(PulseError):
         return f"{self.task}: {other} has the same unique key"
 
 
-class JobOnItsWay(PulseError, LookupError):
+class JobIsMoving(PulseError, LookupError):
     """A job that left its shard and has not arrived in another: a move was interrupted. It is kept, and not lost."""
 
 
@@ -76,7 +76,7 @@ class InvalidWorkflow(PulseError, ValueError):
     """A batch or a workflow that cannot be: the message says what is wrong with it."""
 
 
-class BatchClosed(PulseError):
+class BatchFinished(PulseError):
     """A job was to be added to a batch whose jobs are all over."""
 
 
@@ -84,7 +84,7 @@ class EventTimedOut(PulseError, TimeoutError):
     """An event that a job waited for did not come in time."""
 
 
-class NeedNotDone(PulseError, LookupError):
+class NeededResultMissing(PulseError, LookupError):
     """The result of a job that was needed was read, and there is none: it is a dead letter, cancelled or deleted."""
 
     def __init__(self, name: str, status: str) -> None:

@@ -84,8 +84,8 @@ class Job(KeyColumns, ExpiryColumns, BatchColumns, JobColumns):
             refunds=self.refunds,
             max_attempts=self.max_attempts,
             losses=self.losses,
-            max_losses=self.max_losses,
-            free_losses=self.free_losses,
+            max_lost_workers=self.max_lost_workers,
+            count_lost_workers=self.count_lost_workers,
             cancel_requested=self.cancel_requested_at is not None,
             retries_for=retries_for,
         )

@@ -79,11 +79,11 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
     def __post_init__(self) -> None:
         object.__setattr__(self, "registered_name", self.registered_name or self.name or self.module_path)
         object.__setattr__(self, "name", self.name or self.func.__name__)
-        for option in ("aliases", "masked", "search"):
+        for option in ("aliases", "sensitive", "searchable"):
             object.__setattr__(self, option, _names(option, getattr(self, option)))
         if self.tags:
             object.__setattr__(self, "tags", _checked(self.registered_name, tags_of, self.tags))
-        for option in ("key", "share"):
+        for option in ("limit_key", "fair_by"):
             object.__setattr__(self, option, _key_source(option, getattr(self, option)))
         self._check_names()
         self._check_options()
@@ -109,7 +109,13 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         if (known := signature_of(self)) is None or known.any_name:
             return
         by = getattr(self.unique, "by", ())
-        named = {"masked": self.masked, "search": self.search, "unique": by, "key": self.key, "share": self.share}
+        named = {
+            "sensitive": self.sensitive,
+            "searchable": self.searchable,
+            "unique": by,
+            "limit_key": self.limit_key,
+            "fair_by": self.fair_by,
+        }
         for option, names in named.items():
             for name in names if isinstance(names, tuple) else ():
                 if name != "return" and name not in known.inner.parameters:
@@ -169,16 +175,16 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             )
         if self.unique is not None and self.idempotency_key is not None:
             raise InvalidTask("unique and idempotency_key cannot be combined; use one of them.")
-        if self.key is not None and self.share is not None:
+        if self.limit_key is not None and self.fair_by is not None:
             raise InvalidTask("key and share cannot be combined; slots are shared among the keys of a limit.")
-        if self.key is not None and self.limit is None:
+        if self.limit_key is not None and self.limit is None:
             raise InvalidTask("key: give a limit, too; to share slots without one, use share.")
-        if getattr(self.limit, "needs_key", False) and self.key is None and self.share is None:
+        if getattr(self.limit, "needs_key", False) and self.limit_key is None and self.fair_by is None:
             raise InvalidTask("limit: per_key and rate_per_key need a key.")
         if (most := getattr(self.limit, "heaviest", None)) is not None and self.weight > most:
             raise InvalidTask(f"weight: {self.weight} is more than the limit allows at once, which is {most}.")
         check_chunk(self, self)
-        if (why := why_not_searched(self.search, self.masked)) is not None:
+        if (why := why_not_searched(self.searchable, self.sensitive)) is not None:
             raise InvalidTask(f"search: {why}")
         if type(self.priority) is not int:  # numbers out of range are refused by Django's own check, in these words
             raise InvalidTask("priority must be a whole number between -100 and 100.")
@@ -267,7 +273,7 @@ def task(
 
 @overload
 def task(
-    *, chunk: int, within: timedelta | None = ..., **options: Unpack[TaskOptions]
+    *, chunk: int, chunk_wait: timedelta | None = ..., **options: Unpack[TaskOptions]
 ) -> Callable[[Callable[[Chunk], Any]], PulseTask[..., Any]]: ...
 
 

@@ -64,7 +64,7 @@ class JobFactory(DjangoModelFactory):
         expired = factory.Trait(lease_until=factory.LazyFunction(lambda: now(timedelta(seconds=-1))))
         overdue = factory.Trait(deadline=factory.LazyFunction(lambda: now(timedelta(seconds=-1))))
         stalled = factory.Trait(
-            stall_after=timedelta(seconds=1),
+            progress_timeout=timedelta(seconds=1),
             started_at=factory.LazyFunction(lambda: now(timedelta(seconds=-5))),
         )
 

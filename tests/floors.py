@@ -61,7 +61,7 @@ _FLOORS = (
     "views",
     "console metrics.exporters amendments.page limits.console pauses.page schedules.console workflows.console"
     " shards.page",
-    "operations testing pauses.command shards.command workflows.acts",
+    "operations testing limits.command pauses.command shards.command workflows.acts",
     "capabilities metrics.minute_recorder chunks.gatherer schedules.loop workflows.sweeps",
     "worker",
     "health limits.facts pauses.facts schedules workflows.reading workflows.why shards.fleet metrics.spans"

@@ -31,13 +31,13 @@ _EDITS = [
     ),
     (
         VALUES,
-        "    timeout: timedelta | None = None\n    stall_after",
-        "    imaginary_limit: int | None = None\n    timeout: timedelta | None = None\n    stall_after",
+        "    timeout: timedelta | None = None\n    progress_timeout",
+        "    imaginary_limit: int | None = None\n    timeout: timedelta | None = None\n    progress_timeout",
     ),
     (
         MODEL,
-        "    stall_after = models.DurationField(null=True, blank=True)\n",
-        "    stall_after = models.DurationField(null=True, blank=True)\n"
+        "    progress_timeout = models.DurationField(null=True, blank=True)\n",
+        "    progress_timeout = models.DurationField(null=True, blank=True)\n"
         "    imaginary_limit = models.IntegerField(null=True, blank=True)\n",
     ),
 ]

@@ -46,15 +46,15 @@ PROBLEMS: list[tuple[object, list[str]]] = [
     ({"TASK_MODULES": ["a.module", 5]}, ["pulse_django.E003"]),
     ({"TASK_MODULES": ["a.module"]}, []),
     ({"RETRY_JITTER": "much"}, ["pulse_django.E003"]),
-    ({"QUEUE_LIMITS": {"mail": {"running": 5, "rate": {"n": 10, "per": 60}}}}, []),
-    ({"QUEUE_LIMITS": {"mail": Limit(running=5)}}, []),
+    ({"QUEUE_LIMITS": {"mail": {"max_running": 5, "rate": {"n": 10, "per": 60}}}}, []),
+    ({"QUEUE_LIMITS": {"mail": Limit(max_running=5)}}, []),
     ({"QUEUE_LIMITS": ["mail"]}, ["pulse_django.E003"]),
     ({"QUEUE_LIMITS": {"mail": 5}}, ["pulse_django.E004"]),
-    ({"QUEUE_LIMITS": {"mail": {"per_key": 5}}}, ["pulse_django.E004"]),
+    ({"QUEUE_LIMITS": {"mail": {"max_running_per_key": 5}}}, ["pulse_django.E004"]),
     ({"QUEUE_LIMITS": {"mail": {"walking": 5}}}, ["pulse_django.E004"]),
     ({"QUEUE_LIMITS": {"mail": {"rate": {"n": 10}}}}, ["pulse_django.E004"]),
-    ({"QUEUE_LIMITS": {"mail": Limit("mail", running=5)}}, ["pulse_django.E004"]),
-    ({"QUEUE_LIMITS": {"a:b": {"running": 5}}}, ["pulse_django.E004"]),
+    ({"QUEUE_LIMITS": {"mail": Limit("mail", max_running=5)}}, ["pulse_django.E004"]),
+    ({"QUEUE_LIMITS": {"a:b": {"max_running": 5}}}, ["pulse_django.E004"]),
     ({"MAX_ATTEMPTS": 0}, ["pulse_django.E004"]),
     ({"POLL_INTERVAL": 0}, ["pulse_django.E004"]),
     ({"POLL_INTERVAL": float("nan")}, ["pulse_django.E004"]),
@@ -114,8 +114,8 @@ def test_every_setting_has_a_range() -> None:
         "notify",
         "log_arguments",
         "listen_dsn",
-        "console_queue",
-        "version",
+        "admin_queue",
+        "project_version",
         "alerts",
         "alert_mail",
         "metrics_token",
@@ -123,8 +123,8 @@ def test_every_setting_has_a_range() -> None:
         "encryption_keys",
         "encrypt_all",
         "queue_limits",
-        "queue_shares",
-        "share_weights",
+        "fair_by_queue",
+        "fair_weights",
         "shards",
         "placement",
         "queue_shards",
@@ -186,5 +186,5 @@ def test_a_queue_that_no_job_can_be_in_is_refused() -> None:
     with all_faults() as about:
         for name in ["", "x" * 101, "a\nb"]:
             with about(repr(name)):
-                _, problems = conf.parse({"CONSOLE_QUEUE": name})
+                _, problems = conf.parse({"ADMIN_QUEUE": name})
                 assert [problem.id for problem in problems] == ["pulse_django.E004"]

@@ -225,7 +225,7 @@ def test_a_ledger_with_other_runs_fails(telling: Telling) -> None:
 
 def test_jobs_go_to_the_demos_own_queue_with_the_options_of_their_task(telling: Telling) -> None:
     job = Job.objects.get(pk=telling.enqueue(handlers.poison))
-    assert (job.task, job.queue, job.max_losses) == ("pulse_demo.poison", "demo", 2)
+    assert (job.task, job.queue, job.max_lost_workers) == ("pulse_demo.poison", "demo", 2)
 
 
 def test_handlers_that_do_not_resume_from_the_checkpoint_fail_the_story(telling: Telling) -> None:

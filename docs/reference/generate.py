@@ -163,7 +163,7 @@ FROM_DJANGO = {
 OF_A_RUN = {
     "task_result": "The result of this run as Django has it: its arguments, and the errors of earlier runs.",
 }
-OF_LIMITS = ("override", "close", "reopen")
+OF_LIMITS = ("override", "pause", "resume")
 OF_SCHEDULES = ("create", "change", "follow_code", "pause", "resume")
 FUNCTIONS = ("enqueue_many", "get", "jobs", "progress", "cancel", "amend", "retry", "release")
 ANSWERS = {
@@ -189,14 +189,17 @@ def python_page() -> str:
             *of_unique(),
             "\n## Limits\n\n[How to use them](../how-to/limits.md).\n",
             *(entry(name, getattr(limiting, name)) for name in ("Limit", "Rate", "Breaker")),
-            entry("retry_after", retry_policies.retry_after),
+            entry("read_retry_after", retry_policies.read_retry_after),
             *(f"\n### `Limiter.objects.{name}`\n\n{text_of(getattr(LimiterManager, name))}\n" for name in OF_LIMITS),
             *(entry(name, getattr(pauses, name)) for name in ("pause_task", "resume_task")),
             *(entry(name, getattr(pauses, name)) for name in ("pause_queue", "resume_queue")),
             "\n## Pages of your own\n",
             entry("progress_token", job_progress.progress_token),
             "\n## Retry policies\n",
-            *(entry(name, getattr(retry_policies, name)) for name in ("only", "never", "RetryPolicy", "Backoff")),
+            *(
+                entry(name, getattr(retry_policies, name))
+                for name in ("retry_on", "retry_unless", "RetryPolicy", "Backoff")
+            ),
             "\n### `NO_RETRIES`\n\nA retry policy: one run, and no more.\n\n## Fencing\n",
             *(entry(name, getattr(fencing, name)) for name in ("FencedModel", "fenced_update", "fence")),
             "\n## Schedules\n\n[How to use them](../how-to/schedules.md).\n",

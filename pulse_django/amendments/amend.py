@@ -47,7 +47,7 @@ MOST_TRIES = 5
 KEPT_AMENDMENTS = 20  # of one job, the latest
 
 _READ = f"""
-SELECT task, status, attempts, args::text, kwargs::text, masked, unique_key, {IS_EXPIRED}
+SELECT task, status, attempts, args::text, kwargs::text, sensitive, unique_key, {IS_EXPIRED}
 FROM pulse_django_job
 WHERE id = %s
 ORDER BY era
@@ -59,7 +59,7 @@ LIMIT 1
 _AMEND = f"""
 WITH waiting AS MATERIALIZED (
     SELECT
-        id, attempts, args, kwargs, masked,
+        id, attempts, args, kwargs, sensitive,
         CASE
             WHEN COALESCE(%(lane_key)s::text, lane_key::text) = lane_key::text THEN ready
             ELSE %(lane_key)s::text = ''
@@ -84,8 +84,8 @@ amended AS (
     RETURNING job.id
 ),
 kept AS (
-    INSERT INTO pulse_django_amendment (job_id, at, attempts, args, kwargs, masked, by, reason)
-    SELECT id, clock_timestamp(), attempts, args, kwargs, masked, %(by)s, %(reason)s
+    INSERT INTO pulse_django_amendment (job_id, at, attempts, args, kwargs, sensitive, by, reason)
+    SELECT id, clock_timestamp(), attempts, args, kwargs, sensitive, %(by)s, %(reason)s
     FROM waiting
     WHERE EXISTS (SELECT 1 FROM amended)
 )
@@ -117,7 +117,7 @@ class Found(NamedTuple):
     attempts: int
     args: str
     kwargs: str
-    masked: str | None
+    sensitive: str | None
     unique_key: str | None
     is_expired: bool
 

@@ -84,7 +84,9 @@ def _check(args: object, kwargs: object) -> None:
 
 def _arguments_of(found: Found) -> tuple[list[Any], dict[str, Any]]:
     try:
-        job = Job(task=found.task, args=json.loads(found.args), kwargs=json.loads(found.kwargs), masked=found.masked)
+        job = Job(
+            task=found.task, args=json.loads(found.args), kwargs=json.loads(found.kwargs), sensitive=found.sensitive
+        )
     except (ValueError, RecursionError):
         raise InvalidJob("amend: the old arguments cannot be read; give both args and kwargs") from None
     return encryption.arguments_of(job)
@@ -92,8 +94,10 @@ def _arguments_of(found: Found) -> tuple[list[Any], dict[str, Any]]:
 
 def _payload(task: Task, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
     """Encode the arguments. A job stays encrypted, or in the clear: its progress is what it was enqueued as."""
-    payload = Payload.of(args, kwargs, conf.current().max_payload_bytes, names_of(task), found.masked, searched(task))
-    return encryption.PayloadEncryption(found.task)(payload) if is_encrypted(found.masked) else payload
+    payload = Payload.of(
+        args, kwargs, conf.current().max_payload_bytes, names_of(task), found.sensitive, searched(task)
+    )
+    return encryption.PayloadEncryption(found.task)(payload) if is_encrypted(found.sensitive) else payload
 
 
 def _key(task: Task, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:

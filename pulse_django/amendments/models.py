@@ -25,7 +25,7 @@ class Amendment(models.Model):
     attempts = models.IntegerField()  # that the job had had
     args = Document()
     kwargs = Document()
-    masked = ShortText(max_length=MAX_MASKS, null=True, blank=True)  # of the job, as the text of Masks
+    sensitive = ShortText(max_length=MAX_MASKS, null=True, blank=True)  # of the job, as the text of Masks
     by = ShortText(max_length=MAX_AMENDED_BY, blank=True, default="", db_default="")
     reason = models.TextField(blank=True, default="", db_default="")
 

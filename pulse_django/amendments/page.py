@@ -74,7 +74,7 @@ class AmendForm(forms.Form):
     seen = forms.CharField(max_length=64, widget=forms.HiddenInput)
     args = JsonText(list, label=_("positional arguments"))
     kwargs = JsonText(dict, label=_("arguments"))
-    why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON, required=False)
 
 
 class AmendPage(ConsoleAdmin):
@@ -120,7 +120,7 @@ class AmendPage(ConsoleAdmin):
                 kwargs=given["kwargs"],
                 attempt=given["attempts"],
                 by=request.user.get_username(),
-                reason=given["why"],
+                reason=given["reason"],
                 instead_of=found,
             )
         except InvalidJob as error:
@@ -129,7 +129,7 @@ class AmendPage(ConsoleAdmin):
         refused = str(_REFUSED[answer.refused]) if answer.refused is not None else ""
         if answer.key_holder:
             refused %= {"key_holder": answer.key_holder}
-        self.tell(request, job, "" if refused else str(_("Amended the arguments")), refused, why=given["why"])
+        self.tell(request, job, "" if refused else str(_("Amended the arguments")), refused, reason=given["reason"])
         return True
 
     def _may_amend(self, request: HttpRequest, job: Job) -> bool:
@@ -182,16 +182,18 @@ def _length_of(field: str) -> Length:
 
 def _arguments_of(job: Job, rows: list[Any]) -> dict[int, str]:
     """Return the old arguments by amendment."""
-    short = [row.pk for row in rows if row.size <= MOST_SAVED and not is_encrypted(row.masked)]
+    short = [row.pk for row in rows if row.size <= MOST_SAVED and not is_encrypted(row.sensitive)]
     full = Amendment.objects.using(job._state.db).filter(pk__in=short)
-    left_out = {row.pk: HIDDEN if is_encrypted(row.masked) else _("too long: %d characters") % row.size for row in rows}
+    left_out = {
+        row.pk: HIDDEN if is_encrypted(row.sensitive) else _("too long: %d characters") % row.size for row in rows
+    }
     return left_out | {row.pk: _spelt_arguments(job, row) for row in full}
 
 
 def _spelt_arguments(job: Job, row: Amendment) -> str:
     if UNREADABLE in (row.args, row.kwargs):
         return UNREADABLE
-    seen = encryption.shown(job.task, row.args, row.kwargs, row.masked)
+    seen = encryption.shown(job.task, row.args, row.kwargs, row.sensitive)
     if seen is None:
         return encryption.MASK
     lines = [spelt(value) for value in seen[0]] + [f"{name} = {spelt(value)}" for name, value in seen[1].items()]

@@ -147,10 +147,10 @@ def _result_of(item: ChunkItem) -> Any:
 
 def check_chunk(task: Task, options: Options) -> None:
     """Raise InvalidTask for what does not go with chunks."""
-    name, chunk, within = task.func.__name__, options.chunk, options.within
+    name, chunk, chunk_wait = task.func.__name__, options.chunk, options.chunk_wait
     if chunk is None:
-        if within is not None:
-            raise InvalidTask("within: give chunk, too.")
+        if chunk_wait is not None:
+            raise InvalidTask("chunk_wait: give chunk, too.")
         return
     if task.takes_context:
         raise InvalidTask("chunk: omit takes_context. The handler takes the chunk, and each job of it has a context.")
@@ -164,7 +164,7 @@ def check_chunk(task: Task, options: Options) -> None:
         signature(task.func).bind(None)
     except TypeError:
         raise InvalidTask(f"chunk: {name}() must take one argument, the chunk.") from None
-    for option in ("timeout", "stall_after"):
+    for option in ("timeout", "progress_timeout"):
         longest = getattr(options, option)
-        if within is not None and longest is not None and within >= longest:
-            raise InvalidTask(f"within: {within} is not shorter than {option}, which counts from the claim.")
+        if chunk_wait is not None and longest is not None and chunk_wait >= longest:
+            raise InvalidTask(f"chunk_wait: {chunk_wait} is not shorter than {option}, which counts from the claim.")

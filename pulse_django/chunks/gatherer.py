@@ -77,8 +77,8 @@ class ChunkGatherer:
         task = registry.chunked[run.claim.task]
         name = str(run.alias), key_of(task)
         if name not in self._gathering:
-            within: timedelta = getattr(task, "within", None) or timedelta()
-            self._gathering[name] = _Gathering(task, run.granted_at + within.total_seconds())
+            wait: timedelta = getattr(task, "chunk_wait", None) or timedelta()
+            self._gathering[name] = _Gathering(task, run.granted_at + wait.total_seconds())
         gathering = self._gathering[name]
         gathering.runs.append(run)
         run.waits_since = NEVER  # it waits for others, and not for a slot

@@ -72,10 +72,10 @@ class ConsoleAdmin(admin.ModelAdmin):
     def may(self, request: HttpRequest, permission: str, row: Any = None) -> bool:
         return self.has_view_permission(request, row) and request.user.has_perm(f"pulse_django.{permission}")
 
-    def tell(self, request: HttpRequest, row: Any, done: str, otherwise: Any, *, why: str = "") -> None:
+    def tell(self, request: HttpRequest, row: Any, done: str, otherwise: Any, *, reason: str = "") -> None:
         """Say in a message and in the log what was done to a row. Empty: say why nothing was."""
         if done:
-            self.log_change(request, row, f"{done}: {why}" if why else done)
+            self.log_change(request, row, f"{done}: {reason}" if reason else done)
             self.message_user(request, done, messages.SUCCESS)
         elif otherwise:
             self.message_user(request, otherwise, messages.WARNING)

@@ -57,14 +57,14 @@ def encrypts(task: Task | None) -> bool:
 
 
 def is_used(task: Task) -> bool:
-    return bool(getattr(task, "masked", ()) or searched(task)) or encrypts(task)
+    return bool(getattr(task, "sensitive", ()) or searched(task)) or encrypts(task)
 
 
 def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return what hides the arguments of a new job, and by which of them it is found."""
     return {
-        "masked": declared(task).text if getattr(task, "masked", ()) or encrypts(task) else None,
-        "search": searched(task),
+        "sensitive": declared(task).text if getattr(task, "sensitive", ()) or encrypts(task) else None,
+        "searchable": searched(task),
         "encrypt": PayloadEncryption(key_of(task)) if encrypts(task) else None,
     }
 
@@ -160,7 +160,7 @@ def decrypted_claim(claim: Claim) -> Claim:
 
 def arguments_of(job: Job) -> tuple[list[Any], dict[str, Any]]:
     """Return what the handler of a job is called with."""
-    if not is_encrypted(job.masked):
+    if not is_encrypted(job.sensitive):
         return job.args, job.kwargs
     args, kwargs = _split(decrypted(job.kwargs, task=job.task, field=ARGUMENTS))
     return json.loads(args), json.loads(kwargs)
@@ -175,7 +175,7 @@ def value_of(job: Job, field: str) -> Any:
     value = getattr(job, field)
     if value is None:
         return None
-    if not is_encrypted(job.masked):
+    if not is_encrypted(job.sensitive):
         if field == RESULT and encrypts(registry.get(job.task)):
             raise DecryptionFailed(f"{field}: the task is encrypted, and this value is not")
         return value
@@ -188,7 +188,7 @@ def _split(arguments: str) -> tuple[str, str]:
     return arguments[1:end], arguments[end + 1 : -1]
 
 
-# Hide arguments and results that a task declares as secret, with ``masked=(...)`` or ``encrypted=True``.
+# Hide arguments and results that a task declares as secret, with ``sensitive=(...)`` or ``encrypted=True``.
 #
 # Hidden is what the task declared when the job was enqueued, which stands on the job, and what it declares today.
 
@@ -213,26 +213,26 @@ def hides_arguments(task: Task | None) -> bool:
 
 
 def _masked_by(task: Task) -> Masks:
-    masked = getattr(task, "masked", ())
+    sensitive = getattr(task, "sensitive", ())
     func = None if chunk_of(task) else task.func
-    return _masks_of(func, bool(task.takes_context), masked) if masked else NOTHING
+    return _masks_of(func, bool(task.takes_context), sensitive) if sensitive else NOTHING
 
 
-def hides_result(task: Task, masked: str | None) -> bool:
+def hides_result(task: Task, sensitive: str | None) -> bool:
     """Say whether the result of a job is hidden, by its task or by what stands on the job."""
-    if RETURNED in getattr(task, "masked", ()) or encrypts(task):
+    if RETURNED in getattr(task, "sensitive", ()) or encrypts(task):
         return True
-    return masked is not None and Masks.read(masked).returned
+    return sensitive is not None and Masks.read(sensitive).returned
 
 
 def shown(
-    key: str, args: Sequence[Any], kwargs: Mapping[str, Any], masked: str | None = None
+    key: str, args: Sequence[Any], kwargs: Mapping[str, Any], sensitive: str | None = None
 ) -> tuple[list[Any], dict[str, Any]] | None:
-    """Return the arguments with what is masked replaced; ``masked`` is what stands on the job.
+    """Return the arguments with what is masked replaced; ``sensitive`` is what stands on the job.
 
     None: this process knows nothing of the task, and not what it declares today.
     """
-    then = Masks.read(masked)
+    then = Masks.read(sensitive)
     if then.encrypted:
         return [HIDDEN], {}
     if (task := registry.get(key)) is None:
@@ -244,16 +244,16 @@ def shown(
     )
 
 
-def shows_result(key: str, masked: str | None = None) -> bool | None:
+def shows_result(key: str, sensitive: str | None = None) -> bool | None:
     """Say whether the result may be seen. None: this process does not know the task."""
     task = registry.get(key)
-    return None if task is None else not hides_result(task, masked)
+    return None if task is None else not hides_result(task, sensitive)
 
 
 @lru_cache(maxsize=4_096)
-def _masks_of(func: Callable[..., Any] | None, takes_context: bool, masked: tuple[str, ...]) -> Masks:
+def _masks_of(func: Callable[..., Any] | None, takes_context: bool, sensitive: tuple[str, ...]) -> Masks:
     """Without a function, as of tasks with chunks, arguments have any names, and none has a position."""
-    returned, hidden = RETURNED in masked, tuple(name for name in masked if name != RETURNED)
+    returned, hidden = RETURNED in sensitive, tuple(name for name in sensitive if name != RETURNED)
     if not hidden:
         return Masks(returned=returned)
     known = None if func is None else read_signature(func)
@@ -285,7 +285,7 @@ _SALT = "pulse_django.search"
 
 def searched(task: Task | None) -> tuple[str, ...]:
     """Return the names of the arguments by which jobs of a task are found."""
-    return tuple(getattr(task, "search", ()))
+    return tuple(getattr(task, "searchable", ()))
 
 
 def known_tasks() -> dict[str, Task]:

@@ -137,11 +137,11 @@ SELECT counted.open, counted.held, counted.waiting, paused.queue, paused.reason,
 FROM (
     SELECT
         (SELECT count(*) FROM (
-            SELECT 1 FROM pulse_django_batch WHERE closed_at IS NULL ORDER BY id LIMIT {COUNTED}
+            SELECT 1 FROM pulse_django_batch WHERE finished_at IS NULL ORDER BY id LIMIT {COUNTED}
         ) AS first) AS open,
         (SELECT count(*) FROM (
             SELECT 1 FROM pulse_django_batch AS batch
-            WHERE closed_at IS NULL AND EXISTS (
+            WHERE finished_at IS NULL AND EXISTS (
                 SELECT 1 FROM pulse_django_job_hot
                 WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NOT NULL
             )

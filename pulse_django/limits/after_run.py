@@ -1,4 +1,4 @@
-"""What the end of a run means for the limit of its job: it closes for a time, or its breaker counts a failure."""
+"""What the end of a run means for the limit of its job: it is paused for a time, or its breaker counts a failure."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ def failed(run: Run, task: Task, error: BaseException) -> BaseException:
     try:
         if isinstance(ends_with, RateLimited) and ends_with.only_key and key_of(run.claim.lane_key) is not None:
             pauses = Pause.objects.db_manager(run.alias)
-            pauses.pause(lane_key=run.claim.lane_key, for_=ends_with.delay, reason=reason_of(run, ends_with))
+            pauses.pause(lane_key=run.claim.lane_key, duration=ends_with.delay, reason=reason_of(run, ends_with))
             run.refuses = run.claim.lane_key
         elif limiter and isinstance(ends_with, RateLimited):
-            if limiters.close(limiter, for_=ends_with.delay, reason=reason_of(run, ends_with)):
+            if limiters.pause(limiter, duration=ends_with.delay, reason=reason_of(run, ends_with)):
                 run.refuses = limiter
-                logger.warning("Limit %s is closed for %s: %s", limiter, ends_with.delay, reason_of(run, ends_with))
+                logger.warning("Limit %s is paused for %s: %s", limiter, ends_with.delay, reason_of(run, ends_with))
         elif limiter and limit is not None and limit.breaker is not None and isinstance(error, limit.breaker.on):
             reason = f"breaker: {type(error).__name__}"
             if limiters.failed(limiter, limit.breaker, reason=reason):
                 run.refuses = limiter
-                logger.warning("Limit %s is closed for %s: %s", limiter, limit.breaker.for_, reason)
+                logger.warning("Limit %s is paused for %s: %s", limiter, limit.breaker.pause_for, reason)
     except (DatabaseError, InvalidJob) as fault:
-        logger.warning("Limit %s could not be closed: %s", limiter, error_in_one_line(fault))
+        logger.warning("Limit %s could not be paused: %s", limiter, error_in_one_line(fault))
     return ends_with
 
 
 def concerns(run: Run, task: Task, error: BaseException) -> bool:
     """Say whether ``failed()`` may have something to tell the limit or the key of a job."""
     limit: Limit | None = getattr(task, "limit", None)
-    reads_errors = limit is not None and (limit.close_when is not None or limit.breaker is not None)
+    reads_errors = limit is not None and (limit.pause_when is not None or limit.breaker is not None)
     return bool(run.claim.lane_key) and (reads_errors or isinstance(error, RateLimited))
 
 
@@ -57,23 +57,23 @@ def succeeded(run: Run) -> None:
     """Let all jobs of the limit start again: this run was to find out whether they can."""
     limiter = limiter_of(run.claim.lane_key)
     try:
-        if Limiter.objects.db_manager(run.alias).reopen(limiter):
-            logger.info("Limit %s is open again: a run has succeeded", limiter)
+        if Limiter.objects.db_manager(run.alias).resume(limiter):
+            logger.info("Limit %s is resumed: a run has succeeded", limiter)
     except DatabaseError as fault:
-        logger.warning("Limit %s could not be opened: %s", limiter, error_in_one_line(fault))
+        logger.warning("Limit %s could not be resumed: %s", limiter, error_in_one_line(fault))
 
 
 def _rate_limited(limit: Limit | None, error: BaseException) -> RateLimited | None:
-    """Return the exception, or what ``close_when`` reads from it."""
+    """Return the exception, or what ``pause_when`` reads from it."""
     if isinstance(error, RateLimited):
         return error
-    if limit is None or limit.close_when is None or not isinstance(error, Exception):
+    if limit is None or limit.pause_when is None or not isinstance(error, Exception):
         return None
     try:
-        after: timedelta | None = limit.close_when(error)
+        after: timedelta | None = limit.pause_when(error)
         return None if after is None else RateLimited(after, type(error).__name__)
     except Exception:
-        logger.exception("close_when of a limit raised an error")
+        logger.exception("pause_when of a limit raised an error")
         return None
 
 

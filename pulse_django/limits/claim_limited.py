@@ -202,10 +202,10 @@ NO_LIMIT = 2_147_483_647  # as an integer of PostgreSQL
 # A limiter's numbers. One that probes has a limit, which is one run of whatever weight. Without a row it has no limit.
 _NUMBERS = f"""
     SELECT
-        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, {NO_LIMIT})
-            ELSE (n ->> 'running'::text)::int
+        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'max_running'::text)::int, {NO_LIMIT})
+            ELSE (n ->> 'max_running'::text)::int
         END AS running,
-        (n ->> 'per_key'::text)::int AS per_key,
+        (n ->> 'max_running_per_key'::text)::int AS per_key,
         (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
         CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
             LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
@@ -214,10 +214,10 @@ _NUMBERS = f"""
         CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
             LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
         END AS key_rate_burst,
-        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
+        row.paused_until, COALESCE(row.half_open, false) AS half_open, row.version
     FROM (SELECT %s::text AS name) AS asked
     LEFT JOIN (
-        SELECT name, {IN_FORCE} AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
+        SELECT name, {IN_FORCE} AS n, paused_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 """  # noqa: S608 - made of constants
 LIMITER = f"""
@@ -272,7 +272,7 @@ AT = "pg_catalog.current_setting('pulse.at')::timestamptz"
 
 # Why a scope allows nothing now; NULL if it does not stand in the way.
 _REFUSAL = """CASE
-        WHEN {row}.closed_until > clock.at THEN 'closed'
+        WHEN {row}.paused_until > clock.at THEN 'paused'
         WHEN NOT {use}.is_mine THEN 'contended'
         WHEN LEAST({use}.slots, {use}.probes) <= 0::bigint THEN 'full'
         WHEN {use}.tokens < 1::float8 THEN 'rate'
@@ -289,7 +289,7 @@ _REFUSAL_OF_KEYS = """SELECT CASE
 # limit was closed, they would start though it may close again.
 _AT_ONCE = """(
         COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
-        OR COALESCE(limiter.closed_until, queue_limit.closed_until) IS NOT NULL
+        OR COALESCE(limiter.paused_until, queue_limit.paused_until) IS NOT NULL
     )"""
 
 # A mark is the smallest token that a run of the scope can have: what is below has ended. Tokens of a scope are minted
@@ -361,7 +361,7 @@ SELECT
     ),
     pg_catalog.set_config('pulse.most', (CASE
         WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
-        WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN 0
+        WHEN GREATEST(limiter.paused_until, queue_limit.paused_until) > clock.at THEN 0
         ELSE GREATEST(0, LEAST(
             %s, CASE WHEN {_AT_ONCE} THEN %s::int END, overall.slots, overall.probes,
             pg_catalog.floor(overall.tokens), of_queue.slots, pg_catalog.floor(of_queue.tokens)
@@ -395,8 +395,8 @@ SELECT
     of_queue.low,
     (SELECT pg_catalog.array_agg(keyed.low ORDER BY keyed.place) FROM keyed),
     GREATEST(
-        CASE WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN
-            EXTRACT(epoch FROM GREATEST(limiter.closed_until, queue_limit.closed_until) - clock.at)::float8
+        CASE WHEN GREATEST(limiter.paused_until, queue_limit.paused_until) > clock.at THEN
+            EXTRACT(epoch FROM GREATEST(limiter.paused_until, queue_limit.paused_until) - clock.at)::float8
         END,
         CASE WHEN of_queue.tokens < 1::float8 THEN {NEXT_IN.format(tokens="of_queue.tokens", **OF_QUEUE)} END,
         CASE WHEN overall.tokens < 1::float8 THEN {NEXT_IN.format(tokens="overall.tokens", **OVERALL)} END,

@@ -62,7 +62,7 @@ class LimitedLanes:
 
 def share_of(lane_key: str) -> float:
     """Return the weight of a key among the lanes of one priority."""
-    return conf.current().share_weights.get(key_of(lane_key) or "", 1.0)
+    return conf.current().fair_weights.get(key_of(lane_key) or "", 1.0)
 
 
 def _forget_full_buckets(database: WorkerDatabase) -> StepDone:

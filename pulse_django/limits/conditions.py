@@ -19,8 +19,8 @@ CONDITIONS = (
         about=About.LIMIT,
         severity=Severity.RISK,
         says="No job has waited for its limit for too long.",
-        means="Jobs of this limit arrive faster than it lets them start, long jobs hold all of it, or it is closed.",
-        to_do="Run pulse_limits. Raise the limit there or in the code, or open it if it is closed.",
+        means="Jobs of this limit arrive faster than it lets them start, long jobs hold all of it, or it is paused.",
+        to_do="Run pulse_limits. Raise the limit there or in the code, or resume it if it is paused.",
         page=LIMITS,
         threshold=Threshold(default=900, unit="seconds"),
         sql=f"""
@@ -38,14 +38,14 @@ WITH due AS (
     GROUP BY 1
 ),
 limiter AS (
-    SELECT name, {IN_FORCE} AS n, closed_until, closed_reason FROM pulse_django_limiter
+    SELECT name, {IN_FORCE} AS n, paused_until, pause_reason FROM pulse_django_limiter
 )
 SELECT due.limiter, pg_catalog.concat(
     'the oldest job has been due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since), ', ',
-    held.n, COALESCE(' of ' || (limiter.n ->> 'running'::text), ''), ' running',
+    held.n, COALESCE(' of ' || (limiter.n ->> 'max_running'::text), ''), ' running',
     CASE
-        WHEN limiter.closed_until > statement_timestamp() THEN pg_catalog.concat(
-            ', closed until ', pg_catalog.date_trunc('second', limiter.closed_until), ' (', limiter.closed_reason, ')'
+        WHEN limiter.paused_until > statement_timestamp() THEN pg_catalog.concat(
+            ', paused until ', pg_catalog.date_trunc('second', limiter.paused_until), ' (', limiter.pause_reason, ')'
         )
     END
 )

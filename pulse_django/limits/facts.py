@@ -69,7 +69,7 @@ SELECT
         THEN limiter.override::text
     END,
     limiter.override_until, limiter.overridden_by, limiter.override_reason, limiter.declared_at IS NOT NULL,
-    CASE WHEN limiter.closed_until > statement_timestamp() THEN limiter.closed_until END, limiter.closed_reason,
+    CASE WHEN limiter.paused_until > statement_timestamp() THEN limiter.paused_until END, limiter.pause_reason,
     limiter.half_open, COALESCE(used.jobs, 0), COALESCE(used.most, '[]')::text, COALESCE(waiting.jobs, 0),
     COALESCE(waiting.is_more, false), waiting.since
 FROM pulse_django_limiter AS limiter
@@ -93,8 +93,8 @@ class LimitFacts:
     overridden_by: str
     override_reason: str
     is_declared: bool
-    closed_until: datetime | None
-    closed_reason: str
+    paused_until: datetime | None
+    pause_reason: str
     half_open: bool
     running: int  # jobs, each as many as it weighs
     keys: list[tuple[str, int]]  # those with the most runs, with their numbers, weighed as well
@@ -108,25 +108,25 @@ class LimitFacts:
 
     @property
     def state(self) -> str:
-        """Return ``closed``, ``probing``, ``full`` or ``open``."""
-        if self.closed_until is not None:
-            return "closed"
+        """Return ``paused``, ``probing``, ``full`` or ``open``."""
+        if self.paused_until is not None:
+            return "paused"
         if self.half_open:
             return "probing"
-        most = self.numbers.get("running")
+        most = self.numbers.get("max_running")
         return "full" if most is not None and self.running >= most else "open"
 
     @property
     def full_keys(self) -> list[str]:
         """The keys of those listed that allow no further run."""
-        most = self.numbers.get("per_key")
+        most = self.numbers.get("max_running_per_key")
         return [] if most is None else [key for key, runs in self.keys if runs >= most]
 
     def as_json(self) -> dict[str, Any]:
         facts: dict[str, Any] = to_json(self)
         keys = [{"key": key, "running": runs} for key, runs in self.keys]
-        reason = self.closed_reason if self.state in ("closed", "probing") else ""
-        return facts | {"state": self.state, "keys": keys, "closed_reason": reason}
+        reason = self.pause_reason if self.state in ("paused", "probing") else ""
+        return facts | {"state": self.state, "keys": keys, "pause_reason": reason}
 
 
 def limits(alias: str, name: str | None = None) -> list[LimitFacts]:

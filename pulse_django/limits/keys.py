@@ -59,9 +59,9 @@ def limiters_of_claim(queue: str, key: str) -> tuple[str, ...]:
 
 
 def key_source_of(task: Task) -> KeySource | None:
-    """Return what the key is made of: as the task says, or as the setting QUEUE_SHARES says of its queue."""
-    own = getattr(task, "key", None) or getattr(task, "share", None)
-    return own or conf.current().queue_shares.get(task.queue_name)
+    """Return what the key is made of: as the task says, or as the setting FAIR_BY_QUEUE says of its queue."""
+    own = getattr(task, "limit_key", None) or getattr(task, "fair_by", None)
+    return own or conf.current().fair_by_queue.get(task.queue_name)
 
 
 def limiter_name(task: Task, limit: Limit) -> str:

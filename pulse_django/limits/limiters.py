@@ -1,4 +1,4 @@
-"""Limiters: what the code declares of them, what people set instead, and until when one is closed."""
+"""Limiters: what the code declares of them, what people set instead, and until when one is paused."""
 
 from __future__ import annotations
 
@@ -66,24 +66,24 @@ RETURNING name
 """
 
 # A later end stays: whoever was told the longer time knows better.
-_CLOSE = """
-INSERT INTO pulse_django_limiter AS limiter (name, numbers, closed_until, closed_reason)
+_PAUSE = """
+INSERT INTO pulse_django_limiter AS limiter (name, numbers, paused_until, pause_reason)
 VALUES (%(name)s, '{}', clock_timestamp() + %(seconds)s::float8 * interval '1 second', %(reason)s)
-ON CONFLICT (name) DO UPDATE SET closed_until = excluded.closed_until, closed_reason = excluded.closed_reason
-WHERE limiter.closed_until IS NULL OR limiter.closed_until < excluded.closed_until
+ON CONFLICT (name) DO UPDATE SET paused_until = excluded.paused_until, pause_reason = excluded.pause_reason
+WHERE limiter.paused_until IS NULL OR limiter.paused_until < excluded.paused_until
 RETURNING name
 """
 
-_OPEN = """
-UPDATE pulse_django_limiter SET closed_until = NULL, closed_reason = '', half_open = false, failures = 0
-WHERE name::text = %s AND (closed_until IS NOT NULL OR half_open)
+_RESUME = """
+UPDATE pulse_django_limiter SET paused_until = NULL, pause_reason = '', half_open = false, failures = 0
+WHERE name::text = %s AND (paused_until IS NOT NULL OR half_open)
 RETURNING name
 """
 
-# Counts from the first failure on. One that another one has closed meanwhile counts no failures of runs from before.
+# Counts from the first failure on. One that another one has paused meanwhile counts no failures of runs from before.
 _FAILED = """
 WITH locked AS MATERIALIZED (
-    SELECT name, failures, failures_since, closed_until, closed_reason, half_open
+    SELECT name, failures, failures_since, paused_until, pause_reason, half_open
     FROM pulse_django_limiter
     WHERE name::text = %(name)s
     FOR NO KEY UPDATE
@@ -102,16 +102,16 @@ judged AS MATERIALIZED (
     SELECT
         *, half_open OR n >= %(most)s AS opens,
         CASE WHEN n = 1 THEN now ELSE failures_since END AS since,
-        now + %(seconds)s::float8 * interval '1 second' AS closes_until
+        now + %(seconds)s::float8 * interval '1 second' AS pauses_until
     FROM counted
-    WHERE closed_until IS NULL OR closed_until <= now
+    WHERE paused_until IS NULL OR paused_until <= now
 ),
 written AS (
     UPDATE pulse_django_limiter AS limiter
     SET failures_since = judged.since,
         failures = CASE WHEN judged.opens THEN 0 ELSE judged.n END,
-        closed_until = CASE WHEN judged.opens THEN judged.closes_until ELSE judged.closed_until END,
-        closed_reason = CASE WHEN judged.opens THEN %(reason)s ELSE judged.closed_reason END,
+        paused_until = CASE WHEN judged.opens THEN judged.pauses_until ELSE judged.paused_until END,
+        pause_reason = CASE WHEN judged.opens THEN %(reason)s ELSE judged.pause_reason END,
         half_open = judged.opens
     FROM judged
     WHERE limiter.name::text = judged.name::text
@@ -175,7 +175,7 @@ class LimiterManager(TableManager["Limiter"]):
         name: str,
         numbers: Mapping[str, Any] | None,
         *,
-        for_: timedelta | None = None,
+        duration: timedelta | None = None,
         by: str = "",
         reason: str = "",
     ) -> None:
@@ -184,23 +184,23 @@ class LimiterManager(TableManager["Limiter"]):
         Claims follow from the next one on.
         """
         check_limiter_name(name)
-        if for_ is not None:
-            _LASTING.check("for_", for_)
+        if duration is not None:
+            _LASTING.check("duration", duration)
         values = {
             "name": name,
             "override": None if numbers is None else json.dumps(check_numbers(numbers)),
-            "seconds": None if for_ is None else for_.total_seconds(),
+            "seconds": None if duration is None else duration.total_seconds(),
             "by": _BY.cleaned("by", by),
             "reason": _REASON.cleaned("reason", reason),
         }
         run_joined(self.write_alias, _OVERRIDE, values)
 
-    def close(self, name: str, *, for_: timedelta, reason: str = "") -> bool:
-        """Start none of its jobs for a time. Return whether it was not closed for longer already."""
+    def pause(self, name: str, *, duration: timedelta, reason: str = "") -> bool:
+        """Start none of its jobs for a time. Return whether it was not paused for longer already."""
         check_limiter_name(name)
-        _LASTING.check("for_", for_)
-        values = {"name": name, "seconds": for_.total_seconds(), "reason": _REASON.cleaned("reason", reason)}
-        return bool(run_joined(self.write_alias, _CLOSE, values))
+        _LASTING.check("duration", duration)
+        values = {"name": name, "seconds": duration.total_seconds(), "reason": _REASON.cleaned("reason", reason)}
+        return bool(run_joined(self.write_alias, _PAUSE, values))
 
     def failed(self, name: str, breaker: Breaker, *, reason: str) -> bool:
         """Count a failure. Return whether nothing starts now because of it."""
@@ -208,16 +208,16 @@ class LimiterManager(TableManager["Limiter"]):
         values = {
             "name": name,
             "most": breaker.failures,
-            "within": breaker.within.total_seconds(),
-            "seconds": breaker.for_.total_seconds(),
+            "within": breaker.window.total_seconds(),
+            "seconds": breaker.pause_for.total_seconds(),
             "reason": _REASON.cleaned("reason", reason),
         }
         return [is_open for (is_open,) in run_joined(self.write_alias, _FAILED, values)] == [True]
 
-    def reopen(self, name: str) -> bool:
-        """Let its jobs start again. Return whether it was closed."""
+    def resume(self, name: str) -> bool:
+        """Let its jobs start again. Return whether it was paused."""
         check_limiter_name(name)
-        return bool(run_joined(self.write_alias, _OPEN, [name]))
+        return bool(run_joined(self.write_alias, _RESUME, [name]))
 
     def _declare(self, statement: str, scope: str, limits: Mapping[str, Mapping[str, Any]]) -> list[str]:
         numbers = [json.dumps(dict(one), sort_keys=True) for one in limits.values()]

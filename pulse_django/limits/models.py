@@ -54,14 +54,14 @@ class Limiter(models.Model):
     half_open = models.BooleanField(default=False, db_default=False)  # the breaker lets one job run at a time
     failures = models.PositiveIntegerField(default=0, db_default=0)  # that the breaker has counted
     failures_since = models.DateTimeField(null=True, blank=True)
-    closed_until = models.DateTimeField(null=True, blank=True)  # nothing starts before
-    closed_reason = models.TextField(blank=True, default="", db_default="")
+    paused_until = models.DateTimeField(null=True, blank=True)  # nothing starts before
+    pause_reason = models.TextField(blank=True, default="", db_default="")
 
     objects: ClassVar[LimiterManager] = LimiterManager()
 
     class Meta:
         constraints: ClassVar = [
-            instants_of("limiter", "declared_at", "override_until", "failures_since", "closed_until"),
+            instants_of("limiter", "declared_at", "override_until", "failures_since", "paused_until"),
             rule("pulse_limiter_numbers_are_bounded", NUMBERS_ARE_BOUNDED),
         ]
         verbose_name = _("limit")

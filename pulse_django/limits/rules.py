@@ -14,11 +14,20 @@ from pulse_django.queue.words.lane_keys import OF_QUEUE, check_limiter_name, lim
 MOST_RUNNING = 1_000_000
 SHORTEST_PERIOD, LONGEST_PERIOD = timedelta(milliseconds=10), timedelta(days=366)
 
-_KEPT_AS = {"running": "running", "per_key": "per_key", "rate": "rate", "rate_per_key": "key_rate"}
-_KEPT = ("running", "per_key", *(f"{rate}{of}" for rate in ("rate", "key_rate") for of in ("", "_per", "_burst")))
+_KEPT_AS = {
+    "max_running": "max_running",
+    "max_running_per_key": "max_running_per_key",
+    "rate": "rate",
+    "rate_per_key": "key_rate",
+}
+_KEPT = (
+    "max_running",
+    "max_running_per_key",
+    *(f"{rate}{of}" for rate in ("rate", "key_rate") for of in ("", "_per", "_burst")),
+)
 
 # How long to start nothing after an exception, or None if it does not say so.
-CloseWhen = Callable[[BaseException], timedelta | None]
+PauseWhen = Callable[[BaseException], timedelta | None]
 
 # What a key is made of: parameters by name, or a function of the arguments.
 KeySource = str | tuple[str, ...] | Callable[..., object]
@@ -49,20 +58,20 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """Start nothing ``for_`` a time after ``failures`` within a time. Then one job runs, and decides by its end.
+    """Start nothing for ``pause_for`` after ``failures`` within a time. Then one job runs, and decides by its end.
 
     ``on``: the exceptions that count. Failures count while they are no further apart from the first of them than
-    ``within``. If the one job succeeds, the others follow. If it fails with such an exception, nothing starts again.
+    ``window``. If the one job succeeds, the others follow. If it fails with such an exception, nothing starts again.
     """
 
     failures: int = 5
-    within: timedelta = timedelta(minutes=1)
-    for_: timedelta = timedelta(minutes=1)
+    window: timedelta = timedelta(minutes=1)
+    pause_for: timedelta = timedelta(minutes=1)
     on: tuple[type[Exception], ...] = (Exception,)
 
     def __post_init__(self) -> None:
         _check_number("failures", self.failures)
-        for name, period in (("within", self.within), ("for_", self.for_)):
+        for name, period in (("window", self.window), ("pause_for", self.pause_for)):
             if not isinstance(period, timedelta) or not SHORTEST_PERIOD <= period <= LONGEST_PERIOD:
                 raise InvalidJob(f"breaker: {name}={period!r} is not a timedelta between 10 ms and 366 days")
         kinds = self.on if isinstance(self.on, tuple | list) else (self.on,)
@@ -77,16 +86,16 @@ class Limit:
 
     Without a name it is the task's own. Tasks that are given the same name share it.
 
-    ``close_when`` is called with what a handler raised. It returns for how long none of these jobs may start, or None;
-    ``pulse_django.retry_after`` reads the answer of an HTTP server. ``breaker`` counts failures instead.
+    ``pause_when`` is called with what a handler raised. It returns for how long none of these jobs may start, or None;
+    ``pulse_django.read_retry_after`` reads the answer of an HTTP server. ``breaker`` counts failures instead.
     """
 
     name: str = ""
-    running: int | None = None
-    per_key: int | None = None
+    max_running: int | None = None
+    max_running_per_key: int | None = None
     rate: Rate | None = None
     rate_per_key: Rate | None = None
-    close_when: CloseWhen | None = None
+    pause_when: PauseWhen | None = None
     breaker: Breaker | None = None
 
     def __post_init__(self) -> None:
@@ -94,31 +103,31 @@ class Limit:
             check_limiter_name(self.name)
             if self.name.startswith(OF_QUEUE):
                 raise InvalidJob(f"limit: {self.name!r} begins with {OF_QUEUE!r}, as limits of queues do")
-        for name, number in (("running", self.running), ("per_key", self.per_key)):
+        for name, number in (("max_running", self.max_running), ("max_running_per_key", self.max_running_per_key)):
             if number is not None:
                 _check_number(name, number)
         for name, rate in (("rate", self.rate), ("rate_per_key", self.rate_per_key)):
             if rate is not None and not isinstance(rate, Rate):
                 raise InvalidJob(f"{name}: {rate!r} is not a Rate(n, per=timedelta(...))")
-        if self.close_when is not None and not callable(self.close_when):
-            raise InvalidJob(f"close_when: {self.close_when!r} is not a function")
+        if self.pause_when is not None and not callable(self.pause_when):
+            raise InvalidJob(f"pause_when: {self.pause_when!r} is not a function")
         if self.breaker is not None and not isinstance(self.breaker, Breaker):
             raise InvalidJob(f"breaker: {self.breaker!r} is not a Breaker(...)")
-        if not self.numbers() and self.close_when is None and self.breaker is None:
-            raise InvalidJob("limit: give running, per_key, rate, rate_per_key, close_when or breaker")
+        if not self.numbers() and self.pause_when is None and self.breaker is None:
+            raise InvalidJob("limit: give max_running, max_running_per_key, rate, rate_per_key, pause_when or breaker")
 
     @property
     def needs_key(self) -> bool:
-        return self.per_key is not None or self.rate_per_key is not None
+        return self.max_running_per_key is not None or self.rate_per_key is not None
 
     @property
     def heaviest(self) -> int | None:
         """Return the weight beyond which a job could never start."""
-        return min((one for one in (self.running, self.per_key) if one is not None), default=None)
+        return min((one for one in (self.max_running, self.max_running_per_key) if one is not None), default=None)
 
     def numbers(self) -> dict[str, Any]:
         """Return what is limited, as the row of the limiter keeps it."""
-        found: dict[str, Any] = {"running": self.running, "per_key": self.per_key}
+        found: dict[str, Any] = {"max_running": self.max_running, "max_running_per_key": self.max_running_per_key}
         for name, rate in (("rate", self.rate), ("key_rate", self.rate_per_key)):
             if rate is not None:
                 found |= {name: rate.n, f"{name}_per": rate.per.total_seconds(), f"{name}_burst": rate.burst}
@@ -141,8 +150,8 @@ def limit_of_queue(queue: str, given: object) -> Limit:
         given = Limit(**numbers)
     if not isinstance(given, Limit):
         raise InvalidJob(f"limit: {given!r} is not a Limit(...) or a dict of its numbers")
-    if given.name or given.needs_key or given.close_when or given.breaker:
-        raise InvalidJob("limit: a queue's has no name, and only running and rate")
+    if given.name or given.needs_key or given.pause_when or given.breaker:
+        raise InvalidJob("limit: a queue's has no name, and only max_running and rate")
     return given
 
 
@@ -172,9 +181,9 @@ def check_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
 def in_words(numbers: Mapping[str, Any]) -> str:
     """Describe numbers as the row of a limiter keeps them."""
     parts = []
-    if (running := numbers.get("running")) is not None:
+    if (running := numbers.get("max_running")) is not None:
         parts.append(f"{running} running")
-    if (per_key := numbers.get("per_key")) is not None:
+    if (per_key := numbers.get("max_running_per_key")) is not None:
         parts.append(f"{per_key} of each key")
     for name, whose in (("rate", ""), ("key_rate", " of each key")):
         if (n := numbers.get(name)) is not None:

@@ -59,8 +59,8 @@ SELECT
     limiter.running, held.n, held.ids, limiter.per_key, of_key.n, of_key.ids,
     {_rate("limiter.rate", "overall.tokens", claim_limited.OVERALL)},
     {_rate("limiter.key_rate", "keyed.tokens", claim_limited.OF_KEY)},
-    limiter.closed_until > clock.at, limiter.closed_until,
-    (SELECT closed_reason FROM pulse_django_limiter AS row WHERE row.name::text = limiter.name),
+    limiter.paused_until > clock.at, limiter.paused_until,
+    (SELECT pause_reason FROM pulse_django_limiter AS row WHERE row.name::text = limiter.name),
     limiter.half_open
 FROM limiter
 CROSS JOIN clock
@@ -88,17 +88,17 @@ class LimitState(NamedTuple):
     key_tokens: float | None
     key_next_in: float | None
     key_token_every: float | None
-    is_closed: bool | None
-    closed_until: datetime | None
-    closed_reason: str | None
+    is_paused: bool | None
+    paused_until: datetime | None
+    pause_reason: str | None
     is_half_open: bool
 
     def reasons(self, job: JobFacts) -> Iterator[Reason]:
         """Explain what it has no room for."""
         names = {"limit": self.name, "key": self.key}
         full = {"held": counted(self.held), "held_by": self.held_by} | names
-        if self.is_closed:
-            yield Reason(code="limit-closed", until=self.closed_until, facts={"reason": self.closed_reason} | names)
+        if self.is_paused:
+            yield Reason(code="limit-paused", until=self.paused_until, facts={"reason": self.pause_reason} | names)
         if self.is_half_open and self.held:
             yield Reason(code="limit-half-open", facts=full)
         if self.running is not None:
@@ -157,7 +157,7 @@ def _limit(alias: str, found: JobFacts, limiter: str) -> LimitState:
 
 WHY = Why(
     sentences={
-        "limit-closed": _("The limit %(limit)s is closed until %(until)s."),
+        "limit-paused": _("The limit %(limit)s is paused until %(until)s."),
         "limit-half-open": _(
             "The limit %(limit)s lets one job at a time run to see whether it succeeds, and one runs."
         ),
@@ -171,6 +171,6 @@ WHY = Why(
     },
     bounds=limits,
     stuck=("too-heavy",),
-    closed=("limit-closed",),
+    closed=("limit-paused",),
     unknown=("limit-half-open",),
 )

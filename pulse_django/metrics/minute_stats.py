@@ -243,9 +243,9 @@ WITH ended AS MATERIALIZED (
 )
 """
 _BATCHES = """(
-    SELECT kind, EXTRACT(epoch FROM closed_at - created_at)::float8 AS took
+    SELECT kind, EXTRACT(epoch FROM finished_at - created_at)::float8 AS took
     FROM pulse_django_batch
-    WHERE closed_at IS NOT NULL AND closed_at >= %(begin)s AND closed_at < %(end)s
+    WHERE finished_at IS NOT NULL AND finished_at >= %(begin)s AND finished_at < %(end)s
         AND cancelled_at IS NULL AND parent_id IS NULL
 ) AS batch"""
 _HOW_THEY_ENDED = f"""{_RUNS}

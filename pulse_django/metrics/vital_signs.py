@@ -184,15 +184,15 @@ LIMIT_DUE = gauge(
     "Number of due jobs of a limit. Counting stops at a limit of its own.",
     "If it grows for long, jobs arrive faster than the limit lets them start.",
 )
-LIMIT_CLOSED = gauge(
-    "limit_closed{limit}",
-    "1 while a limit is closed by people, by an answer of another system or by its breaker: then none of its jobs "
+LIMIT_PAUSED = gauge(
+    "limit_paused{limit}",
+    "1 while a limit is paused by people, by an answer of another system or by its breaker: then none of its jobs "
     "starts.",
     "The page of the limit in the admin says why and until when.",
 )
 LIMIT_REFUSALS = counter(
     "limit_refusals_total{limit,reason}",
-    "Number of claims for which a limit let no job start: it was full, its rate was used up, it was closed, or "
+    "Number of claims for which a limit let no job start: it was full, its rate was used up, it was paused, or "
     "another worker was claiming from it at the same time (contended).",
     "Normal while jobs wait for the limit. If many are contended, too many workers claim from one limit at once.",
 )
@@ -224,7 +224,7 @@ SHARD_UP = gauge(
 RELEASE_TIMESTAMP = gauge(
     "release_timestamp_seconds{version}",
     "Unix time at which the first worker of the newest release started.",
-    "Compare it with when a number began to move. PULSE['VERSION'] names your releases.",
+    "Compare it with when a number began to move. PULSE['PROJECT_VERSION'] names your releases.",
 )
 
 BESIDE_THEM = tuple(ALL[len(THE_EIGHT) :])

@@ -35,7 +35,10 @@ class Migration(PostgresMigration):
                 ("attempts", models.IntegerField()),
                 ("args", models.JSONField()),
                 ("kwargs", models.JSONField()),
-                ("masked", pulse_django.queue.database.sql_functions.ShortText(blank=True, max_length=2000, null=True)),
+                (
+                    "sensitive",
+                    pulse_django.queue.database.sql_functions.ShortText(blank=True, max_length=2000, null=True),
+                ),
                 (
                     "by",
                     pulse_django.queue.database.sql_functions.ShortText(
@@ -89,8 +92,8 @@ class Migration(PostgresMigration):
                 ("half_open", models.BooleanField(db_default=False, default=False)),
                 ("failures", models.PositiveIntegerField(db_default=0, default=0)),
                 ("failures_since", models.DateTimeField(blank=True, null=True)),
-                ("closed_until", models.DateTimeField(blank=True, null=True)),
-                ("closed_reason", models.TextField(blank=True, db_default="", default="")),
+                ("paused_until", models.DateTimeField(blank=True, null=True)),
+                ("pause_reason", models.TextField(blank=True, db_default="", default="")),
             ],
             options={
                 "verbose_name": "limit",
@@ -100,13 +103,13 @@ class Migration(PostgresMigration):
                         condition=models.Q(
                             django.db.models.lookups.GreaterThanOrEqual(
                                 django.db.models.functions.comparison.Least(
-                                    "declared_at", "override_until", "failures_since", "closed_until"
+                                    "declared_at", "override_until", "failures_since", "paused_until"
                                 ),
                                 models.Value(datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                             ),
                             django.db.models.lookups.LessThan(
                                 django.db.models.functions.comparison.Greatest(
-                                    "declared_at", "override_until", "failures_since", "closed_until"
+                                    "declared_at", "override_until", "failures_since", "paused_until"
                                 ),
                                 models.Value(datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                             ),
@@ -725,7 +728,7 @@ class Migration(PostgresMigration):
                 ("sealed_at", models.DateTimeField(blank=True, null=True)),
                 ("died_at", models.DateTimeField(blank=True, null=True)),
                 ("ended_at", models.DateTimeField(blank=True, null=True)),
-                ("closed_at", models.DateTimeField(blank=True, null=True)),
+                ("finished_at", models.DateTimeField(blank=True, null=True)),
                 ("cancelled_at", models.DateTimeField(blank=True, null=True)),
                 ("cancel_reason", models.TextField(blank=True, db_default="", default="")),
                 ("paused_at", models.DateTimeField(blank=True, null=True)),
@@ -739,15 +742,15 @@ class Migration(PostgresMigration):
                 "db_table": "pulse_django_batch",
                 "indexes": [
                     models.Index(
-                        condition=models.Q(("closed_at__isnull", True)), fields=["id"], name="pulse_batch_open"
+                        condition=models.Q(("finished_at__isnull", True)), fields=["id"], name="pulse_batch_open"
                     ),
                     models.Index(
-                        condition=models.Q(("closed_at__isnull", False)),
-                        fields=["closed_at"],
-                        name="pulse_batch_closed",
+                        condition=models.Q(("finished_at__isnull", False)),
+                        fields=["finished_at"],
+                        name="pulse_batch_finished",
                     ),
                     models.Index(
-                        condition=models.Q(("closed_at__isnull", True), ("paused_at__isnull", False)),
+                        condition=models.Q(("finished_at__isnull", True), ("paused_at__isnull", False)),
                         fields=["id"],
                         name="pulse_batch_paused",
                     ),
@@ -755,11 +758,11 @@ class Migration(PostgresMigration):
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("closed_at__isnull", True),
+                            ("finished_at__isnull", True),
                             models.Q(("ended_at__isnull", False), ("sealed_at__isnull", False)),
                             _connector="OR",
                         ),
-                        name="pulse_batch_closed_after_sealed",
+                        name="pulse_batch_finished_after_sealed",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
@@ -769,7 +772,7 @@ class Migration(PostgresMigration):
                                     "sealed_at",
                                     "died_at",
                                     "ended_at",
-                                    "closed_at",
+                                    "finished_at",
                                     "cancelled_at",
                                     "paused_at",
                                 ),
@@ -781,7 +784,7 @@ class Migration(PostgresMigration):
                                     "sealed_at",
                                     "died_at",
                                     "ended_at",
-                                    "closed_at",
+                                    "finished_at",
                                     "cancelled_at",
                                     "paused_at",
                                 ),
@@ -806,15 +809,15 @@ class Migration(PostgresMigration):
                     pulse_django.queue.database.sql_functions.ShortText(db_default="", default="", max_length=100),
                 ),
                 (
-                    "on_dead",
+                    "on_need_failed",
                     pulse_django.queue.database.sql_functions.ShortText(
-                        db_default="hold", default="hold", max_length=8
+                        db_default="wait", default="wait", max_length=8
                     ),
                 ),
                 (
                     "moment",
                     pulse_django.queue.database.sql_functions.ShortText(
-                        db_default="closed", default="closed", max_length=8
+                        db_default="finished", default="finished", max_length=8
                     ),
                 ),
                 ("until", models.DateTimeField(null=True)),
@@ -846,7 +849,7 @@ class Migration(PostgresMigration):
                     ),
                     models.Index(
                         condition=models.Q(
-                            ("met__in", ["dead", "cancelled"]), models.Q(("on_dead", "go_on"), _negated=True)
+                            ("met__in", ["dead", "cancelled"]), models.Q(("on_need_failed", "continue"), _negated=True)
                         ),
                         fields=["job_id"],
                         name="pulse_dependency_lost",
@@ -875,7 +878,8 @@ class Migration(PostgresMigration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("moment__in", ["closed", "dead", "ended"]), ("on_dead__in", ["hold", "cancel", "go_on"])
+                            ("moment__in", ["finished", "dead", "ended"]),
+                            ("on_need_failed__in", ["wait", "cancel", "continue"]),
                         ),
                         name="pulse_dependency_is_known",
                     ),
@@ -1034,7 +1038,7 @@ class Migration(PostgresMigration):
                 ),
                 ("trace", pulse_django.queue.database.sql_functions.ShortText(blank=True, max_length=64, null=True)),
                 (
-                    "masked",
+                    "sensitive",
                     pulse_django.queue.database.sql_functions.ShortText(
                         blank=True, editable=False, max_length=2000, null=True
                     ),
@@ -1075,8 +1079,8 @@ class Migration(PostgresMigration):
                 ("refunds", models.IntegerField(db_default=0, default=0)),
                 ("max_attempts", models.IntegerField(db_default=10, default=10)),
                 ("losses", models.IntegerField(db_default=0, default=0)),
-                ("max_losses", models.SmallIntegerField(blank=True, null=True)),
-                ("free_losses", models.BooleanField(db_default=False, default=False)),
+                ("max_lost_workers", models.SmallIntegerField(blank=True, null=True)),
+                ("count_lost_workers", models.BooleanField(db_default=True, default=True)),
                 (
                     "locked_by",
                     pulse_django.queue.database.sql_functions.ShortText(blank=True, max_length=160, null=True),
@@ -1086,7 +1090,7 @@ class Migration(PostgresMigration):
                 ("lease_ttl", models.DurationField(blank=True, null=True)),
                 ("timeout", models.DurationField(blank=True, null=True)),
                 ("deadline", models.DateTimeField(blank=True, null=True)),
-                ("stall_after", models.DurationField(blank=True, null=True)),
+                ("progress_timeout", models.DurationField(blank=True, null=True)),
                 ("progress", models.JSONField(blank=True, null=True)),
                 ("progress_at", models.DateTimeField(blank=True, null=True)),
                 ("cancel_requested_at", models.DateTimeField(blank=True, null=True)),
@@ -1375,10 +1379,10 @@ class Migration(PostgresMigration):
                                 _connector="OR",
                             ),
                             models.Q(
-                                ("stall_after__isnull", True),
+                                ("progress_timeout__isnull", True),
                                 models.Q(
-                                    ("stall_after__gt", datetime.timedelta(0)),
-                                    ("stall_after__lte", datetime.timedelta(days=365000)),
+                                    ("progress_timeout__gt", datetime.timedelta(0)),
+                                    ("progress_timeout__lte", datetime.timedelta(days=365000)),
                                 ),
                                 _connector="OR",
                             ),

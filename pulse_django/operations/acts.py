@@ -43,7 +43,7 @@ Answer = Mapping[str, Collection[int]]  # jobs, by what happened to them
 class ActForm(forms.Form):
     """What every act asks: why, for the admin's log. With ``job`` it is the form on the page of that job."""
 
-    why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON, required=False)
     of_many: tuple[str, ...] = ()  # what the page of a job does not ask
 
     def __init__(self, data: Any = None, *, job: Job | None = None, **options: Any) -> None:
@@ -58,7 +58,7 @@ class ActForm(forms.Form):
                 del self.fields[name]
             if job.batch_id is None:
                 self.fields.pop("cancelled_too", None)
-        self.order_fields([name for name in self.fields if name != "why"])  # what the act needs comes first
+        self.order_fields([name for name in self.fields if name != "reason"])  # what the act needs comes first
 
     def done_in_words(self, done: Any) -> str:
         """Say what was done, and what was chosen, for the message and the log."""
@@ -123,7 +123,7 @@ class RetryForm(ActForm):
 
 
 class ReasonForm(ActForm):
-    why = forms.CharField(label=_("why"), max_length=MAX_REASON)  # stands on the job, and its handler may ask
+    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)  # stands on the job, and its handler may ask
 
 
 class PostponeForm(ActForm):
@@ -161,7 +161,7 @@ def _retry(alias: str, ids: Collection[int], given: Given) -> Answer:
 
 
 def _cancel(alias: str, ids: Collection[int], given: Given) -> Answer:
-    answer = Job.objects.db_manager(alias).request_cancel(ids, reason=given["why"], attempt=given.get("attempts"))
+    answer = Job.objects.db_manager(alias).request_cancel(ids, reason=given["reason"], attempt=given.get("attempts"))
     return {"cancelled": answer.cancelled, "asked": answer.asked, "refused": answer.refused}
 
 
@@ -184,7 +184,7 @@ def _changed(answer: Any) -> Answer:
 
 
 def _release(alias: str, ids: Collection[int], given: Given) -> Answer:
-    reason = given["why"] or "taken from its worker by an operator"
+    reason = given["reason"] or "taken from its worker by an operator"
     using = alias if has_several_shards() else None
     done = [one for one in ids if api.release(one, reason=reason, attempt=given["attempts"], using=using).accepted]
     return {"changed": done}

@@ -59,8 +59,8 @@ def add_shard(parser: CommandParser) -> None:
     parser.add_argument("--shard", metavar="ALIAS", help="this shard alone; default: all shards")
 
 
-def add_lasting(parser: CommandParser, said: str) -> None:
-    parser.add_argument("--for", dest="lasting", type=duration, metavar="DURATION", help=said)
+def add_duration(parser: CommandParser, said: str) -> None:
+    parser.add_argument("--for", dest="duration", type=duration, metavar="DURATION", help=said)
 
 
 def add_cancelled_too(parser: CommandParser, act: str = "") -> None:

@@ -52,7 +52,7 @@ def refuse_unknown(aliases: Collection[str], options: dict[str, Any]) -> None:
 def pause(alias: str, options: dict[str, Any], by: str) -> Said:
     """Pause what was named, and return what is paused now."""
     task, queue = _subject(alias, options)
-    how = {"for_": options["lasting"], "reason": options["reason"], "by": by, "using": alias}
+    how = {"duration": options["duration"], "reason": options["reason"], "by": by, "using": alias}
     try:
         is_changed = pauses.pause_queue(queue, **how) if task is None else pauses.pause_task(task, queue=queue, **how)
     except InvalidJob as error:

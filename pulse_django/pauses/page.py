@@ -66,7 +66,7 @@ class TaskForm(forms.Form):
 
 class PauseTaskForm(TaskForm):
     reason = forms.CharField(label=gettext_lazy("reason"), max_length=MAX_REASON)
-    lasting = forms.TypedChoiceField(label=gettext_lazy("for"), coerce=int, choices=[*LASTING, UNTIL_RESUMED])
+    duration = forms.TypedChoiceField(label=gettext_lazy("for"), coerce=int, choices=[*LASTING, UNTIL_RESUMED])
     force = forms.BooleanField(label=gettext_lazy("even if no one knows it yet"), required=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -74,8 +74,8 @@ class PauseTaskForm(TaskForm):
         self.fields["task"].widget.attrs["list"] = KNOWN
 
     @property
-    def for_(self) -> timedelta | None:
-        return timedelta(seconds=self.cleaned_data["lasting"]) if self.cleaned_data["lasting"] else None
+    def pause_for(self) -> timedelta | None:
+        return timedelta(seconds=self.cleaned_data["duration"]) if self.cleaned_data["duration"] else None
 
 
 class PausedTasks:
@@ -145,7 +145,7 @@ class PausedTasks:
     def _pause_task(self, request: HttpRequest, form: Any) -> str:
         (task, queue), reason, by = form.task_and_queue, form.cleaned_data["reason"], request.user.get_username()
         alias = shard_of(request)
-        if not pause_task(task, queue=queue, for_=form.for_, reason=reason, by=by, using=alias):
+        if not pause_task(task, queue=queue, duration=form.pause_for, reason=reason, by=by, using=alias):
             return ""
         jobs = waiting_jobs(alias, names_of(task), queue)
         said = _("Task %(task)s paused: %(reason)s") % {"task": form.named, "reason": reason}

@@ -22,7 +22,7 @@ def pause_task(
     task: Task | str,
     *,
     queue: str | None = None,
-    for_: timedelta | None = None,
+    duration: timedelta | None = None,
     reason: str = "",
     by: str = "",
     using: str | None = None,
@@ -35,7 +35,7 @@ def pause_task(
     changed = False
     for alias in aliases_of_jobs(using):
         pauses = Pause.objects.db_manager(alias)
-        changed |= pauses.pause(*names_of(task), queue=queue, for_=for_, reason=reason, by=by)
+        changed |= pauses.pause(*names_of(task), queue=queue, duration=duration, reason=reason, by=by)
         set_aside(alias, most_batches=MOST_BATCHES)
     return changed
 
@@ -84,7 +84,7 @@ def bring_back(alias: str, *, most_batches: int | None) -> int:
 
 
 def pause_queue(
-    name: str, *, for_: timedelta | None = None, reason: str = "", by: str = "", using: str | None = None
+    name: str, *, duration: timedelta | None = None, reason: str = "", by: str = "", using: str | None = None
 ) -> bool:
     """Start no job of a queue, for a time or until it is resumed. It holds from the next claim on. Runs go on.
 
@@ -92,7 +92,7 @@ def pause_queue(
     """
     changed = False
     for alias in aliases_of_jobs(using):
-        changed |= Pause.objects.db_manager(alias).pause(queue=name, for_=for_, reason=reason, by=by)
+        changed |= Pause.objects.db_manager(alias).pause(queue=name, duration=duration, reason=reason, by=by)
     return changed
 
 

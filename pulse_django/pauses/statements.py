@@ -61,7 +61,7 @@ class PauseManager(TableManager["Pause"]):
         *tasks: str,
         queue: str | None = None,
         lane_key: str | None = None,
-        for_: timedelta | None = None,
+        duration: timedelta | None = None,
         reason: str = "",
         by: str = "",
         anew: bool = False,
@@ -71,11 +71,11 @@ class PauseManager(TableManager["Pause"]):
         Return whether one was not paused for longer already. ``anew``: only if it is not paused at all.
         """
         subject = _subject(tasks, queue, lane_key)
-        if for_ is not None:
-            Duration(or_zero=lane_key is not None).check("for_", for_)
+        if duration is not None:
+            Duration(or_zero=lane_key is not None).check("duration", duration)
         values = subject | {
             "queue": subject["queue"] or "",
-            "seconds": None if for_ is None else for_.total_seconds(),
+            "seconds": None if duration is None else duration.total_seconds(),
             "reason": clean_text(reason, MAX_REASON),
             "by": clean_text(by, MAX_USER),
             "anew": bool(anew),
@@ -107,7 +107,7 @@ def _subject(tasks: tuple[str, ...], queue: str | None, lane_key: str | None) ->
     if lane_key is not None:
         lane_key = _LANE_KEY.cleaned("lane_key", lane_key)
         if key_of(lane_key) is None:
-            raise InvalidJob(f"{lane_key!r} has no key: close the limit instead")
+            raise InvalidJob(f"{lane_key!r} has no key: pause the limit instead")
     if (lane_key is None) is (not tasks and queue is None):
         raise InvalidJob("Name a key, or tasks, a queue or both.")
     return {"tasks": sorted(set(tasks)) or [""], "queue": queue, "lane_key": lane_key or ""}

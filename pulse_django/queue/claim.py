@@ -95,7 +95,7 @@ fitting AS (
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
     pg_catalog.date_part('epoch', ttl), parent_id, pg_catalog.date_part('epoch', created_at),
-    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, masked, meta::text,
+    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, sensitive, meta::text,
     lane_key, {probe}, {options}{columns}
 FROM {granted}
 ORDER BY priority DESC, next_run_at, id
@@ -179,7 +179,7 @@ _RETURNING = ", ".join(
     for column in (
         *("id", "attempts", "token", "task", "queue", "priority", "args", "kwargs", "progress", "refunds"),
         *("max_attempts", "losses", "parent_id", "created_at", "started_at", "next_run_at"),
-        *("trace", "masked", "meta", "lane_key"),
+        *("trace", "sensitive", "meta", "lane_key"),
         *(OPTIONS[name].column for name in ClaimedOptions._fields),
     )
 )

@@ -28,7 +28,7 @@ from .words.options import COLUMNS
 # What a job takes along, unless the verb says otherwise. What is left out belongs to a lease, and is NULL, or is the
 # unique key, which only a job that is not over holds.
 _CARRIED = (
-    *("id", "task", "queue", "priority", "args", "kwargs", "payload_bytes", "parent_id", "trace", "masked"),
+    *("id", "task", "queue", "priority", "args", "kwargs", "payload_bytes", "parent_id", "trace", "sensitive"),
     *("next_run_at", "attempts", "refunds", "losses", "progress", "progress_at"),
     *("cancel_requested_at", "cancel_reason", "last_error", "created_at", "started_at"),
     *("tags", "search_terms", "meta"),

@@ -26,7 +26,7 @@ from .database.transactions import (
     run_often,
 )
 from .words.job_options import NewJob, Payload, is_ready, run_at_or_delay
-from .words.options import COLUMNS, values_of, with_settings
+from .words.options import COLUMNS, OPTIONS, values_of, with_settings
 
 if TYPE_CHECKING:
     from pulse_django.models import Job
@@ -145,6 +145,9 @@ def _shared_of_alike(new: NewJob, settings: conf.PulseSettings, admits: OnInsert
     return new.alike.shared
 
 
+_TRUE = frozenset(option.column for option in OPTIONS.values() if option.default is True)  # where nothing is sent
+
+
 def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) -> Mapping[str, Any]:
     run_at, delay = run_at_or_delay(new.run_after)
     expires_at, expires_in = run_at_or_delay(new.expires)
@@ -154,7 +157,7 @@ def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) 
         "priority": new.priority,
         "run_at": run_at,
         "delay": delay.total_seconds() or None,
-        "masked": new.masked,
+        "sensitive": new.sensitive,
         "expires_at": expires_at,
         "expires_in": expires_in.total_seconds() or None,
         "tags": list(new.tags) or None,
@@ -165,7 +168,7 @@ def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) 
         **dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)),
     }
     # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
-    sent = {name: value for name, value in values.items() if value is not None and value is not False}
+    sent = {name: value for name, value in values.items() if value is not None and value is not (name in _TRUE)}
     return sent if is_ready(new.lane_key, new.run_after) else sent | {"ready": False}
 
 

@@ -43,7 +43,7 @@ _IS_STILL_OVER = """
         AND (
             job.lease_until < statement_timestamp()
             OR job.deadline < statement_timestamp()
-            OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
+            OR job.progress_timeout < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         )"""
 
 _WANTED = "CASE WHEN job.killer THEN 'DEAD_LETTERED' ELSE 'RETRYING' END"
@@ -56,7 +56,7 @@ WITH over AS MATERIALIZED (
     SELECT
         pick.*, lost.free,
         pick.attempts - pick.refunds >= pick.max_attempts AND NOT lost.free AS spent,
-        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_losses, %s) AS killer,
+        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_lost_workers, %s) AS killer,
         LEAST(
             %s::float8,
             pg_catalog.power(CASE WHEN lost.free THEN pick.losses + 1 ELSE pick.attempts - pick.refunds END, 2)
@@ -70,7 +70,9 @@ WITH over AS MATERIALIZED (
         END AS outcome
     FROM ({{pick}}) AS pick
     CROSS JOIN LATERAL (
-        SELECT pick.lease_until < statement_timestamp(), pick.lease_until < statement_timestamp() AND pick.free_losses
+        SELECT
+            pick.lease_until < statement_timestamp(),
+            pick.lease_until < statement_timestamp() AND NOT pick.count_lost_workers
     ) AS lost (lost, free)
 ),
 judged AS MATERIALIZED (
@@ -174,7 +176,7 @@ def _reap(jobs: JobReader, pick: Compiled) -> list[Reaped]:
     settings, (sql, params) = conf.current(), pick
     backoff = settings.backoff
     curve: list[Any] = [backoff.highest, backoff.unit.total_seconds(), 1 - backoff.jitter, 2 * backoff.jitter]
-    values = (settings.max_losses, *curve, settings.lease_ttl, *params)
+    values = (settings.max_lost_workers, *curve, settings.lease_ttl, *params)
     if is_for_citus(connections[jobs.write_alias]):
         refuse_callers_transaction(jobs.write_alias)
         ending = _ending().format(pick=sql), values
@@ -195,8 +197,8 @@ def _reap_pick(model: type[Job], alias: str, limit: int, within: timedelta | Non
 def _compiled_reap_pick(over: JobQuerySet, alias: str, limit: int) -> Compiled:
     columns = (
         "id", "locked_by", "attempts", "token", "next_run_at", "started_at", "refunds", "max_attempts", "losses",
-        "lease_until", "lease_ttl", "deadline", "max_losses", "free_losses", "cancel_requested_at", "task", "queue",
-        "created_at", "give_up_after", "lane_key",
+        "lease_until", "lease_ttl", "deadline", "max_lost_workers", "count_lost_workers", "cancel_requested_at", "task",
+        "queue", "created_at", "give_up_after", "lane_key",
     )  # fmt: skip
     return compiled(skip_locked(over.order_by("id").values(*columns, *noted_columns()))[:limit], alias)
 

@@ -20,8 +20,8 @@ _AS_THEY_ARE = Codec(
     read=lambda claim, value, field: value,
     arguments_of=_arguments_of,
     value_of=lambda job, field: getattr(job, field),
-    hides_result=lambda task, masked: False,
-    shown=lambda task, args, kwargs, masked: (list(args), dict(kwargs)),
+    hides_result=lambda task, sensitive: False,
+    shown=lambda task, args, kwargs, sensitive: (list(args), dict(kwargs)),
 )
 
 

@@ -138,7 +138,7 @@ class Context(DurableSteps, Waits, TaskContext):
         if self.run.completed:
             raise RuntimeError("this run has already completed its job; the writes of a second atomic() would be lost")
         lease, completion, alias = self.run.claim.lease, Completion(), alias_of_completion(self.run, using)
-        masked = codec().hides_result(self.task_result.task, self.run.claim.masked)
+        sensitive = codec().hides_result(self.task_result.task, self.run.claim.sensitive)
         refuse_callers_transaction(alias, "context.atomic()")
         jobs = Job.objects.db_manager(alias)
         report: Report | None = None
@@ -147,7 +147,7 @@ class Context(DurableSteps, Waits, TaskContext):
                 # First of all that happens after the commit, so that a callback of the handler's that raises finds it.
                 transaction.on_commit(self._note_completion, using=alias)
                 yield completion
-                outcome = returned(completion.result, limit=conf.current().max_payload_bytes, masked=masked)
+                outcome = returned(completion.result, limit=conf.current().max_payload_bytes, sensitive=sensitive)
                 if isinstance(outcome, Failed):
                     raise UnstorableResult(outcome.error.message)
                 stored = outcome.result and codec().stored(self.run.claim, outcome.result, RESULT)
@@ -182,26 +182,30 @@ class Context(DurableSteps, Waits, TaskContext):
         """End this run and have the job run again after ``delay``. The attempt does not count."""
         raise Snooze(delay)
 
-    def hold(self, for_: timedelta, *, limit: str | None = None, only_key: bool = False, reason: str = "") -> None:
+    def pause_limit(
+        self, duration: timedelta, *, limit: str | None = None, only_key: bool = False, reason: str = ""
+    ) -> None:
         """Start no job of a limit for a time: of this job's, or of the one with that name. This run goes on.
 
         With ``only_key``, none with this job's key of its limit or share.
         """
         if only_key:
             if limit is not None or key_of(self.run.claim.lane_key) is None:
-                raise ValueError("hold(only_key=True) is for the key of this job, and it has none")
-            Pause.objects.db_manager(self.run.alias).pause(lane_key=self.run.claim.lane_key, for_=for_, reason=reason)
+                raise ValueError("pause_limit(only_key=True) is for the key of this job, and it has none")
+            Pause.objects.db_manager(self.run.alias).pause(
+                lane_key=self.run.claim.lane_key, duration=duration, reason=reason
+            )
             return
         limiter = limiter_of(self.run.claim.lane_key) if limit is None else limit
         if not limiter:
-            raise ValueError("hold() needs the name of a limit: this job has none")
-        Limiter.objects.db_manager(self.run.alias).close(limiter, for_=for_, reason=reason)
+            raise ValueError("pause_limit() needs the name of a limit: this job has none")
+        Limiter.objects.db_manager(self.run.alias).pause(limiter, duration=duration, reason=reason)
 
-    async def ahold(
-        self, for_: timedelta, *, limit: str | None = None, only_key: bool = False, reason: str = ""
+    async def apause_limit(
+        self, duration: timedelta, *, limit: str | None = None, only_key: bool = False, reason: str = ""
     ) -> None:
-        """``hold()`` for async handlers."""
-        await sync_to_async(self.hold)(for_, limit=limit, only_key=only_key, reason=reason)
+        """``pause_limit()`` for async handlers."""
+        await sync_to_async(self.pause_limit)(duration, limit=limit, only_key=only_key, reason=reason)
 
     def discard(self, reason: str) -> NoReturn:
         """End this run and the job: it is not wanted any more."""

@@ -206,7 +206,7 @@ class Call(NamedTuple):
 
 def prepared(run: Run, task: Task, *, is_bare: bool = False) -> Call:
     """Read the arguments, make the context if anything will read it, and announce the start."""
-    if run.claim.masked is not None:
+    if run.claim.sensitive is not None:
         run.decrypt()
     claim = run.claim
     args, kwargs = claim.args, claim.kwargs

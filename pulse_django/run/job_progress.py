@@ -77,7 +77,7 @@ def progress_of(job_id: int | str) -> JobProgress:
     What this process cannot decrypt is shown as progress that the handler has not told.
     """
     where = locate(job_id)
-    job = Job.objects.using(where.alias).only("id", "task", "masked", "status", "progress").get(pk=where.id)
+    job = Job.objects.using(where.alias).only("id", "task", "sensitive", "status", "progress").get(pk=where.id)
     try:
         share = share_of(codec().value_of(job, PROGRESS))
     except (CannotDecrypt, DecryptionFailed):

@@ -103,7 +103,11 @@ def judged(
     else:
         policy = getattr(task, "retry", None) or ANY_EXCEPTION
         decision = decide(
-            outcome, claim.budget, policy=policy, fleet=conf.current().backoff, max_losses=conf.current().max_losses
+            outcome,
+            claim.budget,
+            policy=policy,
+            fleet=conf.current().backoff,
+            max_lost_workers=conf.current().max_lost_workers,
         )
     return Performed(run, task, Report(claim.lease, outcome, decision, run.last_progress()), error, result)
 
@@ -123,8 +127,10 @@ def judged_value(run: Run, task: Task, context: Context | None, value: Any) -> P
     outcome: Outcome | None = None if run.completed else NOTHING_RETURNED
     if value is not None and not run.completed:
         limit = conf.current().max_payload_bytes
-        hides = (run.claim.masked is not None or uses_of(task).hides) and codec().hides_result(task, run.claim.masked)
-        outcome = returned(value, limit=limit, masked=hides)
+        hides = (run.claim.sensitive is not None or uses_of(task).hides) and codec().hides_result(
+            task, run.claim.sensitive
+        )
+        outcome = returned(value, limit=limit, sensitive=hides)
     return judged(run, task, outcome, None, context.task_result if context else None)
 
 

@@ -100,7 +100,7 @@ def result_of(job: Job, task: Task, *, decrypt: bool = True) -> TaskResult:
     """Build the result of a job and its ended runs; without ``decrypt``, with neither arguments nor return value."""
     ledger = list(job.ledger.using(job._state.db).order_by("number")) if job.attempts else []
     workers = [entry.worker for entry in ledger]
-    args, kwargs = ([], {}) if not decrypt else codec().arguments_of(job) if job.masked else (job.args, job.kwargs)
+    args, kwargs = ([], {}) if not decrypt else codec().arguments_of(job) if job.sensitive else (job.args, job.kwargs)
     if job.locked_by:
         workers.append(job.locked_by)
     result = PulseTaskResult(

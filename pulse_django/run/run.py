@@ -129,7 +129,7 @@ class Run:
         # Timeouts and lost workers follow the fleet's curve, whatever the task's own is.
         fleet = conf.current().backoff
         curves = (fleet, fleet if policy is None or policy.backoff is None else policy.backoff)
-        counted = min(budget.counted, budget.losses + 1) if budget.free_losses else budget.counted
+        counted = budget.counted if budget.count_lost_workers else min(budget.counted, budget.losses + 1)
         soonest = min(curve.delay(counted, lambda: 0.0) for curve in curves)
         return soonest.total_seconds() > budget.retries_for - (self.clock() - self.granted_at)
 
@@ -187,8 +187,10 @@ class Run:
 
     def stalled(self, now: float) -> bool:
         """Without progress for longer than its task allows."""
-        stall_after: timedelta | None = self.claim.options.stall_after
-        return stall_after is not None and now - (self.noted_at or self.granted_at) > stall_after.total_seconds()
+        progress_timeout: timedelta | None = self.claim.options.progress_timeout
+        return (
+            progress_timeout is not None and now - (self.noted_at or self.granted_at) > progress_timeout.total_seconds()
+        )
 
 
 _current: ContextVar[Run | None] = ContextVar("pulse_run", default=None)

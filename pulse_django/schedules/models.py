@@ -71,7 +71,7 @@ class Schedule(models.Model):
     # What the code said last, by field. NULL: the schedule was made at run time.
     declared = Document(null=True, blank=True, editable=False)
     declared_in = ShortText(max_length=200, null=True, blank=True, editable=False)  # the settings module of that code
-    # What people changed, by field: {"value": ..., "by": ..., "why": ..., "at": ...}. It wins.
+    # What people changed, by field: {"value": ..., "by": ..., "reason": ..., "at": ...}. It wins.
     overrides = Document(default=dict, db_default=models.Value({}, models.JSONField()), editable=False)
     gone_at = models.DateTimeField(null=True, blank=True, editable=False)  # no code declares it any more
 
@@ -125,12 +125,12 @@ class Schedule(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def save(self, *, using: str | None = None, by: str = "", why: str = "", **_: Any) -> None:
+    def save(self, *, using: str | None = None, by: str = "", reason: str = "", **_: Any) -> None:
         """Write it down, and find its next instant if it is due at others now.
 
-        For a schedule of the code, what differs from the code is overridden; ``by`` and ``why`` say for whom.
+        For a schedule of the code, what differs from the code is overridden; ``by`` and ``reason`` say for whom.
         """
-        schedules.store(self, using or router.db_for_write(Schedule, instance=self), by, why)
+        schedules.store(self, using or router.db_for_write(Schedule, instance=self), by, reason)
 
     def clean(self) -> None:
         """Refuse what ``save`` would refuse. For forms."""

@@ -103,7 +103,7 @@ def clock(alias: str) -> datetime:
     return now
 
 
-def store(row: Schedule, alias: str, by: str = "", why: str = "") -> None:
+def store(row: Schedule, alias: str, by: str = "", reason: str = "") -> None:
     """Insert or update a schedule as its fields say. What the code declared is overridden."""
     if row.cron and not row.tz:
         row.tz = conf.time_zone()
@@ -118,16 +118,16 @@ def store(row: Schedule, alias: str, by: str = "", why: str = "") -> None:
         before, after = definition_of(stored).fields(_ZONE), wanted.fields(_ZONE)
         changed = {name: after[name] for name in OVERRIDABLE if after[name] != before[name]}
         others = {"name": row.name, "task": row.task, "owner": row.owner} if stored.declared is None else {}
-        _change(stored, changed, now, alias, by=by, why=why, others=others)
+        _change(stored, changed, now, alias, by=by, reason=reason, others=others)
         for field in row._meta.concrete_fields:
             setattr(row, field.attname, getattr(stored, field.attname))
 
 
-def change(schedules: Any, schedule_id: int, fields: Mapping[str, Any], *, by: str = "", why: str = "") -> Schedule:
+def change(schedules: Any, schedule_id: int, fields: Mapping[str, Any], *, by: str = "", reason: str = "") -> Schedule:
     """Change these fields, given as JSON. For a schedule of the code they are overridden, with who and why."""
     with joined(schedules.write_alias):
         stored, now = _locked(schedules.model, schedules.write_alias, schedule_id)
-        _change(stored, fields, now, schedules.write_alias, by=by, why=why)
+        _change(stored, fields, now, schedules.write_alias, by=by, reason=reason)
         return stored
 
 
@@ -138,17 +138,17 @@ def follow_code(schedules: Any, schedule_id: int, fields: Collection[str] = OVER
         if stored.declared is None:
             raise InvalidSchedule(f"{stored.name}: no code declares it")
         stored.overrides = {name: one for name, one in stored.overrides.items() if name not in fields}
-        _change(stored, {}, now, schedules.write_alias, by=by, why="")
+        _change(stored, {}, now, schedules.write_alias, by=by, reason="")
         return stored
 
 
 def pause(
-    schedules: Any, *schedule_ids: int, reason: str = "", lasting: timedelta | None = None, by: str = ""
+    schedules: Any, *schedule_ids: int, reason: str = "", duration: timedelta | None = None, by: str = ""
 ) -> list[int]:
     """Let no tick of these fire, for so long or until they are resumed. Return the ids of those that exist."""
-    if lasting is not None and not timedelta() < lasting <= MAX_DELAY:
-        raise ValueError(f"lasting: {lasting} must be positive and at most {MAX_DELAY.days} days")
-    seconds = None if lasting is None else lasting.total_seconds()
+    if duration is not None and not timedelta() < duration <= MAX_DELAY:
+        raise ValueError(f"duration: {duration} must be positive and at most {MAX_DELAY.days} days")
+    seconds = None if duration is None else duration.total_seconds()
     params = [_ids(schedule_ids), seconds, clean_text(reason, MAX_REASON), clean_text(by, MAX_BY)]
     return sorted(paused for (paused,) in run_joined(schedules.write_alias, _PAUSE, params))
 
@@ -218,7 +218,7 @@ def _apply(
         row.declared, row.declared_in, row.task = fields, scope, fields["task"]
         try:
             with transaction.atomic(using=alias):
-                _change(row, {}, now, alias, by="", why="", is_new=is_new, is_checked=True)
+                _change(row, {}, now, alias, by="", reason="", is_new=is_new, is_checked=True)
                 if why := fields.get("refused"):
                     write_ticks(alias, [(row.pk, Tick(now, TickOutcome.REFUSED, why), None)])
                     logger.error("Schedule %s is refused: %s", one_line(name), one_line(why))
@@ -240,7 +240,7 @@ def _change(
     alias: str,
     *,
     by: str,
-    why: str,
+    reason: str,
     others: Mapping[str, Any] | None = None,
     is_new: bool = False,
     is_checked: bool = False,
@@ -253,7 +253,7 @@ def _change(
     if row.declared is None:
         holds = {**definition_of(row).fields(_ZONE), **fields}
     else:
-        note = {"by": by, "why": clean_text(why, MAX_REASON), "at": now.isoformat()}
+        note = {"by": by, "reason": clean_text(reason, MAX_REASON), "at": now.isoformat()}
         given = {name: {"value": value, **note} for name, value in fields.items()}
         kept = {**row.overrides, **given}
         row.overrides = {name: one for name, one in kept.items() if one["value"] != row.declared[name]}

@@ -23,7 +23,7 @@ from django.urls import reverse
 from django.utils.html import escape
 from django.utils.translation import gettext
 
-from pulse_django.exceptions import InvalidJob, JobOnItsWay
+from pulse_django.exceptions import InvalidJob, JobIsMoving
 from pulse_django.models import Job
 from pulse_django.queue.database.read_only import is_lost
 from pulse_django.queue.database.tables import explained
@@ -98,7 +98,7 @@ def in_one_shard(model_admin: Any, view: Callable[..., HttpResponseBase]) -> Cal
                 if alias not in (None, before) and request.method in ("GET", "HEAD"):
                     return HttpResponseRedirect(_address_in(request, alias))
             response = view(request, *args, **options)
-        except (Error, JobOnItsWay) as error:
+        except (Error, JobIsMoving) as error:
             response = _page_of_what_is_away(model_admin, request, error)
         return _carried_on(model_admin, request, response)
 
@@ -132,7 +132,7 @@ def _address_in(request: HttpRequest, alias: str, but: Collection[str] = PLACES)
 
 def _page_of_what_is_away(model_admin: Any, request: HttpRequest, error: Exception) -> HttpResponseBase:
     said = inert(str(error))
-    if not isinstance(error, JobOnItsWay):
+    if not isinstance(error, JobIsMoving):
         alias = shard_of(request)
         if not isinstance(error, Error) or not is_lost(alias):
             raise error

@@ -19,7 +19,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
 from pulse_django import conf
-from pulse_django.exceptions import InvalidJob, JobOnItsWay
+from pulse_django.exceptions import InvalidJob, JobIsMoving
 from pulse_django.limits.keys import key_source_of, lane_key_of_call, limiter_name
 from pulse_django.limits.rules import Limit
 from pulse_django.models import Departure, Job
@@ -189,7 +189,7 @@ def _placed_limiter(
     limit: Limit, limiter: str, queue: str, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[str, str]:
     """What is limited for each key alone is in the shard of its key, and all else in that of the limit's name."""
-    counts_all = limit.running is not None or limit.rate is not None or not limit.needs_key
+    counts_all = limit.max_running is not None or limit.rate is not None or not limit.needs_key
     key = limiter if counts_all else _soft_key(task, args, kwargs)
     key = limiter if key is None else key
     if conf.current().placement == where_the_data_is.__name__:  # a limit is no data: it has one shard
@@ -313,7 +313,7 @@ def _search(ids: Iterable[int]) -> dict[str, set[int]]:
         if travelling and time.monotonic() > until:
             first, *more = sorted(travelling)
             named = f"job {first} and {len(more)} more" if more else f"job {first}"
-            raise JobOnItsWay(
+            raise JobIsMoving(
                 f"{named} left one shard and did not arrive in another: a move was interrupted. "
                 "Nothing was done. Finish the move by pulse_shards move"
             )

@@ -223,13 +223,13 @@ def fresh(job: AnyJob) -> Job:
 
 
 def arguments_of(job: Job | NewJob) -> str:
-    seen = shown(job.task, job.args, job.kwargs, job.masked)
+    seen = shown(job.task, job.args, job.kwargs, job.sensitive)
     return "(its task is unknown here)" if seen is None else f"args={seen[0]} kwargs={seen[1]}"
 
 
 def is_shown_in_full(job: Job | NewJob) -> bool:
     """Say whether jobs that look alike have the same arguments."""
-    return shown(job.task, job.args, job.kwargs, job.masked) == (list(job.args), dict(job.kwargs))
+    return shown(job.task, job.args, job.kwargs, job.sensitive) == (list(job.args), dict(job.kwargs))
 
 
 # Move the instants of a job, as if time had passed. The server's clock stays what it is.

@@ -59,7 +59,7 @@ def assert_idempotent(task: Task, /, *args: Any, ignore: Collection[str] = (), *
 
 
 def rehearsed(
-    enqueue: Callable[[], T], ignore: Collection[str], masked: MaskedValues, run: Callable[[T], R]
+    enqueue: Callable[[], T], ignore: Collection[str], sensitive: MaskedValues, run: Callable[[T], R]
 ) -> tuple[R, Rows]:
     """Return what comes of jobs that are run in this way, and the rows that are there afterwards. Undo all of it."""
     with rolled_back() as aliases:
@@ -71,7 +71,7 @@ def rehearsed(
         rows: Rows = Counter()
         for alias in aliases:
             if _has_jobs(alias):
-                _count_jobs(alias, before, masked, rows)
+                _count_jobs(alias, before, sensitive, rows)
             _count(alias, ignore, rows)
         return result, rows
 
@@ -139,22 +139,22 @@ def _jobs_of(alias: str) -> models.QuerySet[Job]:
     return jobs
 
 
-def _count_jobs(alias: str, before: Places, masked: MaskedValues, rows: Rows) -> None:
+def _count_jobs(alias: str, before: Places, sensitive: MaskedValues, rows: Rows) -> None:
     """Count those with another parent as well, or none: a job that is sent to another database has none there."""
     label = _label("a job it enqueued", alias, routers_alias())
     for job in _jobs_of(alias):
         if (alias, job.pk) not in before:
-            rows[label, _facts_of(job, masked)] += 1
+            rows[label, _facts_of(job, sensitive)] += 1
 
 
 def _label(what: str, alias: str, home: str) -> str:
     return what if alias == home else f"{what} in database {alias!r}"
 
 
-def _facts_of(job: Job, masked: MaskedValues) -> Row:
+def _facts_of(job: Job, sensitive: MaskedValues) -> Row:
     facts = {"task": job.task, "arguments": arguments_of(job), "queue": job.queue, "key": job.idempotency_key}
     if not is_shown_in_full(job):  # they are compared all the same
-        number = masked.setdefault(repr(decrypted_arguments_of(job)), len(masked) + 1)
+        number = sensitive.setdefault(repr(decrypted_arguments_of(job)), len(sensitive) + 1)
         facts["arguments in full"] = f"masked value #{number}"
     return tuple((name, str(value)) for name, value in facts.items())
 

@@ -89,7 +89,7 @@ def _drain_with_crashes(alias: str) -> None:
 def _results_of(placed: EnqueuedWorkflow) -> dict[str, Any]:
     row = StoredBatch.objects.using(placed.alias).get(pk=placed.id)
     found = {name: Job.objects.using(placed.alias).filter(pk=job_id).first() for name, job_id in placed.job_ids.items()}
-    if row.closed_at is None:
+    if row.finished_at is None:
         ended = (Status.COMPLETED, Status.CANCELLED)
         held = [
             f"{name} is {job.status}: {job.last_error}"

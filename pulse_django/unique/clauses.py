@@ -56,7 +56,7 @@ SET args = excluded.args,
     kwargs = excluded.kwargs,
     payload_bytes = excluded.payload_bytes,
     search_terms = excluded.search_terms,
-    masked = excluded.masked,
+    sensitive = excluded.sensitive,
     trace = excluded.trace,
     tags = excluded.tags,
     meta = excluded.meta,
@@ -177,9 +177,9 @@ def conflict_of(rule: Unique) -> Conflict:
     if rule.on_conflict == "replace":
         return Conflict(_ON_CONFLICT + _CHANGE.format(due="excluded.next_run_at"))
     if rule.on_conflict == "debounce":
-        if rule.longest is None:
+        if rule.max_delay is None:
             return Conflict(_ON_CONFLICT + _CHANGE.format(due=_LATER))
-        return Conflict(_ON_CONFLICT + _CHANGE.format(due=_UP_TO_LONGEST), (rule.longest.total_seconds(),))
+        return Conflict(_ON_CONFLICT + _CHANGE.format(due=_UP_TO_LONGEST), (rule.max_delay.total_seconds(),))
     if rule.until_start and rule.on_conflict != "raise":
         return Conflict(_ON_CONFLICT + _HOLD_BACK)
     return Conflict(f"{_ON_CONFLICT}NOTHING")

@@ -42,7 +42,7 @@ class Unique:
     until: Until | None = None  # "end" or "start" of the job; None: what on_conflict implies
     on_conflict: OnConflict = "keep"  # or "replace", "debounce", "follow", "raise"
     per: timedelta | None = None  # one in each such period, whatever became of it
-    longest: timedelta | None = None  # from the first call to the run, however often a call postpones it
+    max_delay: timedelta | None = None  # from the first call to the run, however often a call postpones it
 
     def __post_init__(self) -> None:
         if isinstance(self.by, str):
@@ -68,10 +68,10 @@ class Unique:
                 raise InvalidJob(
                     f"unique: per can be combined with on_conflict='keep' or 'raise', not {self.on_conflict!r}"
                 )
-        if self.longest is not None:
-            _check_duration("longest", self.longest)
+        if self.max_delay is not None:
+            _check_duration("max_delay", self.max_delay)
             if self.on_conflict != "debounce":
-                raise InvalidJob("unique: longest requires on_conflict='debounce'")
+                raise InvalidJob("unique: max_delay requires on_conflict='debounce'")
 
     @property
     def until_start(self) -> bool:
@@ -102,10 +102,10 @@ class UniqueKey(NamedTuple):
             return
         if run_after is None:
             raise InvalidJob("unique: on_conflict='debounce' requires a delay: .using(run_after=timedelta(...))")
-        longest = self.rule.longest
+        longest = self.rule.max_delay
         if longest is not None and isinstance(run_after, timedelta) and run_after > longest:
             raise InvalidJob(
-                f"unique: run_after is {in_words(run_after.total_seconds())}, over longest="
+                f"unique: run_after is {in_words(run_after.total_seconds())}, over max_delay="
                 f"{in_words(longest.total_seconds())}"
             )
 

@@ -221,7 +221,7 @@ class Child:
             self._drain("all its slots are stuck" if is_stuck else f"it has run {in_flight.all_taken} jobs")
         elif any(one.blocks_a_retry(time.monotonic()) for one in self._flights):
             self._drain("a retry is waiting for a handler that does not end")
-        elif self._options.max_rss and resident_mib() > self._options.max_rss:
+        elif self._options.max_rss_mib and resident_mib() > self._options.max_rss_mib:
             self._drain(f"it uses {resident_mib()} MiB")
 
     @property

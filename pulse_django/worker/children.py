@@ -206,7 +206,7 @@ class Children:
         child.empty(clean)
 
     def look_after(self, now: float) -> None:
-        silence = conf.current().child_silence.total_seconds()
+        silence = conf.current().child_timeout.total_seconds()
         ttl = conf.current().lease_ttl.total_seconds()
         self._ask_for_stacks(now)
         for child in self.child_slots:

@@ -171,7 +171,7 @@ class Claimer:
             for lane in self._lanes:
                 self._seen.setdefault(lane.queue, set()).add(lane._replace(key="*" if lane.key else ""))
             self.keyed.saw(self._lanes)
-            if ageing := conf.current().ageing.total_seconds():
+            if ageing := conf.current().priority_ageing.total_seconds():
                 self._aged = levels_gained({one.lane: -one.due_in for one in waiting}, ageing)
             if not self._lanes:
                 return self._nothing_due([one.due_in for one in waiting], was_idle)

@@ -106,7 +106,7 @@ class HttpPort:
                 return _probed(said, is_well=not hanging)
             case "/ready":
                 why = why_unready(self._standing(), conf.current().lease_ttl.total_seconds())
-                return _probed({"ready": not why, "why": why}, is_well=not why)
+                return _probed({"ready": not why, "reason": why}, is_well=not why)
             case "/metrics":
                 try:
                     return Answer(HTTPStatus.OK, TEXT, self._exposed())

@@ -156,11 +156,13 @@ class Keeper:
     def _stop(self, why: str, now: float) -> None:
         held = sum(len(child.held()) for child in self._child_slots)
         self._why = why
-        self._children.stop_by = now + self._options.grace
+        self._children.stop_by = now + self._options.shutdown_grace
         for child in self._child_slots:
             if child.channel is not None:
                 child.channel.send({"drain": "stopped"})
-        logger.info("%s is stopping (%s): %d jobs running, at most %g s", self.name, why, held, self._options.grace)
+        logger.info(
+            "%s is stopping (%s): %d jobs running, at most %g s", self.name, why, held, self._options.shutdown_grace
+        )
         self._systemd.stopping(f"finishing {held} jobs")
 
     def _end(self, now: float) -> Exit | None:

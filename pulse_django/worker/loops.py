@@ -81,7 +81,7 @@ class Loops:
         now = time.monotonic()
         silent = [(MAIN, now - self.main_turned_at, SHORTEST_PATIENCE)]
         silent += [(one.purpose, now - one.turned_at, patience) for one, patience in self._patience.items()]
-        return {name: for_ for name, for_, patience in silent if for_ > patience}
+        return {name: seconds for name, seconds, patience in silent if seconds > patience}
 
 
 # The loops of a watchdog, in a worker and in ``pulse_watchdog``: sweeps, and what capabilities do beside them.

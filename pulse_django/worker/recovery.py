@@ -136,7 +136,7 @@ class Recovery:
         if lease in begun and not child.asked_for:
             outcome = WorkerLost(f"worker process {child.reason}", stack=child.stacks)
         settings = conf.current()
-        decision = decide(outcome, job.budget, fleet=settings.backoff, max_losses=settings.max_losses)
+        decision = decide(outcome, job.budget, fleet=settings.backoff, max_lost_workers=settings.max_lost_workers)
         return Report(lease, outcome, decision, child.progress.get(lease))
 
     def _tell(self, job: Job, report: Report, status: Status) -> None:

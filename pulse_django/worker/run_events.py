@@ -184,7 +184,7 @@ def _place_of_failure(report: Report | None) -> str:
 def _arguments_of(run: Run) -> str:
     claim = run.claim
     try:
-        seen = codec().shown(claim.task, claim.args, claim.kwargs, claim.masked)
+        seen = codec().shown(claim.task, claim.args, claim.kwargs, claim.sensitive)
     except (ValueError, RecursionError):  # written by hand, most likely
         return UNREADABLE
     return "the task is unknown to this process" if seen is None else f"{json.dumps(seen[0])} {json.dumps(seen[1])}"

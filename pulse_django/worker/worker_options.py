@@ -20,9 +20,9 @@ class WorkerOptions:
     processes: int
     concurrency: int  # handlers of a kind at a time, in each process
     queues: tuple[str, ...]  # empty: all
-    grace: float  # seconds for handlers after SIGTERM
+    shutdown_grace: float  # seconds for handlers after SIGTERM
     max_jobs: int  # runs until a process is replaced; 0: never
-    max_rss: int  # MiB until a process is replaced; 0: never
+    max_rss_mib: int  # MiB until a process is replaced; 0: never
     burst: bool = False  # end when nothing is due
     watchdog: bool = True
     metrics_host: str = "127.0.0.1"
@@ -35,8 +35,8 @@ class WorkerOptions:
     @classmethod
     def of(cls, settings: PulseSettings, name: str, flags: Mapping[str, Any]) -> WorkerOptions:
         """Combine settings and flags; a flag that is None was not given. Raise ValueError for what cannot be."""
-        own = {one: getattr(settings, one) for one in ("processes", "concurrency", "queues", "max_jobs", "max_rss")}
-        options = cls(name=name, aliases=tuple(shards()), grace=settings.grace.total_seconds(), **own)
+        own = {one: getattr(settings, one) for one in ("processes", "concurrency", "queues", "max_jobs", "max_rss_mib")}
+        options = cls(name=name, aliases=tuple(shards()), shutdown_grace=settings.shutdown_grace.total_seconds(), **own)
         known = {field.name for field in fields(cls)}
         given = {flag: value for flag, value in flags.items() if flag in known and value is not None}
         return replace(options, **given).checked()
@@ -48,7 +48,7 @@ class WorkerOptions:
         for flag in ("processes", "concurrency"):
             if getattr(self, flag) < 1:
                 raise ValueError(f"--{flag} must be at least 1")
-        for flag in ("grace", "max_jobs", "max_rss"):
+        for flag in ("shutdown_grace", "max_jobs", "max_rss_mib"):
             if getattr(self, flag) < 0:
                 raise ValueError(f"--{flag.replace('_', '-')} cannot be negative")
         if not 0 <= self.metrics_port <= 65_535:

@@ -39,7 +39,7 @@ def presence_of(
             "django": django.get_version(),
             "psycopg": psycopg.__version__,
             "python": platform.python_version(),
-            **({PROJECT: conf.current().version} if conf.current().version else {}),
+            **({PROJECT: conf.current().project_version} if conf.current().project_version else {}),
         },
         queues=options.queues,
         slots=options.processes * options.concurrency,

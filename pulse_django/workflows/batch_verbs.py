@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.db import connections
 from django.db.models import Q
 
-from pulse_django.exceptions import BatchClosed, InvalidJob, InvalidWorkflow
+from pulse_django.exceptions import BatchFinished, InvalidJob, InvalidWorkflow
 from pulse_django.queue.cancel import request_cancel
 from pulse_django.queue.capability import AroundInsert
 from pulse_django.queue.database.constraints import IS_CLAIMABLE
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 CANCEL_LIMIT = 1_000  # members in one statement
 
 _LOCK_PARENT = (
-    "SELECT closed_at IS NOT NULL, cancelled_at, cancel_reason FROM pulse_django_batch WHERE id = %s FOR SHARE"
+    "SELECT finished_at IS NOT NULL, cancelled_at, cancel_reason FROM pulse_django_batch WHERE id = %s FOR SHARE"
 )
 
 _OPEN = """
@@ -77,7 +77,7 @@ _CANCEL = f"""{TREE},
 found AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch
-    WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND closed_at IS NULL AND cancelled_at IS NULL
+    WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND finished_at IS NULL AND cancelled_at IS NULL
     ORDER BY id
     FOR NO KEY UPDATE
 ),
@@ -125,9 +125,9 @@ def open_batch(
             found = run_joined(jobs.write_alias, _LOCK_PARENT, [parent_id])
             if not found:
                 raise InvalidWorkflow(f"parent: there is no batch {parent_id}")
-            is_closed, cancelled_at, reason = found[0]
-            if is_closed and cancelled_at is None:
-                raise BatchClosed(f"batch {parent_id} is closed: all of its jobs are over")
+            is_finished, cancelled_at, reason = found[0]
+            if is_finished and cancelled_at is None:
+                raise BatchFinished(f"batch {parent_id} is finished: all of its jobs are over")
         values = [name, kind, parent_id, context, cancelled_at, cancelled_at, reason]
         [(batch_id,)] = run_joined(jobs.write_alias, _OPEN, values)
     return int(batch_id)
@@ -169,12 +169,12 @@ def members_to_cancel(jobs: JobReader, batch_id: int, *, limit: int = CANCEL_LIM
 
 # Add jobs to a batch, in the transaction that enqueues them. A part of ``enqueue``.
 #
-# The batch is locked for share until the commit: it can be added to by many at once, and not be closed, sealed or
+# The batch is locked for share until the commit: it can be added to by many at once, and not be finished, sealed or
 # cancelled meanwhile.
 
 
 _LOCK = """
-SELECT id, closed_at IS NOT NULL, cancelled_at IS NOT NULL, cancel_reason
+SELECT id, finished_at IS NOT NULL, cancelled_at IS NOT NULL, cancel_reason
 FROM pulse_django_batch
 WHERE id = ANY (%s::bigint[])
 ORDER BY id
@@ -253,7 +253,7 @@ def lock_batches(jobs: JobReader, placed: Sequence[NewJob]) -> dict[int | None, 
         if batch_id not in found:
             raise InvalidJob(f"batch: there is no batch {batch_id}")
         if found[batch_id][0] and not found[batch_id][1]:
-            raise BatchClosed(f"batch {batch_id} is closed: all of its jobs are over. Open another batch")
+            raise BatchFinished(f"batch {batch_id} is finished: all of its jobs are over. Open another batch")
     return {batch_id: reason for batch_id, (_, is_cancelled, reason) in found.items() if is_cancelled}
 
 
@@ -281,7 +281,7 @@ SELECT id FROM pulse_django_batch WHERE id = ANY (%s::bigint[]) ORDER BY id FOR 
 # end from the front, so the search for an open one begins at the back.
 #
 # ``late`` names what is not in ``fact``: the steps of Citus see what those before them wrote, and a batch that was
-# closed just now would be counted twice.
+# finished just now would be counted twice.
 _JUDGED = """
 WITH news AS MATERIALIZED (
     SELECT
@@ -320,9 +320,9 @@ fact AS MATERIALIZED (
             count(*) > 0 AS has_open, COALESCE(pg_catalog.bool_or(ended_at IS NULL), false) AS has_busy,
             COALESCE(pg_catalog.bool_or(died_at IS NOT NULL), false) AS has_dead
         FROM pulse_django_batch
-        WHERE parent_id = batch.id AND closed_at IS NULL
+        WHERE parent_id = batch.id AND finished_at IS NULL
     ) AS child
-    WHERE batch.closed_at IS NULL
+    WHERE batch.finished_at IS NULL
 ),
 verdict AS MATERIALIZED (
     SELECT
@@ -331,7 +331,7 @@ verdict AS MATERIALIZED (
         COALESCE(ended_at, CASE WHEN is_ended THEN clock_timestamp() END) AS ends_at,
         CASE
             WHEN is_ended AND NOT has_open_child AND (cancelled_at IS NOT NULL OR NOT has_dead) THEN clock_timestamp()
-        END AS closes_at
+        END AS finishes_at
     FROM fact
     CROSS JOIN LATERAL (SELECT sealed_at IS NOT NULL AND NOT has_open AND NOT has_busy_child) AS met (is_ended)
 ),
@@ -342,7 +342,7 @@ judged AS (
         cancelled = verdict.cancelled,
         died_at = verdict.dies_at,
         ended_at = verdict.ends_at,
-        closed_at = verdict.closes_at
+        finished_at = verdict.finishes_at
     FROM verdict
     WHERE batch.id = verdict.id
 ),
@@ -352,19 +352,19 @@ late AS MATERIALIZED (
         batch.cancelled + news.cancelled AS cancelled
     FROM news
     JOIN pulse_django_batch AS batch ON batch.id = news.batch_id
-    WHERE batch.closed_at IS NOT NULL AND batch.id <> ALL (ARRAY(SELECT id FROM fact))
+    WHERE batch.finished_at IS NOT NULL AND batch.id <> ALL (ARRAY(SELECT id FROM fact))
 ),
 added_late AS (
     UPDATE pulse_django_batch AS batch
     SET added = late.added, completed = late.completed, cancelled = late.cancelled
     FROM late
-    WHERE batch.id = late.id AND batch.closed_at IS NOT NULL
+    WHERE batch.id = late.id AND batch.finished_at IS NOT NULL
 )"""
 _AGAIN = """
     SELECT parent_id, dies_at IS DISTINCT FROM died_at
     FROM verdict
     WHERE parent_id IS NOT NULL AND (
-        closes_at IS NOT NULL OR dies_at IS DISTINCT FROM died_at OR ends_at IS DISTINCT FROM ended_at
+        finishes_at IS NOT NULL OR dies_at IS DISTINCT FROM died_at OR ends_at IS DISTINCT FROM ended_at
     )
     UNION ALL
     SELECT id, false FROM verdict WHERE has_wanted"""
@@ -373,13 +373,13 @@ again AS (
     INSERT INTO pulse_django_unresolved (batch_id, died){_AGAIN}
     RETURNING id
 )
-SELECT id, closes_at IS NOT NULL, has_wanted, EXISTS (SELECT 1 FROM again) FROM verdict
+SELECT id, finishes_at IS NOT NULL, has_wanted, EXISTS (SELECT 1 FROM again) FROM verdict
 """  # noqa: S608 - made of constants
 # On Citus the notes are answered, and written by a statement of their own (docs/adr/0086).
 _JUDGE_ON_CITUS = f"""{_JUDGED},
 again (batch_id, died) AS MATERIALIZED ({_AGAIN}
 )
-SELECT id, closes_at IS NOT NULL, has_wanted, ARRAY(SELECT batch_id FROM again), ARRAY(SELECT died FROM again)
+SELECT id, finishes_at IS NOT NULL, has_wanted, ARRAY(SELECT batch_id FROM again), ARRAY(SELECT died FROM again)
 FROM verdict
 """  # noqa: S608 - made of constants
 _NOTE_OUTCOME = """
@@ -393,7 +393,7 @@ class JudgedBatches(NamedTuple):
     """What became of batches."""
 
     locked: list[int]  # the others are left for a later call
-    closed: frozenset[int] = frozenset()
+    finished: frozenset[int] = frozenset()
     cancelling: frozenset[int] = frozenset()  # with members that were not asked to stop yet
     has_more: bool = False  # changes of other batches follow from it
 
@@ -409,9 +409,9 @@ def judge_batches(alias: str, rows: Collection[int], batches: Collection[int]) -
             run_joined(alias, _NOTE_OUTCOME, judged[0][3:])
     else:
         judged = run_joined(alias, _JUDGE_BATCHES, [list(rows), locked])
-    closed = frozenset(batch_id for batch_id, closes, *_ in judged if closes)
+    finished = frozenset(batch_id for batch_id, finishes, *_ in judged if finishes)
     cancelling = frozenset(batch_id for batch_id, _, has_wanted, *_ in judged if has_wanted)
-    return JudgedBatches(locked, closed, cancelling, has_more=any(row[3] for row in judged))
+    return JudgedBatches(locked, finished, cancelling, has_more=any(row[3] for row in judged))
 
 
 # Pause and resume a batch: between the two none of its jobs starts.
@@ -426,7 +426,7 @@ _PAUSE = f"""{TREE},
 found AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch
-    WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND closed_at IS NULL AND paused_at IS NULL
+    WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND finished_at IS NULL AND paused_at IS NULL
     ORDER BY id
     FOR NO KEY UPDATE
 ),
@@ -467,7 +467,7 @@ _HOLD = f"""
 WITH paused AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch AS batch
-    WHERE paused_at IS NOT NULL AND closed_at IS NULL AND EXISTS (
+    WHERE paused_at IS NOT NULL AND finished_at IS NULL AND EXISTS (
         SELECT 1 FROM pulse_django_job_hot
         WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NULL AND {IS_CLAIMABLE}
     )
@@ -520,7 +520,7 @@ def hold(jobs: JobReader, *, limit: int = HOLD_LIMIT) -> list[int]:
     return [job_id for (job_id,) in run_joined(jobs.write_alias, _HOLD, [limit, limit])]
 
 
-# Delete batches that closed long ago, and keep the results of those that are open.
+# Delete batches that finished long ago, and keep the results of those that are open.
 
 
 BATCHES_LIMIT = 1_000
@@ -530,14 +530,14 @@ _BATCHES = """
 WITH old AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch AS batch
-    WHERE closed_at < statement_timestamp() - %s::float8 * interval '1 second' AND closed_at IS NOT NULL
+    WHERE finished_at < statement_timestamp() - %s::float8 * interval '1 second' AND finished_at IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE batch_id = batch.id AND batch_id IS NOT NULL)
         AND NOT EXISTS (SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = batch.id)
         AND NOT EXISTS (
             SELECT 1 FROM pulse_django_dependency
             WHERE needs_batch = batch.id AND needs_batch IS NOT NULL AND met_at IS NULL
         )
-    ORDER BY closed_at
+    ORDER BY finished_at
     LIMIT %s
     FOR UPDATE SKIP LOCKED
 )
@@ -555,12 +555,12 @@ KEPT_RESULTS = """
         ORDER BY id
         LIMIT %(limit)s
     ) AS job
-    WHERE batch.closed_at IS NULL
+    WHERE batch.finished_at IS NULL
     LIMIT %(limit)s
 """
 
 
 def forget_batches(jobs: JobReader, *, older_than: timedelta) -> int:
-    """Delete batches that closed so long ago and have no jobs any more, and old events. Return how many batches."""
+    """Delete batches that finished so long ago and have no jobs any more, and old events. Return how many batches."""
     forget_events(jobs, older_than=older_than.total_seconds())
     return len(run_alone(jobs.write_alias, _BATCHES, [older_than.total_seconds(), BATCHES_LIMIT]))

@@ -42,7 +42,7 @@ from .calls import Call, call_of, calls_of
 from .events import send_event as send
 from .needs import add_needs
 from .resolving import hold_paused, resolve_when_committed
-from .rules import MAX_BATCH_KIND, MAX_BATCH_NAME, Need, OnDead, Place, When
+from .rules import MAX_BATCH_KIND, MAX_BATCH_NAME, Need, OnNeedFailed, Place, When
 from .waits import EVENT_NAME
 
 NAME, KIND = Text(MAX_BATCH_NAME), Text(MAX_BATCH_KIND)
@@ -112,7 +112,7 @@ class Batch:
     def add(self, call: Call | Task) -> TaskResult:
         """Enqueue a job of the batch, in the transaction of the caller.
 
-        Raises ``BatchClosed`` once all of its jobs are over. A job of the batch can add to it for as long as it runs.
+        Raises ``BatchFinished`` once all of its jobs are over. A job of the batch can add to it for as long as it runs.
         """
         one = call_of(call)
         return one.task.get_backend().enqueue_at(one.task, one.args, one.kwargs, Place(self.id), self.alias)  # type: ignore[attr-defined, no-any-return]
@@ -141,9 +141,9 @@ class Batch:
         every job is over or a dead letter. Each runs once, and none before the batch is sealed.
         """
         callbacks = [
-            *((call, When.CLOSED, OnDead.HOLD) for call in calls_of(on_success)),
-            *((call, When.DEAD, OnDead.CANCEL) for call in calls_of(on_dead)),
-            *((call, When.ENDED, OnDead.GO_ON) for call in calls_of(on_end)),
+            *((call, When.FINISHED, OnNeedFailed.WAIT) for call in calls_of(on_success)),
+            *((call, When.DEAD, OnNeedFailed.CANCEL) for call in calls_of(on_dead)),
+            *((call, When.ENDED, OnNeedFailed.CONTINUE) for call in calls_of(on_end)),
         ]
         jobs = Job.objects.db_manager(self.alias)
         with joined(self.alias):
@@ -154,8 +154,8 @@ class Batch:
             ids = jobs.enqueue_many(news) if news else []
             [after] = take_ids(self.alias, 1) if are_keyed else [MAX_ID]
             needs = [
-                (job_id, Need(batch_id=self.id, when=when, on_dead=on_dead))
-                for job_id, (_, when, on_dead) in zip(ids, callbacks, strict=True)
+                (job_id, Need(batch_id=self.id, when=when, on_need_failed=on_need_failed))
+                for job_id, (_, when, on_need_failed) in zip(ids, callbacks, strict=True)
                 if before < job_id < after  # not of a job that was there before: it waits for nothing here
             ]
             if needs:

@@ -12,7 +12,7 @@ from pulse_django.run.registry import GenericTaskResult, Task
 
 from .batches import NAME, Batch
 from .calls import Call, call_of
-from .rules import MAX_NODE_NAME, OnDead
+from .rules import MAX_NODE_NAME, OnNeedFailed
 
 NODE_NAME = Text(MAX_NODE_NAME)
 
@@ -24,20 +24,24 @@ class WorkflowNode:
     name: str
     what: Call | Workflow
     needs: Mapping[str, object]  # by the name under which the handler finds the result
-    on_dead: OnDead | None  # None: as the workflow says
+    on_need_failed: OnNeedFailed | None  # None: as the workflow says
 
 
 class Workflow:
     """Jobs that need each other."""
 
     def __init__(
-        self, name: str = "workflow", *, context: Mapping[str, Any] | None = None, on_dead: OnDead | str = OnDead.HOLD
+        self,
+        name: str = "workflow",
+        *,
+        context: Mapping[str, Any] | None = None,
+        on_need_failed: OnNeedFailed | str = OnNeedFailed.WAIT,
     ) -> None:
-        """``on_dead`` decides what happens to a job if one that it needs becomes a dead letter."""
+        """``on_need_failed`` decides what happens to a job if one that it needs becomes a dead letter."""
         NAME.check("name", name)
         self.name = name
         self.context = context
-        self.on_dead = _on_dead(on_dead)
+        self.on_need_failed = _on_need_failed(on_need_failed)
         self.nodes: dict[str, WorkflowNode] = {}
         self.numbers: dict[str, int] = {}  # the last behind each name of a task that a chain or a group gave
 
@@ -47,14 +51,14 @@ class Workflow:
         call: Call | Task,
         *,
         needs: Iterable[object] | Mapping[str, object] = (),
-        on_dead: OnDead | str | None = None,
+        on_need_failed: OnNeedFailed | str | None = None,
     ) -> Workflow:
         """Add a job. It runs when everything that it needs is done.
 
         ``needs`` are names of this workflow, results of jobs that were enqueued before, or batches. The handler finds
         what came of them in ``context.results``, by name. A mapping gives other names.
         """
-        return self._add(name, call_of(call), needs, on_dead)
+        return self._add(name, call_of(call), needs, on_need_failed)
 
     def add_workflow(
         self,
@@ -62,20 +66,22 @@ class Workflow:
         workflow: Workflow,
         *,
         needs: Iterable[object] | Mapping[str, object] = (),
-        on_dead: OnDead | str | None = None,
+        on_need_failed: OnNeedFailed | str | None = None,
     ) -> Workflow:
         """Add a workflow as a part of this one. Its jobs begin when everything that it needs is done."""
         if not isinstance(workflow, Workflow):
             raise InvalidWorkflow(f"{name}: {workflow!r} is no Workflow")
-        return self._add(name, workflow, needs, on_dead)
+        return self._add(name, workflow, needs, on_need_failed)
 
     def _add(
-        self, name: str, what: Call | Workflow, needs: Iterable[object] | Mapping[str, object], on_dead: object
+        self, name: str, what: Call | Workflow, needs: Iterable[object] | Mapping[str, object], on_need_failed: object
     ) -> Workflow:
         NODE_NAME.check("name", name)
         if name in self.nodes:
             raise InvalidWorkflow(f"the workflow {self.name!r} has a node {name!r} already")
-        self.nodes[name] = WorkflowNode(name, what, _named(name, needs), None if on_dead is None else _on_dead(on_dead))
+        self.nodes[name] = WorkflowNode(
+            name, what, _named(name, needs), None if on_need_failed is None else _on_need_failed(on_need_failed)
+        )
         return self
 
     def enqueue(self, *, parent: Batch | None = None, using: str | None = None) -> EnqueuedWorkflow:
@@ -102,12 +108,12 @@ class EnqueuedWorkflow(Batch):
     workflows: Mapping[str, EnqueuedWorkflow]
 
 
-def _on_dead(given: object) -> OnDead:
+def _on_need_failed(given: object) -> OnNeedFailed:
     try:
-        return OnDead(given)  # type: ignore[arg-type]
+        return OnNeedFailed(given)  # type: ignore[arg-type]
     except ValueError:
-        known = ", ".join(repr(one.value) for one in OnDead)
-        raise InvalidWorkflow(f"on_dead: {given!r} is none of {known}") from None
+        known = ", ".join(repr(one.value) for one in OnNeedFailed)
+        raise InvalidWorkflow(f"on_need_failed: {given!r} is none of {known}") from None
 
 
 def _named(node: str, needs: Iterable[object] | Mapping[str, object]) -> dict[str, object]:

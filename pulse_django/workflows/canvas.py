@@ -67,7 +67,7 @@ def _merged(into: Workflow, part: Part, needs: list[str]) -> list[str]:
             need: need for need in needs
         }
         add = into.add_workflow if isinstance(old.what, Workflow) else into.add
-        add(names[old.name], old.what, needs=own, on_dead=old.on_dead or part.on_dead)  # type: ignore[arg-type]
+        add(names[old.name], old.what, needs=own, on_need_failed=old.on_need_failed or part.on_need_failed)  # type: ignore[arg-type]
     return [new for old, new in names.items() if old not in needed]
 
 

@@ -21,7 +21,7 @@ from .builder import EnqueuedWorkflow, Workflow, WorkflowNode
 from .calls import Call
 from .needs import add_needs, refuse_circles
 from .resolving import resolve_when_committed
-from .rules import MOST_NESTED, Need, OnDead, Place
+from .rules import MOST_NESTED, Need, OnNeedFailed, Place
 from .waits import never_given
 
 # With more, a job needs a batch of them instead: one row, and one look for each of its members that ends.
@@ -36,7 +36,7 @@ class _Job:
     call: Call
     batch: Batch
     needs: dict[str, object]  # a job or a batch of the workflow, or a need on what was there before
-    on_dead: OnDead
+    on_need_failed: OnNeedFailed
     is_awaited: bool = False
     id: int = 0
 
@@ -79,7 +79,7 @@ def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | N
         # A job that was there before, and has the key of a node, stands in its place and waits for nothing here.
         own = of_batches(jobs, ids, [one.batch.id for one in all_jobs]) if any(map(has_key, news)) else set(ids)
         needs = [
-            (one.id, _need(found, name=name, on_dead=one.on_dead))
+            (one.id, _need(found, name=name, on_need_failed=one.on_need_failed))
             for one in all_jobs
             if one.id in own
             for name, found in one.needs.items()
@@ -136,7 +136,7 @@ def _opened(workflow: Workflow, parent: Batch | None, outer: Mapping[str, object
         if isinstance(node.what, Workflow):
             part.parts[name] = _opened(node.what, batch, needs, alias)
         else:
-            part.jobs[name] = _Job(node, node.what, batch, needs, node.on_dead or workflow.on_dead)
+            part.jobs[name] = _Job(node, node.what, batch, needs, node.on_need_failed or workflow.on_need_failed)
     return part
 
 

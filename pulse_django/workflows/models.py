@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.queue.database.job_columns import UNCHECKED, JobColumns
 from pulse_django.queue.database.sql_functions import ClockTimestamp, Document, ShortText, index, instants_of, rule
 
-from .rules import MAX_BATCH_KIND, MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnDead, When
+from .rules import MAX_BATCH_KIND, MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnNeedFailed, When
 
 
 class StoredBatch(models.Model):
@@ -28,7 +28,7 @@ class StoredBatch(models.Model):
     sealed_at = models.DateTimeField(null=True, blank=True)  # all members were added
     died_at = models.DateTimeField(null=True, blank=True)  # a member was a dead letter, for the first time
     ended_at = models.DateTimeField(null=True, blank=True)  # each member was over or a dead letter, for the first time
-    closed_at = models.DateTimeField(null=True, blank=True)  # each member is over
+    finished_at = models.DateTimeField(null=True, blank=True)  # each member is over
     cancelled_at = models.DateTimeField(null=True, blank=True)
     cancel_reason = models.TextField(blank=True, default="", db_default="")
     paused_at = models.DateTimeField(null=True, blank=True)
@@ -42,17 +42,17 @@ class StoredBatch(models.Model):
         verbose_name = _("workflow")
         verbose_name_plural = _("workflows")
         indexes: ClassVar = [
-            index("pulse_batch_open", ["id"], Q(closed_at__isnull=True)),
-            index("pulse_batch_closed", ["closed_at"], Q(closed_at__isnull=False)),
-            index("pulse_batch_paused", ["id"], Q(paused_at__isnull=False, closed_at__isnull=True)),
+            index("pulse_batch_open", ["id"], Q(finished_at__isnull=True)),
+            index("pulse_batch_finished", ["finished_at"], Q(finished_at__isnull=False)),
+            index("pulse_batch_paused", ["id"], Q(paused_at__isnull=False, finished_at__isnull=True)),
         ]
         constraints: ClassVar = [
             rule(
-                "pulse_batch_closed_after_sealed",
-                Q(closed_at__isnull=True) | Q(sealed_at__isnull=False, ended_at__isnull=False),
+                "pulse_batch_finished_after_sealed",
+                Q(finished_at__isnull=True) | Q(sealed_at__isnull=False, ended_at__isnull=False),
             ),
             instants_of(
-                "batch", "created_at", "sealed_at", "died_at", "ended_at", "closed_at", "cancelled_at", "paused_at"
+                "batch", "created_at", "sealed_at", "died_at", "ended_at", "finished_at", "cancelled_at", "paused_at"
             ),
         ]
 
@@ -85,8 +85,8 @@ class Dependency(models.Model):
     needs_batch = models.BigIntegerField(null=True)
     needs_event = ShortText(max_length=MAX_EVENT_NAME, null=True)
     name = ShortText(max_length=MAX_NODE_NAME, default="", db_default="")  # of the result, for the handler
-    on_dead = ShortText(max_length=8, default=OnDead.HOLD.value, db_default=OnDead.HOLD.value)
-    moment = ShortText(max_length=8, default=When.CLOSED.value, db_default=When.CLOSED.value)  # of a batch
+    on_need_failed = ShortText(max_length=8, default=OnNeedFailed.WAIT.value, db_default=OnNeedFailed.WAIT.value)
+    moment = ShortText(max_length=8, default=When.FINISHED.value, db_default=When.FINISHED.value)  # of a batch
     until = models.DateTimeField(null=True)  # of an event: not longer
     met_at = models.DateTimeField(null=True)
     met = ShortText(max_length=10, null=True)  # how
@@ -103,7 +103,7 @@ class Dependency(models.Model):
             index(
                 "pulse_dependency_lost",
                 ["job_id"],
-                Q(met__in=[Met.DEAD.value, Met.CANCELLED.value]) & ~Q(on_dead=OnDead.GO_ON.value),
+                Q(met__in=[Met.DEAD.value, Met.CANCELLED.value]) & ~Q(on_need_failed=OnNeedFailed.CONTINUE.value),
             ),
             index("pulse_dependency_until", ["until"], Q(until__isnull=False, met_at__isnull=True)),
         ]
@@ -116,7 +116,7 @@ class Dependency(models.Model):
             ),
             rule(
                 "pulse_dependency_is_known",
-                Q(on_dead__in=[one.value for one in OnDead], moment__in=[one.value for one in When]),
+                Q(on_need_failed__in=[one.value for one in OnNeedFailed], moment__in=[one.value for one in When]),
             ),
             rule(
                 "pulse_dependency_met_has_an_instant",

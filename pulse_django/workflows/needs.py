@@ -21,14 +21,14 @@ from .rules import Need
 _ADD = """
 WITH need AS MATERIALIZED (
     SELECT
-        job, needs, batch, event, COALESCE(name, '') AS name, on_dead, moment,
+        job, needs, batch, event, COALESCE(name, '') AS name, on_need_failed, moment,
         clock_timestamp() + timeout * interval '1 second' AS until
     FROM pg_catalog.json_to_recordset(%s::json) AS said (
-        job bigint, needs bigint, batch bigint, event text, name text, on_dead text, moment text, timeout float8
+        job bigint, needs bigint, batch bigint, event text, name text, on_need_failed text, moment text, timeout float8
     )
 )
-INSERT INTO pulse_django_dependency (job_id, needs, needs_batch, needs_event, name, on_dead, moment, until)
-SELECT job, needs, batch, event, name, on_dead, moment, until
+INSERT INTO pulse_django_dependency (job_id, needs, needs_batch, needs_event, name, on_need_failed, moment, until)
+SELECT job, needs, batch, event, name, on_need_failed, moment, until
 FROM need
 WHERE NOT EXISTS (
     SELECT 1 FROM pulse_django_dependency AS old
@@ -115,7 +115,7 @@ def _row_of(job_id: int, need: Need) -> dict[str, Any]:
         "batch": need.batch_id,
         "event": need.event,
         "name": need.name,
-        "on_dead": need.on_dead,
+        "on_need_failed": need.on_need_failed,
         "moment": need.when,
         "timeout": need.timeout,
     }
@@ -215,7 +215,7 @@ overlooked AS MATERIALIZED (
                     need.needs IS NOT NULL
                         AND NOT EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = need.needs)
                     OR need.needs_batch IS NOT NULL AND NOT EXISTS (
-                        SELECT 1 FROM pulse_django_batch WHERE id = need.needs_batch AND closed_at IS NULL
+                        SELECT 1 FROM pulse_django_batch WHERE id = need.needs_batch AND finished_at IS NULL
                     )
                     OR need.needs_event IS NOT NULL AND EXISTS (
                         SELECT 1 FROM pulse_django_event WHERE name::text = need.needs_event::text
@@ -229,7 +229,7 @@ _BATCHES = """
 WITH walked AS MATERIALIZED (
     SELECT id, sealed_at, ended_at, cancelled_at
     FROM pulse_django_batch
-    WHERE closed_at IS NULL AND id > %s
+    WHERE finished_at IS NULL AND id > %s
     ORDER BY id
     LIMIT %s
 ),
@@ -244,7 +244,7 @@ overlooked AS MATERIALIZED (
                 AND (walked.cancelled_at IS NULL OR cancel_requested_at IS NOT NULL)
         )
         AND NOT EXISTS (
-            SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = walked.id AND child.closed_at IS NULL
+            SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = walked.id AND child.finished_at IS NULL
         )
         AND (ended_at IS NULL OR cancelled_at IS NOT NULL OR NOT EXISTS (
             SELECT 1 FROM pulse_django_job_hot

@@ -48,11 +48,11 @@ _NOTE_STAYED = """
     UNION ALL
     SELECT DISTINCT NULL::bigint, batch_id, true FROM {stayed} WHERE batch_id IS NOT NULL AND verdict = 'DEAD_LETTERED'
 """
-# A job of a batch that is not closed, or that a job waits for.
+# A job of a batch that is not finished, or that a job waits for.
 IS_NEEDED = """
     {job}.batch_id IS NOT NULL AND EXISTS (
         SELECT 1 FROM pulse_django_batch AS batch
-        WHERE batch.id = {job}.batch_id AND batch.closed_at IS NULL
+        WHERE batch.id = {job}.batch_id AND batch.finished_at IS NULL
     )
     OR {job}.awaited AND EXISTS (
         SELECT 1 FROM pulse_django_dependency AS need
@@ -65,7 +65,7 @@ IS_HOLDING = """
         SELECT 1 FROM pulse_django_dependency AS need
         JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
         WHERE need.needs = {job}.id AND need.needs IS NOT NULL AND need.met_at IS NULL
-            AND need.on_dead::text = 'hold' AND waiter.finished_at IS NULL
+            AND need.on_need_failed::text = 'wait' AND waiter.finished_at IS NULL
     )
     OR {job}.batch_id IS NOT NULL AND EXISTS (
         WITH RECURSIVE around AS (
@@ -79,7 +79,7 @@ IS_HOLDING = """
         FROM around
         JOIN pulse_django_dependency AS need ON need.needs_batch = around.id
         JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
-        WHERE need.needs_batch IS NOT NULL AND need.met_at IS NULL AND need.on_dead::text = 'hold'
+        WHERE need.needs_batch IS NOT NULL AND need.met_at IS NULL AND need.on_need_failed::text = 'wait'
             AND waiter.finished_at IS NULL
     )
 """
@@ -143,18 +143,19 @@ _HOW = """
 CASE
     WHEN unmet.needs IS NOT NULL THEN CASE
         WHEN hot.status IS NULL THEN CASE WHEN over.status::text = 'CANCELLED' THEN 'cancelled' ELSE 'done' END
-        WHEN hot.status::text = 'DEAD_LETTERED' AND unmet.on_dead::text <> 'hold' THEN 'dead'
+        WHEN hot.status::text = 'DEAD_LETTERED' AND unmet.on_need_failed::text <> 'wait' THEN 'dead'
     END
     WHEN unmet.needs_batch IS NOT NULL THEN CASE
         WHEN batch.id IS NULL THEN 'done'
         WHEN unmet.moment::text = 'ended' THEN CASE WHEN batch.ended_at IS NOT NULL THEN 'done' END
         WHEN unmet.moment::text = 'dead' THEN CASE
             WHEN batch.died_at IS NOT NULL AND batch.sealed_at IS NOT NULL AND batch.cancelled_at IS NULL THEN 'done'
-            WHEN batch.closed_at IS NOT NULL THEN 'cancelled'
+            WHEN batch.finished_at IS NOT NULL THEN 'cancelled'
         END
-        WHEN batch.closed_at IS NOT NULL THEN CASE WHEN batch.cancelled_at IS NULL THEN 'done' ELSE 'cancelled' END
-        WHEN unmet.on_dead::text = 'go_on' AND batch.ended_at IS NOT NULL THEN 'dead'
-        WHEN unmet.on_dead::text = 'cancel' AND batch.died_at IS NOT NULL AND batch.sealed_at IS NOT NULL THEN 'dead'
+        WHEN batch.finished_at IS NOT NULL THEN CASE WHEN batch.cancelled_at IS NULL THEN 'done' ELSE 'cancelled' END
+        WHEN unmet.on_need_failed::text = 'continue' AND batch.ended_at IS NOT NULL THEN 'dead'
+        WHEN unmet.on_need_failed::text = 'cancel' AND batch.died_at IS NOT NULL AND batch.sealed_at IS NOT NULL
+            THEN 'dead'
     END
     WHEN event.name IS NOT NULL THEN 'done'
     WHEN unmet.until <= statement_timestamp() THEN 'timed out'
@@ -241,7 +242,7 @@ waiter AS MATERIALIZED (
     LEFT JOIN LATERAL (
         SELECT id, needs, needs_batch, moment, met
         FROM pulse_django_dependency
-        WHERE job_id = job.id AND met::text IN ('dead', 'cancelled') AND on_dead::text <> 'go_on'
+        WHERE job_id = job.id AND met::text IN ('dead', 'cancelled') AND on_need_failed::text <> 'continue'
         ORDER BY id
         LIMIT 1
     ) AS lost ON true
@@ -310,7 +311,7 @@ class Resolved:
     queues: tuple[str, ...] = ()  # of the jobs that may run now
     freed: frozenset[int] = frozenset()
     endings: tuple[Ending, ...] = ()  # of jobs that were cancelled because of what they need
-    closed: frozenset[int] = frozenset()  # batches
+    finished: frozenset[int] = frozenset()  # batches
     cancelling: frozenset[int] = frozenset()  # batches with members that were not asked to stop yet
     rows: int = 0  # changes that were dealt with
     last: int = 0  # of the changes that were found
@@ -359,7 +360,7 @@ def resolve(jobs: JobReader, *, with_timeouts: bool = False, after: int = 0) -> 
         queues=tuple(sorted({queue for _, queue, _, _, reason in freed if reason is None})),
         freed=frozenset(job_id for job_id, *_, reason in freed if reason is None),
         endings=tuple(cancelled),
-        closed=batches.closed,
+        finished=batches.finished,
         cancelling=batches.cancelling,
         rows=gone,
         last=max(rows, default=0),

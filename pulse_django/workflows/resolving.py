@@ -1,4 +1,4 @@
-"""What follows from ended jobs: those that they held are freed, batches are closed, and cancelled batches emptied."""
+"""What follows from ended jobs: those that they held are freed, batches are finished, and cancelled batches emptied."""
 
 from __future__ import annotations
 

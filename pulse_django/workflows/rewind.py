@@ -68,7 +68,7 @@ def fork(job_id: int | str, step: str, *, using: str | None = None) -> Rewound:
     jobs = Job.objects.db_manager(where.alias)
     with transaction.atomic(using=where.alias):
         job = Job.objects.using(where.alias).get(pk=where.id)
-        if Masks.read(job.masked).encrypted:
+        if Masks.read(job.sensitive).encrypted:
             raise InvalidWorkflow(f"job {where.id} is encrypted: its steps can be read by no other job")
         rewound = _split(where, step)
         copy = jobs.enqueue(_copy_of(job))
@@ -90,8 +90,8 @@ def _split(where: Located, step: str) -> Rewound:
 
 def _copy_of(job: Job) -> NewJob:
     task = registry.get(job.task)
-    same = ("task", "args", "kwargs", "queue", "priority", "parent_id", "masked", "lane_key")
+    same = ("task", "args", "kwargs", "queue", "priority", "parent_id", "sensitive", "lane_key")
     values: dict[str, Any] = {name: getattr(job, name) for name in same}
     values |= {one.name: getattr(job, one.column) for one in JOB_OPTIONS if one.name != "idempotency_key"}
     names = names_of(task) if task else ()
-    return NewJob(tags=tuple(job.tags or ()), names=names, search=searched(task), **values)
+    return NewJob(tags=tuple(job.tags or ()), names=names, searchable=searched(task), **values)

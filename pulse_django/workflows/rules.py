@@ -14,18 +14,18 @@ MOST_NESTED = 50  # workflows, or lists, within others
 MAX_BATCH_NAME, MAX_BATCH_KIND = 200, 16
 
 
-class OnDead(StrEnum):
+class OnNeedFailed(StrEnum):
     """Say what happens to a job when one that it needs is a dead letter."""
 
-    HOLD = "hold"  # it waits until the dead letter is retried and completes
+    WAIT = "wait"  # it waits until the dead letter is retried and completes
     CANCEL = "cancel"  # it is cancelled, and so are the jobs that need it
-    GO_ON = "go_on"  # it runs; its results say what died
+    CONTINUE = "continue"  # it runs; its results say what died
 
 
 class When(StrEnum):
     """Which moment of a batch a job waits for."""
 
-    CLOSED = "closed"  # every member is over, and none is a dead letter
+    FINISHED = "finished"  # every member is over, and none is a dead letter
     DEAD = "dead"  # the first member became a dead letter
     ENDED = "ended"  # every member is over or a dead letter
 
@@ -47,8 +47,8 @@ class Need:
     batch_id: int | None = None
     event: str | None = None
     name: str = ""  # under which the job finds the result
-    on_dead: OnDead = OnDead.HOLD
-    when: When = When.CLOSED  # of a batch
+    on_need_failed: OnNeedFailed = OnNeedFailed.WAIT
+    when: When = When.FINISHED  # of a batch
     timeout: float | None = None  # seconds, of an event
 
 

@@ -54,7 +54,7 @@ CAPABILITY = Capability(
         SweepStep(
             name="paused batches",
             run=_hold_paused,
-            exists="EXISTS (SELECT 1 FROM pulse_django_batch WHERE paused_at IS NOT NULL AND closed_at IS NULL)",
+            exists="EXISTS (SELECT 1 FROM pulse_django_batch WHERE paused_at IS NOT NULL AND finished_at IS NULL)",
         ),
         SweepStep(name="unresolved", run=_resolve, exists=ARE_UNRESOLVED),  # the last one, because the others end jobs
         SweepStep(name="overlooked", run=_keep_house, is_housekeeping=True),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from asgiref.sync import sync_to_async
 
-from pulse_django.exceptions import EventTimedOut, InvalidJob, LeaseLost, NeedNotDone, WaitFor
+from pulse_django.exceptions import EventTimedOut, InvalidJob, LeaseLost, NeededResultMissing, WaitFor
 from pulse_django.models import Dependency, Event, Job, StoredBatch
 from pulse_django.queue.database.transactions import refuse_callers_transaction
 from pulse_django.queue.words.masks import RESULT
@@ -21,7 +21,7 @@ from pulse_django.shards.placement import alias_of_run, locate
 
 from .batch_verbs import members_of
 from .needs import add_needs_of_run
-from .rules import MAX_EVENT_NAME, MAX_NODE_NAME, MOST_NESTED, Met, Need, OnDead
+from .rules import MAX_EVENT_NAME, MAX_NODE_NAME, MOST_NESTED, Met, Need, OnNeedFailed
 
 if TYPE_CHECKING:
     from pulse_django.run.run import Run
@@ -54,17 +54,17 @@ class Waits:
         """The workflow that this job is in, or None. Its ``context`` is what all of its jobs can read."""
         return self._batch("workflow")
 
-    def wait_for(self, *needs: object, on_dead: str = OnDead.HOLD) -> Any:
+    def wait_for(self, *needs: object, on_need_failed: str = OnNeedFailed.WAIT) -> Any:
         """Wait for jobs or batches. Return the result of each job and the progress of each batch: one value, or a list.
 
         If they are not over, this call ends the run, and the job is WAITING. It uses no worker, and the attempt does
-        not count. When they are over, the handler starts again, so do work before this call in ``step()``. ``on_dead``
-        decides what happens to this job if one that it needs becomes a dead letter.
+        not count. When they are over, the handler starts again, so do work before this call in ``step()``.
+        ``on_need_failed`` decides what happens to this job if one that it needs becomes a dead letter.
 
         An id that was never given is refused. The wait for a job that was deleted is over, and as it has no result,
-        ``NeedNotDone`` is raised; with ``on_dead="go_on"`` None is in its place.
+        ``NeededResultMissing`` is raised; with ``on_need_failed="continue"`` None is in its place.
         """
-        wanted = [self._need(one, OnDead(on_dead)) for one in _flat(needs)]
+        wanted = [self._need(one, OnNeedFailed(on_need_failed)) for one in _flat(needs)]
         if not wanted:
             return []
         alias = alias_of_run(self.run)
@@ -80,9 +80,9 @@ class Waits:
         is_single = len(needs) == 1 and not isinstance(needs[0], list | tuple)
         return values[0] if is_single else values
 
-    async def await_for(self, *needs: object, on_dead: str = OnDead.HOLD) -> Any:
+    async def await_for(self, *needs: object, on_need_failed: str = OnNeedFailed.WAIT) -> Any:
         """``wait_for()`` for async handlers."""
-        return await sync_to_async(self.wait_for)(*needs, on_dead=on_dead)
+        return await sync_to_async(self.wait_for)(*needs, on_need_failed=on_need_failed)
 
     def wait_for_event(self, name: str, *, timeout: timedelta | None = None) -> Any:
         """Wait for ``send_event(name, payload)``, and return the payload. An event that came early is there.
@@ -116,21 +116,21 @@ class Waits:
             raise LeaseLost("this run lost its lease to another run; it does not wait")
         raise WaitFor(", ".join(_said(need) for need in needs[:5]) + (", ..." if len(needs) > 5 else ""))
 
-    def _need(self, given: object, on_dead: OnDead) -> Need:
+    def _need(self, given: object, on_need_failed: OnNeedFailed) -> Need:
         from .batches import Batch
 
         alias = alias_of_run(self.run)
         if isinstance(given, Batch):
             if given.alias != alias:
                 raise InvalidJob(f"batch {given.id} is in database {given.alias!r}, and this job in {alias!r}")
-            return Need(batch_id=given.id, on_dead=on_dead)
+            return Need(batch_id=given.id, on_need_failed=on_need_failed)
         value = getattr(given, "id", given)
         where = locate(value)
         if where.alias != alias:
             raise InvalidJob(f"job {value} is in database {where.alias!r}, and this job in {alias!r}")
         if where.id == self.run.claim.job_id:
             raise InvalidJob("wait_for: a job cannot wait for itself")
-        return Need(job_id=where.id, name=str(where.id), on_dead=on_dead)
+        return Need(job_id=where.id, name=str(where.id), on_need_failed=on_need_failed)
 
     def _value_of(self, need: Need, jobs: dict[int, Job]) -> Any:
         if need.batch_id is not None:
@@ -138,8 +138,8 @@ class Waits:
 
             return Batch(need.batch_id, alias_of_run(self.run)).progress()
         job = jobs.get(need.job_id or 0)
-        if job is None and need.on_dead is not OnDead.GO_ON:
-            raise NeedNotDone(need.name, "deleted")
+        if job is None and need.on_need_failed is not OnNeedFailed.CONTINUE:
+            raise NeededResultMissing(need.name, "deleted")
         return codec().value_of(job, RESULT) if job is not None and job.status == Status.COMPLETED else None
 
     def _batch(self, kind: str | None) -> Batch | None:
@@ -170,11 +170,15 @@ def _flat(needs: Iterable[object], depth: int = 0) -> Iterable[object]:
 def _is_over(need: Need, jobs: dict[int, Job], batches: dict[int, StoredBatch]) -> bool:
     if need.batch_id is not None:
         batch = batches.get(need.batch_id)
-        return batch is None or batch.closed_at is not None or (need.on_dead is OnDead.GO_ON and bool(batch.ended_at))
+        return (
+            batch is None
+            or batch.finished_at is not None
+            or (need.on_need_failed is OnNeedFailed.CONTINUE and bool(batch.ended_at))
+        )
     job = jobs.get(need.job_id or 0)
     if job is None or job.status == Status.COMPLETED:
         return True
-    return need.on_dead is OnDead.GO_ON and Status(job.status) in TERMINAL
+    return need.on_need_failed is OnNeedFailed.CONTINUE and Status(job.status) in TERMINAL
 
 
 def _said(need: Need) -> str:
@@ -194,7 +198,7 @@ class NeededResults(Mapping[str, Any]):
     alias: str
 
     def __getitem__(self, name: str) -> Any:
-        """Return the result of a job that was needed. Raise ``NeedNotDone`` if it is a dead letter or was cancelled."""
+        """Return the result of a job that was needed, or raise ``NeededResultMissing``: it is dead or was cancelled."""
         needs = self._needs()
         for need in needs:
             if need.name == name:
@@ -241,13 +245,13 @@ class NeededResults(Mapping[str, Any]):
             return {member.node: _value(member, str(member.node)) for member in self._members(need)}
         job = Job.objects.using(self.alias).filter(pk=need.needs).first()
         if job is None:
-            raise NeedNotDone(need.name, "deleted")
+            raise NeededResultMissing(need.name, "deleted")
         return _value(job, need.name)
 
 
 def _value(job: Job, name: str) -> Any:
     if job.status != Status.COMPLETED:
-        raise NeedNotDone(name, str(job.status))
+        raise NeededResultMissing(name, str(job.status))
     return codec().value_of(job, RESULT)
 
 

@@ -18,7 +18,7 @@ from .rules import When
 MOST_NEEDS = 1_000  # that are looked at
 MOST_NAMED = 10
 
-_OF_BATCH = {When.CLOSED: "waits-for-batch", When.ENDED: "waits-for-end", When.DEAD: "waits-for-dead-letter"}
+_OF_BATCH = {When.FINISHED: "waits-for-batch", When.ENDED: "waits-for-end", When.DEAD: "waits-for-dead-letter"}
 
 _PAUSED_BATCH = """
 SELECT batch.id, batch.name

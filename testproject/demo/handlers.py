@@ -34,6 +34,6 @@ def nap(context: Context, first: float, later: float) -> dict[str, Any]:
 
 
 # In a process of its own: what it kills is that, and not the jobs beside it.
-@task(name="pulse_demo.poison", isolation=Isolation.PROCESS, max_losses=2)
+@task(name="pulse_demo.poison", isolation=Isolation.PROCESS, max_lost_workers=2)
 def poison() -> None:
     os.kill(os.getpid(), signal.SIGKILL)

@@ -25,9 +25,9 @@ class DemoPace:
             "PROCESSES": 1,
             "CONCURRENCY": 4,
             "MAX_JOBS": 0,
-            "MAX_RSS": 0,
+            "MAX_RSS_MIB": 0,
             "MAX_ATTEMPTS": 10,
-            "MAX_LOSSES": 5,
+            "MAX_LOST_WORKERS": 5,
             "RETRY_BACKOFF_CAP": 60,
             "RETRY_JITTER": 0.1,
             # Their watchdogs leave the project's own jobs alone.

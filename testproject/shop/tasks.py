@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from pulse_django import Context, fenced_update, never, task
+from pulse_django import Context, fenced_update, retry_unless, task
 from testproject.shop.models import Invoice, Line, Order
 
 
@@ -49,7 +49,7 @@ def make_invoice_by_hand(context: Context, order_number: int) -> str:
     return "not the result: the job was complete before"
 
 
-@task(takes_context=True, stall_after=timedelta(minutes=5))
+@task(takes_context=True, progress_timeout=timedelta(minutes=5))
 def send_letters(context: Context, total: int) -> list[int]:
     """Resume where the last attempt stopped."""
     done = context.checkpoint["done"] if context.checkpoint else 0
@@ -68,7 +68,7 @@ def write_report(context: Context, number: int, text: str) -> int:
     return fenced_update(Order.objects.filter(number=number), context, report=text, state="reported")
 
 
-@task(retry=never(ValueError), max_attempts=3)
+@task(retry=retry_unless(ValueError), max_attempts=3)
 def fail(message: str, kind: str = "RuntimeError") -> None:
     raise {"ValueError": ValueError, "RuntimeError": RuntimeError, "SystemExit": SystemExit}[kind](message)
 
@@ -92,7 +92,7 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
-@task(name="shop.send_invoice", masked=("card",))
+@task(name="shop.send_invoice", sensitive=("card",))
 def send_invoice(order: int, card: str = "") -> str:
     """A card's number is nobody's business: it is masked wherever people look."""
     return f"invoice for order {order}"

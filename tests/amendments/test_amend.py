@@ -40,8 +40,8 @@ def one_per_number(number: int, note: str = "") -> None: ...
 def one_waiting(number: int) -> None: ...
 
 
-@task(name="amend.masked", masked=("number",))
-def masked(number: Any) -> None: ...
+@task(name="amend.masked", sensitive=("number",))
+def sensitive(number: Any) -> None: ...
 
 
 NEW = Payload("[2]", "{}")
@@ -128,12 +128,12 @@ def test_a_task_that_this_process_does_not_have_is_refused() -> None:
 
 
 def test_what_is_masked_is_not_shown() -> None:
-    job = make_job(task=masked.registered_name, args=[1], masked='{"positions":[0]}')
+    job = make_job(task=sensitive.registered_name, args=[1], sensitive='{"positions":[0]}')
     with pytest.raises(PayloadError) as caught:
         api.amend(job.pk, args=[{"secret": {1}}])
     assert "secret" not in str(caught.value)
     assert api.amend(job.pk, args=[2])
-    assert Amendment.objects.get().masked == job.masked
+    assert Amendment.objects.get().sensitive == job.sensitive
 
 
 def test_a_claim_that_comes_first_keeps_the_arguments_it_has(rival: Rival) -> None:

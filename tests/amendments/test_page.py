@@ -36,8 +36,8 @@ def order(number: int, note: str = "") -> None: ...
 def unique(number: int) -> None: ...
 
 
-@task(name="amending.masked", masked=("card",))
-def masked(card: str, note: str = "") -> None: ...
+@task(name="amending.masked", sensitive=("card",))
+def sensitive(card: str, note: str = "") -> None: ...
 
 
 def url_of(job: Job) -> str:
@@ -49,7 +49,7 @@ def form_of(client: Client, job: Job, **changes: Any) -> dict[str, Any]:
     page = client.get(url_of(job)).content.decode()
     hidden = dict(re.findall(r'<input type="hidden" name="(attempts|seen)" value="(\w+)"', page))
     assert hidden.keys() == {"attempts", "seen"}
-    return hidden | {"args": "[2]", "kwargs": "{}", "why": "the customer called"} | changes
+    return hidden | {"args": "[2]", "kwargs": "{}", "reason": "the customer called"} | changes
 
 
 def waiting(**fields: Any) -> Job:
@@ -190,7 +190,7 @@ def test_only_what_the_page_shows_of_old_arguments_is_read() -> None:
 
 
 def test_what_is_masked_is_neither_offered_nor_listed() -> None:
-    client, job = staff(*MAY), waiting(task=masked.registered_name, args=["4711"], kwargs={})
+    client, job = staff(*MAY), waiting(task=sensitive.registered_name, args=["4711"], kwargs={})
     assert api.amend(job.pk, args=["4712"])
     page = client.get(page_of(job)).content.decode()
     assert url_of(job) not in page

@@ -22,7 +22,7 @@ from tests.worker import handlers
 
 # A worker is silent after four and a half seconds, so that one is soon lost, and a busy computer loses none.
 SETTINGS: dict[str, Any] = QUICK | {"LEASE_TTL": 3, "METRICS_TOKEN": SECRET, "ALERT_MAIL": False}
-OF_WORKERS = {"MAX_LOSSES": 2, "GRACE": 1, "LEASE_TTL": 3, "RETRY_BACKOFF_CAP": 3_600}
+OF_WORKERS = {"MAX_LOST_WORKERS": 2, "SHUTDOWN_GRACE": 1, "LEASE_TTL": 3, "RETRY_BACKOFF_CAP": 3_600}
 SAFE = {"DJANGO_ALLOW_ASYNC_UNSAFE": ""}  # workers have no browser
 
 MAILS = 300

@@ -58,7 +58,7 @@ def build() -> Scene:
         kwargs={"month": "2026-10"},
     )
     history()
-    Pause.objects.pause(queue="mail", reason="the provider is down, ticket 812", for_=timedelta(hours=2))
+    Pause.objects.pause(queue="mail", reason="the provider is down, ticket 812", duration=timedelta(hours=2))
     lost_worker = Worker.objects.get(name="web-2-311")
     shown = Scene(
         zombie=zombie,
@@ -201,7 +201,7 @@ def nightly_report() -> Schedule:
             job = make_job(Status.COMPLETED, task="shop.echo", created_at=at, started_at=at, finished_at=at)
         Tick.objects.create(schedule=schedule, at=at, decided_at=at, outcome=outcome, note=note, job_id=job and job.pk)
     paused = Schedule.objects.create(name="warm caches", task="shop.echo", args=[2], every=timedelta(minutes=5))
-    Schedule.objects.pause(paused.pk, reason="the provider is down, ticket 812", lasting=timedelta(hours=2))
+    Schedule.objects.pause(paused.pk, reason="the provider is down, ticket 812", duration=timedelta(hours=2))
     return schedule
 
 

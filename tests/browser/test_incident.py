@@ -121,7 +121,7 @@ def cancel_what_hangs(walk: Walk, hanging: Job) -> None:
     walk.click(page.get_by_role("link", name=f"{hanging.pk} {hanging.task}"))
     walk.sees_the_cause(page.get_by_text("in hangs").first)
     walk.click(page.get_by_text("Cancel", exact=True).first)
-    page.get_by_role("textbox", name="why").fill("it hangs")
+    page.get_by_role("textbox", name="reason").fill("it hangs")
     walk.click(page.get_by_role("button", name="Cancel"))
     expect(page.locator(".pulse-verdict")).to_contain_text("Cancelled")
     assert status_of(hanging) == Status.CANCELLED

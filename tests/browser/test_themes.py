@@ -59,7 +59,7 @@ def test_the_forms_of_pages_act(admin_client: Client) -> None:
     page = admin_client.get(reverse("admin:pulse_django_job_change", args=[job.pk])).content.decode()
     url = reverse("admin:pulse_django_job_act", args=[job.pk, "cancel"])
     assert url in page
-    admin_client.post(url, {"cancel-attempts": 0, "cancel-why": "not needed"})
+    admin_client.post(url, {"cancel-attempts": 0, "cancel-reason": "not needed"})
     assert Job.objects.get().status == Status.CANCELLED
     page = admin_client.get(reverse("admin:pulse_django_queue_one"), {"name": "mail"}).content.decode()
     assert "pause" in page

@@ -31,12 +31,12 @@ def hundreds(chunk: Chunk) -> None:
     note(chunk)
 
 
-@task(name="chunk.patient", chunk=100, within=timedelta(seconds=60))
+@task(name="chunk.patient", chunk=100, chunk_wait=timedelta(seconds=60))
 def patient(chunk: Chunk) -> None:
     note(chunk)
 
 
-@task(name="chunk.fives", chunk=5, within=timedelta(seconds=30))
+@task(name="chunk.fives", chunk=5, chunk_wait=timedelta(seconds=30))
 def fives(chunk: Chunk) -> None:
     note(chunk)
 
@@ -51,7 +51,7 @@ def fail_those_stopped(chunk: Chunk) -> None:
             job.fail(error)
 
 
-@task(name="chunk.waits", chunk=50, within=timedelta(seconds=30))
+@task(name="chunk.waits", chunk=50, chunk_wait=timedelta(seconds=30))
 def waits(chunk: Chunk) -> None:
     note(chunk)
     until_released(chunk)
@@ -59,7 +59,7 @@ def waits(chunk: Chunk) -> None:
     trace("left", chunk[0].job_id)
 
 
-@task(name="chunk.half", chunk=6, within=timedelta(seconds=30), max_attempts=3)
+@task(name="chunk.half", chunk=6, chunk_wait=timedelta(seconds=30), max_attempts=3)
 def half(chunk: Chunk) -> None:
     """Decide half of the jobs, and stay in the first call until it is killed."""
     note(chunk)
@@ -71,21 +71,21 @@ def half(chunk: Chunk) -> None:
     time.sleep(60)
 
 
-@task(name="chunk.slow", chunk=4, within=timedelta(seconds=0.4), timeout=timedelta(seconds=1), max_attempts=1)
+@task(name="chunk.slow", chunk=4, chunk_wait=timedelta(seconds=0.4), timeout=timedelta(seconds=1), max_attempts=1)
 def slow(chunk: Chunk) -> None:
     note(chunk)
     chunk[0].succeed()
     until_released(chunk)
 
 
-@task(name="chunk.slow_async", chunk=4, within=timedelta(seconds=30), timeout=timedelta(seconds=31), max_attempts=1)
+@task(name="chunk.slow_async", chunk=4, chunk_wait=timedelta(seconds=30), timeout=timedelta(seconds=31), max_attempts=1)
 async def slow_async(chunk: Chunk) -> None:
     note(chunk)
     chunk[0].succeed()
     await asyncio.sleep(60)
 
 
-@task(name="chunk.waits_async", chunk=3, within=timedelta(seconds=30))
+@task(name="chunk.waits_async", chunk=3, chunk_wait=timedelta(seconds=30))
 async def waits_async(chunk: Chunk) -> None:
     note(chunk)
     while not os.path.exists(chunk[0].kwargs["file"]):
@@ -93,13 +93,13 @@ async def waits_async(chunk: Chunk) -> None:
     fail_those_stopped(chunk)
 
 
-@task(name="chunk.limited", chunk=10, limit=Limit("chunk.five", running=5))
+@task(name="chunk.limited", chunk=10, limit=Limit("chunk.five", max_running=5))
 def limited(chunk: Chunk) -> None:
     note(chunk)
     time.sleep(0.02)
 
 
-@task(name="chunk.kills", chunk=4, within=timedelta(seconds=30), max_losses=3)
+@task(name="chunk.kills", chunk=4, chunk_wait=timedelta(seconds=30), max_lost_workers=3)
 def kills(chunk: Chunk) -> None:
     note(chunk)
     if any(job.kwargs["kills"] for job in chunk):

@@ -38,7 +38,7 @@ from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lane_keys import MAX_LANE_KEY, key_of, lane_key, lane_of_chunks, limiter_of
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import OutcomeName, Stalled, TimedOut
-from pulse_django.queue.words.retry_policies import Backoff, never
+from pulse_django.queue.words.retry_policies import Backoff, retry_unless
 from pulse_django.queue.words.states import Status
 from pulse_django.run.execute import perform
 from pulse_django.run.registry import BaseTaskBackend, InvalidTask
@@ -83,7 +83,7 @@ HOW: dict[str, Callable[[ChunkItem], None]] = {
 
 
 # A retry must not be due while the test still runs, also on a slow machine.
-MUCH_LATER = never(backoff=Backoff(unit=timedelta(hours=1)))
+MUCH_LATER = retry_unless(backoff=Backoff(unit=timedelta(hours=1)))
 
 
 @task(name="chunks.each", chunk=10, max_attempts=2, retry=MUCH_LATER)
@@ -130,15 +130,15 @@ def takes_two(chunk: Chunk, other: int) -> None: ...
 REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (nothing, {"chunk": 1}, "chunk: 1 is not within 2 to 1,?000"),
     (nothing, {"chunk": 1001}, "chunk: 1001 is not within"),
-    (nothing, {"within": MINUTE}, "within: give chunk, too"),
-    (nothing, {"chunk": 2, "within": 2 * MINUTE}, "within: 0:02:00 is longer than 0:01:00"),
-    (nothing, {"chunk": 2, "within": -MINUTE}, "within: .* must be positive"),
+    (nothing, {"chunk_wait": MINUTE}, "chunk_wait: give chunk, too"),
+    (nothing, {"chunk": 2, "chunk_wait": 2 * MINUTE}, "chunk_wait: 0:02:00 is longer than 0:01:00"),
+    (nothing, {"chunk": 2, "chunk_wait": -MINUTE}, "chunk_wait: .* must be positive"),
     (nothing, {"chunk": 2, "takes_context": True}, "omit takes_context"),
     (nothing, {"chunk": 2, "weight": 2}, "omit weight"),
     (nothing, {"chunk": 2, "atomic": True}, r"Use the context\.atomic\(\) of each job"),
     (nothing, {"chunk": 2, "isolation": "process"}, "a process for one job"),
-    (nothing, {"chunk": 2, "within": MINUTE, "timeout": MINUTE}, "is not shorter than timeout"),
-    (nothing, {"chunk": 2, "within": MINUTE, "stall_after": MINUTE}, "is not shorter than stall_after"),
+    (nothing, {"chunk": 2, "chunk_wait": MINUTE, "timeout": MINUTE}, "is not shorter than timeout"),
+    (nothing, {"chunk": 2, "chunk_wait": MINUTE, "progress_timeout": MINUTE}, "is not shorter than progress_timeout"),
     (takes_none, {"chunk": 2}, r"takes_none\(\) must take one argument, the chunk"),
     (takes_two, {"chunk": 2}, r"takes_two\(\) must take one argument, the chunk"),
 ]
@@ -152,7 +152,7 @@ def test_what_does_not_go_with_chunks_is_refused_where_it_is_declared() -> None:
 
 
 def test_a_call_may_not_shorten_the_time_limit_to_that_of_gathering() -> None:
-    made: PulseTask[..., Any] = PulseTask(func=nothing, name="chunks.gathers", chunk=2, within=timedelta(seconds=5))
+    made: PulseTask[..., Any] = PulseTask(func=nothing, name="chunks.gathers", chunk=2, chunk_wait=timedelta(seconds=5))
     assert made.using(timeout=MINUTE).timeout == MINUTE
     with pytest.raises(InvalidTask, match="is not shorter than timeout"):
         made.using(timeout=timedelta(seconds=5))
@@ -179,11 +179,18 @@ def test_jobs_are_enqueued_one_at_a_time_and_by_name_only() -> None:
     assert calls == [[{"document_id": 5}, {"document_id": 6}, {"anything": [1]}]]
 
 
-@task(name="chunks.keyed", chunk=10, limit=Limit(per_key=2), key="customer", unique=BY_ORDER, masked=("pin",))
+@task(
+    name="chunks.keyed",
+    chunk=10,
+    limit=Limit(max_running_per_key=2),
+    limit_key="customer",
+    unique=BY_ORDER,
+    sensitive=("pin",),
+)
 def keyed(chunk: Chunk) -> None: ...
 
 
-@task(name="chunks.shared", chunk=10, share=("customer", "region"))
+@task(name="chunks.shared", chunk=10, fair_by=("customer", "region"))
 def shared(chunk: Chunk) -> None: ...
 
 
@@ -192,7 +199,7 @@ def test_key_share_unique_and_masked_name_arguments_of_the_call() -> None:
     assert keyed.enqueue(customer=8, order=1, pin="1234").id == str(Job.objects.get().pk)
     job = Job.objects.get()
     assert limiter_of(job.lane_key) == "chunks.keyed"
-    seen = shown(job.task, job.args, job.kwargs, job.masked)
+    seen = shown(job.task, job.args, job.kwargs, job.sensitive)
     assert seen == ([], {"customer": 7, "order": 1, "pin": "••••"})
     with pytest.raises(InvalidJob, match="cannot tell which argument is 'order'"):
         keyed.enqueue(customer=7)
@@ -210,7 +217,7 @@ def test_a_task_without_limit_and_share_has_a_lane_of_its_own() -> None:
     assert len(f"{'q' * 100}{long}") <= MAX_LANE_KEY
 
 
-@override_settings(PULSE={"QUEUE_LIMITS": {"default": {"running": 3}}})
+@override_settings(PULSE={"QUEUE_LIMITS": {"default": {"max_running": 3}}})
 def test_the_limit_of_a_queue_holds_for_chunks() -> None:
     index.enqueue(n=1)
     assert Job.objects.get().lane_key == "queue=default"
@@ -452,10 +459,10 @@ def test_a_lost_job_changes_nothing_whatever_the_handler_says() -> None:
 # Limits
 
 
-LIMIT = Limit("chunks.api", running=20, breaker=None)
+LIMIT = Limit("chunks.api", max_running=20, breaker=None)
 
 
-@task(name="chunks.limited", chunk=10, limit=LIMIT, key="customer")
+@task(name="chunks.limited", chunk=10, limit=LIMIT, limit_key="customer")
 def limited(chunk: Chunk) -> None:
     if chunk[0].kwargs.get("raises"):
         raise RateLimited(MINUTE, "quota", only_key=chunk[0].kwargs["raises"] == "key")
@@ -467,15 +474,15 @@ def test_a_limit_is_told_once_of_what_the_handler_raises() -> None:
     Limiter.objects.declare_new("tests", {"chunks.api": LIMIT.numbers()})
     ids = [int(limited.enqueue(customer=n, raises="limit").id) for n in range(3)]
     seen: list[Any] = []
-    original = type(Limiter.objects).close
-    type(Limiter.objects).close = lambda self, *args, **kwargs: seen.append(args) or original(self, *args, **kwargs)  # type: ignore[method-assign,assignment,func-returns-value]
+    original = type(Limiter.objects).pause
+    type(Limiter.objects).pause = lambda self, *args, **kwargs: seen.append(args) or original(self, *args, **kwargs)  # type: ignore[method-assign,assignment,func-returns-value]
     try:
         drain()
     finally:
-        type(Limiter.objects).close = original  # type: ignore[method-assign]
+        type(Limiter.objects).pause = original  # type: ignore[method-assign]
     assert seen == [("chunks.api",)]
     assert set(statuses(ids)) == {Status.PENDING}
-    assert Limiter.objects.get(name="chunks.api").closed_until is not None
+    assert Limiter.objects.get(name="chunks.api").paused_until is not None
 
 
 @pytest.mark.parametrize("raises", ["key", None])
@@ -489,9 +496,9 @@ def test_each_key_is_paused(raises: str | None) -> None:
 def test_a_task_with_chunks_can_be_paused_by_hand() -> None:
     index.enqueue(n=1)
     share = key_of(Job.objects.get().lane_key)
-    call_command("pulse_limits", "pause", "--share", share, "--reason", "maintenance", stdout=StringIO())
+    call_command("pulse_pause", "--fair-key", share, "--reason", "maintenance", stdout=StringIO())
     assert Pause.objects.get().lane_key == Job.objects.get().lane_key
-    call_command("pulse_limits", "resume", "--share", share, stdout=StringIO())
+    call_command("pulse_resume", "--fair-key", share, stdout=StringIO())
     assert not Pause.objects.exists()
 
 

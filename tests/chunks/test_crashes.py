@@ -195,7 +195,7 @@ def test_never_more_jobs_of_chunks_than_the_limit_allows(workers: Workers) -> No
     wait_for(Status.COMPLETED, *ids)
     assert most_at_once(ids) <= 5
     assert max(len(jobs) for jobs in calls(workers)) > 1
-    assert Limiter.objects.get(name="chunk.five").numbers == {"running": 5}
+    assert Limiter.objects.get(name="chunk.five").numbers == {"max_running": 5}
 
 
 def test_a_process_that_is_replaced_after_so_many_jobs_runs_what_it_has_gathered(workers: Workers) -> None:

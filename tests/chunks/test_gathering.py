@@ -36,7 +36,7 @@ SLOTS = 4
 WITHIN = timedelta(seconds=10)
 
 
-@task(name="chunking.patient", chunk=5, within=WITHIN, aliases=("chunking.of_old",))
+@task(name="chunking.patient", chunk=5, chunk_wait=WITHIN, aliases=("chunking.of_old",))
 def patient(chunk: Chunk) -> None: ...
 
 

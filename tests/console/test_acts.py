@@ -28,12 +28,12 @@ from tests.undoing import undone
 pytestmark = pytest.mark.django_db
 
 VALID: dict[str, dict[str, Any]] = {
-    "retry": {"runs": 2, "why": "the bank is back"},
-    "run-now": {"why": "a customer waits"},
-    "postpone": {"delay": 3600, "why": "after the backup"},
-    "move": {"queue": "quick", "priority": 5, "why": "a customer waits"},
-    "cancel": {"why": "not wanted"},
-    "release": {"why": "its host hangs"},
+    "retry": {"runs": 2, "reason": "the bank is back"},
+    "run-now": {"reason": "a customer waits"},
+    "postpone": {"delay": 3600, "reason": "after the backup"},
+    "move": {"queue": "quick", "priority": 5, "reason": "a customer waits"},
+    "cancel": {"reason": "not wanted"},
+    "release": {"reason": "its host hangs"},
 }
 ACTS = [act for act in acts.ACTS.values() if act.label]
 PERMISSIONS = ("retry_job", "cancel_job", "schedule_job")
@@ -88,7 +88,7 @@ def test_a_get_changes_nothing(admin_client: Client) -> None:
             with about(act.name), undone():
                 job = job_for(act)
                 before = rows()
-                assert admin_client.get(url_of(job, act.name), {f"{act.name}-why": "x"}).status_code == 405
+                assert admin_client.get(url_of(job, act.name), {f"{act.name}-reason": "x"}).status_code == 405
                 assert rows() == before
 
 
@@ -188,8 +188,8 @@ def test_nonsense_is_refused_with_a_reason(admin_client: Client) -> None:
     cases = [
         ("retry", {"runs": 0}),
         ("retry", {"runs": "many"}),
-        ("cancel", {"why": ""}),
-        ("cancel", {"why": "x" * 501}),
+        ("cancel", {"reason": ""}),
+        ("cancel", {"reason": "x" * 501}),
         ("postpone", {"delay": 1}),
         ("move", {"queue": ""}),
         ("move", {"priority": 101}),
@@ -253,9 +253,9 @@ def test_what_a_task_masks_is_nobodys_business(admin_client: Client) -> None:
 
 def test_what_a_task_masked_when_the_job_was_enqueued_stays_masked(admin_client: Client) -> None:
     """Its declaration was dropped, or names another parameter by now."""
-    masked = Masks(positions=(0,), names=("value",), returned=True).text
+    sensitive = Masks(positions=(0,), names=("value",), returned=True).text
     values = {"args": ["4111 1111"], "kwargs": {"value": "4222 2222"}, "result": "4333 3333"}
-    job = make_job(Status.COMPLETED, task="shop.echo", masked=masked, **values)
+    job = make_job(Status.COMPLETED, task="shop.echo", sensitive=sensitive, **values)
     page = admin_client.get(page_of(job)).content.decode()
     assert "value = &quot;••••&quot;" in page
     assert not re.search("4111|4222|4333", page)
@@ -271,20 +271,20 @@ def test_of_an_unknown_task_nothing_is_shown_because_nobody_knows_what_it_masks(
 
 def test_hostile_reasons_are_text(admin_client: Client) -> None:
     job = make_job()
-    page = press(admin_client, job, "cancel", why="<img src=x onerror=alert(1)>\x00").content.decode()
+    page = press(admin_client, job, "cancel", reason="<img src=x onerror=alert(1)>\x00").content.decode()
     assert "<img src=x" not in page
 
 
 def test_what_was_done_is_said_in_one_language() -> None:
-    retry = acts.RetryForm({"runs": 2, "first": 3, "cancelled_too": "on", "why": "x"})
-    postpone = acts.PostponeForm({"delay": 3600, "why": "x"})
+    retry = acts.RetryForm({"runs": 2, "first": 3, "cancelled_too": "on", "reason": "x"})
+    postpone = acts.PostponeForm({"delay": 3600, "reason": "x"})
     assert retry.is_valid()
     assert postpone.is_valid()
     assert retry.done_in_words(acts.ACTS["retry"].done) == (
         "Retried: minimum runs 2, Maximum jobs per minute 60, how many first 3, minutes that these may take 30, "
-        "also if their workflow was cancelled, why x"
+        "also if their workflow was cancelled, reason x"
     )
-    assert postpone.done_in_words(acts.ACTS["postpone"].done) == "Postponed: by 1 hour, why x"
+    assert postpone.done_in_words(acts.ACTS["postpone"].done) == "Postponed: by 1 hour, reason x"
     with translation.override("de"):
         said = postpone.done_in_words(acts.ACTS["postpone"].done)
-    assert not set(said.replace(",", "").split()) & {"delay", "by", "hour", "why", "3600"}
+    assert not set(said.replace(",", "").split()) & {"delay", "by", "hour", "reason", "3600"}

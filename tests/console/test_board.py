@@ -318,7 +318,7 @@ class TestTheBoard:
 
 class TestQueues:
     def pause(self, client: Client, **data: Any) -> Any:
-        wanted = {"name": "mail", "reason": "the provider is down", "lasting": 3600} | data
+        wanted = {"name": "mail", "reason": "the provider is down", "duration": 3600} | data
         return client.post(PAUSE, wanted, follow=True)
 
     def shown(self, client: Client, name: str = "mail") -> dict[str, str]:
@@ -348,7 +348,7 @@ class TestQueues:
         assert "the provider is down" in text(client, history)
 
     def test_a_pause_without_an_end_lasts(self, admin_client: Client) -> None:
-        self.pause(admin_client, lasting=0)
+        self.pause(admin_client, duration=0)
         assert Pause.objects.get().paused_until is None
 
     def test_a_name_that_ends_in_a_space_is_another_queue(self, admin_client: Client) -> None:
@@ -380,8 +380,8 @@ class TestQueues:
         assert not LogEntry.objects.exists()
 
     def test_a_pause_that_the_page_did_not_show_is_not_changed(self, admin_client: Client) -> None:
-        Pause.objects.pause(queue="mail", reason="customers are charged twice", for_=timedelta(minutes=1))
-        page = self.pause(admin_client, lasting=600).content.decode()
+        Pause.objects.pause(queue="mail", reason="customers are charged twice", duration=timedelta(minutes=1))
+        page = self.pause(admin_client, duration=600).content.decode()
         assert MEANWHILE in page
         assert Pause.objects.get(paused_until__lt=now(timedelta(minutes=2))).reason == "customers are charged twice"
 
@@ -406,7 +406,7 @@ class TestQueues:
     def test_nonsense_is_refused_with_a_reason(self, admin_client: Client) -> None:
         forms = [
             {"reason": ""},
-            {"lasting": 5},
+            {"duration": 5},
             {"name": ""},
             {"name": "x" * 500},
             {"name": "a\0"},
@@ -428,7 +428,7 @@ class TestQueues:
             for url in [PAUSE, RESUME]:
                 with about(url), undone():
                     Pause.objects.pause(queue="mail")
-                    data = {"name": "mail", "reason": "x", "lasting": 0, "seen": "none"}
+                    data = {"name": "mail", "reason": "x", "duration": 0, "seen": "none"}
                     assert Client().post(url, data).status_code == 302, "to the login"
                     looking = staff("view_queue")
                     assert looking.post(url, data).status_code == 403

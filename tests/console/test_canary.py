@@ -100,7 +100,7 @@ def test_it_stops_if_none_of_them_can_be_retried(client: Client) -> None:
     sql("UPDATE pulse_django_job SET finished_at = statement_timestamp() + interval '1 hour' WHERE id = %s", ids[1])
     sql("UPDATE pulse_django_job SET finished_at = statement_timestamp() + interval '1 hour' WHERE id = %s", ids[2])
     drain(queues=["default"])
-    assert batch.row.closed_at is not None
+    assert batch.row.finished_at is not None
     assert statuses(ids[1:]) == [Status.DEAD_LETTERED] * 2
 
 
@@ -124,7 +124,7 @@ def test_the_page_of_a_group_starts_it_with_one_button(client: Client) -> None:
     assert 'name="first" value="10"' in page
     url = reverse("admin:pulse_django_deadletter_retry") + "?error=ValueError: no"
     until = page.split('name="until" value="')[1].split('"')[0]
-    response = client.post(url, {"first": 10, "until": until, "runs": 1, "per_minute": 30, "why": "x"})
+    response = client.post(url, {"first": 10, "until": until, "runs": 1, "per_minute": 30, "reason": "x"})
     assert response.status_code == 302
     drain(queues=["default"])
     assert statuses(ids) == [Status.PENDING] * 10 + [Status.DEAD_LETTERED] * 2

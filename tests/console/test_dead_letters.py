@@ -70,7 +70,7 @@ def dies_of_something_else(job: Job) -> Any:
     return and_then
 
 
-SURE = {"confirmed": "yes", "why": "nobody wants them"}
+SURE = {"confirmed": "yes", "reason": "nobody wants them"}
 
 
 def hidden_in(page: Any) -> dict[str, str]:
@@ -416,13 +416,13 @@ class TestRetry:
         for number in range(5):
             dead(number)
         before = rows()
-        asked = retry(admin_client, ALL, confirmed="", runs=2, per_minute=60, why="fixed")
+        asked = retry(admin_client, ALL, confirmed="", runs=2, per_minute=60, reason="fixed")
         assert "These dead letters will run again: 5." in text_of(asked)
         assert rows() == before
         said = hidden_in(asked)
         del said["csrfmiddlewaretoken"]
         until = {"until": said["until"]}
-        assert said == {"scope": "all", "confirmed": "yes", "runs": "2", "per_minute": "60", "why": "fixed"} | until
+        assert said == {"scope": "all", "confirmed": "yes", "runs": "2", "per_minute": "60", "reason": "fixed"} | until
         assert until != UNTIL, "it is those that were counted"
         dead(9)
         assert "5 retried" in text_of(admin_client.post(url_of("retry"), said, follow=True))
@@ -511,7 +511,14 @@ class TestRetry:
         assert woken == ["default"], "nothing was revived"
 
     def test_nonsense_is_refused_with_a_reason(self, admin_client: Client) -> None:
-        forms = [{"runs": 0}, {"runs": 101}, {"runs": "x"}, {"per_minute": 0}, {"why": "x" * 501}, {"why": "\x00"}]
+        forms = [
+            {"runs": 0},
+            {"runs": 101},
+            {"runs": "x"},
+            {"per_minute": 0},
+            {"reason": "x" * 501},
+            {"reason": "\x00"},
+        ]
         with all_faults() as about:
             for data in forms:
                 with about(data), undone():
@@ -552,7 +559,7 @@ class TestDelete:
         page = delete(admin_client, jobs=[chosen])
         form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.content.decode()))
         assert form["id"] == str(chosen.pk)
-        page = admin_client.post(url_of("destroy"), form | {"why": "not wanted"}, follow=True)
+        page = admin_client.post(url_of("destroy"), form | {"reason": "not wanted"}, follow=True)
         assert "1 deleted." in text_of(page)
         assert list(Job.objects.all()) == [other]
         assert not Attempt.objects.exists()
@@ -563,7 +570,7 @@ class TestDelete:
                 with about((why, scope)), undone():
                     job = dead()
                     before = rows()
-                    page = delete(admin_client, scope, [job], confirmed="yes", why=why)
+                    page = delete(admin_client, scope, [job], confirmed="yes", reason=why)
                     assert 'class="errorlist"' in page.content.decode()
                     assert "will be permanently deleted" in text_of(page)
                     assert rows() == before
@@ -640,18 +647,18 @@ class TestTheLog:
     def test_each_selected_job_gets_an_entry_with_who_and_why(self) -> None:
         chosen, moved_on = dead(1), dead(2)
         Job.objects.retry([moved_on.pk])
-        retry(staff("view_job", "retry_job"), jobs=[chosen, moved_on], runs=2, per_minute=60, why="the shop is back")
+        retry(staff("view_job", "retry_job"), jobs=[chosen, moved_on], runs=2, per_minute=60, reason="the shop is back")
         entry = LogEntry.objects.get()
         assert (entry.user.username, entry.object_id, entry.action_flag) == ("operator", str(chosen.pk), CHANGE)
         assert (entry.object_repr, entry.content_type.model) == (str(chosen), "job")
-        assert entry.change_message == "Retried: minimum runs 2, Maximum jobs per minute 60, why the shop is back"
+        assert entry.change_message == "Retried: minimum runs 2, Maximum jobs per minute 60, reason the shop is back"
 
     def test_a_deleted_job_is_named(self) -> None:
         job = dead()
         delete(staff("view_job", "delete_job"), jobs=[job], **SURE)
         entry = LogEntry.objects.get()
         assert (entry.object_id, entry.object_repr, entry.action_flag) == (str(job.pk), str(job), DELETION)
-        assert entry.change_message == "Deleted: why nobody wants them"
+        assert entry.change_message == "Deleted: reason nobody wants them"
 
     def test_all_of_an_error_get_one(self, admin_client: Client) -> None:
         with all_faults() as about:
@@ -659,7 +666,7 @@ class TestTheLog:
                 with about(act.__name__), undone():
                     for number in range(3):
                         dead(number)
-                    act(admin_client, ALL, confirmed="yes", why="a reason")
+                    act(admin_client, ALL, confirmed="yes", reason="a reason")
                     entry = LogEntry.objects.get()
                     assert (entry.action_flag, entry.object_repr, entry.content_type.model) == (
                         flag,
@@ -823,7 +830,7 @@ class TestHostileText:
             admin_client.get(url_of("group", EVIL)),
             delete(admin_client, jobs=[job], error=group.fingerprint),
             delete(admin_client, ALL, error=group.fingerprint),
-            retry(admin_client, error=EVIL, why=EVIL, runs="x"),
+            retry(admin_client, error=EVIL, reason=EVIL, runs="x"),
         ):
             page = response.content.decode()
             assert response.status_code == 200

@@ -87,13 +87,13 @@ def with_rows() -> list[Address]:
     """Return each address with rows behind it that it could change."""
     job, dead = make_job(queue="mail"), make_job(Status.DEAD_LETTERED, last_error=ERROR)
     AttemptFactory(job=dead, number=10, outcome="FAILED", traceback="Traceback")
-    Pause.objects.pause(queue="mail", reason="first", for_=timedelta(minutes=5))
+    Pause.objects.pause(queue="mail", reason="first", duration=timedelta(minutes=5))
     Worker.objects.note(presence("host-1"))
     Worker.objects.mark_lost(-timedelta(minutes=1))
     schedule = Schedule.objects.create(name="nightly", task="shop.echo", args=[1], every=timedelta(hours=1))
     Schedule.objects.pause(schedule.pk, reason="first")
-    Limiter.objects.override("mail", {"running": 3}, reason="first")
-    Limiter.objects.close("mail", for_=timedelta(minutes=1), reason="first")
+    Limiter.objects.override("mail", {"max_running": 3}, reason="first")
+    Limiter.objects.pause("mail", duration=timedelta(minutes=1), reason="first")
     Pause.objects.pause(lane_key=lane_key("mail", "first"), reason="first")
     Pause.objects.pause("shop.paused", reason="first")
     batch = StoredBatch.objects.create(name="order 42")
@@ -115,7 +115,7 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
     model = name.split("_")[2]
     mine = row.get(model, 1)
     data = {
-        "name": "mail", "reason": "x", "why": "x", "lasting": 0, "post": "yes", "confirmed": "yes", "task": "evil",
+        "name": "mail", "reason": "x", "duration": 0, "post": "yes", "confirmed": "yes", "task": "evil",
         "runs": 1, "scope": "all", "until": "4102444800000000_999999999999999999", "seen": "none",
         "job": row["job"], "id": [row["deadletter"]], "_selected_action": [row["deadletter"]],
         "action": "retry_dead_letters",
@@ -148,17 +148,17 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
         return
     if name == "pulse_django_limiter_act":
         fields = {
-            "running": 5, "per": 60, "key_per": 60, "lasting": 600, "reason": "x", "key": "7",
+            "max_running": 5, "per": 60, "key_per": 60, "duration": 600, "reason": "x", "key": "7",
             "lane_key": lane_key("mail", "first"),
         }  # fmt: skip
         for act in LIMIT_ACTS:
-            lasting = 86_400 if act.name == "close" else 600
-            form = {f"{act.name}-{field}": value for field, value in (fields | {"lasting": lasting}).items()}
+            lasting = 86_400 if act.name == "pause_limit" else 600
+            form = {f"{act.name}-{field}": value for field, value in (fields | {"duration": lasting}).items()}
             yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act.name]), data=form)
         return
     if name.endswith("_task"):
         task = "shop.paused" if "resume" in name else "shop.send"
-        data |= {"task-task": task, "task-reason": "x", "task-lasting": 600, "task-force": "on"}
+        data |= {"task-task": task, "task-reason": "x", "task-duration": 600, "task-force": "on"}
     if name == "pulse_django_queue_pause":
         data |= {"name": "another"}
     if name == "pulse_django_queue_resume":
@@ -247,8 +247,8 @@ def test_those_who_may_act_do_so_by_the_very_same_forms(addresses: list[Address]
         "delete",
         "change",
         "reset",
-        "close",
-        "open",
+        "pause_limit",
+        "resume_limit",
         "approve",
         "cancel",
         *waiting,
@@ -389,8 +389,8 @@ def fill(evil: str) -> dict[str, int]:
     Worker.objects.note(presence(short))
     PauseFactory(queue=evil[:100], reason=evil[:2_000])
     limiter = evil[:100]
-    Limiter.objects.override("limiter", {"running": 3}, by=evil[:150], reason=evil[:2_000])
-    Limiter.objects.close("limiter", for_=timedelta(minutes=1), reason=evil[:2_000])
+    Limiter.objects.override("limiter", {"max_running": 3}, by=evil[:150], reason=evil[:2_000])
+    Limiter.objects.pause("limiter", duration=timedelta(minutes=1), reason=evil[:2_000])
     Limiter.objects.filter(name="limiter").update(name=limiter)  # no verb takes such a name
     for whose in (limiter.replace(":", ""), ""):
         Pause.objects.pause(lane_key=lane_key(whose, evil[:90]), reason=evil[:2_000], by=evil[:150])
@@ -419,8 +419,8 @@ def fill(evil: str) -> dict[str, int]:
 
 
 def test_hostile_rows_come_out_as_text_on_every_page(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_django.encryption.values.shown", lambda key, args, kwargs, masked: (args, kwargs))
-    monkeypatch.setattr("pulse_django.encryption.values.shows_result", lambda key, masked: True)
+    monkeypatch.setattr("pulse_django.encryption.values.shown", lambda key, args, kwargs, sensitive: (args, kwargs))
+    monkeypatch.setattr("pulse_django.encryption.values.shows_result", lambda key, sensitive: True)
     with all_faults() as about:
         for evil in HOSTILE:
             with undone():

@@ -135,7 +135,7 @@ class TestArguments:
         assert "4711" not in body(client, "json", task="search.ship")
 
     def test_masks_are_obeyed(self, admin_client: Client) -> None:
-        make_job(task="testproject.shop.tasks.login", args=["ada", "hunter2"], masked='{"positions":[1]}')
+        make_job(task="testproject.shop.tasks.login", args=["ada", "hunter2"], sensitive='{"positions":[1]}')
         make_job(task="gone.away", queue="gone", args=["hunter2"])
         for kind in ("csv", "json"):
             for query in ({"task": "testproject.shop.tasks.login"}, {"queue": "gone"}):

@@ -47,7 +47,7 @@ def test_long_ones_are_not_read(admin_client: Client) -> None:
 
 
 def test_they_need_their_permission_and_masks_are_obeyed(admin_client: Client) -> None:
-    make_job(task=silent.name, args=["hunter2"], masked='{"positions":[0]}', payload_bytes=11)
+    make_job(task=silent.name, args=["hunter2"], sensitive='{"positions":[0]}', payload_bytes=11)
     make_job(task="gone.away", args=["hunter2"], payload_bytes=11)
     assert cells(admin_client, "arguments_in_short") == ["–", f"&quot;{MASK}&quot;"]
     page = page_at(staff("view_job"), reverse("admin:pulse_django_job_changelist"))

@@ -58,7 +58,7 @@ def url(verb: str, query: str) -> str:
 
 def begin(client: Client, verb: str, query: str, **given: Any) -> Batch:
     """Post the form, close the browser, and return the operation."""
-    form = {"runs": 1, "why": "the bank is back"} | given
+    form = {"runs": 1, "reason": "the bank is back"} | given
     assert client.post(url(verb, query), form).status_code == 302
     return Batch(StoredBatch.objects.filter(kind=KIND).latest("id").pk, "default")
 
@@ -85,7 +85,7 @@ def test_the_request_only_writes_it_down_and_workers_do_it(client: Client) -> No
     drain(queues=["default"])
     assert statuses(ids) == [Status.PENDING] * 7
     assert statuses(other) == [Status.DEAD_LETTERED]
-    assert batch.row.closed_at is not None
+    assert batch.row.finished_at is not None
     assert batch.progress().completed == 1 + 4
     assert lines(batch)[0] == "7 retried"
 
@@ -122,7 +122,7 @@ def test_its_page_says_who_started_it_and_what_was_done(client: Client) -> None:
 
 def test_cancel_takes_what_waits_and_asks_what_runs(client: Client) -> None:
     waiting, running = make_job(queue="mail").pk, make_job(Status.RUNNING, queue="mail").pk
-    batch = begin(client, "cancel", "queue=mail", why="not wanted")
+    batch = begin(client, "cancel", "queue=mail", reason="not wanted")
     drain(queues=["default"])
     assert Job.objects.get(pk=waiting).cancel_reason == "not wanted"
     assert Job.objects.get(pk=running).cancel_requested_at is not None
@@ -138,7 +138,7 @@ def test_move_takes_what_waits(client: Client) -> None:
 
 def test_its_own_jobs_are_never_meant(client: Client) -> None:
     victim = make_job(queue="default", task="not.known").pk
-    batch = begin(client, "cancel", "queue=default", why="all of it")
+    batch = begin(client, "cancel", "queue=default", reason="all of it")
     for job in Job.objects.filter(task=PLAN):
         run_job(job.pk)
     for job in Job.objects.filter(task=ACT):
@@ -149,7 +149,7 @@ def test_its_own_jobs_are_never_meant(client: Client) -> None:
 
 def test_jobs_that_come_after_the_request_are_not_meant(client: Client) -> None:
     make_job(queue="mail")
-    begin(client, "cancel", "queue=mail", why="no")
+    begin(client, "cancel", "queue=mail", reason="no")
     late = make_job(queue="mail").pk
     drain(queues=["default"])
     assert statuses([late]) == [Status.PENDING]
@@ -192,10 +192,10 @@ def test_it_stops_between_two_chunks(client: Client) -> None:
     run_job(Job.objects.get(task=PLAN).pk)
     first, *_ = Job.objects.filter(task=ACT).order_by("id")
     run_job(first.pk)
-    client.post(cancel_url(batch), {"cancel-why": "enough"})
+    client.post(cancel_url(batch), {"cancel-reason": "enough"})
     drain(queues=["default"])
     assert statuses(ids) == [Status.PENDING] * 2 + [Status.DEAD_LETTERED] * 6
-    assert batch.row.closed_at is not None
+    assert batch.row.finished_at is not None
     assert lines(batch)[0] == "2 retried"
 
 
@@ -203,10 +203,10 @@ def test_who_may_start_it_may_stop_it_and_no_other_workflow() -> None:
     client = staff("view_job", "view_storedbatch", "retry_job")
     dead(4, queue="mail")
     batch = begin(client, "retry", f"{DEAD}&queue=mail")
-    assert client.post(cancel_url(batch), {"cancel-why": "enough"}).status_code == 302
+    assert client.post(cancel_url(batch), {"cancel-reason": "enough"}).status_code == 302
     assert batch.row.cancelled_at is not None
     other = Batch.open("an order")
-    assert client.post(cancel_url(other), {"cancel-why": "enough"}).status_code == 403
+    assert client.post(cancel_url(other), {"cancel-reason": "enough"}).status_code == 403
     assert other.row.cancelled_at is None
 
 
@@ -224,7 +224,7 @@ def test_it_ends_when_its_user_may_not_do_it_any_more(client: Client) -> None:
                 drain(queues=["default"])
                 assert statuses(ids) == [Status.DEAD_LETTERED] * 4
                 assert "no permission" in batch.row.cancel_reason
-                assert batch.row.closed_at is not None
+                assert batch.row.finished_at is not None
 
 
 def test_two_operators_at_once_retry_each_job_once(client: Client) -> None:
@@ -242,7 +242,7 @@ def test_each_needs_its_permission() -> None:
                 wanted = ACTS[verb].permission
                 client = staff("view_job", *(one for one in PERMISSIONS if one != wanted))
                 assert client.get(url(verb, "queue=mail")).status_code == 403
-                assert client.post(url(verb, "queue=mail"), {"why": "x", "runs": 1, "queue": "q"}).status_code == 403
+                assert client.post(url(verb, "queue=mail"), {"reason": "x", "runs": 1, "queue": "q"}).status_code == 403
                 assert not StoredBatch.objects.exists()
 
 
@@ -270,7 +270,7 @@ def test_a_filter_that_is_none_means_no_job_and_not_all(client: Client) -> None:
                 make_job()
                 with pytest.raises(InvalidCriteria):
                     Criteria.read(query)
-                assert client.post(url("cancel", query), {"why": "x"}).status_code == 302
+                assert client.post(url("cancel", query), {"reason": "x"}).status_code == 302
                 assert not StoredBatch.objects.exists()
 
 
@@ -278,7 +278,7 @@ def test_a_filter_that_is_none_any_more_cancels_the_operation(client: Client) ->
     """As after a release that took the filter away."""
     ids = dead(2, queue="mail")
     criteria = Criteria("queues=mail", "queues: mail")
-    given = {"runs": 1, "per_minute": None, "why": ""}
+    given = {"runs": 1, "per_minute": None, "reason": ""}
     batch = start_operation("default", ACTS["retry"], criteria, given, User.objects.get())
     drain(queues=["default"])
     assert statuses(ids) == [Status.DEAD_LETTERED] * 2
@@ -317,7 +317,7 @@ def test_run_takes_what_waits_for_its_time(client: Client) -> None:
 def test_delete_takes_what_has_ended_and_wants_to_be_confirmed(client: Client) -> None:
     ids, waiting = dead(3, queue="mail"), make_job(queue="mail")
     over = make_job(Status.COMPLETED, queue="mail")
-    assert client.post(url("delete", "queue=mail"), {"why": "x"}).status_code == 200
+    assert client.post(url("delete", "queue=mail"), {"reason": "x"}).status_code == 200
     assert not StoredBatch.objects.exists()
     batch = begin(client, "delete", "queue=mail", confirmed="on")
     drain(queues=["default"])
@@ -348,7 +348,7 @@ def test_a_request_takes_as_many_statements_whatever_it_means(client: Client) ->
 def test_it_is_started_by_code_as_well(client: Client) -> None:
     ids = dead(2, queue="mail")
     criteria = Criteria.read(f"{DEAD}&queue=mail")
-    given = {"runs": 1, "per_minute": None, "why": ""}
+    given = {"runs": 1, "per_minute": None, "reason": ""}
     start_operation("default", ACTS["retry"], criteria, given, User.objects.get())
     drain(queues=["default"])
     assert statuses(ids) == [Status.PENDING] * 2

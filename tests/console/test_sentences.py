@@ -76,8 +76,11 @@ def test_what_a_condition_is_about_is_translated_but_no_name() -> None:
 
 def test_what_a_limit_allows_is_translated() -> None:
     cases = [
-        ({"running": 5}, "5 laufend"),
-        ({"running": 5, "per_key": 1, "rate": 100, "rate_per": 60}, "5 laufend, 1 je Schlüssel, 100 pro 1m"),
+        ({"max_running": 5}, "5 laufend"),
+        (
+            {"max_running": 5, "max_running_per_key": 1, "rate": 100, "rate_per": 60},
+            "5 laufend, 1 je Schlüssel, 100 pro 1m",
+        ),
         ({"key_rate": 3, "key_rate_per": 3600}, "3 je Schlüssel in 1h"),
         ({}, "keine Grenze"),
     ]

@@ -91,7 +91,7 @@ def test_a_handler_that_closes_all_files_takes_down_no_more_than_its_process(wor
 
 
 def test_a_child_that_shows_no_sign_of_life_is_killed_and_recovered(workers: Workers) -> None:
-    worker = workers.ready("--no-watchdog", settings=LONG_LEASE | {"CHILD_SILENCE": 2})
+    worker = workers.ready("--no-watchdog", settings=LONG_LEASE | {"CHILD_TIMEOUT": 2})
     job = handlers.naps.enqueue(60).id
     wait_until(lambda: bool(workers.trace.of(job, "begin")))
     Job.objects.filter(pk=job).update(args=[0])
@@ -134,7 +134,7 @@ def test_a_handler_that_holds_the_interpreter_of_its_process_is_killed_and_says_
 
 
 def test_a_child_that_is_killed_because_a_handler_holds_its_interpreter_says_where_that_was(workers: Workers) -> None:
-    workers.start("--concurrency", "2", settings=LONG_LEASE | {"CHILD_SILENCE": 2})
+    workers.start("--concurrency", "2", settings=LONG_LEASE | {"CHILD_TIMEOUT": 2})
     job = handlers.holds_the_interpreter.enqueue(_letters_that_take(60)).id
     wait_until(lambda: outcomes(job) == ["WORKER_LOST"])
     assert _innermost(job) == "holds_the_interpreter"
@@ -227,7 +227,7 @@ def test_a_burst_goes_on_in_a_new_process_when_one_is_used_up(workers: Workers) 
 
 
 def test_a_process_that_uses_too_much_memory_is_replaced_after_its_jobs(workers: Workers) -> None:
-    worker = workers.ready("--max-rss", "220")
+    worker = workers.ready("--max-rss-mib", "220")
     child = worker.child()
     wait_for(Status.COMPLETED, tasks.add.enqueue(1, 2).id)
     assert worker.child() == child

@@ -151,7 +151,7 @@ def test_a_database_that_was_away_for_ten_leases_costs_no_run_its_attempt(
             *server.enqueue(f"{name}.naps_in_a_process", 1, 5 * ttl),
         ]
         jobs = [*sleeping, *ending, *obedient, *elsewhere]
-        settings = {"LEASE_TTL": ttl, "HEARTBEAT_INTERVAL": ttl / 3, "WATCHDOG_INTERVAL": 0.2, "MAX_LOSSES": 1}
+        settings = {"LEASE_TTL": ttl, "HEARTBEAT_INTERVAL": ttl / 3, "WATCHDOG_INTERVAL": 0.2, "MAX_LOST_WORKERS": 1}
         worker = workers.ready("--concurrency", "8", settings=settings, env={"DATABASE_URL": server.url})
         wait_until(lambda: len(workers.trace.count("begin")) == len(jobs), lambda: worker.log)
         server.crash()

@@ -148,7 +148,7 @@ def test_a_worker_that_is_cut_off(workers: Workers, proxy: BlackHole) -> None:
 
 def test_a_job_that_kills_its_process(workers: Workers) -> None:
     count = Reckoning()
-    workers.ready(settings={"MAX_LOSSES": 2})
+    workers.ready(settings={"MAX_LOST_WORKERS": 2})
     job = handlers.is_killed.enqueue()
     wait_until(lambda: is_over(job))
     count.end()

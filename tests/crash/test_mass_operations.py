@@ -35,14 +35,14 @@ def test_a_worker_that_is_killed_in_the_middle_is_followed_by_another(workers: W
     )
     dead = Job.objects.filter(queue="mail", status=Status.DEAD_LETTERED)
     criteria = Criteria.read("status__exact=DEAD_LETTERED&queue=mail")
-    given = {"runs": 2, "per_minute": None, "why": "the bank is back"}
+    given = {"runs": 2, "per_minute": None, "reason": "the bank is back"}
     batch = start_operation("default", ACTS["retry"], criteria, given, operator)
     first = workers.start("--queues", "default", "--concurrency", "1")
     wait_until(lambda: 0 < dead.count() < MANY)
     first.kill()
     assert dead.count() > 0, "or it was not in the middle"
     workers.start("--queues", "default", "--concurrency", "2")
-    wait_until(lambda: batch.row.closed_at is not None, patience=60)
+    wait_until(lambda: batch.row.finished_at is not None, patience=60)
     assert not dead.exists()
     assert batch.jobs.filter(task=ACT).count() == MANY / 500
     totals = totals_of(batch)

@@ -44,7 +44,7 @@ def test_sigterm_at_any_moment_loses_nothing_and_runs_nothing_twice(workers: Wor
     jobs += [int(handlers.naps.using(priority=5).enqueue(0.3).id) for _ in range(SIGTERMS)]
 
     def stop_one(number: int) -> tuple[int, float, str]:
-        worker = workers.start("--grace", str(GRACE), "--concurrency", "4", settings=LONG_LEASE)
+        worker = workers.start("--shutdown-grace", str(GRACE), "--concurrency", "4", settings=LONG_LEASE)
         patience = random.uniform(0.0, 0.8)
         if number % 10:  # every tenth is told before it knows what to do
             deadline = time.monotonic() + 30
@@ -80,7 +80,7 @@ def test_sigterm_at_any_moment_loses_nothing_and_runs_nothing_twice(workers: Wor
 def test_a_handler_that_outlasts_the_grace_period_is_handed_back_and_was_never_reaped(workers: Workers) -> None:
     """It has two leases' time: its beats go on until the end."""
     grace = 2 * QUICK["LEASE_TTL"]
-    worker = workers.ready("--grace", str(grace))
+    worker = workers.ready("--shutdown-grace", str(grace))
     job = handlers.naps.enqueue(60).id
     wait_until(lambda: bool(workers.trace.of(job, "begin")))
     begin = time.monotonic()
@@ -94,7 +94,7 @@ def test_a_handler_that_outlasts_the_grace_period_is_handed_back_and_was_never_r
 
 
 def test_a_handler_that_finishes_within_the_grace_period_counts_though_its_lease_is_shorter(workers: Workers) -> None:
-    worker = workers.ready("--grace", "10")
+    worker = workers.ready("--shutdown-grace", "10")
     job = handlers.naps.enqueue(2 * QUICK["LEASE_TTL"]).id
     waiting = handlers.writes_a_line.using(queue_name="other").enqueue().id
     wait_until(lambda: bool(workers.trace.of(job, "begin")))
@@ -114,7 +114,7 @@ def test_what_has_not_begun_is_handed_back_at_once(workers: Workers) -> None:
     first = [handlers.writes_a_line.using(priority=9).enqueue().id for _ in range(60)]
     slow = handlers.naps.using(priority=5).enqueue(2.5).id
     behind = [handlers.writes_a_line.enqueue().id for _ in range(20)]
-    worker = workers.ready("--concurrency", "1", "--grace", "10", settings=LONG_LEASE)
+    worker = workers.ready("--concurrency", "1", "--shutdown-grace", "10", settings=LONG_LEASE)
     wait_until(lambda: bool(workers.trace.of(slow, "begin")))
     wait_for(Status.COMPLETED, *first)
     worker.signal(signal.SIGTERM)
@@ -126,7 +126,7 @@ def test_what_has_not_begun_is_handed_back_at_once(workers: Workers) -> None:
 
 
 def test_a_second_sigterm_leaves_at_once(workers: Workers) -> None:
-    worker = workers.ready("--grace", "60", settings=LONG_LEASE)
+    worker = workers.ready("--shutdown-grace", "60", settings=LONG_LEASE)
     job = handlers.naps.enqueue(60).id
     wait_until(lambda: bool(workers.trace.of(job, "begin")))
     worker.signal(signal.SIGTERM)

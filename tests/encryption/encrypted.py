@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from pulse_django import Context, Unique, never, task
+from pulse_django import Context, Unique, retry_unless, task
 
 SECRET = "kestrel-4711"  # stands in arguments, progress, results and errors, and may stand nowhere else
 
@@ -15,7 +15,7 @@ def echo(value: Any = None, **more: Any) -> Any:
     return {"value": value, **more}
 
 
-@task(name="encrypted.found", encrypted=True, search=["email"])
+@task(name="encrypted.found", encrypted=True, searchable=["email"])
 def found(email: str) -> None: ...
 
 
@@ -44,7 +44,7 @@ def resumes(context: Context, value: str) -> Any:
     return context.checkpoint["note"]
 
 
-@task(name="encrypted.fails", encrypted=True, retry=never(ValueError), takes_context=True)
+@task(name="encrypted.fails", encrypted=True, retry=retry_unless(ValueError), takes_context=True)
 def fails(context: Context, value: str, *, more: str = "") -> None:
     context.progress(1, note=value)
     try:
@@ -71,7 +71,7 @@ def waits(value: str, note: str = "") -> str:
 def windowed(value: str) -> None: ...
 
 
-@task(name="encrypted.waits_for", takes_context=True, retry=never(Exception))
+@task(name="encrypted.waits_for", takes_context=True, retry=retry_unless(Exception))
 def waits_for(context: Context, job_id: str) -> Any:
     return context.wait_for(job_id)
 

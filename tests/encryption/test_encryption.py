@@ -104,7 +104,7 @@ class TestARun:
         assert job.args == []
         assert job.kwargs.keys() == {"$pulse", "k", "c"}
         assert job.kwargs["k"] == "2026-11"
-        assert Masks.read(job.masked).encrypted
+        assert Masks.read(job.sensitive).encrypted
         assert run_job(result).status is Status.COMPLETED
         assert stored(result.id).result["$pulse"] == "aes-gcm"
         assert tasks.SECRET not in everything_stored()
@@ -182,7 +182,7 @@ class TestARun:
         new = NewJob(
             task="encrypted.unique",
             kwargs={tasks.SECRET: 1},
-            masked=ENCRYPTED.text,
+            sensitive=ENCRYPTED.text,
             encrypt=encryption.PayloadEncryption("encrypted.unique"),
         )
         assert run_job(Job.objects.enqueue(new), failures="keep").status is Status.DEAD_LETTERED
@@ -371,8 +371,8 @@ class TestTampering:
             name="one",
             met=Met.DONE,
             met_at=now(),
-            on_dead="hold",
-            moment="closed",
+            on_need_failed="wait",
+            moment="finished",
         )
         readers: dict[str, Callable[[], object]] = {
             "get_result": lambda: backend.get_result(one.id),
@@ -382,7 +382,7 @@ class TestTampering:
         }
         with all_faults() as about:
             for mask in (None, "{}", NOTHING.text, Masks(returned=True).text):
-                Job.objects.filter(pk=one.id).update(masked=mask, result={"value": "forged"})
+                Job.objects.filter(pk=one.id).update(sensitive=mask, result={"value": "forged"})
                 for name, read in readers.items():
                     with about((mask, name)), pytest.raises(DecryptionFailed, match="the task is encrypted"):
                         read()
@@ -401,7 +401,7 @@ class TestTampering:
     def test_by_taking_the_mask_away_does_not_run_the_handler(self, tasks: ModuleType) -> None:
         """A worker of a release that knows no encryption does the same."""
         result = tasks.unique.enqueue(tasks.SECRET)
-        Job.objects.filter(pk=result.id).update(masked=None)
+        Job.objects.filter(pk=result.id).update(sensitive=None)
         assert run_job(result, failures="keep").status is Status.DEAD_LETTERED
         assert "CannotBeCalled" in Attempt.objects.get(job_id=result.id).error_class
 

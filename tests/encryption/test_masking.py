@@ -29,27 +29,27 @@ def with_context(context: Context, user: str, password: str, *rest: str, **more:
     pass
 
 
-@task(name="mask-narrow", masked=("password",))
+@task(name="mask-narrow", sensitive=("password",))
 def narrow(password: str) -> None:
     pass
 
 
-@task(name="mask-unnamed", masked=("card",))
+@task(name="mask-unnamed", sensitive=("card",))
 def pays(*args: Any, **options: Any) -> None:
     pass
 
 
-@task(name="mask-partly-unnamed", masked=("card",))
+@task(name="mask-partly-unnamed", sensitive=("card",))
 def pays_for(order: int, *args: Any, **options: Any) -> None:
     pass
 
 
-@task(name="mask-named-beside", masked=("card",))
+@task(name="mask-named-beside", sensitive=("card",))
 def pays_by(*args: Any, card: str = "", **options: Any) -> None:
     pass
 
 
-@task(name="mask-result", masked=("return",))
+@task(name="mask-result", sensitive=("return",))
 def secret() -> str:
     return "x"
 
@@ -62,7 +62,7 @@ def with_a_database(handler: Any) -> Any:
     return inner
 
 
-@task(name="mask-wrapped", masked=("card",))
+@task(name="mask-wrapped", sensitive=("card",))
 @with_a_database
 def wrapped(database: str, card: str, *, more: str = "") -> None:
     pass
@@ -85,9 +85,9 @@ MASKED_CALLS: list[tuple[tuple[str, ...], list[Any], dict[str, Any], Any]] = [
 
 def test_what_is_masked_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     with all_faults() as about:
-        for declared, (masked, args, kwargs, seen) in product([plain, with_context], MASKED_CALLS):
-            with about(f"{masked} of {args} and {kwargs}"):
-                monkeypatch.setitem(registry._tasks, declared.registered_name, replace(declared, masked=masked))
+        for declared, (sensitive, args, kwargs, seen) in product([plain, with_context], MASKED_CALLS):
+            with about(f"{sensitive} of {args} and {kwargs}"):
+                monkeypatch.setitem(registry._tasks, declared.registered_name, replace(declared, sensitive=sensitive))
                 assert encryption.shown(declared.registered_name, args, kwargs) == seen
 
 
@@ -137,10 +137,10 @@ ARGUMENTS: Any = ((1, "4111", "s1"), {"pin": "s2"})
 SECRETS = ("4111", "s1", "s2")
 
 
-def declare(monkeypatch: pytest.MonkeyPatch, func: Any, *masked: str) -> Any:
+def declare(monkeypatch: pytest.MonkeyPatch, func: Any, *sensitive: str) -> Any:
     """Make this the declaration of a task, whatever it was before."""
     monkeypatch.delitem(registry._tasks, "mask-changes", raising=False)
-    return PulseTask(func=func, name="mask-changes", masked=masked)
+    return PulseTask(func=func, name="mask-changes", sensitive=sensitive)
 
 
 def enqueued(task: Any) -> list[Job]:
@@ -153,8 +153,8 @@ def enqueued(task: Any) -> list[Job]:
 def seen_of(job: Job) -> str:
     """What the page of the job and a line of the log would tell."""
     [claim] = Job.objects.claim_these(Identity("looks"), [job.pk])
-    on_the_page = encryption.shown(job.task, job.args, job.kwargs, job.masked)
-    in_the_log = encryption.shown(claim.task, claim.args, claim.kwargs, claim.masked)
+    on_the_page = encryption.shown(job.task, job.args, job.kwargs, job.sensitive)
+    in_the_log = encryption.shown(claim.task, claim.args, claim.kwargs, claim.sensitive)
     assert on_the_page == in_the_log
     return str(on_the_page)
 
@@ -171,14 +171,14 @@ REDECLARED: list[tuple[Any, tuple[str, ...]]] = [
 @pytest.mark.django_db
 def test_what_was_masked_at_enqueue_stays_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     with all_faults() as about:
-        for func, masked in REDECLARED:
-            with about(f"{func.__name__}, {masked}"):
+        for func, sensitive in REDECLARED:
+            with about(f"{func.__name__}, {sensitive}"):
                 jobs = enqueued(declare(monkeypatch, charge, "card", "rest", "options", "return"))
-                declare(monkeypatch, func, *masked)
+                declare(monkeypatch, func, *sensitive)
                 for job in jobs:
                     seen = seen_of(job)
                     assert not [secret for secret in SECRETS if secret in seen]
-                    assert encryption.shows_result(job.task, job.masked) is False
+                    assert encryption.shows_result(job.task, job.sensitive) is False
 
 
 @pytest.mark.django_db
@@ -188,13 +188,13 @@ def test_what_is_masked_today_is_masked_on_older_jobs_too(monkeypatch: pytest.Mo
     for job in jobs:
         seen = seen_of(job)
         assert not [secret for secret in SECRETS if secret in seen]
-        assert encryption.shows_result(job.task, job.masked) is False
+        assert encryption.shows_result(job.task, job.sensitive) is False
 
 
 @pytest.mark.django_db
 def test_a_job_of_a_task_without_masks_stores_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for job in enqueued(declare(monkeypatch, charge)):
-        assert job.masked is None
+        assert job.sensitive is None
         seen = seen_of(job)
         assert "4111" in seen
         assert "s1" in seen
@@ -204,8 +204,8 @@ def test_a_job_of_a_task_without_masks_stores_none(monkeypatch: pytest.MonkeyPat
 def test_of_a_task_that_is_gone_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     [job, _] = enqueued(declare(monkeypatch, charge, "card"))
     monkeypatch.delitem(registry._tasks, "mask-changes")
-    assert encryption.shown(job.task, job.args, job.kwargs, job.masked) is None
-    assert encryption.shows_result(job.task, job.masked) is None
+    assert encryption.shown(job.task, job.args, job.kwargs, job.sensitive) is None
+    assert encryption.shows_result(job.task, job.sensitive) is None
 
 
 UNREADABLE = [
@@ -220,13 +220,13 @@ UNREADABLE = [
 
 def test_masks_that_cannot_be_read_hide_everything() -> None:
     with all_faults() as about:
-        for masked in UNREADABLE:
-            with about(masked[:40]):
-                assert encryption.shown("mask-plain", ["me"], {"password": "pw"}, masked) == (
+        for sensitive in UNREADABLE:
+            with about(sensitive[:40]):
+                assert encryption.shown("mask-plain", ["me"], {"password": "pw"}, sensitive) == (
                     ["••••"],
                     {"password": "••••"},
                 )
-                assert encryption.shows_result("mask-plain", masked) is False
+                assert encryption.shows_result("mask-plain", sensitive) is False
 
 
 WRITTEN = [Masks(), Masks((0, 2), 3, ("card",), None, True), Masks((), 0, (), ("order",)), Masks(only=())]
@@ -245,7 +245,7 @@ def test_masks_that_are_longer_than_their_column_hide_everything() -> None:
     assert Masks.read(masks.text).hides_name("other")
 
 
-@pytest.mark.parametrize("masked", [("passwrd",), "password"])
-def test_a_mask_that_would_hide_nothing_is_refused(masked: Any) -> None:
-    with pytest.raises(InvalidTask, match="masked"):
-        replace(narrow, masked=masked)
+@pytest.mark.parametrize("sensitive", [("passwrd",), "password"])
+def test_a_mask_that_would_hide_nothing_is_refused(sensitive: Any) -> None:
+    with pytest.raises(InvalidTask, match="sensitive"):
+        replace(narrow, sensitive=sensitive)

@@ -24,11 +24,11 @@ __all__ = ["encrypted_tasks"]
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
 
-@task(name="search.ship", search=["order_id", "email"])
+@task(name="search.ship", searchable=["order_id", "email"])
 def ship(order_id: int, email: str = "", note: str = "") -> None: ...
 
 
-@task(name="search.once", search=["order_id"], unique=Unique(by=["email"], on_conflict="replace"))
+@task(name="search.once", searchable=["order_id"], unique=Unique(by=["email"], on_conflict="replace"))
 def once(order_id: int, email: str) -> None: ...
 
 
@@ -126,11 +126,11 @@ class TestEncryptedJobs:
 
 
 NOT_SEARCHABLE: list[tuple[dict[str, Any], str]] = [
-    ({"search": ["token"], "masked": ["token"]}, "'token' is masked"),
-    ({"search": ["nobody"]}, "has no parameter 'nobody'"),
-    ({"search": "token"}, "is a single name"),
-    ({"search": ["return"]}, "no name of an argument"),
-    ({"search": ["error"]}, "means something else"),
+    ({"searchable": ["token"], "sensitive": ["token"]}, "'token' is masked"),
+    ({"searchable": ["nobody"]}, "has no parameter 'nobody'"),
+    ({"searchable": "token"}, "is a single name"),
+    ({"searchable": ["return"]}, "no name of an argument"),
+    ({"searchable": ["error"]}, "means something else"),
 ]
 
 
@@ -146,12 +146,12 @@ class TestWhatIsRefused:
     def test_too_many(self) -> None:
         with pytest.raises(InvalidTask, match="over the limit"):
 
-            @task(name="search.many", search=[f"a{number}" for number in range(MOST_SEARCHED + 1)])
+            @task(name="search.many", searchable=[f"a{number}" for number in range(MOST_SEARCHED + 1)])
             def many(**kwargs: Any) -> None: ...
 
     def test_a_call_cannot_name_them(self) -> None:
-        with pytest.raises(TypeError, match="search cannot be set for a call"):
-            ship.using(search=["note"])  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="searchable cannot be set for a call"):
+            ship.using(searchable=["note"])  # type: ignore[call-arg]
 
     def test_a_pickled_task_keeps_them(self) -> None:
-        assert pickle.loads(pickle.dumps(ship)).search == ("order_id", "email")
+        assert pickle.loads(pickle.dumps(ship)).searchable == ("order_id", "email")

@@ -27,7 +27,7 @@ GOOD = History(
         Line(13, "RUNNING", 2, 1),
         Line(14, "COMPLETED", 2, 1),
         Line(15, "ENDED", 7),
-        Line(16, "CLOSED", 7),
+        Line(16, "FINISHED", 7),
         Line(17, "PENDING", 3),
         Line(18, "CANCELLED", 4),
         Line(19, "RUNNING", 3, 1),
@@ -97,7 +97,7 @@ OTHER_NEEDS = [
     (NeedRow(20, 2, None, None, "came"), True),
     (NeedRow(20, 2, None, None, "go", met="timed out"), True),
     (NeedRow(20, 2, 8, None, None), False),  # a dead letter
-    (NeedRow(20, 2, 8, None, None, "go_on"), True),
+    (NeedRow(20, 2, 8, None, None, "continue"), True),
 ]
 
 
@@ -123,26 +123,26 @@ def test_a_job_that_is_over_twice() -> None:
 
 
 def test_a_batch_that_is_closed_too_early() -> None:
-    assert "batch 7 closed before its job 2 was over" in judged(moved(16, 12))
+    assert "batch 7 finished before its job 2 was over" in judged(moved(16, 12))
     assert "batch 7 ended before its job 2 was over" in judged(moved(15, 12))
-    assert judged(moved(8, 16)) == ["batch 7 ended before it was sealed", "batch 7 closed before it was sealed"]
-    assert "batch 7 is not closed" in judged(changed([], without=[16]))
+    assert judged(moved(8, 16)) == ["batch 7 ended before it was sealed", "batch 7 finished before it was sealed"]
+    assert "batch 7 is not finished" in judged(changed([], without=[16]))
 
 
 def test_the_jobs_of_a_batch_within_count() -> None:
     batches = [*GOOD.batches, BatchRow(8, 7)]
-    lines = [*GOOD.lines, Line(21, "SEALED", 8), Line(22, "ENDED", 8), Line(23, "CLOSED", 8)]
+    lines = [*GOOD.lines, Line(21, "SEALED", 8), Line(22, "ENDED", 8), Line(23, "FINISHED", 8)]
     inside = JobRow(5, batch_id=8)
     done = [Line(0, "PENDING", 5), Line(21, "COMPLETED", 5)]
     history = replace(GOOD, batches=batches, lines=[*lines, *done], jobs=[*GOOD.jobs, inside])
-    assert "batch 7 closed before its job 5 was over" in judged(history)
+    assert "batch 7 finished before its job 5 was over" in judged(history)
 
 
 def test_a_job_that_is_added_to_a_closed_batch() -> None:
     late = replace(GOOD, jobs=[*GOOD.jobs, JobRow(5, batch_id=7)])
     lines = [*GOOD.lines, Line(21, "PENDING", 5), Line(22, "COMPLETED", 5)]
     assert judged(replace(late, lines=lines)) == [
-        "job 5 was added to batch 7 after that was closed",
+        "job 5 was added to batch 7 after that was finished",
         "batch 7 has 3 jobs, 2 were planned",
     ]
 

@@ -9,7 +9,7 @@ from pulse_django.limits.rules import Limit, Rate
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-TWO = Limit("api", running=2, per_key=1)
+TWO = Limit("api", max_running=2, max_running_per_key=1)
 THREE_A_SECOND = Limit("rate", rate=Rate(3, per=SECOND), rate_per_key=Rate(2, per=SECOND))
 
 
@@ -81,7 +81,7 @@ def test_a_queue_counts_all_limited_jobs_in_it() -> None:
     def lines(*lane_keys: str) -> list[Line]:
         return [Line(at(0), at(0), lane_key, 1, "bulk") for lane_key in lane_keys]
 
-    two = {"bulk": Limit(running=2)}
+    two = {"bulk": Limit(max_running=2)}
     assert judge(lines("queue=bulk", "api:a"), (TWO,), lambda _: False, two).broken == []
     [broken] = judge(lines("queue=bulk", "api:a", "queue=bulk"), (TWO,), lambda _: False, two).broken
     assert broken == "queue=bulk: 3 leases at once, 2 are allowed"

@@ -191,7 +191,7 @@ def _failures_rise() -> None:
 
 
 def _limiter_starved() -> None:
-    Limiter.objects.override("stripe", {"running": 1})
+    Limiter.objects.override("stripe", {"max_running": 1})
     make_job(lane_key="stripe", next_run_at=now(LONG_AGO))
 
 

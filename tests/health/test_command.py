@@ -119,7 +119,7 @@ class Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/live" else 503)
         self.end_headers()
-        self.wfile.write(json.dumps({"ready": False, "why": "the worker is stopping"}).encode())
+        self.wfile.write(json.dumps({"ready": False, "reason": "the worker is stopping"}).encode())
 
     def log_message(self, *args: Any) -> None:
         pass

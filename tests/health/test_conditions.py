@@ -785,20 +785,20 @@ def test_jobs_whose_key_a_worker_does_not_have() -> None:
 
 class TestLimits:
     def test_jobs_that_wait_for_their_limit_for_long(self, settings: Any) -> None:
-        declare(running=1)
+        declare(max_running=1)
         start(enqueue(2), limit=1)
         assert is_clear("limiter-starved")
         sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp() - interval '20 min'")
         finding = found("limiter-starved")
         assert keys(finding) == ["stripe"]
         assert "1 of 1 running" in finding.subjects[0].words
-        Limiter.objects.close("stripe", for_=MINUTE, reason="429")
+        Limiter.objects.pause("stripe", duration=MINUTE, reason="429")
         assert "(429)" in found("limiter-starved").subjects[0].words
         settings.PULSE = {"ALERTS": {"limiter-starved": 3_600}}
         assert is_clear("limiter-starved")
 
     def test_they_are_no_fault_of_the_workers(self) -> None:
-        declare(running=1)
+        declare(max_running=1)
         start(enqueue(2), limit=1)
         sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp() - interval '2 h'")
         for condition in ("overdue-while-idle", "queue-overdue"):

@@ -79,7 +79,7 @@ def _key_paused() -> Job:
 
 def _key_paused_for_a_while() -> Job:
     key = limited()
-    Pause.objects.pause(lane_key=key, for_=MINUTE)
+    Pause.objects.pause(lane_key=key, duration=MINUTE)
     return waiting(lane_key=key)
 
 
@@ -95,7 +95,7 @@ def _task_paused_and_set_aside() -> Job:
 
 
 def _task_paused_for_a_while() -> Job:
-    Pause.objects.pause(TASK, for_=MINUTE)
+    Pause.objects.pause(TASK, duration=MINUTE)
     return waiting()
 
 
@@ -112,7 +112,7 @@ def _task_paused_in_another_queue() -> Job:
 
 
 def _pause_of_task_that_ended() -> Job:
-    Pause.objects.pause(TASK, for_=MINUTE)
+    Pause.objects.pause(TASK, duration=MINUTE)
     sql("UPDATE pulse_django_pause SET paused_until = clock_timestamp()")
     Pause.objects.pause("tests.other")
     return waiting()
@@ -125,17 +125,17 @@ def _left_aside() -> Job:
 
 
 def _pause_of_key_that_ended() -> Job:
-    Pause.objects.pause(lane_key=limited(), for_=timedelta())
+    Pause.objects.pause(lane_key=limited(), duration=timedelta())
     return waiting(lane_key=limited())
 
 
 def _paused_for_a_while() -> Job:
-    Pause.objects.pause(queue="default", reason="deploy", for_=MINUTE)
+    Pause.objects.pause(queue="default", reason="deploy", duration=MINUTE)
     return waiting()
 
 
 def _pause_that_ended() -> Job:
-    Pause.objects.pause(queue="default", for_=MINUTE)
+    Pause.objects.pause(queue="default", duration=MINUTE)
     sql("UPDATE pulse_django_pause SET paused_at = paused_at - interval '1 h', paused_until = now() - interval '1 s'")
     return waiting()
 
@@ -182,19 +182,19 @@ def _decrypted_since() -> Job:
 
 
 def _limit_full() -> Job:
-    key = limited(running=2)
+    key = limited(max_running=2)
     start_jobs(key, 2)
     return waiting(lane_key=limited(key="other"))
 
 
 def _key_full() -> Job:
-    key = limited(running=5, per_key=1)
+    key = limited(max_running=5, max_running_per_key=1)
     start_jobs(key, 1)
     return waiting(lane_key=key)
 
 
 def _other_key_full() -> Job:
-    start_jobs(limited(running=5, per_key=1), 1)
+    start_jobs(limited(max_running=5, max_running_per_key=1), 1)
     return waiting(lane_key=limited(key="other"))
 
 
@@ -211,32 +211,32 @@ def _key_rate() -> Job:
 
 
 def _closed() -> Job:
-    key = limited(running=5)
-    Limiter.objects.close("stripe", for_=MINUTE, reason="429")
+    key = limited(max_running=5)
+    Limiter.objects.pause("stripe", duration=MINUTE, reason="429")
     return waiting(lane_key=key)
 
 
 def _half_open() -> Job:
-    key = limited(running=5)
+    key = limited(max_running=5)
     start_jobs(key, 1)
     sql("UPDATE pulse_django_limiter SET half_open = true")
     return waiting(lane_key=key)
 
 
 def _too_heavy() -> Job:
-    return waiting(lane_key=limited(running=5), weight=6)
+    return waiting(lane_key=limited(max_running=5), weight=6)
 
 
 def _heavy() -> Job:
-    key = limited(running=5)
+    key = limited(max_running=5)
     start_jobs(key, 1)
     return waiting(lane_key=key, weight=5)
 
 
 def _overridden() -> Job:
-    key = limited(running=5)
+    key = limited(max_running=5)
     start_jobs(key, 1)
-    Limiter.objects.override("stripe", {"running": 1})
+    Limiter.objects.override("stripe", {"max_running": 1})
     return waiting(lane_key=key)
 
 
@@ -325,7 +325,7 @@ CASES: dict[str, tuple[Callable[[], Job], list[str], dict[str, Any]]] = {
     "another key full": (_other_key_full, ["free"], {}),
     "rate": (_rate, ["rate"], {"limit": "stripe"}),
     "rate of a key": (_key_rate, ["key-rate"], {"limit": "stripe", "key": "acme"}),
-    "limit closed": (_closed, ["limit-closed"], {"limit": "stripe", "reason": "429"}),
+    "limit closed": (_closed, ["limit-paused"], {"limit": "stripe", "reason": "429"}),
     "breaker half open": (_half_open, ["limit-half-open"], {"limit": "stripe", "held": "1"}),
     "a limiter without a row": (_unlimited, ["free"], {}),
     "in line": (_behind, ["behind"], {"jobs": "3", "higher": "1", "lane": "2"}),
@@ -389,12 +389,12 @@ def test_every_code_stands_on_the_page() -> None:
 
 
 def test_reasons_end_first_by_people_then_by_time_then_by_other_runs() -> None:
-    key = limited(running=1)
+    key = limited(max_running=1)
     start_jobs(key, 1)
-    Limiter.objects.close("stripe", for_=MINUTE, reason="429")
-    Pause.objects.pause(queue="default", for_=2 * MINUTE)
+    Limiter.objects.pause("stripe", duration=MINUTE, reason="429")
+    Pause.objects.pause(queue="default", duration=2 * MINUTE)
     found = explain(waiting(lane_key=key).pk)
-    assert [reason.code for reason in found.reasons] == ["no-worker", "queue-paused", "limit-closed", "limit-full"]
+    assert [reason.code for reason in found.reasons] == ["no-worker", "queue-paused", "limit-paused", "limit-full"]
     assert found.starts_in is None
     assert found.is_blocked
 
@@ -409,7 +409,7 @@ def test_a_job_that_waits_for_many_others_names_ten(admin_client: Client) -> Non
 
 def test_a_full_limit_names_who_holds_it() -> None:
     live_worker()
-    key = limited(running=12)
+    key = limited(max_running=12)
     held = start_jobs(key, 12)
     [reason] = explain(waiting(lane_key=key).pk).reasons
     assert reason.facts["held_by"] == held[:10]
@@ -485,7 +485,7 @@ def test_it_takes_at_most_five_statements_that_read() -> None:
             with about(kind), undone():
                 fields: dict[str, Any] = {
                     "later": {"next_run_at": now(SOON)},
-                    "limited": {"lane_key": limited(running=1)},
+                    "limited": {"lane_key": limited(max_running=1)},
                 }
                 live_worker()
                 made = {"over": lambda: make_job(Status.COMPLETED), "waiting": _held}
@@ -585,7 +585,7 @@ def test_a_limit_bounds_the_start() -> None:
 
 def test_an_end_that_is_known_comes_on_top() -> None:
     job = facts()
-    closed = Reason(code="limit-closed", until=job.now + MINUTE)
+    closed = Reason(code="limit-paused", until=job.now + MINUTE)
     found = asking.starts_in(job, [closed], LineFacts(0, 0, 0), PaceFacts(starts=[], run_seconds=None), [])
     assert found == (MINUTE, MINUTE + timedelta(seconds=asking.POLL))
 
@@ -604,12 +604,12 @@ def test_the_command_says_it_in_lines_and_as_json() -> None:
     job = _closed()
     lines = ran(str(job.pk)).splitlines()
     assert lines[0] == f"Job {job.pk}: PENDING"
-    assert lines[1].startswith("  1. The limit stripe is closed until ")
+    assert lines[1].startswith("  1. The limit stripe is paused until ")
     assert lines[2:] == ["Jobs before it: 0", lines[3]]
     assert lines[3].startswith("Starts in: 59s to ")
     said = json.loads(ran(str(job.pk), "--json"))
     assert (said["command"], said["job"], said["database"]) == ("pulse_explain", job.pk, "default")
-    assert said["reasons"][0]["code"] == "limit-closed"
+    assert said["reasons"][0]["code"] == "limit-paused"
     assert said["reasons"][0]["facts"] == {"limit": "stripe", "key": "acme", "reason": "429"}
     assert len(said["starts_in"]) == 2
 
@@ -622,7 +622,7 @@ def test_the_command_refuses_a_job_that_is_not_there() -> None:
 
 
 def hostile() -> Job:
-    key = limited(key=HOSTILE, name="<b>x</b>", per_key=1)
+    key = limited(key=HOSTILE, name="<b>x</b>", max_running_per_key=1)
     start_jobs(key, 1)
     Pause.objects.pause(queue="default", reason=HOSTILE)
     Pause.objects.pause(HOSTILE.rstrip("\u202e"), reason=HOSTILE, by=HOSTILE)
@@ -645,7 +645,7 @@ def test_hostile_names_are_text_on_the_page_and_on_a_terminal() -> None:
 
 
 def test_the_page_of_a_waiting_job_says_why_to_who_may_view_it() -> None:
-    assert "The limit stripe is closed until" in page_of(staff("view_job"), _closed())
+    assert "The limit stripe is paused until" in page_of(staff("view_job"), _closed())
 
 
 def test_the_page_of_another_job_does_not(admin_client: Client) -> None:
@@ -670,7 +670,7 @@ def test_the_page_says_it_in_german(admin_client: Client) -> None:
     live_worker()
     page = page_of(admin_client, _closed())
     assert "Warum der Job nicht läuft" in page
-    assert "Das Limit stripe ist geschlossen bis" in page
+    assert "Das Limit stripe ist pausiert bis" in page
 
 
 def test_an_explanation_that_is_kept_speaks_the_language_of_its_reader() -> None:

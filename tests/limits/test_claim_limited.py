@@ -57,7 +57,7 @@ def wait_in_bucket(time: str) -> None:
 
 
 def test_a_limit_counts_leases() -> None:
-    declare(running=3)
+    declare(max_running=3)
     lane = enqueue()
     assert claim(lane) == 3
     assert claim(lane) == 0
@@ -68,21 +68,21 @@ def test_a_limit_counts_leases() -> None:
 
 
 def test_a_limit_of_each_key() -> None:
-    declare(per_key=2)
+    declare(max_running_per_key=2)
     lanes = [enqueue(key=key) for key in ("a", "b", "c")]
     assert claim(*lanes) == 6
     assert claim(*lanes) == 0
 
 
 def test_a_limit_of_each_key_within_one_of_all() -> None:
-    declare(per_key=2, running=5)
+    declare(max_running_per_key=2, max_running=5)
     lanes = [enqueue(key=key) for key in ("a", "b", "c")]
     assert claim(*lanes) == 5
     assert sorted(Job.objects.running().values_list("lane_key").distinct().count() for _ in "1") == [3]
 
 
 def test_a_key_in_two_queues_is_granted_once() -> None:
-    declare(per_key=2)
+    declare(max_running_per_key=2)
     lanes = [enqueue(key="a"), enqueue(key="a", queue="other")]
     assert claim(*lanes) == 2
 
@@ -145,7 +145,7 @@ def test_a_rate_of_each_key() -> None:
 def test_jobs_with_a_rate_are_claimed_for_free_slots_alone() -> None:
     """Their starts are counted: in a worker without a free slot they would start in a bunch."""
     rate = Rate(100, per=MINUTE, burst=100)
-    declare(running=100)
+    declare(max_running=100)
     declare("rated", rate=rate)
     declare("rated by key", rate_per_key=rate)
     for name, most in (("stripe", 10), ("rated", 3), ("rated by key", 3)):
@@ -157,13 +157,13 @@ def test_jobs_with_a_rate_are_claimed_for_free_slots_alone() -> None:
 def test_jobs_of_a_limit_that_was_closed_once_are_claimed_for_free_slots_alone() -> None:
     """It may close again, and those that wait would start all the same."""
     for most, change in ((10, ""), (3, "NULL"), (10, "open")):
-        declare(running=100)
+        declare(max_running=100)
         lane = enqueue(key="a")
         if change == "NULL":
-            Limiter.objects.close("stripe", for_=MINUTE)
-            sql("UPDATE pulse_django_limiter SET closed_until = statement_timestamp() - interval '1 min'")
+            Limiter.objects.pause("stripe", duration=MINUTE)
+            sql("UPDATE pulse_django_limiter SET paused_until = statement_timestamp() - interval '1 min'")
         elif change:
-            Limiter.objects.reopen("stripe")
+            Limiter.objects.resume("stripe")
         found = Job.objects.claim_limited(ME, "stripe", [lane], {lane: 10}, limit=10, slots=Slots(8, 3))
         assert (len(found.claims), found.may_wait is None) == (most, most == 3)
 
@@ -176,24 +176,24 @@ def test_a_start_stands_in_the_ledger_as_the_bucket_counts_it() -> None:
 
 
 def test_a_closed_limiter_starts_nothing_until_then() -> None:
-    declare(running=5)
+    declare(max_running=5)
     lane = enqueue()
-    assert Limiter.objects.close("stripe", for_=MINUTE, reason="429")
-    assert not Limiter.objects.close("stripe", for_=timedelta(seconds=1))
+    assert Limiter.objects.pause("stripe", duration=MINUTE, reason="429")
+    assert not Limiter.objects.pause("stripe", duration=timedelta(seconds=1))
     answer = Job.objects.claim_limited(ME, "stripe", [lane], {lane: 9}, limit=9)
     assert answer.claims == []
     assert answer.due_in is not None
     assert 59 < answer.due_in <= 60
-    assert Limiter.objects.reopen("stripe")
+    assert Limiter.objects.resume("stripe")
     assert claim(lane) == 5
 
 
 def test_a_limiter_that_was_closed_once_does_not_say_when_it_has_room() -> None:
     """Its end stays in the row. A worker that took it for the next start would ask again every millisecond."""
-    declare(running=1)
+    declare(max_running=1)
     lane = enqueue()
-    Limiter.objects.close("stripe", for_=MINUTE)
-    sql("UPDATE pulse_django_limiter SET closed_until = statement_timestamp() - interval '1 min'")
+    Limiter.objects.pause("stripe", duration=MINUTE)
+    sql("UPDATE pulse_django_limiter SET paused_until = statement_timestamp() - interval '1 min'")
     assert claim(lane) == 1
     answer = Job.objects.claim_limited(ME, "stripe", [lane], {lane: 9}, limit=9)
     assert (answer.claims, answer.due_in) == ([], None)
@@ -212,11 +212,11 @@ class TestRefusals:
 
     def test_full_and_used_up(self) -> None:
         cases = [
-            ({"running": 1}, "full"),
-            ({"per_key": 1}, "full"),
+            ({"max_running": 1}, "full"),
+            ({"max_running_per_key": 1}, "full"),
             ({"rate": Rate(1, per=MINUTE)}, "rate"),
             ({"rate_per_key": Rate(1, per=MINUTE)}, "rate"),
-            ({"running": 1, "rate": Rate(1, per=MINUTE)}, "full"),
+            ({"max_running": 1, "rate": Rate(1, per=MINUTE)}, "full"),
         ]
         with all_faults() as about:
             for numbers, reason in cases:
@@ -227,17 +227,17 @@ class TestRefusals:
                     assert refusal(lane) is None
                     assert refusal(lane) == ("stripe", reason)
 
-    def test_closed_comes_first(self) -> None:
-        declare(running=1)
+    def test_a_pause_comes_first(self) -> None:
+        declare(max_running=1)
         lane = enqueue()
         assert refusal(lane) is None
-        Limiter.objects.close("stripe", for_=MINUTE)
-        assert refusal(lane) == ("stripe", "closed")
-        sql("UPDATE pulse_django_limiter SET closed_until = statement_timestamp() - interval '1 min'")
+        Limiter.objects.pause("stripe", duration=MINUTE)
+        assert refusal(lane) == ("stripe", "paused")
+        sql("UPDATE pulse_django_limiter SET paused_until = statement_timestamp() - interval '1 min'")
         assert refusal(lane) == ("stripe", "full")
 
     def test_one_free_key_is_no_refusal(self) -> None:
-        declare(per_key=1)
+        declare(max_running_per_key=1)
         busy, free = enqueue(key="a"), enqueue(key="b")
         assert refusal(busy) is None
         assert refusal(busy, free) is None
@@ -245,21 +245,21 @@ class TestRefusals:
 
     def test_the_limit_of_the_queue_is_named(self) -> None:
         whole = limiter_of_queue("default")
-        declare(running=5)
-        Limiter.objects.declare_new("project", {whole: Limit(running=1).numbers()})
+        declare(max_running=5)
+        Limiter.objects.declare_new("project", {whole: Limit(max_running=1).numbers()})
         lane = enqueue()
         assert refusal(lane, queue="default") is None
         assert refusal(lane, queue="default") == (whole, "full")
 
     def test_another_claimer_has_the_lock(self, rival: Rival) -> None:
-        cases = {"name": {"running": 5}, "key": {"per_key": 5}}
+        cases = {"name": {"max_running": 5}, "key": {"max_running_per_key": 5}}
         with all_faults() as about:
             for case, numbers in cases.items():
                 with about(case):
                     empty_tables()
                     declare(**numbers)
                     lane = enqueue(key="a")
-                    scope = "stripe" if "running" in numbers else lane.key
+                    scope = "stripe" if "max_running" in numbers else lane.key
                     rival.begin()  # the lock is where the limiter is
                     rival.run(
                         sql,
@@ -273,13 +273,13 @@ class TestRefusals:
 
 
 def test_people_override_field_by_field_and_for_a_time() -> None:
-    declare(running=5, per_key=1)
+    declare(max_running=5, max_running_per_key=1)
     lanes = [enqueue(key=key) for key in ("a", "b", "c")]
-    Limiter.objects.override("stripe", {"running": 2}, for_=MINUTE, by="ann", reason="slow")
+    Limiter.objects.override("stripe", {"max_running": 2}, duration=MINUTE, by="ann", reason="slow")
     assert claim(*lanes) == 2
     sql("UPDATE pulse_django_limiter SET override_until = statement_timestamp()")
     assert claim(*lanes) == 1
-    Limiter.objects.override("stripe", {"per_key": None})
+    Limiter.objects.override("stripe", {"max_running_per_key": None})
     assert claim(*lanes) == 2
 
 
@@ -335,8 +335,8 @@ class TestLimitsOfQueues:
         Limiter.objects.declare_new("project", {limiter_of_queue("mail"): Limit(**numbers).numbers()})  # type: ignore[arg-type]
 
     def test_it_counts_all_leases_of_the_queue(self) -> None:
-        self.declare(running=5)
-        declare(running=3)
+        self.declare(max_running=5)
+        declare(max_running=3)
         own = enqueue(queue="mail")
         bare = enqueue(limiter=limiter_of_queue("mail"), queue="mail")
         assert self.in_queue(own, limiter="stripe") == 3
@@ -345,13 +345,13 @@ class TestLimitsOfQueues:
         assert self.in_queue(own, limiter="stripe") == 0
 
     def test_its_jobs_elsewhere_are_not_counted(self) -> None:
-        self.declare(running=2)
+        self.declare(max_running=2)
         assert claim(enqueue()) == 10
         bare = enqueue(limiter=limiter_of_queue("mail"), queue="mail")
         assert self.in_queue(bare) == 2
 
     def test_without_numbers_of_its_own_the_limit_of_the_task_holds(self) -> None:
-        declare(running=3)
+        declare(max_running=3)
         assert self.in_queue(enqueue(queue="mail"), limiter="stripe") == 3
 
     def test_its_rate_is_spent_by_all(self) -> None:
@@ -363,21 +363,21 @@ class TestLimitsOfQueues:
         assert Bucket.objects.get().scope == "queue=mail"
 
     def test_it_can_be_closed(self) -> None:
-        self.declare(running=2)
+        self.declare(max_running=2)
         bare = enqueue(limiter=limiter_of_queue("mail"), queue="mail")
-        Limiter.objects.close(limiter_of_queue("mail"), for_=MINUTE)
+        Limiter.objects.pause(limiter_of_queue("mail"), duration=MINUTE)
         answer = Job.objects.claim_limited(ME, "", [bare], {bare: 1}, limit=1, queue="mail")
         assert answer.claims == []
         assert 0 < (answer.due_in or 0) <= 60
 
     def test_shares_within_it(self) -> None:
-        self.declare(running=3)
+        self.declare(max_running=3)
         lanes = [enqueue(limiter="", key=key, queue="mail") for key in "ab"]
         takes = {lanes[0]: 2, lanes[1]: 2}
         assert len(Job.objects.claim_limited(ME, "", lanes, takes, limit=4, queue="mail").claims) == 3
 
     def test_its_mark_is_the_smallest_token(self) -> None:
-        self.declare(running=3)
+        self.declare(max_running=3)
         bare = enqueue(limiter=limiter_of_queue("mail"), queue="mail")
         answer = Job.objects.claim_limited(ME, "", [bare], {bare: 2}, limit=2, queue="mail")
         assert answer.marks == {"queue=mail": min(claim.token for claim in answer.claims)}
@@ -402,7 +402,7 @@ def test_a_job_that_moves_has_the_limit_of_its_new_queue(settings: Any) -> None:
         for before, limited, after in cases:
             with about((before, limited, after)):
                 empty_tables()
-                settings.PULSE = {"QUEUE_LIMITS": {queue: {"running": 1} for queue in limited}}
+                settings.PULSE = {"QUEUE_LIMITS": {queue: {"max_running": 1} for queue in limited}}
                 job = Job.objects.enqueue(NewJob(task="t", lane_key=before))
                 assert Job.objects.move([job.id], priority=3).changed
                 assert Job.objects.get().lane_key == before

@@ -41,14 +41,26 @@ def start(*lanes: Lane, limit: int = 9, limiter: str = "stripe") -> None:
 
 
 def run(*args: str, **options: Any) -> str:
+    return done("pulse_limits", *args, **options)
+
+
+def done(command: str, *args: str, **options: Any) -> str:
     out = StringIO()
-    call_command("pulse_limits", *args, stdout=out, **options)
+    call_command(command, *args, stdout=out, **options)
     return out.getvalue()
+
+
+def pause(*args: str) -> str:
+    return done("pulse_pause", *args)
+
+
+def resume(*args: str) -> str:
+    return done("pulse_resume", *args)
 
 
 class TestFacts:
     def test_use_keys_and_what_waits(self) -> None:
-        declare(running=5, per_key=2)
+        declare(max_running=5, max_running_per_key=2)
         start(enqueue(3, key="a"), enqueue(1, key="b"))
         enqueue(4, limiter="other")
         sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp() - interval '60 s'")
@@ -60,22 +72,22 @@ class TestFacts:
         assert one.in_words == "5 running, 2 of each key"
 
     def test_a_limit_that_is_full(self) -> None:
-        declare(running=1)
+        declare(max_running=1)
         start(enqueue(2))
         assert limits("default", "stripe")[0].state == "full"
 
     def test_what_people_changed_is_in_force_until_its_end(self) -> None:
-        declare(running=5, rate=Rate(10, per=MINUTE))
-        Limiter.objects.override("stripe", {"running": None}, for_=MINUTE, by="ann", reason="slow")
+        declare(max_running=5, rate=Rate(10, per=MINUTE))
+        Limiter.objects.override("stripe", {"max_running": None}, duration=MINUTE, by="ann", reason="slow")
         [one] = limits("default")
         assert one.in_words == "10 in 1m"
-        assert (one.override, one.overridden_by, one.override_reason) == ({"running": None}, "ann", "slow")
+        assert (one.override, one.overridden_by, one.override_reason) == ({"max_running": None}, "ann", "slow")
         sql("UPDATE pulse_django_limiter SET override_until = clock_timestamp()")
         [one] = limits("default")
-        assert (one.override, one.numbers["running"]) == (None, 5)
+        assert (one.override, one.numbers["max_running"]) == (None, 5)
 
     def test_many_waiting_jobs_are_counted_to_a_bound(self) -> None:
-        declare(running=1)
+        declare(max_running=1)
         enqueue(10_050)
         [one] = limits("default")
         assert (one.waiting, one.is_more) == (10_001, True)
@@ -88,11 +100,14 @@ class TestFacts:
 class TestWords:
     def test_an_override_has_the_same_numbers_as_a_limit(self) -> None:
         rate = Rate(100, per=MINUTE)
-        assert override_of({"running": 3, "rate_per_key": rate}) == Limit("x", running=3, rate_per_key=rate).numbers()
+        assert (
+            override_of({"max_running": 3, "rate_per_key": rate})
+            == Limit("x", max_running=3, rate_per_key=rate).numbers()
+        )
         assert override_of({"rate": None, "rate_per_key": None}) == {"rate": None, "key_rate": None}
 
     def test_numbers_in_words(self) -> None:
-        numbers = Limit("x", running=3, rate=Rate(100, per=MINUTE), rate_per_key=Rate(1, per=MINUTE)).numbers()
+        numbers = Limit("x", max_running=3, rate=Rate(100, per=MINUTE), rate_per_key=Rate(1, per=MINUTE)).numbers()
         assert in_words(numbers) == "3 running, 100 in 1m, 1 of each key in 1m"
         assert in_words({}) == "no limit"
 
@@ -100,35 +115,36 @@ class TestWords:
 class TestCommand:
     def test_the_list(self) -> None:
         assert run() == "There are no limits.\n"
-        declare(running=5)
+        declare(max_running=5)
         start(enqueue(7), limit=2)
         assert "stripe  open   5 running        2  5, the first for" in run()
         [one] = json.loads(run("list", "--json"))["limits"]
         assert (one["name"], one["running"], one["waiting"]) == ("stripe", 2, 5)
 
     def test_change_for_a_time_and_reset(self) -> None:
-        declare(running=5)
-        said = run("set", "stripe", "--running", "2", "--rate", "100/1m", "--for", "1h", "--reason", "slow")
+        declare(max_running=5)
+        said = run("set", "stripe", "--max-running", "2", "--rate", "100/1m", "--for", "1h", "--reason", "slow")
         assert "stripe: open, allows 2 running, 100 in 1m" in said
         assert ": slow" in said
         assert "the code says: 5 running" in run("show", "stripe")
-        assert "allows no limit" in run("set", "stripe", "--running", "none")
+        assert "allows no limit" in run("set", "stripe", "--max-running", "none")
         assert run("reset", "stripe") == "stripe: open, allows 5 running\n"
 
-    def test_close_and_open(self) -> None:
-        declare(running=5)
-        assert "stripe: closed" in run("close", "stripe", "--for", "10m", "--reason", "maintenance")
-        with pytest.raises(CommandError, match="closed for longer"):
-            run("close", "stripe", "--for", "1m")
+    def test_pause_and_resume(self) -> None:
+        declare(max_running=5)
+        assert "stripe: paused" in pause("--limit", "stripe", "--for", "10m", "--reason", "maintenance")
+        with pytest.raises(CommandError, match="paused for longer"):
+            pause("--limit", "stripe", "--for", "1m")
         assert "maintenance" in run("show", "stripe")
-        assert run("open", "stripe") == "stripe: open, allows 5 running\n"
+        assert resume("--limit", "stripe") == "stripe: open, allows 5 running\n"
 
     def test_pause_and_resume_a_key(self) -> None:
-        declare(per_key=5)
-        assert "key 7 of stripe: paused until" in run("pause", "stripe", "--key", "7", "--for", "1h")
+        declare(max_running_per_key=5)
+        seven = ("--limit", "stripe", "--key", "7")
+        assert "key 7 of stripe: paused until" in pause(*seven, "--for", "1h")
         with pytest.raises(CommandError, match="paused for longer"):
-            run("pause", "stripe", "--key", "7", "--for", "1m")
-        assert "share acme: paused until it is resumed by" in run("pause", "--share", "acme", "--reason", "owes us")
+            pause(*seven, "--for", "1m")
+        assert "share acme: paused until it is resumed by" in pause("--fair-key", "acme", "--reason", "owes us")
         assert "share acme" not in run("show", "stripe")
         assert "key 7" in run("show", "stripe")
         paused = json.loads(run("list", "--json"))["paused_keys"]
@@ -136,35 +152,47 @@ class TestCommand:
             ("", "acme", "owes us"),
             ("stripe", "7", ""),
         ]
-        assert run("resume", "stripe", "--key", "7") == "7: resumed\n"
+        assert resume(*seven) == "7: resumed\n"
         with pytest.raises(CommandError, match="not paused"):
-            run("resume", "stripe", "--key", "7")
+            resume(*seven)
 
-    def test_what_it_refuses(self) -> None:
+    def test_what_cannot_be_paused(self) -> None:
         cases = [
-            ("pause", "task=x", "--key", "7"),
-            ("pause", "stripe"),
-            ("pause", "--key", "7"),
-            ("pause", "stripe", "--key", "7", "--share", "7"),
-            ("resume",),
-            ("show",),
-            ("show", "strange"),
-            ("set", "stripe"),
-            ("set", "stripe", "--running", "0"),
-            ("set", "stripe", "--rate", "100"),
-            ("set", "stripe", "--rate", "0/1m"),
-            ("close", "stripe"),
+            ("--limit", "task=x", "--key", "7"),
+            ("--limit", "stripe"),
+            ("--limit", "strange", "--for", "1m"),
+            ("--key", "7"),
+            ("--limit", "stripe", "--key", "7", "--fair-key", "7"),
+            ("--limit", "stripe", "--queue", "mail", "--for", "1m"),
+            ("--fair-key", "7", "--task", "x", "--force"),
         ]
         with all_faults() as about:
             for args in cases:
                 with about(args):
                     empty_tables()
-                    declare(running=5)
+                    declare(max_running=5)
+                    with pytest.raises(CommandError):
+                        pause(*args)
+
+    def test_what_it_refuses(self) -> None:
+        cases = [
+            ("show",),
+            ("show", "strange"),
+            ("set", "stripe"),
+            ("set", "stripe", "--max-running", "0"),
+            ("set", "stripe", "--rate", "100"),
+            ("set", "stripe", "--rate", "0/1m"),
+        ]
+        with all_faults() as about:
+            for args in cases:
+                with about(args):
+                    empty_tables()
+                    declare(max_running=5)
                     with pytest.raises(CommandError):
                         run(*args)
 
     def test_keys_cannot_move_the_cursor(self) -> None:
-        declare(per_key=5)
+        declare(max_running_per_key=5)
         start(enqueue(1, key='"\\u001b[2J\u202e"'))
         assert "\x1b" not in run("show", "stripe")
         assert "\u202e" not in run("show", "stripe")

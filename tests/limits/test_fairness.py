@@ -64,7 +64,7 @@ def test_a_job_of_low_priority_that_has_waited_for_long_comes_first(
     low = Job.objects.enqueue(NewJob(task="limits.does_nothing", priority=-5, lane_key=key)).id
     sql("UPDATE pulse_django_job_hot SET next_run_at = next_run_at - interval '1 h'")
     Job.objects.enqueue_many([NewJob(task="limits.does_nothing", priority=5, lane_key=key)] * 30)
-    workers.start("--concurrency", "1", settings=MODULES | {"AGEING": ageing})
+    workers.start("--concurrency", "1", settings=MODULES | {"PRIORITY_AGEING": ageing})
     wait_until(lambda: Attempt.objects.count() == 31)
     order = list(Attempt.objects.order_by("token").values_list("job_id", flat=True))
     assert (order[0] == low) is is_first  # the first claim is of one job

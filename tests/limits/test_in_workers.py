@@ -53,11 +53,11 @@ def test_never_more_runs_than_allowed_in_two_workers(workers: Workers) -> None:
     wait_for(Status.COMPLETED, *jobs)
     assert most_at_once(jobs) == 3
     assert max(most_at_once(some) for some in by_customer.values()) <= 2
-    assert Limiter.objects.get(name="workers.three").numbers == {"running": 3, "per_key": 2}
+    assert Limiter.objects.get(name="workers.three").numbers == {"max_running": 3, "max_running_per_key": 2}
 
 
 def test_a_queue_has_a_limit_beside_those_of_its_tasks(workers: Workers, settings: Any) -> None:
-    limits = {"QUEUE_LIMITS": {"default": {"running": 4}}}
+    limits = {"QUEUE_LIMITS": {"default": {"max_running": 4}}}
     settings.PULSE = {**settings.PULSE, **limits}
     limited = [job for customer in range(4) for job in enqueue("naps_as_one_of_three", customer, count=2)]
     others = [job for customer in range(4) for job in enqueue("shares", customer, count=3)]
@@ -66,7 +66,7 @@ def test_a_queue_has_a_limit_beside_those_of_its_tasks(workers: Workers, setting
     wait_for(Status.COMPLETED, *limited, *others)
     assert most_at_once(limited + others) == 4
     assert most_at_once(limited) <= 3
-    assert Limiter.objects.get(name="queue=default").numbers == {"running": 4}
+    assert Limiter.objects.get(name="queue=default").numbers == {"max_running": 4}
 
 
 def test_jobs_of_a_paused_key_wait_and_others_run(workers: Workers) -> None:
@@ -74,7 +74,7 @@ def test_jobs_of_a_paused_key_wait_and_others_run(workers: Workers) -> None:
     keys = {job.lane_key for job in Job.objects.filter(pk__in=[*shared, *limited])}
     assert len(keys) == 2
     for key in keys:
-        Pause.objects.pause(lane_key=key, for_=timedelta(minutes=5))
+        Pause.objects.pause(lane_key=key, duration=timedelta(minutes=5))
     others = enqueue("shares", 2, count=3) + enqueue("naps_as_one_of_three", 2, count=3)
     workers.start(settings=MODULES)
     wait_for(Status.COMPLETED, *others)
@@ -128,7 +128,7 @@ def test_a_rate_limit_is_told_by_every_executor(workers: Workers) -> None:
     wait_for(Status.COMPLETED, *jobs)
     assert set(Job.objects.filter(pk__in=jobs).values_list("attempts", "refunds")) == {(2, 1)}
     assert {workers.trace.count("asked")[job] for job in jobs} == {2}
-    assert Limiter.objects.get(name="workers.api").closed_reason == "rate limited: enough"
+    assert Limiter.objects.get(name="workers.api").pause_reason == "rate limited: enough"
 
 
 @pytest.mark.parametrize("executor", handlers.EXECUTORS)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pulse_django import Breaker, Context, Limit, Rate, RateLimited, amend, checks, enqueue_many, retry_after, task
+from pulse_django import Breaker, Context, Limit, Rate, RateLimited, amend, checks, enqueue_many, read_retry_after, task
 from pulse_django.exceptions import InvalidJob
 from pulse_django.limits.keys import declared_limits
 from pulse_django.models import Job, Limiter, Pause
@@ -40,7 +40,9 @@ class TooMany(Exception):
         self.response = SimpleNamespace(status_code=status, headers=headers or {})
 
 
-SHARED = Limit("tests.api", running=20, close_when=retry_after, breaker=Breaker(failures=2, on=(ConnectionError,)))
+SHARED = Limit(
+    "tests.api", max_running=20, pause_when=read_retry_after, breaker=Breaker(failures=2, on=(ConnectionError,))
+)
 RAISES: dict[str, Callable[[], BaseException]] = {
     "limited": lambda: RateLimited(MINUTE, "enough\nfor now"),
     "429": lambda: TooMany(headers={"Retry-After": "90"}),
@@ -50,7 +52,7 @@ RAISES: dict[str, Callable[[], BaseException]] = {
 }
 
 
-@task(name="tests.limited", limit=SHARED, key="customer")
+@task(name="tests.limited", limit=SHARED, limit_key="customer")
 def limited(customer: Any = 1, *, how: str = "") -> None:
     if how:
         raise RAISES[how]()
@@ -62,22 +64,22 @@ async def limited_async(how: str) -> None:
     raise RAISES[how]()
 
 
-@task(name="tests.encrypted_limited", limit=SHARED, masked=("customer",), key="customer")
-def masked(customer: str) -> None: ...
+@task(name="tests.encrypted_limited", limit=SHARED, sensitive=("customer",), limit_key="customer")
+def sensitive(customer: str) -> None: ...
 
 
-@task(name="tests.own_limit", limit=Limit(running=3))
+@task(name="tests.own_limit", limit=Limit(max_running=3))
 def own() -> None: ...
 
 
-@task(name="tests.shared_slots", share=("customer", "region"))
+@task(name="tests.shared_slots", fair_by=("customer", "region"))
 def shared(customer: int, region: str = "eu") -> None: ...
 
 
 @task(
     name="tests.limited_counted",
     limit=Limit("tests.counted", rate=Rate(10, per=MINUTE)),
-    key=lambda order: order["customer"],
+    limit_key=lambda order: order["customer"],
 )
 def counted(order: dict[str, int]) -> None: ...
 
@@ -92,32 +94,32 @@ def unlimited() -> None:
 
 @task(name="tests.holds", limit=SHARED, takes_context=True)
 def holds(context: Context, name: str | None) -> None:
-    context.hold(MINUTE, limit=name, reason="maintenance")
+    context.pause_limit(MINUTE, limit=name, reason="maintenance")
 
 
 @task(name="tests.holds_nothing", takes_context=True)
 def holds_nothing(context: Context) -> None:
-    context.hold(MINUTE)
+    context.pause_limit(MINUTE)
 
 
-@task(name="tests.enough_of_the_key", limit=SHARED, key="customer")
+@task(name="tests.enough_of_the_key", limit=SHARED, limit_key="customer")
 def enough_of_the_key(customer: str) -> None:
     raise RateLimited(MINUTE, "her quota", only_key=True)
 
 
-@task(name="tests.enough_of_the_share", share="customer")
+@task(name="tests.enough_of_the_share", fair_by="customer")
 def enough_of_the_share(customer: str) -> None:
     raise RateLimited(MINUTE, "her quota", only_key=True)
 
 
-@task(name="tests.holds_key", limit=SHARED, key="customer", takes_context=True)
+@task(name="tests.holds_key", limit=SHARED, limit_key="customer", takes_context=True)
 def holds_key(context: Context, customer: str) -> None:
-    context.hold(MINUTE, only_key=True, reason="maintenance")
+    context.pause_limit(MINUTE, only_key=True, reason="maintenance")
 
 
-@task(name="tests.holds_no_key", limit=Limit(running=3), takes_context=True, max_attempts=1)
+@task(name="tests.holds_no_key", limit=Limit(max_running=3), takes_context=True, max_attempts=1)
 def holds_no_key(context: Context) -> None:
-    context.hold(MINUTE, only_key=True)
+    context.pause_limit(MINUTE, only_key=True)
 
 
 def lane_key_of(result: Any) -> str:
@@ -144,9 +146,9 @@ class TestLaneKeys:
         assert key_of(lane_key_of(limited.enqueue("null"))) == "null"
 
     def test_a_masked_key_is_a_hash(self) -> None:
-        found = key_of(lane_key_of(masked.enqueue("anna"))) or ""
+        found = key_of(lane_key_of(sensitive.enqueue("anna"))) or ""
         assert "anna" not in found
-        assert found == key_of(lane_key_of(masked.enqueue("anna")))
+        assert found == key_of(lane_key_of(sensitive.enqueue("anna")))
 
     def test_a_long_key_is_a_hash(self) -> None:
         found = lane_key_of(limited.enqueue("a" * 5_000))
@@ -165,16 +167,16 @@ class TestLaneKeys:
             limited.enqueue("\x00")
 
     def test_the_queue_can_name_what_shares_its_slots(self, settings: Any) -> None:
-        settings.PULSE = {**settings.PULSE, "QUEUE_SHARES": {"default": "customer"}}
+        settings.PULSE = {**settings.PULSE, "FAIR_BY_QUEUE": {"default": "customer"}}
         assert key_of(lane_key_of(shared.enqueue(3))) == '[3,"eu"]'
-        settings.PULSE = {**settings.PULSE, "QUEUE_SHARES": {"default": "how"}}
+        settings.PULSE = {**settings.PULSE, "FAIR_BY_QUEUE": {"default": "how"}}
         assert lane_key_of(own.enqueue()) == lane_key("tests.own_limit", "null")
 
     def test_the_queue_can_have_a_limit(self, settings: Any) -> None:
-        settings.PULSE = {**settings.PULSE, "QUEUE_LIMITS": {"default": {"running": 3}}}
+        settings.PULSE = {**settings.PULSE, "QUEUE_LIMITS": {"default": {"max_running": 3}}}
         assert lane_key_of(shared.enqueue(3)).startswith("queue=default:")
         assert limiter_of(lane_key_of(own.enqueue())) == "tests.own_limit"
-        assert declared_limits()["queue=default"] == {"running": 3}
+        assert declared_limits()["queue=default"] == {"max_running": 3}
         plain = unlimited.enqueue()
         assert lane_key_of(plain) == "queue=default"
         settings.PULSE = {**settings.PULSE, "QUEUE_LIMITS": {}}
@@ -205,31 +207,31 @@ class TestAmending:
 
 
 UNFITTING: list[tuple[dict[str, Any], str]] = [
-    ({"key": "customer"}, "give a limit"),
-    ({"limit": Limit(per_key=2)}, "need a key"),
-    ({"limit": Limit(running=2), "key": "customer", "share": "customer"}, "cannot be combined"),
-    ({"share": "stranger"}, "no parameter 'stranger'"),
+    ({"limit_key": "customer"}, "give a limit"),
+    ({"limit": Limit(max_running_per_key=2)}, "need a key"),
+    ({"limit": Limit(max_running=2), "limit_key": "customer", "fair_by": "customer"}, "cannot be combined"),
+    ({"fair_by": "stranger"}, "no parameter 'stranger'"),
     ({"limit": 3}, "limit"),
 ]
 
 
 MEAN_NOTHING: list[Callable[[], object]] = [
     lambda: Limit(),
-    lambda: Limit("a:b", running=1),
-    lambda: Limit("x" * 101, running=1),
-    lambda: Limit("queue=mail", running=1),
-    lambda: Limit(running=0),
-    lambda: Limit(running=True),
-    lambda: Limit(running=1.5),  # type: ignore[arg-type]
+    lambda: Limit("a:b", max_running=1),
+    lambda: Limit("x" * 101, max_running=1),
+    lambda: Limit("queue=mail", max_running=1),
+    lambda: Limit(max_running=0),
+    lambda: Limit(max_running=True),
+    lambda: Limit(max_running=1.5),  # type: ignore[arg-type]
     lambda: Limit(rate=3),  # type: ignore[arg-type]
-    lambda: Limit(close_when=3),  # type: ignore[arg-type]
+    lambda: Limit(pause_when=3),  # type: ignore[arg-type]
     lambda: Limit(breaker=3),  # type: ignore[arg-type]
     lambda: Rate(0, per=MINUTE),
     lambda: Rate(1, per=timedelta()),
     lambda: Rate(1, per=60),  # type: ignore[arg-type]
     lambda: Rate(2, per=MINUTE, burst=3),
     lambda: Breaker(failures=0),
-    lambda: Breaker(for_=timedelta()),
+    lambda: Breaker(pause_for=timedelta()),
     lambda: Breaker(on=()),
     lambda: Breaker(on=(BaseException,)),  # type: ignore[arg-type]
 ]
@@ -251,7 +253,7 @@ class TestRefusals:
     def test_two_limits_of_one_name(self) -> None:
         assert checks.check_limits() == []
 
-        task(name="tests.other_numbers", limit=Limit("tests.api", running=1))(nothing)
+        task(name="tests.other_numbers", limit=Limit("tests.api", max_running=1))(nothing)
         try:
             [problem] = checks.check_limits()
             assert problem.id == "pulse_django.E015"
@@ -261,9 +263,9 @@ class TestRefusals:
 
 
 class TestClosing:
-    def closed(self, name: str = "tests.api") -> str | None:
-        row = Limiter.objects.filter(name=name).exclude(closed_until=None).first()
-        return None if row is None else row.closed_reason
+    def paused(self, name: str = "tests.api") -> str | None:
+        row = Limiter.objects.filter(name=name).exclude(paused_until=None).first()
+        return None if row is None else row.pause_reason
 
     @pytest.mark.parametrize(
         ("how", "reason", "delay"),
@@ -279,24 +281,24 @@ class TestClosing:
         job = Job.objects.get(pk=job_id)
         assert (job.attempts, job.refunds, job.last_error) == (1, 1, reason)
         assert job.next_run_at > job.created_at + delay
-        assert self.closed() == reason
+        assert self.paused() == reason
 
     @pytest.mark.parametrize("how", ["500", "value"])
     def test_other_errors_are_retried(self, how: str) -> None:
         limited.enqueue(how=how)
         [ran] = drain(failures="keep")
         assert (ran.outcome, ran.status) == (OutcomeName.FAILED, Status.RETRYING)
-        assert self.closed() is None
+        assert self.paused() is None
 
     def test_a_breaker_counts_its_kinds_of_errors(self) -> None:
-        Limiter.objects.declare_new("", {"tests.api": {"running": 20}})
+        Limiter.objects.declare_new("", {"tests.api": {"max_running": 20}})
         for how in ("connection", "value"):
             limited.enqueue(how=how)
         drain(failures="keep")
-        assert self.closed() is None
+        assert self.paused() is None
         limited.enqueue(how="connection")
         drain(failures="keep")
-        assert self.closed() == "breaker: ConnectionError"
+        assert self.paused() == "breaker: ConnectionError"
 
     def test_the_success_of_a_probe_opens_the_limit(self) -> None:
         Limiter.objects.create(name="tests.api", half_open=True)
@@ -317,12 +319,12 @@ class TestClosing:
         holds.enqueue(name)
         [ran] = drain()
         assert ran.status == Status.COMPLETED
-        assert self.closed(name or "tests.api") == "maintenance"
+        assert self.paused(name or "tests.api") == "maintenance"
 
     def test_hold_needs_a_name_if_the_task_has_no_limit(self) -> None:
         job_id = holds_nothing.enqueue().id
         drain(failures="keep")
-        assert "hold() needs the name of a limit" in Job.objects.get(pk=job_id).last_error
+        assert "pause_limit() needs the name of a limit" in Job.objects.get(pk=job_id).last_error
 
     def test_an_error_of_close_when_is_logged_and_changes_nothing(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -332,13 +334,13 @@ class TestClosing:
 
         declared = registry.get("tests.limited")
         assert declared is not None
-        broken_limit = Limit("tests.api", running=20, close_when=broken)
+        broken_limit = Limit("tests.api", max_running=20, pause_when=broken)
         monkeypatch.setitem(registry._tasks, "tests.limited", replace(declared, limit=broken_limit))  # type: ignore[call-arg]
         limited.enqueue(how="value")
         with caplog.at_level(logging.ERROR, "pulse_django.limits"):
             [ran] = drain(failures="keep")
         assert ran.outcome == OutcomeName.FAILED
-        assert "close_when" in caplog.text
+        assert "pause_when" in caplog.text
 
 
 class TestPausingAKey:
@@ -353,7 +355,7 @@ class TestPausingAKey:
         [ran] = drain()
         assert (ran.outcome, ran.status) == (OutcomeName.SNOOZED, Status.PENDING)
         assert self.paused() == [("anna", "rate limited: her quota")]
-        assert not Limiter.objects.exclude(closed_until=None).exists()
+        assert not Limiter.objects.exclude(paused_until=None).exists()
         assert Job.objects.get(pk=job_id).refunds == 1
 
     def test_a_hold_of_the_key_lets_the_run_go_on(self) -> None:
@@ -369,20 +371,20 @@ class TestPausingAKey:
 
     def test_a_later_end_stays(self) -> None:
         key = lane_key("tests.api", "anna")
-        assert Pause.objects.pause(lane_key=key, for_=MINUTE)
-        assert not Pause.objects.pause(lane_key=key, for_=MINUTE / 2)
+        assert Pause.objects.pause(lane_key=key, duration=MINUTE)
+        assert not Pause.objects.pause(lane_key=key, duration=MINUTE / 2)
         assert Pause.objects.pause(lane_key=key, reason="for good")
-        assert not Pause.objects.pause(lane_key=key, for_=MINUTE)
+        assert not Pause.objects.pause(lane_key=key, duration=MINUTE)
         assert Pause.objects.resume(lane_key=key)
         assert not Pause.objects.resume(lane_key=key)
 
     def test_a_limit_without_a_key_is_closed_instead(self) -> None:
-        with pytest.raises(ValueError, match="close the limit"):
+        with pytest.raises(ValueError, match="pause the limit"):
             Pause.objects.pause(lane_key="tests.api")
 
     def test_what_has_ended_is_forgotten(self) -> None:
         Pause.objects.pause(lane_key=lane_key("", "anna"))
-        Pause.objects.pause(lane_key=lane_key("", "bert"), for_=timedelta())
+        Pause.objects.pause(lane_key=lane_key("", "bert"), duration=timedelta())
         assert Pause.objects.forget_ended() == [("", "", lane_key("", "bert"))]
 
 
@@ -420,13 +422,13 @@ class TestRetryAfter:
         with all_faults() as about:
             for error, wait in ANSWERS:
                 with about(f"{error!r}: {getattr(error, 'response', 'no response')}"):
-                    assert retry_after(error) == (None if wait is None else timedelta(seconds=wait))
+                    assert read_retry_after(error) == (None if wait is None else timedelta(seconds=wait))
 
     def test_an_answer_of_urllib(self) -> None:
         headers = Message()
         headers["Retry-After"] = "9"
         error = urllib.error.HTTPError("https://example.com", 429, "Too Many", headers, None)
-        assert retry_after(error) == timedelta(seconds=9)
+        assert read_retry_after(error) == timedelta(seconds=9)
 
 
 def test_a_job_made_by_hand_has_no_lane_key() -> None:

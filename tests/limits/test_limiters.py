@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 
 ME = Identity("me")
 MINUTE = timedelta(minutes=1)
-THREE = Breaker(failures=3, within=MINUTE, for_=MINUTE)
+THREE = Breaker(failures=3, window=MINUTE, pause_for=MINUTE)
 
 
 def declare(*limits: Limit, worker: str = "w:1", booted: timedelta = timedelta(), scope: str = "project") -> bool:
@@ -49,39 +49,39 @@ class TestDeclaring:
         for worker in ("new:1", "old:1"):
             name, boot = worker.split(":")
             WorkerFactory(name=name, boot_id=boot)
-        assert declare(Limit("stripe", running=3), worker="new:1")
-        assert not declare(Limit("stripe", running=2), worker="old:1", booted=-MINUTE)
-        assert numbers() == {"running": 3}
+        assert declare(Limit("stripe", max_running=3), worker="new:1")
+        assert not declare(Limit("stripe", max_running=2), worker="old:1", booted=-MINUTE)
+        assert numbers() == {"max_running": 3}
 
     def test_what_no_code_declares_any_more_has_no_limit_but_what_people_set(self) -> None:
-        declare(Limit("stripe", running=3), Limit("mail", running=1))
-        Limiter.objects.override("stripe", {"per_key": 1}, by="ann")
-        declare(Limit("mail", running=1))
+        declare(Limit("stripe", max_running=3), Limit("mail", max_running=1))
+        Limiter.objects.override("stripe", {"max_running_per_key": 1}, by="ann")
+        declare(Limit("mail", max_running=1))
         row = Limiter.objects.get(name="stripe")
-        assert (row.numbers, row.declared_at, row.override) == ({}, None, {"per_key": 1})
-        assert numbers("mail") == {"running": 1}
+        assert (row.numbers, row.declared_at, row.override) == ({}, None, {"max_running_per_key": 1})
+        assert numbers("mail") == {"max_running": 1}
 
     def test_limits_of_another_project_stay(self) -> None:
-        declare(Limit("stripe", running=3), scope="other")
-        declare(Limit("mail", running=1))
-        assert numbers() == {"running": 3}
+        declare(Limit("stripe", max_running=3), scope="other")
+        declare(Limit("mail", max_running=1))
+        assert numbers() == {"max_running": 3}
 
     def test_a_child_declares_only_what_is_new(self) -> None:
-        new, other = {"stripe": {"running": 3}}, {"stripe": {"running": 9}}
+        new, other = {"stripe": {"max_running": 3}}, {"stripe": {"max_running": 9}}
         assert Limiter.objects.declare_new("project", new) == ["stripe"]
         assert Limiter.objects.declare_new("project", other) == []
-        assert numbers() == {"running": 3}
+        assert numbers() == {"max_running": 3}
 
     def test_a_row_that_was_only_closed_or_overridden_is_declared(self) -> None:
-        Limiter.objects.close("stripe", for_=MINUTE)
-        assert Limiter.objects.declare_new("project", {"stripe": {"running": 3}}) == ["stripe"]
+        Limiter.objects.pause("stripe", duration=MINUTE)
+        assert Limiter.objects.declare_new("project", {"stripe": {"max_running": 3}}) == ["stripe"]
         assert claim().claims == []
 
     def test_what_was_deleted_by_hand_comes_back(self) -> None:
-        declare(Limit("stripe", running=3))
+        declare(Limit("stripe", max_running=3))
         Limiter.objects.all().delete()
-        declare(Limit("stripe", running=3))
-        assert numbers() == {"running": 3}
+        declare(Limit("stripe", max_running=3))
+        assert numbers() == {"max_running": 3}
 
 
 class TestBreaker:
@@ -93,7 +93,7 @@ class TestBreaker:
         return [Limiter.objects.failed("stripe", THREE, reason="Timeout") for _ in range(times)]
 
     def reopen_time_comes(self) -> None:
-        sql("UPDATE pulse_django_limiter SET closed_until = statement_timestamp()")
+        sql("UPDATE pulse_django_limiter SET paused_until = statement_timestamp()")
 
     def test_enough_failures_close_it(self) -> None:
         assert self.fail(2) == [False, False]
@@ -103,7 +103,7 @@ class TestBreaker:
         assert answer.claims == []
         assert answer.due_in is not None
         assert 55 < answer.due_in <= 60
-        assert Limiter.objects.get().closed_reason == "Timeout"
+        assert Limiter.objects.get().pause_reason == "Timeout"
 
     def test_failures_further_apart_do_not_count_together(self) -> None:
         self.fail(2)
@@ -113,9 +113,9 @@ class TestBreaker:
 
     def test_failures_of_runs_from_before_do_not_close_it_for_longer(self) -> None:
         self.fail(3)
-        until = Limiter.objects.get().closed_until
+        until = Limiter.objects.get().paused_until
         assert self.fail(5) == [False] * 5
-        assert Limiter.objects.get().closed_until == until
+        assert Limiter.objects.get().paused_until == until
 
     def test_one_job_runs_then_and_its_success_opens_it(self) -> None:
         self.fail(3)
@@ -123,7 +123,7 @@ class TestBreaker:
         [probe] = claim().claims
         assert probe.is_probe
         assert claim().claims == []
-        assert Limiter.objects.reopen("stripe")
+        assert Limiter.objects.resume("stripe")
         claims = claim().claims
         assert len(claims) == 9
         assert not any(one.is_probe for one in claims)
@@ -158,9 +158,9 @@ class TestBreaker:
 
 class TestVersion:
     def test_it_changes_with_the_numbers(self) -> None:
-        declare(Limit("stripe", running=30))
+        declare(Limit("stripe", max_running=30))
         versions = [claim().version, claim().version]
-        Limiter.objects.override("stripe", {"running": 20})
+        Limiter.objects.override("stripe", {"max_running": 20})
         versions.append(claim().version)
         assert versions[0] == versions[1] != versions[2]
 
@@ -182,7 +182,7 @@ class TestBuckets:
 
 
 def test_a_job_keeps_its_slot_until_its_run_is_over() -> None:
-    declare(Limit("stripe", running=1))
+    declare(Limit("stripe", max_running=1))
     [one] = claim().claims
     Job.objects.request_cancel([one.job_id])
     assert claim().claims == []

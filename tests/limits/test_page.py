@@ -29,20 +29,20 @@ def run(key: str, **fields: int) -> None:
 
 
 def test_keys_at_their_limit_are_marked() -> None:
-    Limiter.objects.override("stripe", {"per_key": 2})
+    Limiter.objects.override("stripe", {"max_running_per_key": 2})
     run("acme"), run("acme"), run("beta"), run("heavy", weight=2)
     assert rows() == {"acme": "2 / 2 full", "heavy": "2 / 2 full", "beta": "1 / 2"}
 
 
 def test_without_a_limit_of_each_key_none_is() -> None:
-    Limiter.objects.override("stripe", {"running": 2})
+    Limiter.objects.override("stripe", {"max_running": 2})
     run("acme"), run("acme")
     assert rows() == {"acme": "2"}
 
 
 def test_a_change_without_numbers_is_refused_with_words() -> None:
-    Limiter.objects.override("stripe", {"running": 3}, reason="first")
+    Limiter.objects.override("stripe", {"max_running": 3}, reason="first")
     client = staff("view_limiter", "change_limiter")
-    form = {"change-reason": "x", "change-lasting": 600, "change-per": 60, "change-key_per": 60}
+    form = {"change-reason": "x", "change-duration": 600, "change-per": 60, "change-key_per": 60}
     page = client.post(reverse("admin:pulse_django_limiter_act", args=["stripe", "change"]), form, follow=True)
     assert "Give at least one number." in page.content.decode()

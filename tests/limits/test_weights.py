@@ -111,7 +111,7 @@ def test_a_limit_counts_weights() -> None:
         for weights, first, then in cases:
             with about((weights, first, then)):
                 empty_tables()
-                declare(running=10)
+                declare(max_running=10)
                 lane = enqueue(*weights, limiter="stripe")
                 assert claim_limited(lane) == first
                 assert claim_limited(lane) == [], "nothing lighter takes the room that the next one needs"
@@ -129,7 +129,7 @@ def _first() -> int:
 
 
 def test_a_limit_of_each_key_counts_weights_and_holds_up_no_other_key() -> None:
-    declare(per_key=3, running=7)
+    declare(max_running_per_key=3, max_running=7)
     heavy = enqueue(2, 2, limiter="stripe", key="heavy")
     light = enqueue(1, 1, 1, 1, limiter="stripe", key="light")
     assert sorted(claim_limited(heavy, light)) == [1, 1, 1, 2]
@@ -137,7 +137,7 @@ def test_a_limit_of_each_key_counts_weights_and_holds_up_no_other_key() -> None:
 
 
 def test_a_job_that_is_too_heavy_for_what_is_left_of_a_limit_is_no_empty_lane() -> None:
-    declare(running=5)
+    declare(max_running=5)
     lane = enqueue(4, 4, limiter="stripe")
     assert claim_limited(lane) == [4]
     answer = Job.objects.claim_limited(ME, "stripe", [lane], {lane: 100}, limit=100)
@@ -146,24 +146,24 @@ def test_a_job_that_is_too_heavy_for_what_is_left_of_a_limit_is_no_empty_lane() 
 
 
 def test_a_job_that_is_heavier_than_a_limit_since_it_was_lowered_holds_up_no_other() -> None:
-    declare(running=5)
+    declare(max_running=5)
     heavy = enqueue(4, 1, limiter="stripe", key="heavy")
     light = enqueue(1, 1, 1, limiter="stripe", key="light")
-    Limiter.objects.override("stripe", Limit(running=3).numbers())
+    Limiter.objects.override("stripe", Limit(max_running=3).numbers())
     assert claim_limited(heavy, light) == [1, 1, 1], "one of them was behind it"
     answer = Job.objects.claim_limited(ME, "stripe", [heavy], {heavy: 9}, limit=9)
     assert (answer.claims, answer.claims.is_left) == ([], False)
 
 
 def test_slots_of_a_worker_are_kept_for_a_job_that_its_limit_lets_start() -> None:
-    declare(running=10)
+    declare(max_running=10)
     lane = enqueue(4, limiter="stripe")
     answer = Job.objects.claim_limited(ME, "stripe", [lane], {lane: 3}, limit=3, slots=Slots(8, 3))
     assert (answer.claims, answer.claims.is_left, answer.refusal) == ([], True, None)
 
 
 def test_the_limit_of_a_queue_counts_weights() -> None:
-    Limiter.objects.declare_new("project", {"queue=default": Limit(running=5).numbers()})
+    Limiter.objects.declare_new("project", {"queue=default": Limit(max_running=5).numbers()})
     lane = enqueue(3, 3, limiter="queue=default")
     answer = Job.objects.claim_limited(ME, "", [lane], {lane: 9}, limit=9, queue="default")
     assert len(answer.claims) == 1
@@ -175,7 +175,7 @@ def test_a_rate_counts_starts() -> None:
 
 
 def test_a_limit_that_probes_lets_one_job_run_whatever_it_weighs() -> None:
-    declare(running=10)
+    declare(max_running=10)
     lane = enqueue(4, 4, limiter="stripe")
     sql("UPDATE pulse_django_limiter SET half_open = true")
     assert claim_limited(lane) == [4]
@@ -183,20 +183,20 @@ def test_a_limit_that_probes_lets_one_job_run_whatever_it_weighs() -> None:
 
 
 def test_fairness_counts_weights() -> None:
-    declare(running=10)
+    declare(max_running=10)
     lane = enqueue(4, 4, limiter="stripe")
     claim_limited(lane)
     assert Job.objects.use([lane]) == {lane: LaneUse(8, is_open=True)}
 
 
 def test_a_heavy_job_that_waits_for_its_limit_is_explained() -> None:
-    declare(running=5)
+    declare(max_running=5)
     lane = enqueue(4, 4, limiter="stripe")
     claim_limited(lane)
     waiting = Job.objects.get(status="PENDING")
     full = next(reason for reason in explain(waiting.pk).reasons if reason.code == "limit-full")
     assert "4 of 5" in full.sentence
     assert "It weighs 4" in full.sentence
-    Limiter.objects.override("stripe", Limit(running=3).numbers())
+    Limiter.objects.override("stripe", Limit(max_running=3).numbers())
     heavy = next(reason for reason in explain(waiting.pk).reasons if reason.code == "too-heavy")
     assert heavy.sentence == "It weighs 4, and the limit stripe allows 3. Raise the limit."

@@ -187,13 +187,13 @@ def test_jobs_with_limits_are_claimed_ahead_while_jobs_prove_short(stepped: Step
 def test_jobs_are_claimed_ahead_only_within_a_part_of_their_limit(pulse_db: None) -> None:
     """What one process holds while it waits for a slot is for the others of the fleet."""
     cases = [
-        ({"running": 40}, [30], 2, 20),
-        ({"running": 40}, [30], 1, 30),
-        ({"running": 40}, [30], 0, SLOTS),  # it is not yet known how many there are
-        ({"running": 12}, [30], 2, SLOTS),
-        ({"per_key": 6}, [3] * 10, 3, 20),
-        ({"per_key": 1}, [3] * 10, 3, 10),  # one of each key: most keys have jobs in one process alone
-        ({"per_key": 6}, [3] * 10, 1, 30),
+        ({"max_running": 40}, [30], 2, 20),
+        ({"max_running": 40}, [30], 1, 30),
+        ({"max_running": 40}, [30], 0, SLOTS),  # it is not yet known how many there are
+        ({"max_running": 12}, [30], 2, SLOTS),
+        ({"max_running_per_key": 6}, [3] * 10, 3, 20),
+        ({"max_running_per_key": 1}, [3] * 10, 3, 10),  # one of each key: most keys have jobs in one process alone
+        ({"max_running_per_key": 6}, [3] * 10, 1, 30),
     ]
     with all_faults() as about:
         for number, (numbers, jobs_of_keys, fleet, most) in enumerate(cases):
@@ -246,7 +246,7 @@ def test_a_failure_that_closes_no_limit_keeps_nothing_from_beginning(workers: Wo
 def test_a_run_that_closes_its_limit_lets_no_other_of_it_begin(workers: Workers) -> None:
     enqueue_many(limited_handlers.asks_api, [(number, 1_000) for number in range(2_000)])
     workers.ready("--concurrency", "4", settings=MODULES)
-    wait_until(lambda: Limiter.objects.filter(closed_until__isnull=False).exists())
+    wait_until(lambda: Limiter.objects.filter(paused_until__isnull=False).exists())
     wait_until(lambda: not Job.objects.running().exists())
     refused = [line["job"] for line in workers.trace.lines() if line["what"] == "refused"]
     assert 1 <= len(refused) <= 8, "those that had a slot, and none of those that waited"
@@ -306,7 +306,7 @@ def test_lanes_of_a_capability_that_was_taken_out_are_claimed(pulse_db: None) ->
 
 
 def test_a_paused_queue_does_not_close_a_limit_for_others(stepped: Stepped) -> None:
-    Limiter.objects.declare_new("project", {"stripe": Limit("stripe", running=9).numbers()})
+    Limiter.objects.declare_new("project", {"stripe": Limit("stripe", max_running=9).numbers()})
     lanes = [Lane(queue, 0, "stripe") for queue in ("paused", "open")]
     for lane in lanes:
         enqueue(1, 1, queue=lane.queue, lane_key=lane.key)
@@ -350,13 +350,13 @@ def plain() -> None:
 
 def test_a_weight_beyond_the_limit_is_refused_where_it_is_declared() -> None:
     with pytest.raises(InvalidTask, match="weight: 4 is more than the limit allows at once, which is 3"):
-        task(limit=Limit(running=3), weight=4)(plain.func)
+        task(limit=Limit(max_running=3), weight=4)(plain.func)
     with pytest.raises(InvalidTask, match="which is 5"):
         limited_handlers.heavy.using(weight=6)
 
 
 def test_a_weight_beyond_the_limit_of_the_queue_is_refused_at_enqueue(settings: Any) -> None:
-    settings.PULSE = {**settings.PULSE, "QUEUE_LIMITS": {"default": {"running": 3}}}
+    settings.PULSE = {**settings.PULSE, "QUEUE_LIMITS": {"default": {"max_running": 3}}}
     assert lane_key_of_call(plain.using(weight=3), [], {}) == "queue=default"
     with pytest.raises(InvalidJob, match="weight: 4 is more than the queue 'default' allows at once"):
         lane_key_of_call(plain.using(weight=4), [], {})

@@ -41,7 +41,7 @@ def series() -> dict[str, VitalSign]:
 SERIES = series()
 # A worker tells them in each shard that it serves; whether a limit is closed, and a shard up, is no number to add.
 TOLD_BY_EACH = {f"pulse_{name}" for name in ("workers", "slots", "in_flight", "stuck_slots", "prefetched")} | {
-    "pulse_limit_closed",
+    "pulse_limit_paused",
     "pulse_shard_up",
 }
 

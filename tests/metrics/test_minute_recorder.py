@@ -62,8 +62,8 @@ def test_minutes_say_how_many_jobs_of_a_limit_ran(
     assert asked == []
     assert "limits" not in latest()
     sql("DELETE FROM pulse_django_minute")
-    monkeypatch.setattr(minute_recorder, "declared_limits", lambda: {"stripe": {"running": 5}})
-    Limiter.objects.declare_new("project", {"stripe": {"running": 5}})
+    monkeypatch.setattr(minute_recorder, "declared_limits", lambda: {"stripe": {"max_running": 5}})
+    Limiter.objects.declare_new("project", {"stripe": {"max_running": 5}})
     for _ in range(3):
         make_job(Status.RUNNING, lane_key="stripe:0000a")
     make_job(lane_key="stripe:0000a", next_run_at=now(timedelta(seconds=-1)))

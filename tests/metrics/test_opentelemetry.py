@@ -190,9 +190,9 @@ def test_the_vital_signs_are_observed_in_one_look() -> None:
 
 def test_an_error_of_an_encrypted_job_is_not_recorded() -> None:
     """Its message may repeat arguments."""
-    for masked, events in ((None, ["exception"]), (ENCRYPTED.text, [])):
+    for sensitive, events in ((None, ["exception"]), (ENCRYPTED.text, [])):
         EXPORTER.clear()
-        make_job(task="otel.secret", masked=masked)
+        make_job(task="otel.secret", sensitive=sensitive)
         [claim] = Job.objects.claim(Identity("me"))
         with suppress(ValueError), traces.running(claim):
             raise ValueError("4711")

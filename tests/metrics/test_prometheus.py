@@ -199,7 +199,7 @@ class TestWhatTheySay:
     def test_a_paused_queue_is_told_also_if_it_is_empty(self, client: Client, token: dict[str, str]) -> None:
         make_job(queue="mail")
         for name, lasting in (("empty", None), ("ended", timedelta(hours=1))):
-            Pause.objects.pause(queue=name, for_=lasting)
+            Pause.objects.pause(queue=name, duration=lasting)
         make_job(queue="ended")
         Pause.objects.filter(queue="ended").update(paused_until=now(timedelta(seconds=-1)))
         found = scrape(client, **token)

@@ -390,7 +390,7 @@ def test_signals_reach_the_walk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_retry_says_whom_more_runs_will_not_help() -> None:
     make_job(Status.DEAD_LETTERED, losses=5)
-    make_job(Status.DEAD_LETTERED, losses=1, max_losses=1)
+    make_job(Status.DEAD_LETTERED, losses=1, max_lost_workers=1)
     make_job(Status.DEAD_LETTERED, losses=4)
     said = run("pulse_retry", "--all", "--runs", 9)
     assert "2 of them reached the limit of lost workers: one more ends the job, regardless of --runs." in said

@@ -59,8 +59,8 @@ class TestHealth:
         assert "20m" in run("pulse_status")
 
     def test_a_pause_is_told_with_its_reason_and_end_also_of_an_empty_queue(self) -> None:
-        Pause.objects.pause(queue="mail", reason="ask \x1b[2J Ada", for_=timedelta(hours=1))
-        Pause.objects.pause(queue="over", for_=timedelta(microseconds=1))
+        Pause.objects.pause(queue="mail", reason="ask \x1b[2J Ada", duration=timedelta(hours=1))
+        Pause.objects.pause(queue="over", duration=timedelta(microseconds=1))
         [mail] = run_json("pulse_status")["queues"]
         assert (mail["is_paused"], mail["pause_reason"]) == (True, "ask \x1b[2J Ada")
         assert mail["paused_until"]

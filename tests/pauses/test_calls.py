@@ -37,9 +37,9 @@ def paused() -> set[str]:
 
 @pytest.mark.parametrize("called", [renamed, "pauses.renamed", "pauses.old_name", renamed.using(priority=3)])
 def test_a_task_is_paused_by_all_of_its_names_whatever_it_is_called_by(called: Any) -> None:
-    assert pause_task(called, for_=timedelta(hours=1), reason="x", by="ann")
+    assert pause_task(called, duration=timedelta(hours=1), reason="x", by="ann")
     assert paused() == NAMES
-    assert not pause_task(called, for_=timedelta(minutes=1))
+    assert not pause_task(called, duration=timedelta(minutes=1))
     assert resume_task(called)
     assert paused() == set()
     assert not resume_task(called)

@@ -52,7 +52,7 @@ class TestAQueue:
         assert run_json("pulse_resume", "--queue", "mail")["was_paused"] is True
 
     def test_code_does_the_same(self) -> None:
-        pause_queue("mail", for_=timedelta(hours=1), reason="x")
+        pause_queue("mail", duration=timedelta(hours=1), reason="x")
         assert Pause.objects.get().reason == "x"
         assert resume_queue("mail")
         assert not resume_queue("mail")
@@ -151,7 +151,7 @@ class TestATask:
 
 def test_a_key_of_a_limit_that_nobody_knows_is_not_paused() -> None:
     with pytest.raises(CommandError, match="There is no limit 'typo'"):
-        run("pulse_limits", "pause", "typo", "--key", "4711")
+        run("pulse_pause", "--limit", "typo", "--key", "4711")
     assert not Pause.objects.exists()
 
 

@@ -72,7 +72,7 @@ def test_those_of_other_tasks_behind_them_do() -> None:
 def test_no_condition_is_found_while_a_task_is_paused() -> None:
     live_worker()
     swept()
-    declare("stripe", running=1)
+    declare("stripe", max_running=1)
     for key in ("", lane_key("stripe", None), lane_key("", "acme")):
         for ready in (True, None):
             make_job(next_run_at=now(LONG_AGO), lane_key=key, ready=ready)
@@ -126,8 +126,8 @@ def test_they_are_still_jobs_that_wait() -> None:
 class TestFacts:
     def test_what_is_paused_until_when_by_whom_and_why(self) -> None:
         Pause.objects.pause(lane_key=lane_key("", "acme"))
-        Pause.objects.pause("b", for_=timedelta(hours=1), reason="down", by="ann")
-        Pause.objects.pause("a", "over", for_=timedelta(hours=2))
+        Pause.objects.pause("b", duration=timedelta(hours=1), reason="down", by="ann")
+        Pause.objects.pause("a", "over", duration=timedelta(hours=2))
         sql("UPDATE pulse_django_pause SET paused_until = clock_timestamp() WHERE task = 'over'")
         first, second = paused_tasks("default")
         assert (first.task, second.task, second.reason, second.paused_by) == ("a", "b", "down", "ann")

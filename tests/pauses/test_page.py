@@ -33,7 +33,7 @@ def act(client: Client, name: str, task: str = "shop.send", follow: bool = True,
     form = {
         "task-task": task,
         "task-reason": "the mail server is down",
-        "task-lasting": 3_600,
+        "task-duration": 3_600,
         "task-force": "on",
     } | data
     return client.post(reverse(f"admin:pulse_django_limiter_{name}_task"), form, follow=follow)
@@ -91,14 +91,14 @@ def test_a_name_that_nobody_knows_is_asked_back() -> None:
 
 
 def test_until_resumed() -> None:
-    act(staff(*MAY_ACT), "pause", **{"task-lasting": 0})
+    act(staff(*MAY_ACT), "pause", **{"task-duration": 0})
     assert Pause.objects.get().paused_until is None
 
 
 def test_what_changes_nothing_says_so() -> None:
     client = staff(*MAY_ACT)
     assert "Nothing was changed." in act(client, "resume").content.decode()
-    act(client, "pause", **{"task-lasting": 0})
+    act(client, "pause", **{"task-duration": 0})
     assert "Nothing was changed." in act(client, "pause").content.decode()
     assert LogEntry.objects.count() == 1
 
@@ -112,8 +112,8 @@ def test_what_is_wrong_with_a_form_is_said() -> None:
         {"task-queue": "x" * 101},
         {"task-queue": "a\nb"},
         {"task-reason": ""},
-        {"task-lasting": 7},
-        {"task-lasting": "for ever"},
+        {"task-duration": 7},
+        {"task-duration": "for ever"},
     ]
     with all_faults() as about:
         for data in forms:

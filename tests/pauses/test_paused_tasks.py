@@ -73,7 +73,7 @@ class TestAPause:
         assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND] * 3
 
     def test_nor_does_a_claim_with_limits(self) -> None:
-        Limiter.objects.declare_new("project", {"stripe": Limit("stripe", running=5).numbers()})
+        Limiter.objects.declare_new("project", {"stripe": Limit("stripe", max_running=5).numbers()})
         for task in (SEND, OTHER):
             enqueue(task, lane_key="stripe")
         Pause.objects.pause(SEND)
@@ -91,16 +91,16 @@ class TestAPause:
 
     def test_it_has_an_end(self) -> None:
         enqueue()
-        Pause.objects.pause(SEND, for_=MINUTE)
+        Pause.objects.pause(SEND, duration=MINUTE)
         assert not Job.objects.claim(ME)
         sql("UPDATE pulse_django_pause SET paused_until = statement_timestamp()")
         assert Job.objects.claim(ME)
 
     def test_a_later_end_stays(self) -> None:
-        assert Pause.objects.pause(SEND, for_=2 * MINUTE, reason="first", by="ann")
-        assert not Pause.objects.pause(SEND, for_=MINUTE, reason="second")
+        assert Pause.objects.pause(SEND, duration=2 * MINUTE, reason="first", by="ann")
+        assert not Pause.objects.pause(SEND, duration=MINUTE, reason="second")
         assert Pause.objects.pause(SEND, reason="third")
-        assert not Pause.objects.pause(SEND, for_=MINUTE)
+        assert not Pause.objects.pause(SEND, duration=MINUTE)
         paused = Pause.objects.get()
         assert (paused.task, paused.paused_until, paused.reason) == (SEND, None, "third")
 
@@ -153,11 +153,11 @@ class TestAPause:
 
     def test_so_is_a_time_that_cannot_be(self) -> None:
         with all_faults() as about:
-            for for_ in [timedelta(), -MINUTE, timedelta.max]:
-                with about(for_):
+            for duration in [timedelta(), -MINUTE, timedelta.max]:
+                with about(duration):
                     empty_tables()
-                    with pytest.raises(InvalidJob, match="for_"):
-                        Pause.objects.pause(SEND, for_=for_)
+                    with pytest.raises(InvalidJob, match="duration"):
+                        Pause.objects.pause(SEND, duration=duration)
 
     def test_of_nothing_is_refused(self) -> None:
         for verb in (Pause.objects.pause, Pause.objects.resume):
@@ -203,7 +203,7 @@ class TestInOneQueue:
         enqueue(SEND, queue="mail")
         Pause.objects.pause(SEND)
         assert not Pause.objects.resume(SEND, queue="mail")
-        assert Pause.objects.pause(SEND, queue="mail", for_=MINUTE)
+        assert Pause.objects.pause(SEND, queue="mail", duration=MINUTE)
         assert Job.objects.claim(ME) == []
 
     def test_resuming_the_task_ends_all_of_its_pauses(self) -> None:

@@ -248,7 +248,7 @@ def test_leases_of_a_limit_are_counted_without_reading_those_that_ended_under_a_
     sql("DELETE FROM pulse_django_job_hot")
     sql(lease, key, ended + 1, ended + running)
     sql("VACUUM ANALYZE pulse_django_job_hot")
-    Limiter.objects.override("api", {"running": 500, "per_key": 100})
+    Limiter.objects.override("api", {"max_running": 500, "max_running_per_key": 100})
     with transaction.atomic():
         sql("SELECT set_config('pulse.got', '{1,2}', true)")
         marked, unmarked = (
@@ -492,7 +492,7 @@ class TestAMillionClaimableJobs:
             " WHERE id IN (SELECT id FROM pulse_django_job_hot ORDER BY id LIMIT 20000)"
         )
         sql("ANALYZE pulse_django_job_hot")
-        Limiter.objects.override("api", {"running": 500, "per_key": 100})
+        Limiter.objects.override("api", {"max_running": 500, "max_running_per_key": 100})
         keys = [f"api:{key}" for key in range(10)]
         sql("SELECT set_config('pulse.got', '{1}', true)")
         count = ["api", "", "api", 0, "", 0, keys, [10] * 10, [0] * 10, 100, 100]

@@ -157,15 +157,15 @@ class TestPausedQueues:
 
     def test_a_pause_may_have_an_end(self, worker: Identity) -> None:
         make_job()
-        Pause.objects.pause(queue="default", for_=timedelta(hours=1))
+        Pause.objects.pause(queue="default", duration=timedelta(hours=1))
         assert Job.objects.claim(worker) == []
         sql("UPDATE pulse_django_pause SET paused_until = statement_timestamp()")
         assert claim_one(worker)
 
     def test_a_longer_pause_renews_reason_and_end_but_keeps_the_start(self) -> None:
-        Pause.objects.pause(queue="default", reason="first", for_=timedelta(hours=1))
+        Pause.objects.pause(queue="default", reason="first", duration=timedelta(hours=1))
         first = Pause.objects.get()
-        assert not Pause.objects.pause(queue="default", reason="shorter", for_=timedelta(minutes=1))
+        assert not Pause.objects.pause(queue="default", reason="shorter", duration=timedelta(minutes=1))
         assert Pause.objects.pause(queue="default", reason="second")
         second = Pause.objects.get()
         assert (second.paused_at, second.paused_until, second.reason) == (first.paused_at, None, "second")

@@ -46,7 +46,7 @@ NONSENSE: list[tuple[Status, dict[str, Any], str]] = [
     (Status.RUNNING, {"result": 1}, "pulse_job_result_only_if_completed"),
     (Status.PENDING, {"timeout": timedelta()}, "pulse_job_durations_are_sensible"),
     (Status.PENDING, {"lease_ttl": timedelta(seconds=-1)}, "pulse_job_durations_are_sensible"),
-    (Status.PENDING, {"stall_after": timedelta(days=365_001)}, "pulse_job_durations_are_sensible"),
+    (Status.PENDING, {"progress_timeout": timedelta(days=365_001)}, "pulse_job_durations_are_sensible"),
     (Status.PENDING, {"give_up_after": timedelta()}, "pulse_job_retry_limit_is_sensible"),
     (Status.PENDING, {"give_up_after": timedelta(days=365_001)}, "pulse_job_retry_limit_is_sensible"),
     (Status.PENDING, {"next_run_at": datetime(1800, 1, 1, tzinfo=UTC)}, "pulse_job_instant_can_be_read"),

@@ -33,7 +33,7 @@ from pulse_django.queue.words.outcomes import (
     returned,
 )
 from pulse_django.queue.words.payloads import ErrorReport
-from pulse_django.queue.words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, never, only
+from pulse_django.queue.words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, retry_on, retry_unless
 from tests.faults import all_faults
 
 FRESH = Budget(attempts=1, refunds=0, max_attempts=10)
@@ -42,9 +42,9 @@ REFUNDED = Budget(attempts=12, refunds=9, max_attempts=10)  # the third that cou
 SPENT = Budget(attempts=10, refunds=0, max_attempts=10)
 SUSPECT = Budget(attempts=4, refunds=0, max_attempts=10, losses=3)
 KILLER = Budget(attempts=5, refunds=0, max_attempts=10, losses=4)
-AT_MOST_ONCE = Budget(attempts=1, refunds=0, max_attempts=10, max_losses=1)
-FREE = Budget(attempts=1, refunds=0, max_attempts=1, free_losses=True)  # its only attempt
-FREE_KILLER = Budget(attempts=5, refunds=4, max_attempts=1, losses=4, free_losses=True)
+AT_MOST_ONCE = Budget(attempts=1, refunds=0, max_attempts=10, max_lost_workers=1)
+FREE = Budget(attempts=1, refunds=0, max_attempts=1, count_lost_workers=False)  # its only attempt
+FREE_KILLER = Budget(attempts=5, refunds=4, max_attempts=1, losses=4, count_lost_workers=False)
 UNWANTED = Budget(attempts=1, refunds=0, max_attempts=10, cancel_requested=True)
 
 IN_TIME = Budget(attempts=3, refunds=0, max_attempts=10, retries_for=9.0)
@@ -52,13 +52,13 @@ TOO_LATE = Budget(attempts=3, refunds=0, max_attempts=10, retries_for=8.9)
 LONG_OVER = Budget(attempts=1, refunds=0, max_attempts=10, retries_for=-5.0)
 LATE_AND_SPENT = Budget(attempts=10, refunds=0, max_attempts=10, retries_for=0.0)
 LATE_KILLER = Budget(attempts=5, refunds=0, max_attempts=10, losses=4, retries_for=0.0)
-LATE_AND_FREE = Budget(attempts=1, refunds=0, max_attempts=1, free_losses=True, retries_for=0.5)
+LATE_AND_FREE = Budget(attempts=1, refunds=0, max_attempts=1, count_lost_workers=False, retries_for=0.5)
 LATE_AND_UNWANTED = Budget(attempts=1, refunds=0, max_attempts=10, cancel_requested=True, retries_for=0.0)
 
 FLEET = RetryPolicy()  # no rule of its own
 SLOW = RetryPolicy(Backoff(unit=timedelta(minutes=1)))
-NOT_VALUE_ERRORS = never(ValueError)
-ONLY_OS_ERRORS = only(OSError)
+NOT_VALUE_ERRORS = retry_unless(ValueError)
+ONLY_OS_ERRORS = retry_on(OSError)
 
 VALUE_ERROR = Failed(ErrorReport.of(ValueError("no")))
 UNICODE_ERROR = Failed(ErrorReport.of(UnicodeError("no")))  # a subclass of ValueError
@@ -205,7 +205,7 @@ def test_the_backoff_is_never_shorter_than_the_first() -> None:
 def test_a_policy_matches_after_the_exception_crossed_a_process_boundary() -> None:
     lineage = tuple(ErrorReport.of(ConnectionResetError()).lineage)  # strings only: the class need not be importable
     assert ONLY_OS_ERRORS.retries(lineage)
-    assert not never(ConnectionError).retries(lineage)
+    assert not retry_unless(ConnectionError).retries(lineage)
 
 
 class TestReturned:

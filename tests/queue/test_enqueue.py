@@ -36,7 +36,7 @@ def test_the_job_that_is_returned_is_the_job_that_is_stored() -> None:
             max_attempts=3,
             lease=timedelta(seconds=5),
             timeout=timedelta(minutes=10),
-            stall_after=timedelta(seconds=90),
+            progress_timeout=timedelta(seconds=90),
             parent_id=12,
         )
     )
@@ -86,10 +86,16 @@ def due_in(new: NewJob, job: Job) -> timedelta:
 def test_many_jobs_of_several_kinds_keep_their_order_and_what_is_their_own() -> None:
     instant = datetime(2031, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
     kinds = [
-        {"task": "tests.add", "priority": 5, "lease": timedelta(seconds=5), "max_losses": 2, "free_losses": True},
+        {
+            "task": "tests.add",
+            "priority": 5,
+            "lease": timedelta(seconds=5),
+            "max_lost_workers": 2,
+            "count_lost_workers": False,
+        },
         {"task": "tests.echo", "queue": "mail", "run_after": instant, "max_attempts": 3, "parent_id": 12},
         {"task": "tests.add", "run_after": timedelta(hours=1), "timeout": timedelta(minutes=1)},
-        {"task": "tests.add", "stall_after": timedelta(seconds=90), "trace": "00-ab-cd-01"},
+        {"task": "tests.add", "progress_timeout": timedelta(seconds=90), "trace": "00-ab-cd-01"},
     ]
     news = [NewJob(args=[n], kwargs={"n": n}, **kinds[n % len(kinds)]) for n in range(40)]
     ids = Job.objects.enqueue_many(news)
@@ -161,7 +167,7 @@ def test_a_copy_that_is_interrupted_does_not_repeat_the_job_that_it_was_at() -> 
 
 
 def test_a_lone_surrogate_in_a_name_does_not_put_all_jobs_into_the_error() -> None:
-    new = NewJob(task="tests.add", args=["a secret"], masked="\ud800")
+    new = NewJob(task="tests.add", args=["a secret"], sensitive="\ud800")
     with pytest.raises(InvalidJob, match="lone surrogate") as refused:
         Job.objects.enqueue_many([new])
     assert refused.value.__cause__ is None

@@ -48,9 +48,9 @@ class TestLeaving:
     def test_what_is_over_is_in_the_partition_of_the_day_with_all_that_it_was(self) -> None:
         job = make_job(
             queue="mail", priority=7, args=[1], kwargs={"a": "ü"}, parent=make_job(Status.RUNNING), trace="t",
-            masked="m",
-            lease_ttl=timedelta(seconds=9), timeout=timedelta(seconds=8), stall_after=timedelta(seconds=7),
-            max_attempts=3, max_losses=2, free_losses=True, progress={"done": 1}, payload_bytes=3,
+            sensitive="m",
+            lease_ttl=timedelta(seconds=9), timeout=timedelta(seconds=8), progress_timeout=timedelta(seconds=7),
+            max_attempts=3, max_lost_workers=2, count_lost_workers=False, progress={"done": 1}, payload_bytes=3,
         )  # fmt: skip
         claim = Job.objects.claim(Identity("me"))[0]
         running = Job.objects.get(pk=job.pk)

@@ -88,10 +88,10 @@ SCENES: dict[str, tuple[Callable[[], object], Callable[[], object], Callable[[],
     "the queue of a limited job is paused": (of_limit(), pause(queue="default"), started_of_limit),
     "a key of a limit is paused": (of_limit(), pause(lane_key=LIMITED), started_of_limit),
     "a limit allows less than the job weighs": (
-        of_limit(weight=3), lambda: Limiter.objects.override("stripe", {"running": 2}), started_of_limit
+        of_limit(weight=3), lambda: Limiter.objects.override("stripe", {"max_running": 2}), started_of_limit
     ),
     "a limit is closed": (
-        of_limit(), lambda: Limiter.objects.close("stripe", for_=MINUTE, reason="429"), started_of_limit
+        of_limit(), lambda: Limiter.objects.pause("stripe", duration=MINUTE, reason="429"), started_of_limit
     ),
     "an expired job is enqueued": (nothing, lambda: enqueue(expires=timezone.now() - MINUTE), started),
     "an expired job is claimed by its id": (
@@ -110,7 +110,7 @@ def started_in_vain() -> dict[str, list[str]]:
     found = {}
     for scene, (before, then, claims) in SCENES.items():
         empty_tables()
-        Limiter.objects.declare_new("project", {"stripe": Limit("stripe", running=5).numbers()})
+        Limiter.objects.declare_new("project", {"stripe": Limit("stripe", max_running=5).numbers()})
         before()
         assert len(Job.objects.waiting()) == (before is not nothing), scene
         then()
@@ -224,7 +224,7 @@ def test_what_claims_know_of_a_key_says_when_its_pause_ends() -> None:
     """A worker looks again then, and not a second later."""
     lane = Lane("default", 0, lane_key("", "acme"))
     assert Job.objects.use([lane])[lane] == LaneUse(0, is_open=True)
-    Pause.objects.pause(lane_key=lane.key, for_=timedelta(seconds=0.3))
+    Pause.objects.pause(lane_key=lane.key, duration=timedelta(seconds=0.3))
     use = Job.objects.use([lane])[lane]
     assert not use.is_open
     assert use.opens_in is not None

@@ -35,7 +35,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"parent_id": 2**70}, "parent_id: .* is not within"),
     ({"idempotency_key": ""}, "idempotency_key: '' is not a non-empty string"),
     ({"timeout": 30}, "timeout: 30 is not a timedelta"),
-    ({"stall_after": timedelta(days=-1)}, "stall_after: .* must be positive"),
+    ({"progress_timeout": timedelta(days=-1)}, "progress_timeout: .* must be positive"),
 ]
 
 

@@ -290,7 +290,7 @@ class TestBounds:
                 lambda: Job.objects.retry([1], delay=delay),
                 lambda: Job.objects.release([], delay=delay),
                 lambda: Job.objects.prune(Status.COMPLETED, older_than=delay),
-                lambda: Pause.objects.pause(queue="default", for_=delay),
+                lambda: Pause.objects.pause(queue="default", duration=delay),
             ):
                 with pytest.raises(ValueError, match=r"must be positive|is not between"):
                     act()
@@ -304,7 +304,7 @@ class TestBounds:
                     self.ask_for(delay)
 
     def test_a_pause_that_ended_is_not_continued_by_the_next(self) -> None:
-        Pause.objects.pause(queue="default", for_=timedelta(hours=1))
+        Pause.objects.pause(queue="default", duration=timedelta(hours=1))
         sql("UPDATE pulse_django_pause SET paused_at = now() - interval '2 h', paused_until = now() - interval '1 h'")
         Pause.objects.pause(queue="default")
         [(age,)] = sql("SELECT clock_timestamp() - paused_at FROM pulse_django_pause")

@@ -98,7 +98,7 @@ NOT_ALLOWED: list[tuple[dict[str, Any], str]] = [
     ({"max_attempts": 0}, "test.options: max_attempts: 0 is not within 1 to 32767"),
     ({"max_attempts": True}, "test.options: max_attempts: True is not a whole number"),
     ({"lease": timedelta(days=2)}, "test.options: lease: 2 days, 0:00:00 is longer than 1 day, 0:00:00."),
-    ({"free_losses": 0}, "test.options: free_losses: 0 is neither True nor False"),
+    ({"count_lost_workers": 0}, "test.options: count_lost_workers: 0 is neither True nor False"),
     ({"atomic": "yes"}, "test.options: atomic: 'yes' is neither True nor False"),
     ({"idempotency_key": ""}, "test.options: idempotency_key: '' is not a non-empty string"),
 ]

@@ -173,9 +173,9 @@ class TestPlansOfAnEmptyTable:
     def test_claims_with_limits_read_little_of_a_full_one(self, rows: int, rival: Rival) -> None:
         """Of jobs that run, too: these are counted, under each of a limit's numbers."""
         me, far = Identity("me"), Rate(1_000_000, per=timedelta(hours=1), burst=1_000_000)
-        limit = Limit("full", running=10_000, per_key=10_000, rate=far, rate_per_key=far)
+        limit = Limit("full", max_running=10_000, max_running_per_key=10_000, rate=far, rate_per_key=far)
         Limiter.objects.declare_new(
-            "tests", {"full": limit.numbers(), "queue=default": Limit(running=10_000).numbers()}
+            "tests", {"full": limit.numbers(), "queue=default": Limit(max_running=10_000).numbers()}
         )
         lanes = [Lane("default", 0, lane_key("full", str(key))) for key in range(5)]
         takes = dict.fromkeys(lanes, self.AT_ONCE // len(lanes))

@@ -127,8 +127,8 @@ def test_a_row_that_was_written_before_is_shown_as_it_is() -> None:
 
 def test_numbers_of_a_limit_are_bounded() -> None:
     """They are read by each claim of its jobs, and by the list of all limits."""
-    Limiter.objects.override("stripe", {"running": 1})
-    values = ("[1]", '{"running": 1' + "0" * 5000 + "}", json.dumps({"x": "y" * 5000}), "1")
+    Limiter.objects.override("stripe", {"max_running": 1})
+    values = ("[1]", '{"max_running": 1' + "0" * 5000 + "}", json.dumps({"x": "y" * 5000}), "1")
     with all_faults() as about:
         for column in ("numbers", "override"):
             for value in values:

@@ -44,19 +44,19 @@ BUDGETS = [
     Budget(attempts=5, refunds=0, max_attempts=10, losses=4),
     Budget(attempts=10, refunds=0, max_attempts=10, losses=9),
     Budget(attempts=5, refunds=0, max_attempts=10, losses=4, cancel_requested=True),
-    Budget(attempts=1, refunds=0, max_attempts=10, max_losses=1),
-    Budget(attempts=7, refunds=0, max_attempts=10, losses=6, max_losses=8),
-    Budget(attempts=1, refunds=0, max_attempts=1, free_losses=True),
-    Budget(attempts=4, refunds=3, max_attempts=1, losses=3, free_losses=True),
-    Budget(attempts=5, refunds=4, max_attempts=1, losses=4, free_losses=True),
-    Budget(attempts=3, refunds=0, max_attempts=10, losses=2, max_losses=3, free_losses=True),
-    Budget(attempts=1, refunds=0, max_attempts=1, free_losses=True, cancel_requested=True),
+    Budget(attempts=1, refunds=0, max_attempts=10, max_lost_workers=1),
+    Budget(attempts=7, refunds=0, max_attempts=10, losses=6, max_lost_workers=8),
+    Budget(attempts=1, refunds=0, max_attempts=1, count_lost_workers=False),
+    Budget(attempts=4, refunds=3, max_attempts=1, losses=3, count_lost_workers=False),
+    Budget(attempts=5, refunds=4, max_attempts=1, losses=4, count_lost_workers=False),
+    Budget(attempts=3, refunds=0, max_attempts=10, losses=2, max_lost_workers=3, count_lost_workers=False),
+    Budget(attempts=1, refunds=0, max_attempts=1, count_lost_workers=False, cancel_requested=True),
     # Of jobs with give_up_after: a retry is too late, or is not.
     Budget(attempts=3, refunds=0, max_attempts=10, retries_for=-60.0),
     Budget(attempts=3, refunds=0, max_attempts=10, retries_for=3_000.0),
     Budget(attempts=10, refunds=0, max_attempts=10, retries_for=-60.0),
     Budget(attempts=5, refunds=0, max_attempts=10, losses=4, retries_for=-60.0),
-    Budget(attempts=1, refunds=0, max_attempts=1, free_losses=True, retries_for=-60.0),
+    Budget(attempts=1, refunds=0, max_attempts=1, count_lost_workers=False, retries_for=-60.0),
     Budget(attempts=1, refunds=0, max_attempts=10, cancel_requested=True, retries_for=-60.0),
 ]
 HOUR = timedelta(hours=1)
@@ -70,8 +70,8 @@ def reap_and_decide(why: str, budget: Budget) -> None:
         refunds=budget.refunds,
         max_attempts=budget.max_attempts,
         losses=budget.losses,
-        max_losses=budget.max_losses,
-        free_losses=budget.free_losses,
+        max_lost_workers=budget.max_lost_workers,
+        count_lost_workers=budget.count_lost_workers,
         cancel_requested_at=now() if budget.cancel_requested else None,
         created_at=now(-HOUR),
         give_up_after=None if budget.retries_for is None else HOUR + timedelta(seconds=budget.retries_for),
@@ -85,7 +85,9 @@ def reap_and_decide(why: str, budget: Budget) -> None:
 
     match expected:
         case Retry(delay, reason, refund):
-            assert job.refunds - budget.refunds == int(refund) == int(budget.free_losses and why == "expired")
+            assert (
+                job.refunds - budget.refunds == int(refund) == int(not budget.count_lost_workers and why == "expired")
+            )
             assert (job.status, job.last_error) == (Status.RETRYING, reason)
             assert abs((job.next_run_at - entry.finished_at) - delay) < timedelta(milliseconds=500)
             assert job.finished_at is None
@@ -134,9 +136,9 @@ def test_the_jitter_of_the_statement_stays_within_its_share() -> None:
 
 def test_healthy_runs_are_spared() -> None:
     make_job(Status.RUNNING)
-    make_job(Status.RUNNING, deadline=now(timedelta(seconds=60)), stall_after=timedelta(seconds=60))
+    make_job(Status.RUNNING, deadline=now(timedelta(seconds=60)), progress_timeout=timedelta(seconds=60))
     make_job(
-        Status.RUNNING, stall_after=timedelta(seconds=60), progress_at=now(timedelta(days=-1))
+        Status.RUNNING, progress_timeout=timedelta(seconds=60), progress_at=now(timedelta(days=-1))
     )  # of an earlier run
     make_job(Status.RUNNING, stalled=True, progress_at=now())  # silent at first, and then not
     assert Job.objects.reap() == []

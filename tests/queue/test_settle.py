@@ -165,7 +165,7 @@ def test_a_result_that_would_be_read_back_changed_is_a_dead_letter_with_a_reason
 
 
 def test_a_lost_worker_costs_nothing_where_its_task_says_so() -> None:
-    job = make_job(Status.RUNNING, attempts=1, max_attempts=1, free_losses=True)
+    job = make_job(Status.RUNNING, attempts=1, max_attempts=1, count_lost_workers=False)
     settled = Job.objects.settle([Report(lease_of(job), WorkerLost(), decide(WorkerLost(), job.budget))])
     assert settled.accepted == {lease_of(job): Status.RETRYING}
     job.refresh_from_db()

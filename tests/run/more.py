@@ -216,7 +216,7 @@ def sends_an_invoice(card: str) -> None:
     send_invoice.enqueue(1, card=card)
 
 
-@task(masked=("card", "return"))
+@task(sensitive=("card", "return"))
 def returns_a_secret(card: str) -> str:
     return f"{card} {next(_runs)}"
 

@@ -12,7 +12,7 @@ from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.test import override_settings
 
-from pulse_django import api, never
+from pulse_django import api, retry_unless
 from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.models import Attempt, Job, StoredAttempt
 from pulse_django.queue.words.job_options import NewJob
@@ -299,7 +299,7 @@ class TestDeclaration:
             tasks.add.using(run_after=naive)
 
     def test_policies_are_kept(self) -> None:
-        assert tasks.fail.retry == never(ValueError)
+        assert tasks.fail.retry == retry_unless(ValueError)
         assert PulseTask(func=plain, retry=NO_RETRIES).retry is NO_RETRIES
 
 

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import transaction
 
-from pulse_django import Context, cancel, enqueue_many, never, only, retry, task
+from pulse_django import Context, cancel, enqueue_many, retry, retry_on, retry_unless, task
 from pulse_django.exceptions import InvalidJob, PayloadError, WrongArguments
 from pulse_django.models import Attempt, Job
 from pulse_django.queue.words.states import Status
@@ -228,8 +228,8 @@ def test_wrong_calls_say_the_line_to_write() -> None:
     """Each raised an error of Python's own, or passed and failed later."""
     cases: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (lambda: task(expires=60)(tasks.add.func), TypeError, "expires: @task takes a timedelta"),  # type: ignore[call-overload]
-        (lambda: never([ValueError]), InvalidJob, "is no exception class; write never"),  # type: ignore[arg-type]
-        (lambda: only("ValueError"), InvalidJob, "is no exception class"),  # type: ignore[arg-type]
+        (lambda: retry_unless([ValueError]), InvalidJob, "is no exception class; write retry_unless"),  # type: ignore[arg-type]
+        (lambda: retry_on("ValueError"), InvalidJob, "is no exception class"),  # type: ignore[arg-type]
         (lambda: tasks.add(1, 2), TypeError, r"add is a task. Use add.enqueue\(...\)"),  # type: ignore[operator]
         (
             lambda: enqueue_many(tasks.add, range(3)),

@@ -34,7 +34,7 @@ OPTIONS: dict[str, Any] = {
     "max_attempts": 3,
     "timeout": 7 * SECOND,
     "lease": 9 * SECOND,
-    "stall_after": 5 * SECOND,
+    "progress_timeout": 5 * SECOND,
 }
 
 

@@ -118,7 +118,7 @@ def test_progress_that_cannot_be_decrypted_is_a_bar_without_a_share(client: Clie
     with all_faults() as about:
         for case, keys, value in progress:
             with about(case), override_settings(PULSE={"ENCRYPTION_KEYS": keys}):
-                job = make_job(Status.RUNNING, masked=mask, progress=value)
+                job = make_job(Status.RUNNING, sensitive=mask, progress=value)
                 answer = client.get(rendered("{% pulse_progress_url job %}", job))
                 assert answer.json() == {"stage": "running", "percent": None, "is_over": False}
                 assert "running" in bar(job)

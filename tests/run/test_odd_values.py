@@ -41,7 +41,17 @@ ODD += [[], {}, [None], ["a\0b"], [10**30], {"x": 1}, {1: "\0"}, object()]
 
 # In the API, and no call: types, declarations, values and exceptions. Those of handlers need a run.
 NO_CALLS = {name for name in pulse_django.__all__ if isinstance(getattr(pulse_django, name), type)}
-NO_CALLS |= {"NO_RETRIES", "never", "only", "task", "retry_after", "chain", "group", "chord", "fenced_update"}
+NO_CALLS |= {
+    "NO_RETRIES",
+    "retry_on",
+    "retry_unless",
+    "task",
+    "read_retry_after",
+    "chain",
+    "group",
+    "chord",
+    "fenced_update",
+}
 
 
 class Token:
@@ -55,7 +65,7 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     schedule = Schedule.objects.create(name="odd", task=tasks.add, args=[1, 2], timing=HOURLY)
     limiters, paused, jobs, schedules = Limiter.objects, Pause.objects, Job.objects, Schedule.objects
     ids, lane = {"args": [job.pk]}, lane_of_share("7")
-    breaker = Breaker(failures=3, within=timedelta(minutes=1), for_=timedelta(minutes=1))
+    breaker = Breaker(failures=3, window=timedelta(minutes=1), pause_for=timedelta(minutes=1))
     return {
         "amend": (pulse_django.amend, {"job_id": job.pk, "args": [1, 2]}),
         "cancel": (pulse_django.cancel, ids),
@@ -98,9 +108,9 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "Batch.cancel": (batch.cancel, {}),
         "Batch.seal": (batch.seal, {}),
         "Workflow": (_workflow, {}),
-        "Limiter.override": (limiters.override, {"name": "x", "numbers": {"running": 1}}),
-        "Limiter.close": (limiters.close, {"name": "x", "for_": timedelta(hours=1)}),
-        "Limiter.reopen": (limiters.reopen, {"name": "x"}),
+        "Limiter.override": (limiters.override, {"name": "x", "numbers": {"max_running": 1}}),
+        "Limiter.pause": (limiters.pause, {"name": "x", "duration": timedelta(hours=1)}),
+        "Limiter.resume": (limiters.resume, {"name": "x"}),
         "Limiter.failed": (limiters.failed, {"name": "x", "breaker": breaker, "reason": "x"}),
         "a pause of a key": (paused.pause, {"lane_key": lane}),
         "its end": (paused.resume, {"lane_key": lane}),
@@ -133,8 +143,14 @@ def _jobs(status: Any = None, queue: Any = None, task: Any = None, using: Any = 
     return list(pulse_django.jobs(status=status, queue=queue, task=task, using=using))
 
 
-def _workflow(name: Any = "x", context: Any = None, on_dead: Any = "hold", node: Any = "n", needs: Any = ()) -> Any:
-    return Workflow(name, context=context, on_dead=on_dead).add(node, tasks.add.prepare(1, 2), needs=needs).enqueue()
+def _workflow(
+    name: Any = "x", context: Any = None, on_need_failed: Any = "wait", node: Any = "n", needs: Any = ()
+) -> Any:
+    return (
+        Workflow(name, context=context, on_need_failed=on_need_failed)
+        .add(node, tasks.add.prepare(1, 2), needs=needs)
+        .enqueue()
+    )
 
 
 def _new_job(
@@ -180,7 +196,7 @@ def test_every_call_of_the_package_is_walked() -> None:
 
 
 def test_what_cannot_be_is_refused_before_any_sql() -> None:
-    close, long = Limiter.objects.close, timedelta(days=999_999)
+    pause, long = Limiter.objects.pause, timedelta(days=999_999)
     examples: dict[str, Callable[[], object]] = {
         "by=None": lambda: pulse_django.send_event("x", by=None),  # type: ignore[arg-type]
         "a long by": lambda: pulse_django.send_event("x", by=LONG),
@@ -188,9 +204,9 @@ def test_what_cannot_be_is_refused_before_any_sql() -> None:
         "a text for a batch": lambda: Batch("a", "default").progress(),  # type: ignore[arg-type]
         "no limit": lambda: Limiter.objects.override(None, {}),  # type: ignore[arg-type]
         "no numbers of a limit": lambda: Limiter.objects.override("x", {"runs": 5}),
-        "closed for too long": lambda: close("x", for_=long),
-        "closed for a number": lambda: close("x", for_=5),  # type: ignore[arg-type]
-        "closed for less than nothing": lambda: close("x", for_=timedelta(seconds=-1)),
+        "closed for too long": lambda: pause("x", duration=long),
+        "closed for a number": lambda: pause("x", duration=5),  # type: ignore[arg-type]
+        "closed for less than nothing": lambda: pause("x", duration=timedelta(seconds=-1)),
         "no database": lambda: pulse_django.enqueue_many(tasks.add, [(1, 2)], using=""),
     }
     with all_faults() as about:

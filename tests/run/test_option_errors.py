@@ -29,7 +29,7 @@ NO_VALUES: list[tuple[dict[str, Any], str]] = [
     ({"priority": 101}, "priority must be a whole number between -100 and 100"),
     ({"aliases": "abc"}, r"aliases: 'abc' is a single name; write aliases=\('abc',\)"),
     ({"aliases": 5}, "aliases: 5 is not a list of names"),
-    ({"masked": [["order"]]}, "masked: .* is not a list of names"),
+    ({"sensitive": [["order"]]}, "sensitive: .* is not a list of names"),
 ]
 
 
@@ -45,7 +45,7 @@ UNKNOWN = [
     ("countdown", r"Did you mean 'run_after'\? Give it to .using\(\)."),
     ("retries", "Did you mean 'max_attempts'?"),
     ("queue", "Did you mean 'queue_name'?"),
-    ("max_loses", "Did you mean 'max_losses'?"),
+    ("max_loses", "Did you mean 'max_lost_workers'?"),
     ("nonsense_of_all_kinds", "The options are aliases, "),
 ]
 
@@ -60,7 +60,7 @@ def test_an_unknown_option_of_the_decorator_says_which_was_meant() -> None:
 OF_A_CALL: list[tuple[dict[str, Any], str]] = [
     ({"delay": 5}, "Did you mean 'run_after'?"),
     ({"idempotency": "x"}, "Did you mean 'idempotency_key'?"),
-    ({"max_loses": 3}, r"Did you mean 'max_losses'\? Give it to @task."),
+    ({"max_loses": 3}, r"Did you mean 'max_lost_workers'\? Give it to @task."),
     ({"run_after": 5}, "run_after: 5 is neither a datetime nor a timedelta"),
     ({"run_after": "tomorrow"}, "run_after: 'tomorrow' is neither"),
     ({"run_after": True}, "run_after: True is neither"),

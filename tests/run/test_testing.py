@@ -45,7 +45,7 @@ USINGS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("max_attempts", {"max_attempts": 2}, {"max_attempts": 3}),
     ("timeout", {"timeout": timedelta(minutes=1)}, {}),
     ("lease_ttl", {"lease": timedelta(minutes=1)}, {}),
-    ("stall_after", {"stall_after": timedelta(minutes=1)}, {}),
+    ("progress_timeout", {"progress_timeout": timedelta(minutes=1)}, {}),
     ("idempotency_key", {"idempotency_key": "k"}, {"idempotency_key": "l"}),
 ]
 

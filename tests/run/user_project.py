@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from pulse_django import NO_RETRIES, Chunk, Context, Unique, never, task
+from pulse_django import NO_RETRIES, Chunk, Context, Unique, retry_unless, task
 
 
 @task
@@ -10,7 +10,7 @@ def add(a: int, b: int = 0) -> int:
     return a + b
 
 
-@task(max_attempts=3, retry=never(ValueError), timeout=timedelta(minutes=5))
+@task(max_attempts=3, retry=retry_unless(ValueError), timeout=timedelta(minutes=5))
 def send(address: str) -> None: ...
 
 
@@ -20,7 +20,7 @@ def careful(context: Context, order: int) -> None:
     context.snooze(timedelta(minutes=1))
 
 
-@task(unique=Unique(by=("order",), on_conflict="debounce", longest=timedelta(minutes=10)))
+@task(unique=Unique(by=("order",), on_conflict="debounce", max_delay=timedelta(minutes=10)))
 def gather(order: int) -> None: ...
 
 
@@ -28,7 +28,7 @@ def gather(order: int) -> None: ...
 def computed(order: int) -> None: ...
 
 
-@task(chunk=100, within=timedelta(seconds=2), max_attempts=3)
+@task(chunk=100, chunk_wait=timedelta(seconds=2), max_attempts=3)
 def index(chunk: Chunk) -> None:
     for job in chunk:
         job.context.progress(1)

@@ -135,11 +135,11 @@ class TestOverrides:
         declare(defined(kwargs={"customer": 1}))
         row = one()
         row.kwargs = {"customer": 9}
-        row.save(by="ada", why="the tax office asked")
+        row.save(by="ada", reason="the tax office asked")
         declare(defined(timing=Cron("0 4 * * *", "Europe/Berlin"), kwargs={"customer": 2}))
         row = one()
         assert (row.cron, row.kwargs) == ("0 4 * * *", {"customer": 9})
-        assert (row.overrides["kwargs"]["by"], row.overrides["kwargs"]["why"]) == ("ada", "the tax office asked")
+        assert (row.overrides["kwargs"]["by"], row.overrides["kwargs"]["reason"]) == ("ada", "the tax office asked")
         assert row.changed_by in ("", "ada")
 
     def test_back_to_the_codes(self) -> None:

@@ -56,11 +56,11 @@ def test_a_fleet_without_schedules_sends_no_statement(watchdog: Watchdog, loop: 
 def test_limits_of_the_code_are_declared_and_those_that_are_gone_forgotten(
     watchdog: Watchdog, loop: ScheduleLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = {"stripe": {"running": 3}}
+    limits = {"stripe": {"max_running": 3}}
     monkeypatch.setattr("pulse_django.schedules.loop.declared_limits", lambda: limits)
     watchdog.take_turn()
     loop.run_once()
-    assert Limiter.objects.get().numbers == {"running": 3}
+    assert Limiter.objects.get().numbers == {"max_running": 3}
     limits.clear()
     watchdog.take_turn()
     loop._declare_at = 0.0

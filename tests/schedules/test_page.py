@@ -36,7 +36,7 @@ def report(customer: int = 0) -> int:
     return customer
 
 
-@task(name="tests.secret_report", masked=("password",))
+@task(name="tests.secret_report", sensitive=("password",))
 def secret_report(password: str = "") -> None: ...
 
 
@@ -152,7 +152,7 @@ class TestActs:
 
     def test_pause_and_resume(self) -> None:
         schedule, client = nightly(), staff(*MAY_CHANGE)
-        self.act(client, schedule, "pause", reason="holiday", lasting=3600)
+        self.act(client, schedule, "pause", reason="holiday", duration=3600)
         schedule.refresh_from_db()
         assert (schedule.pause_reason, schedule.changed_by) == ("holiday", "operator")
         assert "holiday" in page(client, url("change", schedule.pk))
@@ -165,13 +165,13 @@ class TestActs:
 
     def test_a_pause_needs_a_reason(self) -> None:
         schedule = nightly()
-        self.act(staff(*MAY_CHANGE), schedule, "pause", reason="", lasting=0)
+        self.act(staff(*MAY_CHANGE), schedule, "pause", reason="", duration=0)
         schedule.refresh_from_db()
         assert schedule.paused_at is None
 
     def test_back_to_the_code(self) -> None:
         schedule, client = from_code(), staff(*MAY_CHANGE)
-        Schedule.objects.change(schedule.pk, {"queue": "slow"}, by="ada", why="for now")
+        Schedule.objects.change(schedule.pk, {"queue": "slow"}, by="ada", reason="for now")
         assert "for now" in page(client, url("change", schedule.pk))
         self.act(client, schedule, "follow-code")
         schedule.refresh_from_db()
@@ -210,11 +210,11 @@ class TestEditing:
 
     def test_a_change_of_a_schedule_of_the_code_is_an_override_with_who_and_why(self) -> None:
         schedule = from_code()
-        data = form(cron="", tz="", every="02:00:00", why="too often")
+        data = form(cron="", tz="", every="02:00:00", reason="too often")
         assert staff(*MAY_CHANGE).post(url("change", schedule.pk), data).status_code == 302
         schedule.refresh_from_db()
         override = schedule.overrides["timing"]
-        assert (schedule.every, override["by"], override["why"]) == (2 * HOUR, "operator", "too often")
+        assert (schedule.every, override["by"], override["reason"]) == (2 * HOUR, "operator", "too often")
 
     def test_it_cannot_be_deleted_while_the_code_declares_it(self) -> None:
         schedule, client = from_code(), staff(*MAY_CHANGE)

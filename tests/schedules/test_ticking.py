@@ -246,7 +246,7 @@ class TestPausesAndChanges:
 
     def test_a_pause_with_an_end_ends(self) -> None:
         schedule = make(since=SECOND)
-        Schedule.objects.pause(schedule.pk, lasting=30 * MINUTE)
+        Schedule.objects.pause(schedule.pk, duration=30 * MINUTE)
         tick_due("default")
         schedule.refresh_from_db()
         tick_due("default", until=schedule.next_at)

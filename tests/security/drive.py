@@ -191,7 +191,13 @@ BY_ROLES = [_by_roles(arrange) for arrange, _ in VERBS.values() if arrange.__nam
 
 def enqueueing() -> None:
     keyed = NewJob(
-        task="t", idempotency_key="k", queue="mail", lease=SOON, timeout=SOON, stall_after=SOON, free_losses=True
+        task="t",
+        idempotency_key="k",
+        queue="mail",
+        lease=SOON,
+        timeout=SOON,
+        progress_timeout=SOON,
+        count_lost_workers=False,
     )
     assert Job.objects.enqueue(keyed).pk == Job.objects.enqueue(keyed).pk
     Job.objects.enqueue_many([NewJob(task="t", args=[n], priority=n) for n in range(3)])
@@ -224,7 +230,7 @@ def expiring() -> None:
 
 def searched_jobs() -> None:
     """Jobs that are found by an argument: alone, in lists, with keys, and over."""
-    new = NewJob(task="t", args=[17], names=["order_id"], search=("order_id",))
+    new = NewJob(task="t", args=[17], names=["order_id"], searchable=("order_id",))
     Job.objects.enqueue(new)
     Job.objects.enqueue_many([new, NewJob(task="t")])
     for on_conflict in ("keep", "replace"):
@@ -242,7 +248,7 @@ def unique_jobs() -> None:
     """By each rule, alone and in lists, with keys that are free, held, and held by what has started."""
     unbounded = Unique(on_conflict="debounce")
     rules = [Unique(), Unique(on_conflict="follow"), Unique(on_conflict="replace"), unbounded]
-    rules += [Unique(on_conflict="debounce", longest=AGO), Unique(per=AGO), Unique(on_conflict="raise")]
+    rules += [Unique(on_conflict="debounce", max_delay=AGO), Unique(per=AGO), Unique(on_conflict="raise")]
     for place, rule in enumerate(rules):
         news = [NewJob(task="t", run_after=SOON, unique=UniqueKey.of(f"{place}{key}", rule)) for key in "ab"]
         for _ in range(2):
@@ -271,7 +277,7 @@ def amending_jobs() -> None:
     assert Job.objects.amend(first.pk, Payload("[1]", "{}"), attempt=0, instead_of=found, by="x", reason="y")
     answer = Job.objects.amend(first.pk, Payload("[2]", "{}"), unique_key=UniqueKey.of("b", Unique()).key)
     assert answer.key_holder == second.pk
-    searched = Job.objects.enqueue(NewJob(task="t", args=[17], names=["order_id"], search=("order_id",)))
+    searched = Job.objects.enqueue(NewJob(task="t", args=[17], names=["order_id"], searchable=("order_id",)))
     assert Job.objects.amend(searched.pk, Payload("[18]", "{}", ("order_id:18",)))
     assert Job.objects.found_by(["order_id:18"]).get().pk == searched.pk
 
@@ -324,7 +330,7 @@ def ending() -> None:
     Job.objects.overlooked(SOON)
     Job.objects.reap_these([job.pk])
     Job.objects.reap(within=AGO)
-    for faults in ({"overdue": True}, {"stalled": True}, {"expired": True, "max_losses": 1}):
+    for faults in ({"overdue": True}, {"stalled": True}, {"expired": True, "max_lost_workers": 1}):
         make_job(Status.RUNNING, **faults)
     assert len(Job.objects.reap()) == 3
     long = make_job(Status.RUNNING, lease_until=now(AGO))
@@ -363,18 +369,18 @@ def fencing() -> None:
 def limiting() -> None:
     """By each kind of limit, declared, overridden, closed, failing and full."""
     rate, declarer = Rate(100, per=SOON), Declarer("project", "w:1", clock(ALIAS))
-    limit = Limit("mail", running=5, per_key=2, rate=rate, rate_per_key=rate).numbers()
+    limit = Limit("mail", max_running=5, max_running_per_key=2, rate=rate, rate_per_key=rate).numbers()
     assert Limiter.objects.declare_new("project", {"mail": limit, "gone": limit})
     assert Limiter.objects.declare(declarer, {"mail": limit}, silence=SOON)
     assert Limiter.objects.declare(declarer, {"mail": limit}, silence=SOON)  # which is there
-    Limiter.objects.override("mail", {"per_key": 3}, for_=SOON, by="a", reason="b")
+    Limiter.objects.override("mail", {"max_running_per_key": 3}, duration=SOON, by="a", reason="b")
     lanes = [Lane("default", 0, lane_key("mail", key)) for key in "ab"]
     for lane in lanes:
         Job.objects.enqueue(NewJob(task="t", lane_key=lane.key, run_after=SOON))
         Job.objects.enqueue_many([NewJob(task="t", lane_key=lane.key)] * 3)
     Job.objects.promote()
     waiting = Job.objects.waiting(cursors=lanes)
-    assert Pause.objects.pause(lane_key=lanes[0].key, for_=SOON, reason="a", by="b")
+    assert Pause.objects.pause(lane_key=lanes[0].key, duration=SOON, reason="a", by="b")
     assert Job.objects.use([one.lane for one in waiting])
     assert Pause.objects.resume(lane_key=lanes[0].key)
     Pause.objects.forget_ended()
@@ -384,8 +390,8 @@ def limiting() -> None:
     assert limits(ALIAS)
     breaker = Breaker(failures=2)
     assert [Limiter.objects.failed("mail", breaker, reason="x") for _ in range(2)] == [False, True]
-    assert Limiter.objects.close("mail", for_=timedelta(days=1), reason="x")
-    assert Limiter.objects.reopen("mail")
+    assert Limiter.objects.pause("mail", duration=timedelta(days=1), reason="x")
+    assert Limiter.objects.resume("mail")
     Limiter.objects.forget_full_buckets()
 
 
@@ -393,7 +399,7 @@ def pausing_tasks() -> None:
     """Jobs with a lane key and without one, set aside and brought back, by hand and by a watchdog."""
     for key in ("", lane_key("", "a")):
         Job.objects.enqueue_many([NewJob(task="t", lane_key=key)] * 3)
-    assert pause_task("t", for_=AGO, reason="a", by="b", using=ALIAS)
+    assert pause_task("t", duration=AGO, reason="a", by="b", using=ALIAS)
     assert paused_tasks(ALIAS)[0].set_aside == 6
     assert waiting_jobs(ALIAS, ["no.such"], None) == 0
     assert unknown_task("no.such", lambda ask: [ask(ALIAS)]) is not None
@@ -413,7 +419,7 @@ def pausing_tasks() -> None:
 
 
 def pausing() -> None:
-    Pause.objects.pause(queue="mail", reason="x", for_=AGO)
+    Pause.objects.pause(queue="mail", reason="x", duration=AGO)
     Pause.objects.pause(queue="mail", reason="y", anew=True)
     Pause.objects.resume(queue="mail", seen=Pause.objects.get().paused_at)
 
@@ -422,7 +428,7 @@ def explaining() -> None:
     """Jobs of each status, and one with a limit of every kind."""
     for job in some_of_each():
         explain(job.pk)
-    numbers = {"running": 1, "per_key": 1, "rate": 9, "rate_per": 60, "rate_burst": 1}
+    numbers = {"max_running": 1, "max_running_per_key": 1, "rate": 9, "rate_per": 60, "rate_burst": 1}
     keyed = {"key_rate": 9, "key_rate_per": 60, "key_rate_burst": 1}
     Limiter.objects.declare_new("project", {"stripe": numbers | keyed})
     lane = Lane("default", 0, lane_key("stripe", "k"))
@@ -451,7 +457,7 @@ def schedules() -> None:
     schedule = Schedule.objects.create(name="nightly", task="shop.echo", args=[1], every=hour)
     schedule.every = 2 * hour
     schedule.save()
-    Schedule.objects.pause(schedule.pk, reason="x", lasting=hour)
+    Schedule.objects.pause(schedule.pk, reason="x", duration=hour)
     Schedule.objects.resume(schedule.pk)
     declarer = Declarer("project", "w:1", clock(ALIAS))
     code = Definition(name="code", task="shop.echo", args=[1], timing=Every(hour, overlap="cancel"))
@@ -711,7 +717,7 @@ def act_on_pages(client: Client) -> None:
         assert client.post(address.url, address.data).status_code < 500, address
     for name, row in (("retry", Status.DEAD_LETTERED), ("cancel", Status.RUNNING), ("release", Status.RUNNING)):
         job = make_job(row)
-        data = {f"{name}-{field}": value for field, value in (("attempts", job.attempts), ("runs", 1), ("why", "x"))}
+        data = {f"{name}-{field}": value for field, value in (("attempts", job.attempts), ("runs", 1), ("reason", "x"))}
         client.post(f"/admin/pulse_django/job/{job.pk}/act/{name}/", data)
 
 

@@ -32,7 +32,7 @@ def on_citus() -> None:
     ):
         Job.objects.enqueue(NewJob(task="t", unique=UniqueKey.of("on citus", Unique(per=timedelta(hours=1)))))
         lane = Lane("default", 0, lane_key("on-citus", None))
-        limit = Limit("on-citus", running=2, rate=Rate(2, timedelta(minutes=1)))
+        limit = Limit("on-citus", max_running=2, rate=Rate(2, timedelta(minutes=1)))
         Limiter.objects.declare_new("project", {limit.name: limit.numbers()})
         Job.objects.enqueue(NewJob(task="t", lane_key=lane.key))
         Job.objects.enqueue(NewJob(task="t"))

@@ -18,8 +18,8 @@ COMMANDS = [
     *(("pulse_resume", "--task", "x", "--queue"), ("pulse_cancel", "--queue"), ("pulse_cancel", "--tag")),
     *(("pulse_retry", "--task"), ("pulse_retry", "--error"), ("pulse_prune", "--queue"), ("pulse_explain",)),
     *(("pulse_schedules", "list", "--task"), ("pulse_schedules", "pause"), ("pulse_schedules", "run")),
-    *(("pulse_limits", "set"), ("pulse_limits", "close"), ("pulse_limits", "pause", "x", "--key")),
-    *(("pulse_limits", "pause", "--share"), ("pulse_limits", "resume", "--share"), ("pulse_workflows", "show")),
+    *(("pulse_limits", "set"), ("pulse_pause", "--limit"), ("pulse_pause", "--limit", "x", "--key")),
+    *(("pulse_pause", "--fair-key"), ("pulse_resume", "--fair-key"), ("pulse_workflows", "show")),
     *(("pulse_status", "--shard"), ("pulse_watchdog", "--repair"), ("pulse_import_schedules",)),
     ("pulse_import_schedules", "celery-beat", "--from-database"),
 ]

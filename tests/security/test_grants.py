@@ -114,7 +114,7 @@ def test_a_producer_whose_key_is_taken_must_be_let_read_as_the_page_says() -> No
 
 UNIQUE = [
     Unique(), Unique(on_conflict="follow"), Unique(on_conflict="replace"), Unique(per=AGE),
-    Unique(on_conflict="debounce", longest=AGE),
+    Unique(on_conflict="debounce", max_delay=AGE),
 ]  # fmt: skip
 
 
@@ -166,7 +166,7 @@ def test_a_worker_and_a_watchdog_work_under_their_roles(workers: Workers) -> Non
 
 
 def test_who_may_read_jobs_may_be_told_why_they_do_not_run() -> None:
-    Limiter.objects.declare_new("project", {"stripe": {"running": 1}})
+    Limiter.objects.declare_new("project", {"stripe": {"max_running": 1}})
     job = make_job(lane_key="stripe:0000k", next_run_at=now(-AGE))
     for role in (WORKER, WATCHDOG, OPERATOR):
         with acting_as(role):

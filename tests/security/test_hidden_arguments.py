@@ -27,7 +27,7 @@ CARD = "4111-CARD"
 EDITOR = ("view_schedule", "change_schedule", "view_arguments")
 
 
-@task(name="hidden.pay", masked=("card",))
+@task(name="hidden.pay", sensitive=("card",))
 def pay(card: str = "") -> None: ...
 
 
@@ -36,11 +36,11 @@ def echo(card: str = "") -> str:
     return card
 
 
-@task(name="hidden.find", search=["email"], unique=Unique(by=["email"]), share="email")
+@task(name="hidden.find", searchable=["email"], unique=Unique(by=["email"]), fair_by="email")
 def find(email: str = "", **options: Any) -> None: ...
 
 
-@task(name="hidden.find_too", search=["email"])
+@task(name="hidden.find_too", searchable=["email"])
 def find_too(email: str = "") -> None: ...
 
 
@@ -135,7 +135,7 @@ class TestTheSearch:
         [own] = Job.objects.values_list("pk", flat=True)
         assert found(admin_client, q="email:4711") == [own]
         assert found(admin_client, q="4711") == [own]
-        declared_again(masked=("email",))
+        declared_again(sensitive=("email",))
         other = Job.objects.get(pk=find_too.enqueue(4711).id)
         for text in ("email:4711", "4711"):
             assert found(admin_client, q=text) == [other.pk], "that of the task that shows it"
@@ -143,7 +143,7 @@ class TestTheSearch:
     def test_nor_what_is_masked_as_a_part_of_all_options(
         self, admin_client: Client, declared_again: Callable[..., None]
     ) -> None:
-        declared_again(masked=("options",), search=["pin"])
+        declared_again(sensitive=("options",), searchable=["pin"])
         make_job(task="hidden.find", kwargs={"pin": 4711}, search_terms=["pin:4711"])
         for text in ("pin:4711", "4711"):
             assert found(admin_client, q=text) == []
@@ -151,7 +151,7 @@ class TestTheSearch:
     def test_nor_what_was_masked_when_the_job_was_enqueued(self, admin_client: Client) -> None:
         """The mask stays on the job, also when it is amended under a declaration that searches the argument."""
         job = Job.objects.get(pk=find.enqueue(1).id)
-        Job.objects.filter(pk=job.pk).update(masked='{"names":["email"]}')
+        Job.objects.filter(pk=job.pk).update(sensitive='{"names":["email"]}')
         assert amend(job.pk, kwargs={"email": 4711}, args=[]).refused is None
         for text in ("email:4711", "4711"):
             assert found(admin_client, q=text) == []
@@ -167,7 +167,7 @@ class TestTheSearch:
         find.enqueue(4711)
         url = reverse("admin:pulse_django_job_mass", args=["cancel"])
         assert "matches 1 such" in admin_client.get(url, {"q": "email:4711"}).content.decode()
-        declared_again(masked=("email",))
+        declared_again(sensitive=("email",))
         assert "matches 1 such" not in admin_client.get(url, {"q": "email:4711"}).content.decode()
 
 
@@ -198,7 +198,7 @@ class TestKeys:
     def test_nor_once_the_argument_is_masked(
         self, job: Job, admin_client: Client, declared_again: Callable[..., None]
     ) -> None:
-        declared_again(masked=("email",))
+        declared_again(sensitive=("email",))
         shown = self.page(admin_client, job)
         assert str(job.unique_key) not in shown
         assert "4711" not in shown
@@ -216,7 +216,7 @@ def test_the_name_of_an_operation_does_not_repeat_what_was_searched(admin_client
         for text in texts:
             with about(text), undone():
                 url = reverse("admin:pulse_django_job_mass", args=["cancel"])
-                assert admin_client.post(f"{url}?{'q=' + text}", {"why": "x"}).status_code == 302
+                assert admin_client.post(f"{url}?{'q=' + text}", {"reason": "x"}).status_code == 302
                 batch = StoredBatch.objects.get(kind=KIND)
                 assert "4711" not in batch.name
                 assert "4711" not in LogEntry.objects.latest("pk").change_message

@@ -46,8 +46,8 @@ FORGED = "x\n2026-01-01 00:00:00,000 CRITICAL pulse_django.worker: forged\r\x1b[
 A_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) [\w.]+: ")
 
 
-@task(name="security.masked", masked=("card",), max_attempts=1)
-def masked(card: str) -> None:
+@task(name="security.masked", sensitive=("card",), max_attempts=1)
+def sensitive(card: str) -> None:
     raise RuntimeError("refused")
 
 
@@ -77,9 +77,9 @@ class TestASecretInArguments:
 
     def test_is_logged_only_if_that_is_wanted_and_not_where_it_is_masked(self, workers: Workers) -> None:
         failing = handlers.fails_with_a_secret_beside_it
-        open_, hidden = failing.enqueue(CANARY).id, masked.enqueue(CANARY[::-1]).id
+        open_, hidden = failing.enqueue(CANARY).id, sensitive.enqueue(CANARY[::-1]).id
         then = make_job(
-            task=failing.registered_name, args=[CANARY.upper()], max_attempts=1, masked=Masks(positions=(0,)).text
+            task=failing.registered_name, args=[CANARY.upper()], max_attempts=1, sensitive=Masks(positions=(0,)).text
         )
         worker = workers.ready(settings=OURS | {"LOG_ARGUMENTS": True})
         wait_for(Status.DEAD_LETTERED, open_, hidden, then.pk)
@@ -245,7 +245,14 @@ def test_a_host_whose_name_no_column_takes_is_a_worker_like_others(monkeypatch: 
     """A kernel takes any bytes for a name, and Python spells what is no UTF-8 as lone surrogates."""
     monkeypatch.setattr(worker_registration.socket, "gethostname", lambda: "evil\0\x1b[31m\n\udcff" + "x" * 10_000)
     options = WorkerOptions(
-        name="n", aliases=("default",), processes=1, concurrency=1, queues=(), grace=1.0, max_jobs=0, max_rss=0
+        name="n",
+        aliases=("default",),
+        processes=1,
+        concurrency=1,
+        queues=(),
+        shutdown_grace=1.0,
+        max_jobs=0,
+        max_rss_mib=0,
     )
     said = worker_registration.presence_of(Identity("n"), options, [], {})
     assert json.dumps(said.host)

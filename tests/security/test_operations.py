@@ -41,7 +41,7 @@ def boss() -> User:
 
 
 def begin(boss: User, verb: str = "delete", query: str = f"{DEAD}&queue=mail") -> Batch:
-    given = {"delete": {"why": "old"}, "cancel": {"why": "no"}}[verb]
+    given = {"delete": {"reason": "old"}, "cancel": {"reason": "no"}}[verb]
     return start_operation("default", ACTS[verb], Criteria.read(query), given, boss)
 
 
@@ -70,7 +70,7 @@ class TestForgedRows:
         make_job(Status.DEAD_LETTERED, queue="mail")
         batch = begin(boss)
         drain(queues=["default"])
-        assert batch.row.closed_at is not None
+        assert batch.row.finished_at is not None
         spared = [make_job(Status.DEAD_LETTERED, queue="mail").pk for _ in range(2)]
         sql("UPDATE pulse_django_job SET finished_at = now() - interval '1 h' WHERE id = ANY (%s)", spared)
         return batch, spared
@@ -110,7 +110,7 @@ class TestForgedRows:
     def test_a_chunk_does_nothing_once_its_operation_is_over(self, boss: User) -> None:
         """Its signature is right: a row of the operation was copied."""
         with all_faults() as about:
-            for over in ("closed_at", "cancelled_at"):
+            for over in ("finished_at", "cancelled_at"):
                 with about(over), undone():
                     spared = make_job(queue="mail").pk
                     batch = begin(boss, "cancel", "queue=mail")

@@ -52,7 +52,7 @@ HARMLESS = {
 }  # fmt: skip
 
 
-@task(name="security.reprs", masked=("card", "options", "return"), takes_context=True)
+@task(name="security.reprs", sensitive=("card", "options", "return"), takes_context=True)
 def charge(context: Context, order: Any, card: Any = "", **options: Any) -> Any:
     if order == "fails":
         raise RuntimeError("refused")
@@ -208,7 +208,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "under a key of an option": lambda: charge.enqueue(1, option={CANARY: [uuid4()]}),
     "of many, under a key": lambda: enqueue_many(charge, [{"order": 1, "card": {CANARY: uuid4()}}]),
     "not by name": lambda: Job.objects.enqueue(
-        NewJob(task="x", args=[{CANARY: uuid4()}], masked='{"positions":[0]}'),
+        NewJob(task="x", args=[{CANARY: uuid4()}], sensitive='{"positions":[0]}'),
     ),
     "by an odd name": lambda: charge.enqueue(1, **{"an odd name": {CANARY: uuid4()}}),
     "a key": lambda: charge.enqueue(1, {f"{CANARY}\x00": 1}),

@@ -70,10 +70,10 @@ def test_an_operator_opens_every_page_and_does_what_it_offers(of_django: Client)
 GIVEN: list[tuple[str, dict[str, Any]]] = [
     ("retry", {"runs": 1, "per_minute": None}),
     ("retry", {"first": 1, "patience": 30, "per_minute": 60, "runs": 1}),
-    ("cancel", {"why": "x"}),
+    ("cancel", {"reason": "x"}),
     ("move", {"queue": "elsewhere", "priority": None}),
     ("run-now", {}),
-    ("delete", {"why": "x"}),
+    ("delete", {"reason": "x"}),
 ]
 
 
@@ -89,7 +89,7 @@ def test_an_operation_works_in_its_workers_and_is_cancelled_with_a_sentence_in_o
                 with about((verb, role)):
                     batch = operation(verb, given)
                     with acting_as(role):
-                        drain(queues=[conf.current().console_queue], failures="keep")
+                        drain(queues=[conf.current().admin_queue], failures="keep")
                     row = batch.row
                     if role == console:
                         assert row.cancelled_at is None
@@ -172,12 +172,12 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["pulse_schedules", "resume", "paused"], {WORKER, OPERATOR}),
     (["pulse_limits"], LOOKS),
     (["pulse_limits", "show", "stripe"], LOOKS),
-    (["pulse_limits", "set", "stripe", "--running=2"], {WORKER, OPERATOR}),
+    (["pulse_limits", "set", "stripe", "--max-running=2"], {WORKER, OPERATOR}),
     (["pulse_limits", "reset", "stripe"], {WORKER, OPERATOR}),
-    (["pulse_limits", "close", "stripe", "--for=1m"], {WORKER, OPERATOR}),
-    (["pulse_limits", "open", "closed"], {WORKER, OPERATOR}),
-    (["pulse_limits", "pause", "stripe", "--key=k"], LOOKS),
-    (["pulse_limits", "resume", "stripe", "--key=paused"], LOOKS),
+    (["pulse_pause", "--limit=stripe", "--for=1m"], {WORKER, OPERATOR}),
+    (["pulse_resume", "--limit=closed"], {WORKER, OPERATOR}),
+    (["pulse_pause", "--limit=stripe", "--key=k"], LOOKS),
+    (["pulse_resume", "--limit=stripe", "--key=paused"], LOOKS),
     (["pulse_workflows"], LOOKS),
     (["pulse_workflows", "show", "{batch}"], LOOKS),
     (["pulse_workflows", "pause", "{batch}"], LOOKS),
@@ -217,8 +217,8 @@ def rows_for_commands() -> dict[str, int]:
     Schedule.objects.pause(
         Schedule.objects.create(name="paused", task="shop.echo", args=[1], every=timedelta(hours=1)).pk
     )
-    Limiter.objects.declare_new("project", {"stripe": {"running": 1}, "closed": {"running": 1}})
-    Limiter.objects.close("closed", for_=timedelta(hours=1))
+    Limiter.objects.declare_new("project", {"stripe": {"max_running": 1}, "closed": {"max_running": 1}})
+    Limiter.objects.pause("closed", duration=timedelta(hours=1))
     Pause.objects.pause(lane_key=lane_key("stripe", "paused"))
     Pause.objects.pause("shop.echo")
     Pause.objects.pause(queue="mail")

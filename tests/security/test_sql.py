@@ -163,18 +163,18 @@ def test_forms_of_the_admin_store_what_was_typed_and_do_nothing_else(admin_clien
     base = f"/admin/pulse_django/job/{job.pk}/act"
     admin_client.post(f"{base}/move/", {"move-queue": attack, "move-priority": attack, "move-attempts": 0})
     admin_client.post(
-        f"{base}/move/", {"move-queue": attack, "move-priority": 0, "move-attempts": 0, "move-why": attack}
+        f"{base}/move/", {"move-queue": attack, "move-priority": 0, "move-attempts": 0, "move-reason": attack}
     )
     job.refresh_from_db()
     assert job.queue == attack
-    admin_client.post(f"{base}/cancel/", {"cancel-why": attack, "cancel-attempts": 0})
+    admin_client.post(f"{base}/cancel/", {"cancel-reason": attack, "cancel-attempts": 0})
     job.refresh_from_db()
     assert (job.status, job.cancel_reason) == (Status.CANCELLED, attack.strip())
-    paused = {"name": attack, "reason": attack, "lasting": 0}
+    paused = {"name": attack, "reason": attack, "duration": 0}
     admin_client.post("/admin/pulse_django/queue/pause/", paused)
     assert Pause.objects.get().queue == attack
     for act in ("retry", "delete"):
-        data = {"scope": "all", "until": attack, "runs": 1, "why": attack, "confirmed": "yes", "id": [attack]}
+        data = {"scope": "all", "until": attack, "runs": 1, "reason": attack, "confirmed": "yes", "id": [attack]}
         admin_client.post(f"/admin/pulse_django/deadletter/group/{act}/?error=x", data)
     admin_client.post("/admin/pulse_django/job/", {"action": attack, "_selected_action": [attack]})
     admin_client.post("/admin/pulse_django/job/", {"action": "retry_dead_letters", "_selected_action": [attack]})

@@ -202,10 +202,10 @@ def saying(statement: str) -> Callable[[], Act]:
 def enqueueing_many() -> Act:
     new = NewJob(task="t", args=[1])
     full = replace(
-        new, run_after=AGE, queue="mail", priority=1, lease=AGE, timeout=AGE, stall_after=AGE, max_attempts=2,
-        max_losses=2, free_losses=True, parent_id=make_job().pk, trace="x",
-        masked=Masks(names=("a",)).text, expires=2 * AGE, give_up_after=AGE,
-        tags=("t",), meta='{"m": 1}', names=["order_id"], search=("order_id",), lane_key="a:k", weight=2,
+        new, run_after=AGE, queue="mail", priority=1, lease=AGE, timeout=AGE, progress_timeout=AGE, max_attempts=2,
+        max_lost_workers=2, count_lost_workers=False, parent_id=make_job().pk, trace="x",
+        sensitive=Masks(names=("a",)).text, expires=2 * AGE, give_up_after=AGE,
+        tags=("t",), meta='{"m": 1}', names=["order_id"], searchable=("order_id",), lane_key="a:k", weight=2,
     )  # fmt: skip
     missing = [one.name for one in JOB_OPTIONS if getattr(full, one.name) == one.default]
     assert missing == ["idempotency_key"], f"give these another value than the default: {missing}"
@@ -272,7 +272,7 @@ def promoting() -> Act:
 
 
 def claiming_limited() -> Act:
-    Limiter.objects.declare_new("project", {"stripe": {"running": 1, "rate": 9, "rate_per": 60, "rate_burst": 1}})
+    Limiter.objects.declare_new("project", {"stripe": {"max_running": 1, "rate": 9, "rate_per": 60, "rate_burst": 1}})
     lane = Lane("default", 0, lane_key("stripe", "k"))
     make_job(lane_key=lane.key, next_run_at=now(-AGE))
     return lambda: Job.objects.claim_limited(Identity("me"), "stripe", [lane], {lane: 1}, limit=1).claims
@@ -325,7 +325,7 @@ def declaring_schedules() -> Act:
 
 
 def declaring_limits() -> Act:
-    declarer, silence, numbers = _declarer(), timedelta(hours=1), {"running": 1}
+    declarer, silence, numbers = _declarer(), timedelta(hours=1), {"max_running": 1}
     Limiter.objects.declare(declarer, {"a": numbers}, silence=silence)
     return lambda: [
         Limiter.objects.declare(declarer, {"b": numbers}, silence=silence),
@@ -334,13 +334,13 @@ def declaring_limits() -> Act:
 
 
 def breaking_a_limit() -> Act:
-    Limiter.objects.declare_new("project", {"a": {"running": 1}})
-    breaker = Breaker(on=(ValueError,), failures=1, within=AGE, for_=AGE)
+    Limiter.objects.declare_new("project", {"a": {"max_running": 1}})
+    breaker = Breaker(on=(ValueError,), failures=1, window=AGE, pause_for=AGE)
     return lambda: [
         Limiter.objects.failed("a", breaker, reason="x"),
-        Limiter.objects.reopen("a"),
-        Limiter.objects.close("a", for_=AGE, reason="429"),
-        Pause.objects.pause(lane_key=lane_key("a", "k"), for_=AGE, reason="429"),
+        Limiter.objects.resume("a"),
+        Limiter.objects.pause("a", duration=AGE, reason="429"),
+        Pause.objects.pause(lane_key=lane_key("a", "k"), duration=AGE, reason="429"),
     ]
 
 
@@ -366,7 +366,7 @@ def resolving() -> Act:
     def resolve_all() -> bool:
         resolve(ALIAS, with_timeouts=True)
         assert Job.objects.filter(batch_id=cancelled.id, status=Status.CANCELLED).exists()
-        return done.row.closed_at is not None
+        return done.row.finished_at is not None
 
     return resolve_all
 
@@ -412,7 +412,7 @@ def holding_paused() -> Act:
 
 def forgetting_batches() -> Act:
     Batch.open("b").seal()
-    sql("UPDATE pulse_django_batch SET created_at = '2020-01-01Z', closed_at = '2020-01-02Z'")
+    sql("UPDATE pulse_django_batch SET created_at = '2020-01-01Z', finished_at = '2020-01-02Z'")
     return lambda: [
         Job.objects.note_overlooked(),
         Job.objects.forget_orphans(),
@@ -477,8 +477,12 @@ def running_a_schedule() -> Act:
 
 
 def overriding_limits() -> Act:
-    Limiter.objects.declare_new("project", {"a": {"running": 1}})
-    return lambda: [Limiter.objects.override("a", {"running": 2}, by="me"), Limiter.objects.override("a", None), "done"]
+    Limiter.objects.declare_new("project", {"a": {"max_running": 1}})
+    return lambda: [
+        Limiter.objects.override("a", {"max_running": 2}, by="me"),
+        Limiter.objects.override("a", None),
+        "done",
+    ]
 
 
 def pausing_a_key() -> Act:

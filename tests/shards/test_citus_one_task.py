@@ -24,7 +24,7 @@ from pulse_django.schedules.timings import Every
 from pulse_django.shards import citus_nodes
 from pulse_django.workflows import batch_verbs as batches
 from pulse_django.workflows.needs import add_needs
-from pulse_django.workflows.rules import Need, OnDead
+from pulse_django.workflows.rules import Need, OnNeedFailed
 from pulse_django.workflows.steps import begin_sleep
 from tests.citus import is_on_citus
 from tests.database import empty_tables
@@ -109,7 +109,7 @@ def resolves() -> Callable[[], object]:
     batch = batches.open_batch(Job.objects, "inner", parent_id=outer)
     needed, dead = running(awaited=True, batch_id=batch), running(awaited=True)
     for job in (needed, dead):
-        add_needs(Job.objects, [(make_job(Status.WAITING).pk, Need(job_id=job.pk, on_dead=OnDead.CANCEL))])
+        add_needs(Job.objects, [(make_job(Status.WAITING).pk, Need(job_id=job.pk, on_need_failed=OnNeedFailed.CANCEL))])
     batches.seal_batch(Job.objects, batch)
     Job.objects.settle(
         [Report(lease_of(needed), Succeeded(), Complete()), Report(lease_of(dead), FAILED, DeadLetter("x"))]

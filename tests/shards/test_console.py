@@ -91,7 +91,7 @@ def fill(alias: str) -> None:
     die(alias, error=f"ValueError: of_{alias}", queue=f"of-{alias}")
     Worker.objects.db_manager(alias).note(presence(f"of_{alias}"))
     schedule(alias, f"of_{alias}")
-    Limiter.objects.db_manager(alias).override(f"of_{alias}", {"running": 3}, reason="first")
+    Limiter.objects.db_manager(alias).override(f"of_{alias}", {"max_running": 3}, reason="first")
     pause_task(f"shop.other_of_{alias}", reason="why", using=alias)
     Batch.open(f"of_{alias}", using=alias)
 
@@ -200,7 +200,7 @@ class TestTheShardOfAPage:
 
     def test_a_redirect_carries_it(self, operator: Client) -> None:
         answer = operator.post(
-            link("queue_pause", shard=SECOND), {"name": "mail", "seen": "none", "reason": "x", "lasting": "0"}
+            link("queue_pause", shard=SECOND), {"name": "mail", "seen": "none", "reason": "x", "duration": "0"}
         )
         assert answer["Location"] == link("queue_one", name="mail", shard=SECOND)
 
@@ -232,7 +232,7 @@ class TestTheShardOfAPage:
         assert operator.get(address)["Location"] == link("job_change", there.id, shard="default")
         with away(SECOND):
             assert "22" in text_of(operator, link("job_change", there.id, shard="default"))
-        data = {"cancel-attempts": 0, "cancel-why": "no"}
+        data = {"cancel-attempts": 0, "cancel-reason": "no"}
         operator.post(link("job_act", there.id, "cancel", shard=SECOND), data)
         assert Job.objects.using("default").get().status == Status.CANCELLED
 
@@ -263,7 +263,7 @@ class TestTheShardOfAPage:
         client.force_login(User.objects.create_user("staff", is_staff=True))
         assert client.get(link("job_change", there.id)).status_code == 403
         act = link("job_act", there.id, "cancel", shard=SECOND)
-        assert client.post(act, {"cancel-attempts": 0, "cancel-why": "no"}).status_code == 403
+        assert client.post(act, {"cancel-attempts": 0, "cancel-reason": "no"}).status_code == 403
         with away(SECOND):
             assert client.get(link("job_change", there.id, shard=SECOND)).status_code == 403
 
@@ -288,7 +288,7 @@ class TestAway:
                 with about(name):
                     assert self.SAID not in text_of(operator, link(name))
             acted = operator.post(
-                link("queue_pause", shard=SECOND), {"name": "mail", "seen": "none", "reason": "x", "lasting": "0"}
+                link("queue_pause", shard=SECOND), {"name": "mail", "seen": "none", "reason": "x", "duration": "0"}
             )
         assert acted.status_code == 503
         assert "It is not known whether this was done." in acted.content.decode()
@@ -466,7 +466,7 @@ class TestActs:
         group = groups.group(SECOND, ERROR)
         assert group is not None
         assert group.letters == 1
-        data = {"confirmed": "yes", "scope": "all", "until": group.newest.name, "runs": 1, "why": "old"}
+        data = {"confirmed": "yes", "scope": "all", "until": group.newest.name, "runs": 1, "reason": "old"}
         operator.post(link(f"deadletter_{name}", error=ERROR, shard=SECOND), data)
         assert [statuses(alias) for alias in SHARDS] == [[Status.DEAD_LETTERED], left]
 
@@ -475,7 +475,7 @@ class TestActs:
             Job.objects.using(alias).create(task="shop.add", queue="mail")
         address = link("job_mass", "cancel", queue="mail", shard=SECOND)
         assert "matches 1 such jobs" in text_of(operator, address)
-        answer = operator.post(address, {"why": "no"})
+        answer = operator.post(address, {"reason": "no"})
         batch = StoredBatch.objects.using(SECOND).get(kind=KIND)
         assert answer["Location"] == link("storedbatch_change", batch.pk, shard=SECOND)
         assert not StoredBatch.objects.using("default").exists()
@@ -490,7 +490,7 @@ class TestActs:
         assert re.findall(r'"id": "?(\d+)', found) == [str(ids[1])]
 
     def test_a_queue_is_paused_and_resumed(self, operator: Client) -> None:
-        data = {"name": "mail", "reason": "why", "lasting": "0"}
+        data = {"name": "mail", "reason": "why", "duration": "0"}
         page = operator.post(link("queue_pause", shard=SECOND), data, follow=True).content.decode()
         assert "Paused (until resumed): why" in page
         assert [Pause.objects.using(alias).filter(queue="mail").exists() for alias in SHARDS] == [False, True]
@@ -501,10 +501,10 @@ class TestActs:
 
     def test_a_limit_and_a_task_are_changed(self, operator: Client) -> None:
         for alias in SHARDS:
-            Limiter.objects.db_manager(alias).override("mail", {"running": 3}, reason="first")
+            Limiter.objects.db_manager(alias).override("mail", {"max_running": 3}, reason="first")
         operator.post(link("limiter_act", "mail", "reset", shard=SECOND))
-        assert [Limiter.objects.using(alias).get().override for alias in SHARDS] == [{"running": 3}, None]
-        data = {"task-task": "shop.add", "task-reason": "x", "task-lasting": 600, "task-force": "on"}
+        assert [Limiter.objects.using(alias).get().override for alias in SHARDS] == [{"max_running": 3}, None]
+        data = {"task-task": "shop.add", "task-reason": "x", "task-duration": 600, "task-force": "on"}
         operator.post(link("limiter_pause_task", shard=SECOND), data)
         assert [Pause.objects.using(alias).exists() for alias in SHARDS] == [False, True]
         operator.post(link("limiter_resume_task", shard=SECOND), data)
@@ -512,11 +512,11 @@ class TestActs:
 
     def test_the_log_says_where_it_was_done(self, operator: Client) -> None:
         die(SECOND)
-        Limiter.objects.db_manager(SECOND).override("mail", {"running": 3}, reason="first")
-        task = {"task-task": "shop.add", "task-reason": "x", "task-lasting": 600, "task-force": "on"}
+        Limiter.objects.db_manager(SECOND).override("mail", {"max_running": 3}, reason="first")
+        task = {"task-task": "shop.add", "task-reason": "x", "task-duration": 600, "task-force": "on"}
         group = {"confirmed": "yes", "scope": "all", "runs": 1, "until": groups.group(SECOND, ERROR).newest.name}  # type: ignore[union-attr]
         for view, args, data in (
-            ("queue_pause", (), {"name": "mail", "seen": "none", "reason": "why", "lasting": "0"}),
+            ("queue_pause", (), {"name": "mail", "seen": "none", "reason": "why", "duration": "0"}),
             ("limiter_act", ("mail", "reset"), {}),
             ("limiter_pause_task", (), task),
             ("deadletter_retry", (), group),
@@ -543,14 +543,14 @@ class TestActs:
         batch = Batch.open("two", using=SECOND)
         member = batch.add(tasks.add.prepare(1, 1))
         assert f"/job/{member.id}/change/" in text_of(operator, link("storedbatch_change", batch.id, shard=SECOND))
-        operator.post(link("storedbatch_act", batch.id, "cancel"), {"cancel-why": "no"})
+        operator.post(link("storedbatch_act", batch.id, "cancel"), {"cancel-reason": "no"})
         assert Job.objects.using(SECOND).get(pk=member.id).status == Status.CANCELLED
 
 
 class TestSchedules:
     FORM = {
         "task": "shop.echo", "args": "[1]", "kwargs": "{}", "queue": "", "priority": "", "cron": "", "tz": "",
-        "every": "01:00:00", "missed": "skip", "grace": "", "overlap": "allow", "jitter": "0", "why": "",
+        "every": "01:00:00", "missed": "skip", "grace": "", "overlap": "allow", "jitter": "0", "reason": "",
     }  # fmt: skip
 
     def test_one_is_changed_where_it_is_and_created_where_its_jobs_go(self, operator: Client) -> None:

@@ -22,7 +22,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from pulse_django import Batch, Limit, Unique, api, task
-from pulse_django.exceptions import JobOnItsWay
+from pulse_django.exceptions import JobIsMoving
 from pulse_django.health.conditions import ask, named, repair
 from pulse_django.metrics.minute_stats import counted_in
 from pulse_django.metrics.vital_signs import JOBS_ENQUEUED
@@ -61,11 +61,11 @@ def move_all(source: str = "default", to: str = SECOND) -> moving.Moved:
 def once(number: int) -> None: ...
 
 
-@task(max_attempts=100, max_losses=100)
+@task(max_attempts=100, max_lost_workers=100)
 def often() -> None: ...
 
 
-@task(limit=Limit(running=5))
+@task(limit=Limit(max_running=5))
 def limited() -> None: ...
 
 
@@ -250,7 +250,7 @@ class TestCommand:
 
     def test_a_range_of_keys_moves(self) -> None:
         shared = tasks.add.using(queue_name="shared")
-        with override_settings(PULSE={"SHARDS": SHARDS, "QUEUE_SHARES": {"shared": "a"}}):
+        with override_settings(PULSE={"SHARDS": SHARDS, "FAIR_BY_QUEUE": {"shared": "a"}}):
             api.enqueue_many(shared, [(number, 1) for number in range(40)])
             said = shards_command("move", "--from", "default", "--to", SECOND, "--keys", "0000-7fff", "--yes")
         assert all(key[1] in "01234567" for key in all_in(SECOND).values_list("lane_key", flat=True))
@@ -328,7 +328,7 @@ class TestOnItsWay:
         job_id = int(tasks.add.enqueue(1, 1).id)
         transfer.depart(Job.objects, all_in("default"), SHARDS[SECOND])
         for call in (api.get, api.cancel, api.retry):
-            with pytest.raises(JobOnItsWay, match=f"job {job_id} left one shard and did not arrive in another"):
+            with pytest.raises(JobIsMoving, match=f"job {job_id} left one shard and did not arrive in another"):
                 call(job_id)
         finish("default")
         assert api.get(job_id).pk == job_id

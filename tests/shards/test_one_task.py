@@ -23,7 +23,7 @@ from pulse_django.testing.drain import expire_lease
 from pulse_django.workflows import batch_verbs as batches
 from pulse_django.workflows import needs, resolve, steps
 from pulse_django.workflows.needs import add_needs
-from pulse_django.workflows.rules import Need, OnDead
+from pulse_django.workflows.rules import Need, OnNeedFailed
 from pulse_django.workflows.steps import begin_sleep
 from tests.citus import is_on_citus
 from tests.database import empty_tables
@@ -74,7 +74,12 @@ def settles() -> None:
 
 
 def reaps() -> None:
-    for values in ({}, {"max_losses": 1}, {"awaited": True, "max_losses": 1}, {"free_losses": True}):
+    for values in (
+        {},
+        {"max_lost_workers": 1},
+        {"awaited": True, "max_lost_workers": 1},
+        {"count_lost_workers": False},
+    ):
         expire_lease(running(**values))
     assert len(Job.objects.reap()) == 4
 
@@ -95,13 +100,13 @@ def resolves() -> None:
     inner = batches.open_batch(Job.objects, "inner", parent_id=outer)
     needed, dead = running(awaited=True, batch_id=inner), running(awaited=True)
     for job in (needed, dead):
-        add_needs(Job.objects, [(make_job(Status.WAITING).pk, Need(job_id=job.pk, on_dead=OnDead.CANCEL))])
+        add_needs(Job.objects, [(make_job(Status.WAITING).pk, Need(job_id=job.pk, on_need_failed=OnNeedFailed.CANCEL))])
     batches.seal_batch(Job.objects, inner)
     Job.objects.settle(
         [Report(lease_of(needed), Succeeded(), Complete()), Report(lease_of(dead), FAILED, DeadLetter("x"))]
     )
     found = Job.objects.resolve()
-    assert (len(found.freed), len(found.endings), found.closed, found.has_more) == (1, 1, {inner}, True)
+    assert (len(found.freed), len(found.endings), found.finished, found.has_more) == (1, 1, {inner}, True)
     make_job(Status.WAITING)
     assert Job.objects.note_overlooked() == 1
     needs._walked_until.clear()

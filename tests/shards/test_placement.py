@@ -42,19 +42,19 @@ def post(to: str) -> None: ...
 def post_once(to: str) -> None: ...
 
 
-@task(queue_name="mail", limit=Limit(per_key=2), key="to")
+@task(queue_name="mail", limit=Limit(max_running_per_key=2), limit_key="to")
 def post_few(to: str) -> None: ...
 
 
-@task(queue_name="mail", limit=Limit("post", running=5))
+@task(queue_name="mail", limit=Limit("post", max_running=5))
 def post_limited(to: str) -> None: ...
 
 
-@task(queue_name="other", limit=Limit("post", running=5))
+@task(queue_name="other", limit=Limit("post", max_running=5))
 def send_parcel(to: str) -> None: ...
 
 
-@task(queue_name="mail", limit=Limit(per_key=2), key="to", unique=Unique())
+@task(queue_name="mail", limit=Limit(max_running_per_key=2), limit_key="to", unique=Unique())
 def post_few_once(to: str) -> None: ...
 
 
@@ -115,7 +115,7 @@ class TestByQueue:
         assert api.shard_of(send_parcel, "a") == SECOND, "where the first of all tasks with this limit is"
         assert found
 
-    @override_settings(PULSE={**MAIL_IN_SECOND, "QUEUE_LIMITS": {"mail": {"running": 3}}})
+    @override_settings(PULSE={**MAIL_IN_SECOND, "QUEUE_LIMITS": {"mail": {"max_running": 3}}})
     def test_so_does_a_queue_with_a_limit(self) -> None:
         assert where(post.enqueue("a")) == SECOND
         with pytest.raises(InvalidJob, match="the limit of queue 'mail' needs shard 's2'"):

@@ -1,4 +1,4 @@
--- claim(): plain, unique, workflows, expiry, labels, search, encryption, weights
+-- claim(): plain, unique, workflows, expiry, labels, searchable, encryption, weights
 WITH picked AS MATERIALIZED (
     SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout
     FROM (
@@ -68,14 +68,14 @@ claimed AS (
         AND job.locked_by IS NULL
     RETURNING job.id, job.attempts, job.token, job.task, job.queue, job.priority, job.args, job.kwargs, job.progress,
         job.refunds, job.max_attempts, job.losses, job.parent_id, job.created_at, job.started_at, job.next_run_at,
-        job.trace, job.masked, job.meta, job.lane_key, job.timeout, job.stall_after, job.max_losses, job.free_losses,
-        job.give_up_after, job.weight, COALESCE(job.lease_ttl, :lease_ttl_2) AS ttl
+        job.trace, job.sensitive, job.meta, job.lane_key, job.timeout, job.progress_timeout, job.max_lost_workers,
+        job.count_lost_workers, job.give_up_after, job.weight, COALESCE(job.lease_ttl, :lease_ttl_2) AS ttl
 )
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
     pg_catalog.date_part('epoch', ttl), parent_id, pg_catalog.date_part('epoch', created_at),
-    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, masked, meta::text,
-    lane_key, false, timeout, stall_after, max_losses, free_losses, give_up_after, weight
+    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, sensitive, meta::text,
+    lane_key, false, timeout, progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight
 FROM claimed
 ORDER BY priority DESC, next_run_at, id;
 
@@ -156,14 +156,15 @@ claimed AS (
         AND job.locked_by IS NULL
     RETURNING job.id, job.attempts, job.token, job.task, job.queue, job.priority, job.args, job.kwargs, job.progress,
         job.refunds, job.max_attempts, job.losses, job.parent_id, job.created_at, job.started_at, job.next_run_at,
-        job.trace, job.masked, job.meta, job.lane_key, job.timeout, job.stall_after, job.max_losses, job.free_losses,
-        job.give_up_after, job.weight, COALESCE(job.lease_ttl, :lease_ttl_2) AS ttl
+        job.trace, job.sensitive, job.meta, job.lane_key, job.timeout, job.progress_timeout, job.max_lost_workers,
+        job.count_lost_workers, job.give_up_after, job.weight, COALESCE(job.lease_ttl, :lease_ttl_2) AS ttl
 )
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
     pg_catalog.date_part('epoch', ttl), parent_id, pg_catalog.date_part('epoch', created_at),
-    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, masked, meta::text,
-    lane_key, false, timeout, stall_after, max_losses, free_losses, give_up_after, weight, line.is_left
+    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, sensitive, meta::text,
+    lane_key, false, timeout, progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight,
+        line.is_left
 FROM (SELECT pg_catalog.bool_or(has_room AND NOT has_slots) AS is_left FROM fitting) AS line
 LEFT JOIN claimed ON true
 ORDER BY priority DESC, next_run_at, id;
@@ -248,14 +249,14 @@ claimed AS (
     WHERE job.id = ANY (ARRAY[granted.id]) AND job.locked_by IS NULL
     RETURNING job.id, job.attempts, job.token, job.task, job.queue, job.priority, job.args, job.kwargs, job.progress,
         job.refunds, job.max_attempts, job.losses, job.parent_id, job.created_at, job.started_at, job.next_run_at,
-        job.trace, job.masked, job.meta, job.lane_key, job.timeout, job.stall_after, job.max_losses, job.free_losses,
-        job.give_up_after, job.weight, COALESCE(job.lease_ttl, :lease_ttl_2) AS ttl
+        job.trace, job.sensitive, job.meta, job.lane_key, job.timeout, job.progress_timeout, job.max_lost_workers,
+        job.count_lost_workers, job.give_up_after, job.weight, COALESCE(job.lease_ttl, :lease_ttl_2) AS ttl
 )
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
     pg_catalog.date_part('epoch', ttl), parent_id, pg_catalog.date_part('epoch', created_at),
-    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, masked, meta::text,
-    lane_key, false, timeout, stall_after, max_losses, free_losses, give_up_after, weight
+    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, sensitive, meta::text,
+    lane_key, false, timeout, progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight
 FROM claimed
 ORDER BY priority DESC, next_run_at, id;
 
@@ -304,13 +305,13 @@ claimed AS (
         AND job.locked_by IS NULL
     RETURNING job.id, job.attempts, job.token, job.task, job.queue, job.priority, job.args, job.kwargs, job.progress,
         job.refunds, job.max_attempts, job.losses, job.parent_id, job.created_at, job.started_at, job.next_run_at,
-        job.trace, job.masked, job.meta, job.lane_key, job.timeout, job.stall_after, job.max_losses, job.free_losses,
-        job.give_up_after, job.weight, COALESCE(job.lease_ttl, :lease_ttl_2) AS ttl
+        job.trace, job.sensitive, job.meta, job.lane_key, job.timeout, job.progress_timeout, job.max_lost_workers,
+        job.count_lost_workers, job.give_up_after, job.weight, COALESCE(job.lease_ttl, :lease_ttl_2) AS ttl
 )
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
     pg_catalog.date_part('epoch', ttl), parent_id, pg_catalog.date_part('epoch', created_at),
-    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, masked, meta::text,
-    lane_key, false, timeout, stall_after, max_losses, free_losses, give_up_after, weight
+    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, sensitive, meta::text,
+    lane_key, false, timeout, progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight
 FROM claimed
 ORDER BY priority DESC, next_run_at, id;

@@ -68,13 +68,13 @@ VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestam
     '1 second', :tags, :meta, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
--- enqueue(): search
+-- enqueue(): searchable
 INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, search_terms, task, queue, priority, max_attempts,
     weight)
 VALUES (:args, :kwargs, :payload_bytes, :search_terms, :task, :queue, :priority, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
--- enqueue(): search
+-- enqueue(): searchable
 INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, search_terms, task, queue, priority, next_run_at,
     max_attempts, weight)
 VALUES (:args, :kwargs, :payload_bytes, :search_terms, :task, :queue, :priority, clock_timestamp() +
@@ -82,15 +82,15 @@ VALUES (:args, :kwargs, :payload_bytes, :search_terms, :task, :queue, :priority,
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- enqueue(): encryption
-INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, masked, max_attempts, weight)
-VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, :masked, :max_attempts, :weight)
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, sensitive, max_attempts, weight)
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, :sensitive, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- enqueue(): encryption
-INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, next_run_at, masked, max_attempts,
-    weight)
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, next_run_at, sensitive,
+    max_attempts, weight)
 VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestamp() + :next_run_at::float8 * interval
-    '1 second', :masked, :max_attempts, :weight)
+    '1 second', :sensitive, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- enqueue()
@@ -106,7 +106,7 @@ SET args = excluded.args,
     kwargs = excluded.kwargs,
     payload_bytes = excluded.payload_bytes,
     search_terms = excluded.search_terms,
-    masked = excluded.masked,
+    sensitive = excluded.sensitive,
     trace = excluded.trace,
     tags = excluded.tags,
     meta = excluded.meta,
@@ -149,7 +149,7 @@ SET args = excluded.args,
     kwargs = excluded.kwargs,
     payload_bytes = excluded.payload_bytes,
     search_terms = excluded.search_terms,
-    masked = excluded.masked,
+    sensitive = excluded.sensitive,
     trace = excluded.trace,
     tags = excluded.tags,
     meta = excluded.meta,
@@ -179,7 +179,7 @@ SET args = excluded.args,
     kwargs = excluded.kwargs,
     payload_bytes = excluded.payload_bytes,
     search_terms = excluded.search_terms,
-    masked = excluded.masked,
+    sensitive = excluded.sensitive,
     trace = excluded.trace,
     tags = excluded.tags,
     meta = excluded.meta,
@@ -254,9 +254,9 @@ VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestam
 RETURNING id, created_at, next_run_at, NULL, true;
 
 -- _add(): all
-INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, search_terms, task, queue, priority, masked,
+INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, search_terms, task, queue, priority, sensitive,
     expires_at, tags, meta, lane_key, batch_id, node, awaited, status, unique_key, max_attempts, give_up_after, weight)
-VALUES (:args, :kwargs, :payload_bytes, :search_terms, :task, :queue, :priority, :masked, clock_timestamp() +
+VALUES (:args, :kwargs, :payload_bytes, :search_terms, :task, :queue, :priority, :sensitive, clock_timestamp() +
     :expires_at::float8 * interval '1 second', :tags, :meta, :lane_key, :batch_id, :node, :awaited, :status,
     :unique_key, :max_attempts, :give_up_after, :weight)
 ON CONFLICT (task, unique_key)
@@ -267,12 +267,12 @@ RETURNING id, created_at, next_run_at, expires_at, xmax = 0;
 
 -- _add(): all
 INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, search_terms, task, queue, priority, next_run_at,
-    masked, expires_at, tags, meta, lane_key, batch_id, node, awaited, status, unique_key, max_attempts, give_up_after,
-    weight, ready)
+    sensitive, expires_at, tags, meta, lane_key, batch_id, node, awaited, status, unique_key, max_attempts,
+    give_up_after, weight, ready)
 VALUES (:args, :kwargs, :payload_bytes, :search_terms, :task, :queue, :priority, clock_timestamp() +
-    :next_run_at::float8 * interval '1 second', :masked, clock_timestamp() + :expires_at::float8 * interval '1 second',
-    :tags, :meta, :lane_key, :batch_id, :node, :awaited, :status, :unique_key, :max_attempts, :give_up_after, :weight,
-    :ready)
+    :next_run_at::float8 * interval '1 second', :sensitive, clock_timestamp() + :expires_at::float8 * interval
+    '1 second', :tags, :meta, :lane_key, :batch_id, :node, :awaited, :status, :unique_key, :max_attempts,
+    :give_up_after, :weight, :ready)
 ON CONFLICT (task, unique_key)
 WHERE finished_at IS NULL
     AND unique_key IS NOT NULL
@@ -283,13 +283,13 @@ RETURNING id, created_at, next_run_at, expires_at, xmax = 0;
 SELECT pg_catalog.nextval('pulse_django_job_id_seq'::regclass) FROM pg_catalog.generate_series(1, :value);
 
 -- enqueue_all(): plain, limits, chunks, shares, weights, on Citus
-COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, free_losses,
-    weight, ready)
+COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts,
+    count_lost_workers, weight, ready)
 FROM STDIN;
 
 -- enqueue_all(): workflows
-COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, free_losses,
-    weight, ready, batch_id, node, awaited, status)
+COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts,
+    count_lost_workers, weight, ready, batch_id, node, awaited, status)
 FROM STDIN;
 
 -- enqueue_all(): expiry, all
@@ -300,23 +300,23 @@ FROM pg_catalog.unnest(:seconds::float8[]) WITH ORDINALITY AS delay (seconds, pl
 ORDER BY delay.place;
 
 -- enqueue_all(): expiry
-COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, free_losses,
-    give_up_after, weight, ready, expires_at)
+COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts,
+    count_lost_workers, give_up_after, weight, ready, expires_at)
 FROM STDIN;
 
 -- enqueue_all(): labels
 COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, tags, meta, lane_key, max_attempts,
-    free_losses, weight, ready)
+    count_lost_workers, weight, ready)
 FROM STDIN;
 
--- enqueue_all(): search
-COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, free_losses,
-    weight, ready, search_terms)
+-- enqueue_all(): searchable
+COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts,
+    count_lost_workers, weight, ready, search_terms)
 FROM STDIN;
 
 -- enqueue_all(): encryption
-COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, masked, lane_key, max_attempts,
-    free_losses, weight, ready)
+COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, sensitive, lane_key, max_attempts,
+    count_lost_workers, weight, ready)
 FROM STDIN;
 
 -- enqueue_all()

@@ -63,7 +63,9 @@ def limited() -> Claims:
 
 LIMITED = lane_key(LIMITER, "k")
 FAILED = Failed(ErrorReport.of(ValueError("no")))
-_NUMBERS = Limit(LIMITER, running=99, per_key=99, rate=Rate(9_999, SOON), rate_per_key=Rate(9_999, SOON)).numbers()
+_NUMBERS = Limit(
+    LIMITER, max_running=99, max_running_per_key=99, rate=Rate(9_999, SOON), rate_per_key=Rate(9_999, SOON)
+).numbers()
 ON_CITUS = "on Citus"
 
 
@@ -94,8 +96,8 @@ CAPABILITIES: dict[str, tuple[Callable[[], dict[str, Any]], Claiming]] = {
     "workflows": (lambda: {"place": _batch()}, plain),
     "expiry": (lambda: {"expires": DAY, "give_up_after": DAY}, plain),
     "labels": (lambda: {"tags": ("a",), "meta": '{"a": 1}'}, plain),
-    "search": (lambda: {"search": ("order_id",)}, plain),
-    "encryption": (lambda: {"masked": Masks(encrypted=True).text}, plain),
+    "searchable": (lambda: {"searchable": ("order_id",)}, plain),
+    "encryption": (lambda: {"sensitive": Masks(encrypted=True).text}, plain),
     "shares": (lambda: {"lane_key": lane_of_share("a")}, dealt),
     "weights": (lambda: {"weight": 2}, plain),
     ON_CITUS: (dict, plain),

@@ -7,7 +7,7 @@ WITH old (id) AS MATERIALIZED (
             AND NOT (((
     pulse_django_job.batch_id IS NOT NULL AND EXISTS (
         SELECT 1 FROM pulse_django_batch AS batch
-        WHERE batch.id = pulse_django_job.batch_id AND batch.closed_at IS NULL
+        WHERE batch.id = pulse_django_job.batch_id AND batch.finished_at IS NULL
     )
     OR pulse_django_job.awaited AND EXISTS (
         SELECT 1 FROM pulse_django_dependency AS need
@@ -69,7 +69,7 @@ WITH old (id) AS MATERIALIZED (
             AND NOT (((
     pulse_django_job_hot.batch_id IS NOT NULL AND EXISTS (
         SELECT 1 FROM pulse_django_batch AS batch
-        WHERE batch.id = pulse_django_job_hot.batch_id AND batch.closed_at IS NULL
+        WHERE batch.id = pulse_django_job_hot.batch_id AND batch.finished_at IS NULL
     )
     OR pulse_django_job_hot.awaited AND EXISTS (
         SELECT 1 FROM pulse_django_dependency AS need
@@ -134,7 +134,7 @@ WITH old (id) AS MATERIALIZED (
         SELECT 1 FROM pulse_django_dependency AS need
         JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
         WHERE need.needs = pulse_django_job.id AND need.needs IS NOT NULL AND need.met_at IS NULL
-            AND need.on_dead::text = 'hold' AND waiter.finished_at IS NULL
+            AND need.on_need_failed::text = 'wait' AND waiter.finished_at IS NULL
     )
     OR pulse_django_job.batch_id IS NOT NULL AND EXISTS (
         WITH RECURSIVE around AS (
@@ -148,7 +148,7 @@ WITH old (id) AS MATERIALIZED (
         FROM around
         JOIN pulse_django_dependency AS need ON need.needs_batch = around.id
         JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
-        WHERE need.needs_batch IS NOT NULL AND need.met_at IS NULL AND need.on_dead::text = 'hold'
+        WHERE need.needs_batch IS NOT NULL AND need.met_at IS NULL AND need.on_need_failed::text = 'wait'
             AND waiter.finished_at IS NULL
     )
 )) AND pulse_django_job.status::text = 'DEAD_LETTERED')) ORDER BY 1 ASC FOR UPDATE OF pulse_django_job SKIP LOCKED),
@@ -197,7 +197,7 @@ WITH old (id) AS MATERIALIZED (
         SELECT 1 FROM pulse_django_dependency AS need
         JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
         WHERE need.needs = pulse_django_job.id AND need.needs IS NOT NULL AND need.met_at IS NULL
-            AND need.on_dead::text = 'hold' AND waiter.finished_at IS NULL
+            AND need.on_need_failed::text = 'wait' AND waiter.finished_at IS NULL
     )
     OR pulse_django_job.batch_id IS NOT NULL AND EXISTS (
         WITH RECURSIVE around AS (
@@ -211,7 +211,7 @@ WITH old (id) AS MATERIALIZED (
         FROM around
         JOIN pulse_django_dependency AS need ON need.needs_batch = around.id
         JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
-        WHERE need.needs_batch IS NOT NULL AND need.met_at IS NULL AND need.on_dead::text = 'hold'
+        WHERE need.needs_batch IS NOT NULL AND need.met_at IS NULL AND need.on_need_failed::text = 'wait'
             AND waiter.finished_at IS NULL
     )
 ))
@@ -290,7 +290,7 @@ WITH kept AS MATERIALIZED (
         ORDER BY id
         LIMIT :limit
     ) AS job
-    WHERE batch.closed_at IS NULL
+    WHERE batch.finished_at IS NULL
     LIMIT :limit
 ),
 carried AS (
@@ -298,19 +298,19 @@ carried AS (
 ),
 moved AS (
     INSERT INTO pulse_django_job_over (id, era, task, queue, priority, lane_key, ready, args, kwargs, payload_bytes,
-        parent_id, trace, masked, give_up_after, tags, search_terms, meta, weight, status, next_run_at, attempts,
-        refunds, max_attempts, losses, max_losses, free_losses, locked_by, lease_until, token, lease_ttl, timeout,
-        deadline, stall_after, progress, progress_at, cancel_requested_at, cancel_reason, last_error, result,
-        completed_by, completed_token, created_at, started_at, finished_at, expires_at, idempotency_key, unique_key,
-        unique_until_start, batch_id, node, awaited)
+        parent_id, trace, sensitive, give_up_after, tags, search_terms, meta, weight, status, next_run_at, attempts,
+        refunds, max_attempts, losses, max_lost_workers, count_lost_workers, locked_by, lease_until, token, lease_ttl,
+        timeout, deadline, progress_timeout, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
+        result, completed_by, completed_token, created_at, started_at, finished_at, expires_at, idempotency_key,
+        unique_key, unique_until_start, batch_id, node, awaited)
     SELECT id, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), task, queue, priority,
-            lane_key, ready, args, kwargs, payload_bytes, parent_id, trace, masked, give_up_after, tags, search_terms,
-            meta, weight, status, next_run_at, attempts, refunds, max_attempts, losses, max_losses, free_losses,
-            locked_by, lease_until, token, lease_ttl, timeout, deadline, stall_after, progress, progress_at,
-            cancel_requested_at, cancel_reason, last_error, result, completed_by, completed_token, created_at,
-            started_at, finished_at, expires_at, idempotency_key, unique_key, unique_until_start, batch_id, node,
-            awaited
+            lane_key, ready, args, kwargs, payload_bytes, parent_id, trace, sensitive, give_up_after, tags,
+            search_terms, meta, weight, status, next_run_at, attempts, refunds, max_attempts, losses, max_lost_workers,
+            count_lost_workers, locked_by, lease_until, token, lease_ttl, timeout, deadline, progress_timeout, progress,
+            progress_at, cancel_requested_at, cancel_reason, last_error, result, completed_by, completed_token,
+            created_at, started_at, finished_at, expires_at, idempotency_key, unique_key, unique_until_start, batch_id,
+            node, awaited
     FROM carried
 )
 SELECT id FROM carried;

@@ -3,7 +3,7 @@ WITH over AS MATERIALIZED (
     SELECT
         pick.*, lost.free,
         pick.attempts - pick.refunds >= pick.max_attempts AND NOT lost.free AS spent,
-        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_losses, :max_losses) AS killer,
+        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_lost_workers, :max_lost_workers) AS killer,
         LEAST(
             :delay::float8,
             pg_catalog.power(CASE WHEN lost.free THEN pick.losses + 1 ELSE pick.attempts - pick.refunds END, 2)
@@ -22,7 +22,8 @@ WITH over AS MATERIALIZED (
             pulse_django_job_hot.refunds AS refunds, pulse_django_job_hot.max_attempts AS max_attempts,
             pulse_django_job_hot.losses AS losses, pulse_django_job_hot.lease_until AS lease_until,
             pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.deadline AS deadline,
-            pulse_django_job_hot.max_losses AS max_losses, pulse_django_job_hot.free_losses AS free_losses,
+            pulse_django_job_hot.max_lost_workers AS max_lost_workers,
+            pulse_django_job_hot.count_lost_workers AS count_lost_workers,
             pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
             pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
             pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
@@ -30,13 +31,15 @@ WITH over AS MATERIALIZED (
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text = 'RUNNING'
                 AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
-                    (statement_timestamp()) OR pulse_django_job_hot.stall_after < (statement_timestamp() -
+                    (statement_timestamp()) OR pulse_django_job_hot.progress_timeout < (statement_timestamp() -
                     GREATEST(pulse_django_job_hot.started_at, pulse_django_job_hot.progress_at))))
         ORDER BY 1 ASC
         LIMIT 1000
         FOR NO KEY UPDATE OF pulse_django_job_hot SKIP LOCKED) AS pick
     CROSS JOIN LATERAL (
-        SELECT pick.lease_until < statement_timestamp(), pick.lease_until < statement_timestamp() AND pick.free_losses
+        SELECT
+            pick.lease_until < statement_timestamp(),
+            pick.lease_until < statement_timestamp() AND NOT pick.count_lost_workers
     ) AS lost (lost, free)
 ),
 judged AS MATERIALIZED (
@@ -111,7 +114,7 @@ stayed AS (
         AND (
             job.lease_until < statement_timestamp()
             OR job.deadline < statement_timestamp()
-            OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
+            OR job.progress_timeout < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         )
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
@@ -125,32 +128,32 @@ gone AS (
         AND (
             job.lease_until < statement_timestamp()
             OR job.deadline < statement_timestamp()
-            OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
+            OR job.progress_timeout < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         ) AND ending.verdict IN ('COMPLETED', 'CANCELLED')
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
-        job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.trace, job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
-        ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
-        ending.error_class AS source_error_class, ending.message AS source_message,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
+        ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
         ending.loss AS source_loss, ending.cancel_reason AS source_cancel_reason, ending.progress AS source_progress,
         ending.result AS source_result
 ),
 history AS (
-    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
-        next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
-        status, result, completed_by, completed_token)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
+        sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
+        last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
+        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
-        node, awaited, (
+        lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
+        expires_at, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -200,7 +203,7 @@ WITH over AS MATERIALIZED (
     SELECT
         pick.*, lost.free,
         pick.attempts - pick.refunds >= pick.max_attempts AND NOT lost.free AS spent,
-        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_losses, :max_losses) AS killer,
+        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_lost_workers, :max_lost_workers) AS killer,
         LEAST(
             :delay::float8,
             pg_catalog.power(CASE WHEN lost.free THEN pick.losses + 1 ELSE pick.attempts - pick.refunds END, 2)
@@ -219,7 +222,8 @@ WITH over AS MATERIALIZED (
             pulse_django_job_hot.refunds AS refunds, pulse_django_job_hot.max_attempts AS max_attempts,
             pulse_django_job_hot.losses AS losses, pulse_django_job_hot.lease_until AS lease_until,
             pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.deadline AS deadline,
-            pulse_django_job_hot.max_losses AS max_losses, pulse_django_job_hot.free_losses AS free_losses,
+            pulse_django_job_hot.max_lost_workers AS max_lost_workers,
+            pulse_django_job_hot.count_lost_workers AS count_lost_workers,
             pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
             pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
             pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
@@ -227,13 +231,15 @@ WITH over AS MATERIALIZED (
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text = 'RUNNING'
                 AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
-                    (statement_timestamp()) OR pulse_django_job_hot.stall_after < (statement_timestamp() -
+                    (statement_timestamp()) OR pulse_django_job_hot.progress_timeout < (statement_timestamp() -
                     GREATEST(pulse_django_job_hot.started_at, pulse_django_job_hot.progress_at))))
         ORDER BY 1 ASC
         LIMIT 1000
         FOR NO KEY UPDATE OF pulse_django_job_hot SKIP LOCKED) AS pick
     CROSS JOIN LATERAL (
-        SELECT pick.lease_until < statement_timestamp(), pick.lease_until < statement_timestamp() AND pick.free_losses
+        SELECT
+            pick.lease_until < statement_timestamp(),
+            pick.lease_until < statement_timestamp() AND NOT pick.count_lost_workers
     ) AS lost (lost, free)
 ),
 judged AS MATERIALIZED (
@@ -366,7 +372,7 @@ WITH over AS MATERIALIZED (
     SELECT
         pick.*, lost.free,
         pick.attempts - pick.refunds >= pick.max_attempts AND NOT lost.free AS spent,
-        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_losses, :max_losses) AS killer,
+        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_lost_workers, :max_lost_workers) AS killer,
         LEAST(
             :delay::float8,
             pg_catalog.power(CASE WHEN lost.free THEN pick.losses + 1 ELSE pick.attempts - pick.refunds END, 2)
@@ -385,7 +391,8 @@ WITH over AS MATERIALIZED (
             pulse_django_job_hot.refunds AS refunds, pulse_django_job_hot.max_attempts AS max_attempts,
             pulse_django_job_hot.losses AS losses, pulse_django_job_hot.lease_until AS lease_until,
             pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.deadline AS deadline,
-            pulse_django_job_hot.max_losses AS max_losses, pulse_django_job_hot.free_losses AS free_losses,
+            pulse_django_job_hot.max_lost_workers AS max_lost_workers,
+            pulse_django_job_hot.count_lost_workers AS count_lost_workers,
             pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
             pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
             pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
@@ -393,14 +400,16 @@ WITH over AS MATERIALIZED (
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text = 'RUNNING'
                 AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
-                    (statement_timestamp()) OR pulse_django_job_hot.stall_after < (statement_timestamp() -
+                    (statement_timestamp()) OR pulse_django_job_hot.progress_timeout < (statement_timestamp() -
                     GREATEST(pulse_django_job_hot.started_at, pulse_django_job_hot.progress_at)))
                 AND pulse_django_job_hot.lease_until >= (statement_timestamp() - :age))
         ORDER BY 1 ASC
         LIMIT 1000
         FOR NO KEY UPDATE OF pulse_django_job_hot SKIP LOCKED) AS pick
     CROSS JOIN LATERAL (
-        SELECT pick.lease_until < statement_timestamp(), pick.lease_until < statement_timestamp() AND pick.free_losses
+        SELECT
+            pick.lease_until < statement_timestamp(),
+            pick.lease_until < statement_timestamp() AND NOT pick.count_lost_workers
     ) AS lost (lost, free)
 ),
 judged AS MATERIALIZED (
@@ -475,7 +484,7 @@ stayed AS (
         AND (
             job.lease_until < statement_timestamp()
             OR job.deadline < statement_timestamp()
-            OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
+            OR job.progress_timeout < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         )
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
@@ -489,32 +498,32 @@ gone AS (
         AND (
             job.lease_until < statement_timestamp()
             OR job.deadline < statement_timestamp()
-            OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
+            OR job.progress_timeout < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         ) AND ending.verdict IN ('COMPLETED', 'CANCELLED')
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
-        job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.trace, job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
-        ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
-        ending.error_class AS source_error_class, ending.message AS source_message,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
+        ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
         ending.loss AS source_loss, ending.cancel_reason AS source_cancel_reason, ending.progress AS source_progress,
         ending.result AS source_result
 ),
 history AS (
-    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
-        next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
-        status, result, completed_by, completed_token)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
+        sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
+        last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
+        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
-        node, awaited, (
+        lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
+        expires_at, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -564,7 +573,7 @@ SELECT pulse_django_job.id AS id
 FROM pulse_django_job
 WHERE (pulse_django_job.status::text = :status
         AND (pulse_django_job.lease_until < (statement_timestamp()) OR pulse_django_job.deadline <
-            (statement_timestamp()) OR pulse_django_job.stall_after < (statement_timestamp() -
+            (statement_timestamp()) OR pulse_django_job.progress_timeout < (statement_timestamp() -
             GREATEST(pulse_django_job.started_at, pulse_django_job.progress_at))))
 ORDER BY 1 ASC
 LIMIT 1000;
@@ -574,7 +583,7 @@ SELECT pulse_django_job.id AS id
 FROM pulse_django_job
 WHERE (pulse_django_job.status::text = :status
         AND (pulse_django_job.lease_until < (statement_timestamp()) OR pulse_django_job.deadline <
-            (statement_timestamp()) OR pulse_django_job.stall_after < (statement_timestamp() -
+            (statement_timestamp()) OR pulse_django_job.progress_timeout < (statement_timestamp() -
             GREATEST(pulse_django_job.started_at, pulse_django_job.progress_at)))
         AND pulse_django_job.lease_until >= (statement_timestamp() - :age))
 ORDER BY 1 ASC
@@ -603,7 +612,7 @@ WITH over AS MATERIALIZED (
     SELECT
         pick.*, lost.free,
         pick.attempts - pick.refunds >= pick.max_attempts AND NOT lost.free AS spent,
-        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_losses, :max_losses) AS killer,
+        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_lost_workers, :max_lost_workers) AS killer,
         LEAST(
             :delay::float8,
             pg_catalog.power(CASE WHEN lost.free THEN pick.losses + 1 ELSE pick.attempts - pick.refunds END, 2)
@@ -622,7 +631,8 @@ WITH over AS MATERIALIZED (
             pulse_django_job_hot.refunds AS refunds, pulse_django_job_hot.max_attempts AS max_attempts,
             pulse_django_job_hot.losses AS losses, pulse_django_job_hot.lease_until AS lease_until,
             pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.deadline AS deadline,
-            pulse_django_job_hot.max_losses AS max_losses, pulse_django_job_hot.free_losses AS free_losses,
+            pulse_django_job_hot.max_lost_workers AS max_lost_workers,
+            pulse_django_job_hot.count_lost_workers AS count_lost_workers,
             pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
             pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
             pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
@@ -630,14 +640,16 @@ WITH over AS MATERIALIZED (
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text = 'RUNNING'
                 AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
-                    (statement_timestamp()) OR pulse_django_job_hot.stall_after < (statement_timestamp() -
+                    (statement_timestamp()) OR pulse_django_job_hot.progress_timeout < (statement_timestamp() -
                     GREATEST(pulse_django_job_hot.started_at, pulse_django_job_hot.progress_at)))
                 AND pulse_django_job_hot.id IN (:id))
         ORDER BY 1 ASC
         LIMIT 1
         FOR NO KEY UPDATE OF pulse_django_job_hot SKIP LOCKED) AS pick
     CROSS JOIN LATERAL (
-        SELECT pick.lease_until < statement_timestamp(), pick.lease_until < statement_timestamp() AND pick.free_losses
+        SELECT
+            pick.lease_until < statement_timestamp(),
+            pick.lease_until < statement_timestamp() AND NOT pick.count_lost_workers
     ) AS lost (lost, free)
 ),
 judged AS MATERIALIZED (
@@ -712,7 +724,7 @@ stayed AS (
         AND (
             job.lease_until < statement_timestamp()
             OR job.deadline < statement_timestamp()
-            OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
+            OR job.progress_timeout < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         )
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
@@ -726,32 +738,32 @@ gone AS (
         AND (
             job.lease_until < statement_timestamp()
             OR job.deadline < statement_timestamp()
-            OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
+            OR job.progress_timeout < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         ) AND ending.verdict IN ('COMPLETED', 'CANCELLED')
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
-        job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.trace, job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
-        ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
-        ending.error_class AS source_error_class, ending.message AS source_message,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
+        ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
         ending.loss AS source_loss, ending.cancel_reason AS source_cancel_reason, ending.progress AS source_progress,
         ending.result AS source_result
 ),
 history AS (
-    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
-        next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
-        status, result, completed_by, completed_token)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
+        sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
+        last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
+        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
-        node, awaited, (
+        lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
+        expires_at, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -801,7 +813,7 @@ SELECT pulse_django_job_hot.id AS id
 FROM pulse_django_job_hot
 WHERE (pulse_django_job_hot.status::text = 'RUNNING'
         AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
-            (statement_timestamp()) OR pulse_django_job_hot.stall_after < (statement_timestamp() -
+            (statement_timestamp()) OR pulse_django_job_hot.progress_timeout < (statement_timestamp() -
             GREATEST(pulse_django_job_hot.started_at, pulse_django_job_hot.progress_at)))
         AND NOT (pulse_django_job_hot.lease_until >= (statement_timestamp() - :age)
             AND pulse_django_job_hot.lease_until IS NOT NULL))
@@ -817,7 +829,8 @@ WITH expired AS MATERIALIZED (
         pulse_django_job_hot.refunds AS refunds, pulse_django_job_hot.max_attempts AS max_attempts,
         pulse_django_job_hot.losses AS losses, pulse_django_job_hot.lease_until AS lease_until,
         pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.deadline AS deadline,
-        pulse_django_job_hot.max_losses AS max_losses, pulse_django_job_hot.free_losses AS free_losses,
+        pulse_django_job_hot.max_lost_workers AS max_lost_workers,
+        pulse_django_job_hot.count_lost_workers AS count_lost_workers,
         pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
         pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
         pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
@@ -825,7 +838,7 @@ WITH expired AS MATERIALIZED (
     FROM pulse_django_job_hot
     WHERE (pulse_django_job_hot.status::text = 'RUNNING'
             AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
-                (statement_timestamp()) OR pulse_django_job_hot.stall_after < (statement_timestamp() -
+                (statement_timestamp()) OR pulse_django_job_hot.progress_timeout < (statement_timestamp() -
                 GREATEST(pulse_django_job_hot.started_at, pulse_django_job_hot.progress_at))))
     ORDER BY 1 ASC
     LIMIT 1
@@ -841,7 +854,7 @@ WITH over AS MATERIALIZED (
     SELECT
         pick.*, lost.free,
         pick.attempts - pick.refunds >= pick.max_attempts AND NOT lost.free AS spent,
-        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_losses, :max_losses) AS killer,
+        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_lost_workers, :max_lost_workers) AS killer,
         LEAST(
             :delay::float8,
             pg_catalog.power(CASE WHEN lost.free THEN pick.losses + 1 ELSE pick.attempts - pick.refunds END, 2)
@@ -860,7 +873,8 @@ WITH over AS MATERIALIZED (
             pulse_django_job_hot.refunds AS refunds, pulse_django_job_hot.max_attempts AS max_attempts,
             pulse_django_job_hot.losses AS losses, pulse_django_job_hot.lease_until AS lease_until,
             pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.deadline AS deadline,
-            pulse_django_job_hot.max_losses AS max_losses, pulse_django_job_hot.free_losses AS free_losses,
+            pulse_django_job_hot.max_lost_workers AS max_lost_workers,
+            pulse_django_job_hot.count_lost_workers AS count_lost_workers,
             pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
             pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
             pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
@@ -868,14 +882,16 @@ WITH over AS MATERIALIZED (
         FROM pulse_django_job_hot
         WHERE (pulse_django_job_hot.status::text = 'RUNNING'
                 AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
-                    (statement_timestamp()) OR pulse_django_job_hot.stall_after < (statement_timestamp() -
+                    (statement_timestamp()) OR pulse_django_job_hot.progress_timeout < (statement_timestamp() -
                     GREATEST(pulse_django_job_hot.started_at, pulse_django_job_hot.progress_at)))
                 AND pulse_django_job_hot.id = :id)
         ORDER BY 1 ASC
         LIMIT 1
         FOR NO KEY UPDATE OF pulse_django_job_hot SKIP LOCKED) AS pick
     CROSS JOIN LATERAL (
-        SELECT pick.lease_until < statement_timestamp(), pick.lease_until < statement_timestamp() AND pick.free_losses
+        SELECT
+            pick.lease_until < statement_timestamp(),
+            pick.lease_until < statement_timestamp() AND NOT pick.count_lost_workers
     ) AS lost (lost, free)
 ),
 judged AS MATERIALIZED (
@@ -950,7 +966,7 @@ stayed AS (
         AND (
             job.lease_until < statement_timestamp()
             OR job.deadline < statement_timestamp()
-            OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
+            OR job.progress_timeout < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         )
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
@@ -964,32 +980,32 @@ gone AS (
         AND (
             job.lease_until < statement_timestamp()
             OR job.deadline < statement_timestamp()
-            OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
+            OR job.progress_timeout < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         ) AND ending.verdict IN ('COMPLETED', 'CANCELLED')
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
-        job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.trace, job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
-        ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
-        ending.error_class AS source_error_class, ending.message AS source_message,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
+        ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
         ending.loss AS source_loss, ending.cancel_reason AS source_cancel_reason, ending.progress AS source_progress,
         ending.result AS source_result
 ),
 history AS (
-    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
-        next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
-        status, result, completed_by, completed_token)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
+        sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
+        last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
+        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
-        node, awaited, (
+        lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
+        expires_at, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -1040,6 +1056,6 @@ SELECT pulse_django_job.id, pulse_django_job.task, pulse_django_job.queue, pulse
 FROM pulse_django_job
 WHERE (pulse_django_job.status::text = :status
         AND (pulse_django_job.lease_until < (statement_timestamp()) OR pulse_django_job.deadline <
-            (statement_timestamp()) OR pulse_django_job.stall_after < (statement_timestamp() -
+            (statement_timestamp()) OR pulse_django_job.progress_timeout < (statement_timestamp() -
             GREATEST(pulse_django_job.started_at, pulse_django_job.progress_at)))
         AND pulse_django_job.id = :id);

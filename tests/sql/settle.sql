@@ -76,29 +76,29 @@ gone AS (
         AND job.attempts = ending.attempt
         AND ending.verdict IN ('COMPLETED', 'CANCELLED')
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
-        job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.trace, job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
-        ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
-        ending.error_class AS source_error_class, ending.message AS source_message,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
+        ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
         ending.loss AS source_loss, ending.cancel_reason AS source_cancel_reason, ending.progress AS source_progress,
         ending.result AS source_result
 ),
 history AS (
-    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
-        next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
-        status, result, completed_by, completed_token)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
+        sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
+        last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
+        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
-        node, awaited, (
+        lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
+        expires_at, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -183,22 +183,22 @@ gone AS (
     DELETE FROM pulse_django_job_hot AS job
     WHERE job.id = ANY (ARRAY(SELECT id FROM ending)) AND job.locked_by IS NOT NULL
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
-        job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.trace, job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, job.locked_by, job.token
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, job.locked_by, job.token
 ),
 history AS (
-    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
-        next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
-        status, result, completed_by, completed_token)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
+        sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
+        last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
+        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error, created_at, started_at,
-        tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses,
-        idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
+        tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'COMPLETED', CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END, locked_by,
             token
@@ -459,27 +459,28 @@ SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 
 FROM ending;
 
 -- settle(): on Citus
-INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
+INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-    free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at, status,
-    result, completed_by, completed_token)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
+    era, finished_at, status, result, completed_by, completed_token)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
-        node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome =
-        'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
+        lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
+        expires_at, batch_id, node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE
+        WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN
+        source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
-        ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
-        ending.error_class AS source_error_class, ending.message AS source_message,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
+        ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
         ending.loss AS source_loss, ending.cancel_reason AS source_cancel_reason, ending.progress AS source_progress,
         ending.result AS source_result, ending.written_at AS source_written_at, ending.today AS source_today
@@ -690,27 +691,28 @@ stayed AS (
 ) SELECT id FROM stayed;
 
 -- settle(): on Citus
-INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
+INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-    free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at, status,
-    result, completed_by, completed_token)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
+    era, finished_at, status, result, completed_by, completed_token)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
-        node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome =
-        'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
+        lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
+        expires_at, batch_id, node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE
+        WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN
+        source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
-        ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
-        ending.error_class AS source_error_class, ending.message AS source_message,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
+        ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
         ending.loss AS source_loss, ending.cancel_reason AS source_cancel_reason, ending.progress AS source_progress,
         ending.result AS source_result, ending.written_at AS source_written_at, ending.today AS source_today
@@ -811,29 +813,29 @@ gone AS (
         AND job.attempts = ending.attempt
         AND ending.verdict IN ('COMPLETED', 'CANCELLED')
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
-        job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.trace, job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
-        ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
-        ending.error_class AS source_error_class, ending.message AS source_message,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
+        ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
         ending.loss AS source_loss, ending.cancel_reason AS source_cancel_reason, ending.progress AS source_progress,
         ending.result AS source_result
 ),
 history AS (
-    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
-        next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
-        status, result, completed_by, completed_token)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
+        sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
+        last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
+        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
-        node, awaited, (
+        lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
+        expires_at, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -918,22 +920,22 @@ gone AS (
     DELETE FROM pulse_django_job_hot AS job
     WHERE job.id = ANY (ARRAY(SELECT id FROM ending)) AND job.locked_by IS NOT NULL
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
-        job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.trace, job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, job.locked_by, job.token
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, job.locked_by, job.token
 ),
 history AS (
-    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
-        next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
-        status, result, completed_by, completed_token)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
+        sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
+        last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
+        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error, created_at, started_at,
-        tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses,
-        idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
+        tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'COMPLETED', CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END, locked_by,
             token
@@ -957,27 +959,28 @@ ended AS (
 SELECT id, holder, attempt, verdict, awaited OR batch_id IS NOT NULL OR verdict = 'WAITING' FROM ended;
 
 -- settle()
-INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
+INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-    free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at, status,
-    result, completed_by, completed_token)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
+    era, finished_at, status, result, completed_by, completed_token)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
-        node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome =
-        'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
+        lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
+        expires_at, batch_id, node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE
+        WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN
+        source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
-        ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
-        ending.error_class AS source_error_class, ending.message AS source_message,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
+        ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
         ending.loss AS source_loss, ending.cancel_reason AS source_cancel_reason, ending.progress AS source_progress,
         ending.result AS source_result, ending.written_at AS source_written_at, ending.today AS source_today
@@ -1087,13 +1090,13 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
         count(*) FILTER (WHERE source_verdict <> 'COMPLETED')
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
-        ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
-        ending.error_class AS source_error_class, ending.message AS source_message,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
+        ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
         ending.loss AS source_loss, ending.cancel_reason AS source_cancel_reason, ending.progress AS source_progress,
         ending.result AS source_result, ending.written_at AS source_written_at, ending.today AS source_today
@@ -1119,27 +1122,28 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     GROUP BY 1, 2;
 
 -- settle()
-INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
+INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-    free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at, status,
-    result, completed_by, completed_token)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
+    era, finished_at, status, result, completed_by, completed_token)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
-        lease_ttl, stall_after, max_losses, free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id,
-        node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome =
-        'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
+        lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
+        expires_at, batch_id, node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE
+        WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN
+        source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
-        ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
-        ending.error_class AS source_error_class, ending.message AS source_message,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
+        ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
         ending.loss AS source_loss, ending.cancel_reason AS source_cancel_reason, ending.progress AS source_progress,
         ending.result AS source_result, ending.written_at AS source_written_at, ending.today AS source_today
@@ -1169,13 +1173,13 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
         count(*) FILTER (WHERE source_verdict <> 'COMPLETED')
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, ending.holder AS source_holder, ending.token AS source_token,
-        ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome, ending.verdict AS source_verdict,
-        ending.error_class AS source_error_class, ending.message AS source_message,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
+        ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
         ending.loss AS source_loss, ending.cancel_reason AS source_cancel_reason, ending.progress AS source_progress,
         ending.result AS source_result, ending.written_at AS source_written_at, ending.today AS source_today

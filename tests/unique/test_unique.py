@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 KEEP, REPLACE, FOLLOW = Unique(), Unique(on_conflict="replace"), Unique(on_conflict="follow")
 RAISE = Unique(on_conflict="raise")
-DEBOUNCE = Unique(on_conflict="debounce", longest=10 * MINUTE)
+DEBOUNCE = Unique(on_conflict="debounce", max_delay=10 * MINUTE)
 HOURLY = Unique(per=HOUR)
 RULES = {"keep": KEEP, "replace": REPLACE, "follow": FOLLOW, "debounce": DEBOUNCE, "per": HOURLY}
 
@@ -132,9 +132,9 @@ class TestOneKey:
                 with about(way.__name__):
                     empty_tables()
                     first = alone(REPLACE, 1_000, priority=2, run_after=2 * HOUR)
-                    way([new(REPLACE, 2, priority=9, run_after=HOUR, masked="{}", trace="t")])
+                    way([new(REPLACE, 2, priority=9, run_after=HOUR, sensitive="{}", trace="t")])
                     stored = Job.objects.get()
-                    assert (stored.pk, stored.args, stored.priority, stored.masked, stored.trace) == (
+                    assert (stored.pk, stored.args, stored.priority, stored.sensitive, stored.trace) == (
                         first.pk,
                         [2],
                         2,
@@ -279,7 +279,13 @@ class TestLists:
                     assert Job.objects.count() == 50
 
     def test_all_that_a_job_has_is_stored_as_if_it_were_alone(self) -> None:
-        options = {"queue": "mail", "priority": 5, "lease": timedelta(seconds=5), "max_losses": 2, "free_losses": True}
+        options = {
+            "queue": "mail",
+            "priority": 5,
+            "lease": timedelta(seconds=5),
+            "max_lost_workers": 2,
+            "count_lost_workers": False,
+        }
         text = {"ünï😀\\\"'": [1.5, None, {"%s": "a\tb\n"}]}
         one = NewJob(task="t\\", args=[text], kwargs=text, run_after=HOUR, unique=UniqueKey.of("a", FOLLOW), **options)
         other = NewJob(

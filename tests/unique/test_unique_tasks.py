@@ -34,7 +34,7 @@ def ship(order: int, note: str = "", *, express: bool = False) -> int:
 def everything(a: Any, b: Any = 2, *more: Any, c: Any = _MISSING, **rest: Any) -> None: ...
 
 
-@task(name="unique.masked", unique=Unique(by=("card",)), masked=("card",))
+@task(name="unique.masked", unique=Unique(by=("card",)), sensitive=("card",))
 def charge(card: str) -> None: ...
 
 
@@ -141,8 +141,8 @@ DECLARATIONS: list[tuple[dict[str, Any], str]] = [
         {"per": HOUR, "on_conflict": "debounce"},
         "per can be combined with on_conflict='keep' or 'raise', not 'debounce'",
     ),
-    ({"longest": HOUR}, "longest requires on_conflict='debounce'"),
-    ({"longest": 5, "on_conflict": "debounce"}, "longest=5 is not a timedelta"),
+    ({"max_delay": HOUR}, "max_delay requires on_conflict='debounce'"),
+    ({"max_delay": 5, "on_conflict": "debounce"}, "max_delay=5 is not a timedelta"),
 ]
 
 
@@ -171,8 +171,8 @@ class TestDeclarations:
             NewJob(task="t", unique=UniqueKey("nightly", Unique()))
 
     def test_debounce_needs_a_delay_that_is_no_longer_than_the_longest(self) -> None:
-        rule = Unique(on_conflict="debounce", longest=HOUR)
-        for given, why in (({}, "requires a delay"), ({"run_after": 2 * HOUR}, "run_after is 2h, over longest=1h")):
+        rule = Unique(on_conflict="debounce", max_delay=HOUR)
+        for given, why in (({}, "requires a delay"), ({"run_after": 2 * HOUR}, "run_after is 2h, over max_delay=1h")):
             with pytest.raises(InvalidJob, match=why):
                 NewJob(task="t", unique=UniqueKey.of("k", rule), **given)  # type: ignore[arg-type]
 
@@ -224,7 +224,7 @@ class TestAnswers:
         assert others.enqueue(1, 3).id != first.id, "without a rule it is as ever"
 
     def test_debounce_through_the_task(self) -> None:
-        later = others.using(unique=Unique(by=("a",), on_conflict="debounce", longest=HOUR), run_after=MINUTE)
+        later = others.using(unique=Unique(by=("a",), on_conflict="debounce", max_delay=HOUR), run_after=MINUTE)
         first = later.enqueue(1, 2)
         assert later.enqueue(1, 3).id == first.id
         assert Job.objects.get().args == [1, 3]

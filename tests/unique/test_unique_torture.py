@@ -201,7 +201,7 @@ def test_never_two_jobs_hold_a_key(rule: Unique) -> None:
 @pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
 def test_the_last_arguments_that_were_committed_are_run(on_conflict: Any) -> None:
     longest = LONGEST if on_conflict == "debounce" else None
-    done = run(Unique(on_conflict=on_conflict, longest=longest))
+    done = run(Unique(on_conflict=on_conflict, max_delay=longest))
     assert_one_holds_each_key()
     assert_the_last_word_was_run(done.ran)
     if longest is not None:

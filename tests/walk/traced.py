@@ -54,6 +54,6 @@ def no_op() -> None:
     pass
 
 
-@task(name="tests.walk.limited", key="customer", limit=Limit(per_key=1))
+@task(name="tests.walk.limited", limit_key="customer", limit=Limit(max_running_per_key=1))
 def limited(customer: int) -> None:
     pass

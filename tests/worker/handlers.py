@@ -175,7 +175,7 @@ async def takes_too_long(context: Context, nap: Nap) -> str:
     return "too late"
 
 
-@everywhere(stall_after=timedelta(seconds=1.5))
+@everywhere(progress_timeout=timedelta(seconds=1.5))
 async def stalls(context: Context, nap: Nap) -> str:
     context.progress(1)
     await _sleeps_through(context, nap)

@@ -25,7 +25,7 @@ def holds_its_own_interpreter(context: Any, letters: int) -> None:
     trace("end", context.job_id)
 
 
-@task(takes_context=True, stall_after=timedelta(seconds=1.5), max_attempts=5)
+@task(takes_context=True, progress_timeout=timedelta(seconds=1.5), max_attempts=5)
 def is_busy_telling(context: Any, seconds: float) -> int:
     until = time.monotonic() + seconds
     while time.monotonic() < until:

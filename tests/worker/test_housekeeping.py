@@ -112,7 +112,7 @@ def test_a_watchdog_sends_no_statement_for_paused_tasks_where_there_are_none(
     Pause.objects.pause(lane_key=lane_key("", "acme"))
     make_job(ready=None if there_is == "a job set aside" else True)
     if "pause" in there_is:
-        Pause.objects.pause("shop.send", for_=timedelta(hours=1))
+        Pause.objects.pause("shop.send", duration=timedelta(hours=1))
     if "ended" in there_is:
         Pause.objects.update(paused_until=now())
     dog.take_turn()
@@ -125,7 +125,7 @@ def test_a_sweep_sets_jobs_of_paused_tasks_aside_and_the_next_brings_them_back(
     woken: list[Any] = []
     monkeypatch.setattr(worker_paused_tasks, "wake_workers", lambda alias, queues: woken.append(queues))
     job = make_job(task="shop.send", queue="mail")
-    Pause.objects.pause("shop.send", for_=timedelta(hours=1))
+    Pause.objects.pause("shop.send", duration=timedelta(hours=1))
     assert not dog.sweep(housekeeping=False).has_more
     job.refresh_from_db()
     assert (job.ready, woken) == (None, [])
@@ -148,9 +148,9 @@ def test_a_sweep_that_leaves_jobs_of_a_paused_task_is_followed_by_another_at_onc
 
 
 def test_pauses_that_ended_are_cleared_and_others_are_not(dog: Watchdog) -> None:
-    Pause.objects.pause(queue="ended", for_=timedelta(hours=1))
+    Pause.objects.pause(queue="ended", duration=timedelta(hours=1))
     Pause.objects.filter(queue="ended").update(paused_until=now(timedelta(seconds=-1)))
-    Pause.objects.pause(queue="lasting", for_=timedelta(hours=1))
+    Pause.objects.pause(queue="lasting", duration=timedelta(hours=1))
     Pause.objects.pause(queue="endless")
     assert dog.sweep().said["resumed"] == ["queue 'ended'"]
     assert set(Pause.objects.values_list("queue", flat=True)) == {"lasting", "endless"}

@@ -151,7 +151,7 @@ class TestWhatItTells:
                     served.standing = standing if isinstance(standing, Standing) else Standing(**(facts | standing))
                     assert why_unready(served.standing, lease=30.0) == why
                     told = ask(served.port, "/ready")
-                    assert (told.status, told.json) == (503 if why else 200, {"ready": not why, "why": why})
+                    assert (told.status, told.json) == (503 if why else 200, {"ready": not why, "reason": why})
 
     def test_its_numbers_are_those_that_it_says_of_itself(self, served: Served) -> None:
         served.text = exposed(PRESENCE, 2)
@@ -328,7 +328,7 @@ class TestRealWorkers:
         os.kill(worker.child(), signal.SIGCONT)
         worker.signal(signal.SIGTERM)
         wait_until(lambda: ask(port, "/ready").status == 503)
-        assert ask(port, "/ready").json == {"ready": False, "why": "the worker is stopping"}
+        assert ask(port, "/ready").json == {"ready": False, "reason": "the worker is stopping"}
         assert ask(port, "/live").status == 200
         assert worker.wait() == 0
         wait_for(Status.COMPLETED, job)
@@ -342,7 +342,7 @@ class TestRealWorkers:
             wait_until(lambda: ask(port, "/ready").status == 200)
             proxy.swallow()
             wait_until(lambda: ask(port, "/ready").status == 503)
-            assert "the database has not responded for" in ask(port, "/ready").json["why"]
+            assert "the database has not responded for" in ask(port, "/ready").json["reason"]
             assert ask(port, "/live").status == 200
             wait_until(
                 lambda: numbers(ask(port, "/metrics").body)["pulse_worker_database_errors_total", frozenset()] > 0

@@ -112,7 +112,7 @@ def test_progress_of_runs_that_are_over_is_not_kept() -> None:
 @pytest.mark.usefixtures("pulse_db")
 class TestInProcesses:
     def test_what_runs_in_a_process_of_its_own_is_dead_before_its_job_is_handed_back(self, workers: Workers) -> None:
-        worker = workers.ready("--grace", "0.5", settings=LONG_LEASE | MODULES)
+        worker = workers.ready("--shutdown-grace", "0.5", settings=LONG_LEASE | MODULES)
         job = more_handlers.holds_its_own_interpreter.enqueue(40).id  # for hours
         wait_until(lambda: bool(workers.trace.of(job, "begin")))
         worker.family()

@@ -13,7 +13,7 @@ from pulse_django.worker.worker_options import WorkerOptions
 from tests.faults import all_faults
 
 SETTINGS = PulseSettings(
-    processes=2, concurrency=3, queues=("mail",), grace=timedelta(seconds=7), max_jobs=100, max_rss=200
+    processes=2, concurrency=3, queues=("mail",), shutdown_grace=timedelta(seconds=7), max_jobs=100, max_rss_mib=200
 )
 
 
@@ -21,7 +21,7 @@ def test_settings_are_the_defaults() -> None:
     options = WorkerOptions.of(SETTINGS, "me", {})
     assert (options.name, options.aliases) == ("me", ("default",))
     assert (options.processes, options.concurrency, options.queues) == (2, 3, ("mail",))
-    assert (options.grace, options.max_jobs, options.max_rss) == (7.0, 100, 200)
+    assert (options.shutdown_grace, options.max_jobs, options.max_rss_mib) == (7.0, 100, 200)
     assert (options.burst, options.watchdog) == (False, True)
 
 
@@ -30,9 +30,9 @@ def test_flags_win() -> None:
         ("processes", 5),
         ("concurrency", 1),
         ("queues", ("a", "b")),
-        ("grace", 0.0),
+        ("shutdown_grace", 0.0),
         ("max_jobs", 0),
-        ("max_rss", 0),
+        ("max_rss_mib", 0),
         ("burst", True),
         ("watchdog", False),
         ("aliases", ("other",)),
@@ -52,9 +52,9 @@ def test_flags_that_make_no_sense_are_refused() -> None:
     cases = [
         (["--processes", "0"], "--processes must be at least 1"),
         (["--concurrency", "-1"], "--concurrency must be at least 1"),
-        (["--grace", "-1"], "--grace cannot be negative"),
+        (["--shutdown-grace", "-1"], "--shutdown-grace cannot be negative"),
         (["--max-jobs", "-1"], "--max-jobs cannot be negative"),
-        (["--max-rss", "-1"], "--max-rss cannot be negative"),
+        (["--max-rss-mib", "-1"], "--max-rss-mib cannot be negative"),
         (["--queues", "a\x07b"], "unprintable characters"),
         (["--shard", "nowhere"], "'nowhere' is not in DATABASES"),
         (["--reload"], "requires DEBUG = True"),

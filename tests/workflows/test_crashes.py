@@ -22,7 +22,7 @@ def test_a_workflow_runs_in_order_and_its_callback_once(workers: Workers) -> Non
     placed = flow.enqueue(parent=batch)
     batch.seal(on_success=workflow_handlers.callback.prepare("done"))
     workers.start("--concurrency", "4", settings=MODULES)
-    wait_until(lambda: batch.row.closed_at is not None)
+    wait_until(lambda: batch.row.finished_at is not None)
     wait_until(lambda: [line["what"] for line in workers.trace.lines()] == ["ran"] * 5 + ["called back"])
     assert [line["name"] for line in workers.trace.lines()][:5] == list("01234")
     assert [line["job"] for line in workers.trace.lines()][:5] == list(placed.job_ids.values())
@@ -66,7 +66,7 @@ def test_a_batch_that_is_cancelled_by_a_process_that_dies_is_emptied_by_a_watchd
     members, reason = members_to_cancel(Job.objects, batch.id)
     Job.objects.request_cancel(members[:500], reason=reason)  # or in the middle
     workers.start("--concurrency", "1", "--queues", "none", settings=MODULES)
-    wait_until(lambda: batch.row.closed_at is not None, patience=60)
+    wait_until(lambda: batch.row.finished_at is not None, patience=60)
     assert not batch.jobs.exclude(status=Status.CANCELLED).exists()
     wait_until(lambda: batch.progress().cancelled == 10_000)
 

@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 
 from pulse_django import Batch, Workflow, api
-from pulse_django.exceptions import InvalidJob, InvalidWorkflow, NeedNotDone
+from pulse_django.exceptions import InvalidJob, InvalidWorkflow, NeededResultMissing
 from pulse_django.models import Dependency, Job, StoredBatch
 from pulse_django.queue.words.states import Status
 from pulse_django.run.execute import prepared
@@ -52,9 +52,9 @@ class TestAnIdThatWasNeverGiven:
         ]
         with all_faults() as about:
             for needs, named in cases:
-                for on_dead in ("hold", "go_on"):
-                    with about((needs, on_dead)), pytest.raises(InvalidJob, match=f"{named} does not exist"):
-                        context.wait_for(needs, on_dead=on_dead)
+                for on_need_failed in ("wait", "continue"):
+                    with about((needs, on_need_failed)), pytest.raises(InvalidJob, match=f"{named} does not exist"):
+                        context.wait_for(needs, on_need_failed=on_need_failed)
         assert not Dependency.objects.exists()
 
     def test_cannot_be_needed_by_a_workflow(self) -> None:
@@ -90,9 +90,9 @@ class TestWhatWasDeleted:
         drain()
         assert Job.objects.prune_these([int(job.id)])
         context = waiting_context()
-        with pytest.raises(NeedNotDone, match="has no result: the job is deleted"):
+        with pytest.raises(NeededResultMissing, match="has no result: the job is deleted"):
             context.wait_for(job)
-        assert context.wait_for(job, on_dead="go_on") is None
+        assert context.wait_for(job, on_need_failed="continue") is None
 
 
 class TestADeadLetterThatIsNeeded:

@@ -83,7 +83,7 @@ def test_what_belongs_to_no_job_is_deleted() -> None:
     assert not Dependency.objects.exists()
     assert not Step.objects.exists()
     assert Job.objects.forget_batches(older_than=timedelta(days=1)) == 0
-    StoredBatch.objects.update(closed_at=LONG_AGO)
+    StoredBatch.objects.update(finished_at=LONG_AGO)
     Event.objects.update(sent_at=LONG_AGO)
     assert Job.objects.forget_batches(older_than=timedelta(days=1)) == 1
     assert not StoredBatch.objects.filter(pk=placed.id).exists()
@@ -121,7 +121,7 @@ def test_a_watchdog_finishes_what_a_process_left() -> None:
     finally:
         ours.hang_up()
     assert not Job.objects.filter(batch_id=batch.id).exclude(status=Status.CANCELLED).exists()
-    assert batch.row.closed_at is not None
+    assert batch.row.finished_at is not None
     progress = batch.progress()
     assert (progress.total, progress.cancelled) == (2_500, 2_500)
 
@@ -143,7 +143,7 @@ def test_what_ended_without_a_note_is_found_by_a_watchdog() -> None:
     assert Job.objects.note_overlooked() == 0
     drain()
     assert sorted(name for name, _ in SAW) == ["a", "b", "c", "d"]
-    assert not StoredBatch.objects.filter(closed_at=None).exists()
+    assert not StoredBatch.objects.filter(finished_at=None).exists()
 
 
 def test_what_nobody_has_looked_at_yet_is_not_overlooked() -> None:

@@ -174,7 +174,7 @@ class TestPage:
 class TestActs:
     def test_cancel_all(self) -> None:
         placed = order().enqueue()
-        page = act(staff(*VIEW, "cancel_job"), placed, "cancel", why="wrong order")
+        page = act(staff(*VIEW, "cancel_job"), placed, "cancel", reason="wrong order")
         assert "Cancelled: wrong order" in page
         drain()
         assert {*placed.jobs.values_list("status", flat=True)} == {Status.CANCELLED}
@@ -187,7 +187,7 @@ class TestActs:
         BROKEN.clear()
         assert "1 retried." in act(staff(*VIEW, "retry_job"), placed, "retry", runs=1)
         drain()
-        assert StoredBatch.objects.get().closed_at is not None
+        assert StoredBatch.objects.get().finished_at is not None
 
     def test_send_an_event_in_ones_own_name(self) -> None:
         placed = Workflow("approval").add("ask", approved.prepare("approved:7")).enqueue()
@@ -223,7 +223,7 @@ class TestActs:
                 with about(name), undone():
                     placed = order().enqueue()
                     url = reverse("admin:pulse_django_storedbatch_act", args=[placed.id, name])
-                    assert staff(*VIEW).post(url, {f"{name}-why": "x", f"{name}-runs": 1}).status_code == 403
+                    assert staff(*VIEW).post(url, {f"{name}-reason": "x", f"{name}-runs": 1}).status_code == 403
                     assert StoredBatch.objects.get().cancelled_at is None
 
     def test_what_has_changed_meanwhile_is_left_alone(self) -> None:
@@ -231,7 +231,7 @@ class TestActs:
         drain()
         client = staff(*VIEW, "cancel_job", "retry_job", "schedule_job")
         for name in ("cancel", "retry", "approve", "pause", "resume"):
-            assert "Nothing was changed" in act(client, placed, name, why="x", runs=1, event="x")
+            assert "Nothing was changed" in act(client, placed, name, reason="x", runs=1, event="x")
 
 
 class TestBoard:
@@ -295,7 +295,7 @@ class TestJobs:
         client = staff(*VIEW, "cancel_job")
         assert "act/cancel/" in self.page(client, placed.job_ids["ship"])
         url = reverse("admin:pulse_django_job_act", args=[placed.job_ids["ship"], "cancel"])
-        client.post(url, {"cancel-attempts": 0, "cancel-why": "x"})
+        client.post(url, {"cancel-attempts": 0, "cancel-reason": "x"})
         assert Job.objects.get(pk=placed.job_ids["ship"]).status == Status.CANCELLED
 
     def test_the_list_shows_those_of_one_workflow_and_those_that_wait(self) -> None:

@@ -263,8 +263,8 @@ class TestMetrics:
         cancelled = diamond().enqueue()
         cancelled.cancel()
         drain()
-        [(minute,)] = sql("SELECT date_trunc('minute', closed_at) FROM pulse_django_batch WHERE name = 'outer'")
-        StoredBatch.objects.filter(name="outer").update(created_at=F("closed_at") - timedelta(seconds=90))
+        [(minute,)] = sql("SELECT date_trunc('minute', finished_at) FROM pulse_django_batch WHERE name = 'outer'")
+        StoredBatch.objects.filter(name="outer").update(created_at=F("finished_at") - timedelta(seconds=90))
         Minute.objects.write(minute, is_latest=False)
         signs = Minute.objects.get().signs
         [((kind,), took)] = counters.leaves(signs, BATCH_DURATION)

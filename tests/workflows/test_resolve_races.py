@@ -79,7 +79,7 @@ def test_a_run_that_waits_for_a_batch_while_that_is_closed(rival: Rival) -> None
     batch, lease = a_batch_and_a_run()
     assert add_needs_of_run(Job.objects, lease, [Need(batch_id=batch.id)])
     rival.begin()
-    assert rival.run(Job.objects.resolve).closed == {batch.id}
+    assert rival.run(Job.objects.resolve).finished == {batch.id}
     Job.objects.settle([Report(lease, Waited(), Wait())])
     resolve("default")
     assert status(lease.job_id) == Status.WAITING
@@ -93,7 +93,7 @@ def test_a_need_on_a_batch_that_is_just_being_closed(rival: Rival) -> None:
     """Whoever closes the batch has looked for needs already."""
     batch, lease = a_batch_and_a_run()
     with transaction.atomic():
-        assert Job.objects.resolve().closed == {batch.id}
+        assert Job.objects.resolve().finished == {batch.id}
         added = rival.start(add_needs_of_run, Job.objects, lease, [Need(batch_id=batch.id)])
         rival.wait_until_blocked(backend_pid())
     assert added.result(PATIENCE)

@@ -56,7 +56,7 @@ def steps_of(job: Job) -> list[Step]:
 
 
 def post(client: Client, job: Job, way: str, *, step: str = "first", attempts: int | None = None) -> str:
-    given = {"way": way, "attempts": job.attempts if attempts is None else attempts, "why": "the rate was wrong"}
+    given = {"way": way, "attempts": job.attempts if attempts is None else attempts, "reason": "the rate was wrong"}
     answer = client.post(url("rewind", job, f"?step={step}"), given, follow=True)
     assert answer.status_code == 200
     return str(answer.content.decode())

@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 
 from pulse_django import Batch, Workflow, api, chain, chord, group
-from pulse_django.exceptions import BatchClosed, InvalidWorkflow, NeedNotDone
+from pulse_django.exceptions import BatchFinished, InvalidWorkflow, NeededResultMissing
 from pulse_django.models import Dependency, Job, StoredBatch, Unresolved
 from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
@@ -47,7 +47,7 @@ def test_a_job_runs_after_all_that_it_needs_and_finds_their_results() -> None:
     assert SAW[-1] == ("ship", {"charge": "CHARGE", "pack": "PACK"})
     assert sorted(saw()) == ["charge", "pack", "ship"]
     batch = StoredBatch.objects.get()
-    assert batch.closed_at is not None
+    assert batch.finished_at is not None
     assert (batch.added, batch.completed, batch.cancelled) == (3, 3, 0)
     assert not Unresolved.objects.exists()
 
@@ -68,17 +68,17 @@ def test_a_dead_letter_holds_what_needs_it_until_it_is_retried() -> None:
     drain(failures="keep")
     ids = list(placed.job_ids.values())
     assert [status(job_id) for job_id in ids] == [Status.COMPLETED, Status.DEAD_LETTERED, Status.WAITING]
-    assert StoredBatch.objects.get().closed_at is None
+    assert StoredBatch.objects.get().finished_at is None
     BROKEN.clear()
     api.retry(ids[1])
     drain()
     assert saw() == ["a", "b", "c"]
-    assert StoredBatch.objects.get().closed_at is not None
+    assert StoredBatch.objects.get().finished_at is not None
 
 
 def test_a_dead_letter_cancels_what_needs_it_if_the_workflow_says_so() -> None:
     BROKEN.add("a")
-    flow = Workflow(on_dead="cancel")
+    flow = Workflow(on_need_failed="cancel")
     flow.add("a", note.prepare("a")).add("b", note.prepare("b"), needs=["a"]).add("c", note.prepare("c"), needs=["b"])
     placed = flow.enqueue()
     drain(failures="keep")
@@ -90,7 +90,7 @@ def test_a_dead_letter_cancels_what_needs_it_if_the_workflow_says_so() -> None:
 def test_a_job_may_go_on_without_what_died() -> None:
     BROKEN.add("a")
     flow = Workflow()
-    flow.add("a", note.prepare("a")).add("b", note.prepare("b"), needs=["a"], on_dead="go_on")
+    flow.add("a", note.prepare("a")).add("b", note.prepare("b"), needs=["a"], on_need_failed="continue")
     placed = flow.enqueue()
     drain(failures="keep")
     assert SAW == [("b", {})]
@@ -105,7 +105,7 @@ def test_a_need_that_was_cancelled_cancels_what_needs_it() -> None:
     drain()
     assert [status(one) for one in (a, b, c)] == [Status.CANCELLED] * 3
     assert Job.objects.get(pk=b).cancel_reason == f"job {a}, which it needs, was cancelled"
-    assert StoredBatch.objects.get().closed_at is not None
+    assert StoredBatch.objects.get().finished_at is not None
 
 
 def test_cycles_and_unknown_names_are_refused() -> None:
@@ -154,14 +154,14 @@ def test_a_workflow_in_a_workflow_is_one_need() -> None:
     placed = flow.enqueue()
     drain()
     assert saw() == ["a", "x", "y", "z"]
-    assert placed.workflows["inner"].row.closed_at is not None
-    assert placed.row.closed_at is not None
+    assert placed.workflows["inner"].row.finished_at is not None
+    assert placed.row.finished_at is not None
 
 
 def test_an_empty_workflow_is_over_at_once() -> None:
     placed = Workflow("nothing").enqueue()
     drain()
-    assert placed.row.closed_at is not None
+    assert placed.row.finished_at is not None
 
 
 def test_callbacks_run_once_and_not_before_the_batch_is_sealed() -> None:
@@ -176,7 +176,7 @@ def test_callbacks_run_once_and_not_before_the_batch_is_sealed() -> None:
     assert Job.objects.filter(status=Status.CANCELLED).count() == 1
     with pytest.raises(InvalidWorkflow, match="is sealed already"):
         batch.seal()
-    with pytest.raises(BatchClosed):
+    with pytest.raises(BatchFinished):
         batch.add(note.prepare("late"))
 
 
@@ -212,7 +212,7 @@ def test_a_dead_letter_that_was_deleted_by_hand_holds_nothing_any_more() -> None
     Unresolved.objects.create(job_id=placed.job_ids["note"], batch_id=placed.id)
     drain()
     assert saw() == ["b"]
-    assert placed.row.closed_at is not None
+    assert placed.row.finished_at is not None
 
 
 def test_cancel_of_a_batch_cancels_what_waits_and_what_is_added_later() -> None:
@@ -229,16 +229,16 @@ def test_cancel_of_a_batch_cancels_what_waits_and_what_is_added_later() -> None:
     assert Job.objects.get(pk=ids[0]).cancel_reason == "not wanted"
     drain()
     assert SAW == []
-    assert batch.row.closed_at is not None
-    assert inner.row.closed_at is not None
+    assert batch.row.finished_at is not None
+    assert inner.row.finished_at is not None
 
 
 def test_a_missing_result_says_why() -> None:
     BROKEN.add("a")
-    flow = Workflow().add("a", note.prepare("a")).add("b", note.prepare("b"), needs=["a"], on_dead="go_on")
+    flow = Workflow().add("a", note.prepare("a")).add("b", note.prepare("b"), needs=["a"], on_need_failed="continue")
     placed = flow.enqueue()
     drain(failures="keep")
     results = NeededResults(placed.job_ids["b"], "default")
     assert results.not_done == {"a": "dead"}
-    with pytest.raises(NeedNotDone, match="'a' has no result: the job is DEAD_LETTERED"):
+    with pytest.raises(NeededResultMissing, match="'a' has no result: the job is DEAD_LETTERED"):
         results["a"]

@@ -24,9 +24,9 @@ def arguments_shown(job: Job) -> Arguments | str | Promise:
     """Return the arguments with what is masked replaced, or why they are not shown."""
     if UNREADABLE in (job.args, job.kwargs):
         return UNPARSED
-    if is_encrypted(job.masked):
+    if is_encrypted(job.sensitive):
         return HIDDEN
-    seen = encryption.shown(job.task, job.args, job.kwargs, job.masked)
+    seen = encryption.shown(job.task, job.args, job.kwargs, job.sensitive)
     return UNKNOWN if seen is None else seen
 
 
@@ -39,9 +39,9 @@ def result_shown(job: Job, result: Any) -> Any:
     """Return a result of a job or of its step, or a text in place of a hidden one. None: there is none."""
     if result is None:
         return None
-    if is_encrypted(job.masked):
+    if is_encrypted(job.sensitive):
         return HIDDEN
-    may_show = encryption.shows_result(job.task, job.masked)
+    may_show = encryption.shows_result(job.task, job.sensitive)
     if may_show is None:
         return UNKNOWN
     return result if may_show else encryption.MASK

@@ -73,7 +73,7 @@ class ExportPage(MassPage):
 
 def _rows(alias: str, criteria: Criteria, *, sees_arguments: bool) -> Iterator[Row]:
     """Read a batch at a time."""
-    names = ("masked", *COLUMNS, *(SECRETS if sees_arguments else ()))
+    names = ("sensitive", *COLUMNS, *(SECRETS if sees_arguments else ()))
     most = BATCH_WITH_ARGUMENTS if sees_arguments else BATCH
     jobs = criteria.jobs(alias).order_by("pk").only(*names)
     batch = list(jobs[:most])

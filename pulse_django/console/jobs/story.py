@@ -55,7 +55,7 @@ def story_of(job: Job, amended: Sequence[AmendedAt] = ()) -> dict[str, Any]:
         "failed_attempt": next((one.number for one in attempts if one.outcome not in fine), None),
         "counted": job.attempts - job.refunds,
         "fingerprint": job.fingerprint or "",  # type: ignore[attr-defined]  # annotated: of dead letters alone
-        "checkpoint": HIDDEN if job.progress and is_encrypted(job.masked) else _checkpoint_of(job.progress),
+        "checkpoint": HIDDEN if job.progress and is_encrypted(job.sensitive) else _checkpoint_of(job.progress),
         "share_done": None if share is None else f"{share:.4f}",
     }
 

@@ -76,7 +76,7 @@ class MassPage(ConsoleAdmin):
     def _start(self, request: HttpRequest, act: Act, criteria: Criteria, given: dict[str, Any]) -> HttpResponse:
         batch = start_operation(shard_of(request), act, criteria, given, request.user)
         said = gettext("%(verb)s: %(filter)s") % {"verb": act.label_of_all, "filter": criteria.words}
-        log(request.user, batch, f"{said}: {given['why']}" if given.get("why") else said)
+        log(request.user, batch, f"{said}: {given['reason']}" if given.get("reason") else said)
         return started(self, request, batch) or self.redirect("job_changelist")
 
     def _count(self, request: HttpRequest, act: Act, criteria: Criteria) -> str:
@@ -141,7 +141,7 @@ def enqueue(
 
     They do not need a backend of Django's tasks, which a project may not have. ``operation`` is the context of the
     batch as the database returns it."""
-    queue = conf.current().console_queue
+    queue = conf.current().admin_queue
     news = [
         NewJob(
             task=task,

@@ -92,7 +92,7 @@ def _operation_of(
     operation = row.context if isinstance(row.context, dict) else {}
     if not is_signed(batch, operation, task, arguments, signature):
         raise Discard("this job, or its operation, was not written by the admin, or was changed")
-    if row.closed_at is not None or row.cancelled_at is not None:
+    if row.finished_at is not None or row.cancelled_at is not None:
         raise Discard("the operation is over")
     return batch, operation
 

@@ -49,7 +49,7 @@ class NameForm(forms.Form):
 class PauseForm(NameForm):
     name = QueueName(widget=forms.HiddenInput)
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
-    lasting = forms.TypedChoiceField(
+    duration = forms.TypedChoiceField(
         label=_("for"),
         coerce=int,
         choices=[
@@ -164,11 +164,11 @@ class QueueAdmin(ReadOnly):
 
     def _pause(self, alias: str, wanted: dict[str, Any], by: str) -> str:
         """Pause it, unless it is paused. Return what to say; empty: nothing was changed."""
-        lasting = timedelta(seconds=wanted["lasting"]) if wanted["lasting"] else None
+        duration = timedelta(seconds=wanted["duration"]) if wanted["duration"] else None
         pauses = Pause.objects.db_manager(alias)
-        if not pauses.pause(queue=wanted["name"], reason=wanted["reason"], for_=lasting, by=by, anew=True):
+        if not pauses.pause(queue=wanted["name"], reason=wanted["reason"], duration=duration, by=by, anew=True):
             return ""
-        end = dict(PauseForm.base_fields["lasting"].choices)[wanted["lasting"]]  # type: ignore[attr-defined]
+        end = dict(PauseForm.base_fields["duration"].choices)[wanted["duration"]]  # type: ignore[attr-defined]
         return str(_("Paused (%(end)s): %(reason)s") % {"end": end, "reason": wanted["reason"]})
 
     def _resume(self, alias: str, wanted: dict[str, Any], by: str) -> str:

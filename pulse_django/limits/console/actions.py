@@ -15,7 +15,7 @@ from pulse_django.models import Limiter, Pause
 from pulse_django.queue.words.display import in_words
 from pulse_django.queue.words.lane_keys import key_of, lane_key, limiter_of, text_of_key
 
-from .forms import ChangeForm, CloseForm, PauseForm, ResumeForm, lasting
+from .forms import ChangeForm, PauseForm, PauseLimitForm, ResumeForm, duration
 
 Data = Mapping[str, Any]
 
@@ -26,7 +26,7 @@ def _limiters(alias: str) -> Any:
 
 def _change(alias: str, one: LimitFacts, data: Data, by: str) -> str:
     numbers, reason = data["numbers"], data["reason"]
-    _limiters(alias).override(one.name, numbers, for_=lasting(data), by=by, reason=reason)
+    _limiters(alias).override(one.name, numbers, duration=duration(data), by=by, reason=reason)
     return _("Changed to %(numbers)s: %(reason)s") % {"numbers": numbers_in_words(numbers), "reason": reason}
 
 
@@ -37,19 +37,19 @@ def _reset(alias: str, one: LimitFacts, data: Data, by: str) -> str:
     return _("Back to the numbers of the code")
 
 
-def _close(alias: str, one: LimitFacts, data: Data, by: str) -> str:
-    if not _limiters(alias).close(one.name, for_=lasting(data), reason=data["reason"]):
+def _pause_limit(alias: str, one: LimitFacts, data: Data, by: str) -> str:
+    if not _limiters(alias).pause(one.name, duration=duration(data), reason=data["reason"]):
         return ""
-    return _("Closed for %(time)s: %(reason)s") % {"time": in_words(data["lasting"]), "reason": data["reason"]}
+    return _("Paused for %(time)s: %(reason)s") % {"time": in_words(data["duration"]), "reason": data["reason"]}
 
 
-def _open(alias: str, one: LimitFacts, data: Data, by: str) -> str:
-    return _("Opened") if _limiters(alias).reopen(one.name) else ""
+def _resume_limit(alias: str, one: LimitFacts, data: Data, by: str) -> str:
+    return _("Resumed") if _limiters(alias).resume(one.name) else ""
 
 
 def _pause(alias: str, one: LimitFacts, data: Data, by: str) -> str:
     lane, pauses = lane_key(one.name, text_of_key(data["key"])), Pause.objects.db_manager(alias)
-    if not pauses.pause(lane_key=lane, for_=lasting(data), reason=data["reason"], by=by):
+    if not pauses.pause(lane_key=lane, duration=duration(data), reason=data["reason"], by=by):
         return ""
     return _("Key %(key)s paused: %(reason)s") % {"key": data["key"], "reason": data["reason"]}
 
@@ -61,14 +61,13 @@ def _resume(alias: str, one: LimitFacts, data: Data, by: str) -> str:
     return _("Key %(key)s resumed") % {"key": key_of(lane)}
 
 
-CLOSED_FOR_LONGER = gettext_lazy("It is closed for longer already. Nothing was changed.")
 PAUSED_FOR_LONGER = gettext_lazy("It is paused for longer already. Nothing was changed.")
 
 ACTS = (
     RowAct(name="change", do=_change, form=ChangeForm),
     RowAct(name="reset", do=_reset),
-    RowAct(name="close", do=_close, form=CloseForm, refused=CLOSED_FOR_LONGER),
-    RowAct(name="open", do=_open),
+    RowAct(name="pause_limit", do=_pause_limit, form=PauseLimitForm, refused=PAUSED_FOR_LONGER),
+    RowAct(name="resume_limit", do=_resume_limit),
     RowAct(name="pause", do=_pause, form=PauseForm, refused=PAUSED_FOR_LONGER),
     RowAct(name="resume", do=_resume, form=ResumeForm),
 )

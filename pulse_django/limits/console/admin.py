@@ -1,4 +1,4 @@
-"""Limits in the admin: what uses each, and the actions to change, close and open one."""
+"""Limits in the admin: what uses each, and the actions to change, pause and resume one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .actions import ACTS
 STATES = {
     "open": gettext_lazy("open"),
     "full": gettext_lazy("full"),
-    "closed": gettext_lazy("closed"),
+    "paused": gettext_lazy("paused"),
     "probing": gettext_lazy("one job runs at a time"),
 }
 
@@ -36,7 +36,7 @@ def shown(one: LimitFacts) -> dict[str, Any]:
     return {
         "facts": one,
         "state": STATES[one.state],
-        "most": one.numbers.get("running"),
+        "most": one.numbers.get("max_running"),
         "of_code": numbers_in_words(one.of_code) if one.is_declared else "",
         "waiting": f"{one.waiting}+" if one.is_more else str(one.waiting),
         "waiting_for": "" if one.waiting_for is None else in_words(one.waiting_for),
@@ -67,7 +67,7 @@ class LimiterAdmin(PausedTasks, ActsOnRows, ReadOnly):
     ) -> HttpResponse:
         """Show one limit, with its actions for those who may change it."""
         alias, one = shard_of(request), self.row_of(request, object_id)
-        use = draw(history.read(alias).line(history.running_of(one.name)), highest=one.numbers.get("running"))
+        use = draw(history.read(alias).line(history.running_of(one.name)), highest=one.numbers.get("max_running"))
         forms = {offered["act"].name: offered["form"] for offered in self.offered(request, one)}
         context = {"title": one.name, "limit": shown(one), "paused_keys": paused_keys(alias, one.name), "use": use}
         return self.page(request, "limiter/one", {**context, "forms": forms, **(extra_context or {})})

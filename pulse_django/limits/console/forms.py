@@ -31,20 +31,20 @@ UNTIL_CHANGED = (0, _("until changed"))
 UNTIL_RESUMED = (0, _("until resumed"))
 
 
-def lasting(given: Mapping[str, Any]) -> timedelta | None:
+def duration(given: Mapping[str, Any]) -> timedelta | None:
     """Return for how long; None: until a user ends it."""
-    return timedelta(seconds=given["lasting"]) if given["lasting"] else None
+    return timedelta(seconds=given["duration"]) if given["duration"] else None
 
 
-class CloseForm(RowForm):
+class PauseLimitForm(RowForm):
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
-    lasting = forms.TypedChoiceField(label=_("for"), coerce=int, choices=LASTING)
+    duration = forms.TypedChoiceField(label=_("for"), coerce=int, choices=LASTING)
 
 
 class PauseForm(RowForm):
     key = forms.CharField(label=_("key"), max_length=MAX_LANE_KEY)
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
-    lasting = forms.TypedChoiceField(label=_("for"), coerce=int, choices=[*LASTING, UNTIL_RESUMED])
+    duration = forms.TypedChoiceField(label=_("for"), coerce=int, choices=[*LASTING, UNTIL_RESUMED])
 
 
 class ResumeForm(RowForm):
@@ -54,18 +54,20 @@ class ResumeForm(RowForm):
 class ChangeForm(RowForm):
     """Numbers instead of the code's. What is empty stays as the code says."""
 
-    running = forms.IntegerField(label=_("running at once"), min_value=1, max_value=MOST_RUNNING, required=False)
-    per_key = forms.IntegerField(label=_("of each key"), min_value=1, max_value=MOST_RUNNING, required=False)
+    max_running = forms.IntegerField(label=_("running at once"), min_value=1, max_value=MOST_RUNNING, required=False)
+    max_running_per_key = forms.IntegerField(
+        label=_("of each key"), min_value=1, max_value=MOST_RUNNING, required=False
+    )
     rate = forms.IntegerField(label=_("starts"), min_value=1, max_value=MOST_RUNNING, required=False)
     per = forms.TypedChoiceField(label=_("in a"), coerce=int, choices=PERIODS, initial=60)
     key_rate = forms.IntegerField(label=_("starts of each key"), min_value=1, max_value=MOST_RUNNING, required=False)
     key_per = forms.TypedChoiceField(label=_("in a"), coerce=int, choices=PERIODS, initial=60)
-    lasting = forms.TypedChoiceField(label=_("for"), coerce=int, choices=[*LASTING, UNTIL_CHANGED])
+    duration = forms.TypedChoiceField(label=_("for"), coerce=int, choices=[*LASTING, UNTIL_CHANGED])
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or self.cleaned_data
-        fields = {name: given[name] for name in ("running", "per_key") if given.get(name)}
+        fields = {name: given[name] for name in ("max_running", "max_running_per_key") if given.get(name)}
         try:
             for name, number, per in (("rate", "rate", "per"), ("rate_per_key", "key_rate", "key_per")):
                 if given.get(number) and given.get(per):

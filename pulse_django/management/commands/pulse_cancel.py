@@ -39,7 +39,7 @@ class Command(MassCommand):
         return found.filter(has_status(LIVE), cancel_requested_at__isnull=True)
 
     def given(self) -> Given:
-        return {"why": self.options["reason"]}
+        return {"reason": self.options["reason"]}
 
     def would(self, matches: int, running: int) -> str:
         return f"Would cancel {matches - running} waiting jobs and ask {running} running jobs to stop"

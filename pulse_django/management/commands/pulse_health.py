@@ -75,7 +75,7 @@ class Command(PulseCommand):
             hanging = ", ".join(
                 f"{name} has not responded for {seconds} s" for name, seconds in body.get("hanging", {}).items()
             )
-            return UNWELL, str(body.get("why") or hanging or refused), body
+            return UNWELL, str(body.get("reason") or hanging or refused), body
         except OSError as error:
             return UNWELL, f"no response from {url}: {error}", {}
 

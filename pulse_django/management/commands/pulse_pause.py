@@ -1,4 +1,4 @@
-"""``manage.py pulse_pause``: start no job of a queue or a task, for a time or until ``pulse_resume``."""
+"""``manage.py pulse_pause``: start no job of a queue, task, limit or key for a time or until ``pulse_resume``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from pulse_django.limits import command
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand, user_of
 from pulse_django.pauses.command import add_subject, pause, refuse_unknown
@@ -15,22 +16,24 @@ from pulse_django.shards.command import tell_each
 
 class Command(PulseCommand):
     help = (
-        "Start no job of a queue, of a task, or of a task in one queue, for a time or until pulse_resume. "
-        "What runs goes on."
+        "Start no job of a queue, of a task, of a task in one queue, of a limit or of one of its keys, for a time or "
+        "until pulse_resume. What runs goes on."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_subject(parser)
+        command.add_limit(parser)
         parser.add_argument(
-            "--for", dest="lasting", type=arguments.duration, metavar="DURATION", help="for so long; default: no end"
+            "--for", dest="duration", type=arguments.duration, metavar="DURATION", help="for so long; default: no end"
         )
         parser.add_argument("--reason", default="", help="shown beside it")
         parser.add_argument("--force", action="store_true", help="also if no queue or task of this name is known")
 
     def handle(self, *args: Any, **options: Any) -> None:
         aliases = arguments.aliases_of(options)
-        if not options["force"]:
+        is_limit = command.names_limit(options)
+        if not is_limit and not options["force"]:
             refuse_unknown(aliases, options)
-        ask = partial(pause, options=options, by=user_of("pulse_pause"))
+        ask = partial(command.pause if is_limit else pause, options=options, by=user_of("pulse_pause"))
         head = {"command": "pulse_pause"}
         tell_each(self, aliases, ask, head=head, as_json=options["json"])

@@ -39,7 +39,7 @@ class Command(MassCommand):
 
     def notes(self, alias: str) -> list[str]:
         """A job that lost as many workers as it may is not given more of them by more runs."""
-        limit, notes, jobs = Coalesce("max_losses", conf.current().max_losses), [], self.jobs(alias)
+        limit, notes, jobs = Coalesce("max_lost_workers", conf.current().max_lost_workers), [], self.jobs(alias)
         if count := jobs.filter(losses__gte=limit).count():
             notes.append(
                 f"{count} of them reached the limit of lost workers: one more ends the job, regardless of --runs."

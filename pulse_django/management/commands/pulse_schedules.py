@@ -34,7 +34,7 @@ class Command(ActCommand):
         count = arguments.whole_number(1, MOST_NEXT)
         parser.add_argument("--count", type=count, default=10, metavar="N", help="next: so many; default: 10")
         parser.add_argument("--reason", default="", help="pause: shown beside it, and on ticks that do not fire")
-        arguments.add_lasting(parser, "pause: resume after so long")
+        arguments.add_duration(parser, "pause: resume after so long")
         arguments.add_output(parser)
 
     def _list(self, alias: str, options: dict[str, Any]) -> Said:
@@ -78,7 +78,7 @@ class Command(ActCommand):
 
     def _pause(self, alias: str, options: dict[str, Any]) -> Said:
         row = self._named(alias, options["name"])
-        given = {"reason": options["reason"], "lasting": options["lasting"], "by": user_of("pulse_schedules")}
+        given = {"reason": options["reason"], "duration": options["duration"], "by": user_of("pulse_schedules")}
         if not Schedule.objects.db_manager(alias).pause(row.pk, **given):
             raise CommandError(f"{row.name!r} is not declared by the code any more: it does not run.")
         return {"name": row.name, "paused": True}, [f"{inert(row.name)} is paused."]

@@ -31,8 +31,8 @@ from pulse_django.worker.worker_options import WorkerOptions
 
 class Command(PulseCommand):
     help = (
-        "Run jobs. On SIGTERM or Ctrl-C, running jobs may finish within --grace and the rest are returned to the "
-        "queue; a second signal exits immediately. Exit codes: 0 stopped, 1 failed to start, 3 restart the worker, "
+        "Run jobs. On SIGTERM or Ctrl-C, running jobs may finish within --shutdown-grace and the rest are returned to "
+        "the queue; a second signal exits immediately. Exit codes: 0 stopped, 1 failed to start, 3 restart the worker, "
         "130 exited immediately."
     )
 
@@ -43,8 +43,8 @@ class Command(PulseCommand):
         parser.add_argument("--name", help="name of the worker, the prefix of locked_by; default: host and pid")
         parser.add_argument("--burst", action="store_true", help="stop when nothing is due")
         parser.add_argument("--max-jobs", type=int, help="replace a process after this many runs")
-        parser.add_argument("--max-rss", type=int, help="replace a process that uses more than this many MiB")
-        parser.add_argument("--grace", type=float, help="seconds for handlers to finish after SIGTERM")
+        parser.add_argument("--max-rss-mib", type=int, help="replace a process that uses more than this many MiB")
+        parser.add_argument("--shutdown-grace", type=float, help="seconds for handlers to finish after SIGTERM")
         parser.add_argument("--no-watchdog", action="store_true", help="do not recover expired leases in this worker")
         parser.add_argument("--reload", action="store_true", help="restart when the code changes; requires DEBUG")
         logs.add_log_format(parser)

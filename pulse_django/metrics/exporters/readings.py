@@ -22,8 +22,8 @@ from pulse_django.metrics.vital_signs import (
     CONDITIONS,
     COUNTED,
     IN_FLIGHT,
-    LIMIT_CLOSED,
     LIMIT_DUE,
+    LIMIT_PAUSED,
     LIMIT_RUNNING,
     MINUTE_AGE,
     ORPHANED_JOBS,
@@ -137,13 +137,13 @@ def _of_queues(health: Health) -> Iterator[Reading]:
 def _of_limits(found: list[LimitFacts]) -> Iterator[Reading]:
     """Limits beyond those that an outlet bears are added up: those with the most waiting jobs come first."""
     found = sorted(found, key=lambda one: (-one.waiting, -one.running, one.name))
-    rows = [(one.name, (one.running, one.waiting, int(one.closed_until is not None))) for one in found]
+    rows = [(one.name, (one.running, one.waiting, int(one.paused_until is not None))) for one in found]
     shown, others = rows[: counters.MOST_VALUES], rows[counters.MOST_VALUES :]
     if others:
         running, due, closed = (sum(numbers) for numbers in zip(*(values for _, values in others), strict=True))
         shown.append((counters.OTHER, (running, due, closed)))
     for name, values in shown:
-        for sign, value in zip((LIMIT_RUNNING, LIMIT_DUE, LIMIT_CLOSED), values, strict=True):
+        for sign, value in zip((LIMIT_RUNNING, LIMIT_DUE, LIMIT_PAUSED), values, strict=True):
             yield Reading(sign, (name,), value)
 
 

@@ -100,7 +100,10 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         | Q(status=Status.COMPLETED.value),
     ),
     rule("pulse_job_priority_in_range", Q(priority__gte=LOWEST_PRIORITY, priority__lte=HIGHEST_PRIORITY)),
-    rule("pulse_job_durations_are_sensible", _sensible("lease_ttl") & _sensible("timeout") & _sensible("stall_after")),
+    rule(
+        "pulse_job_durations_are_sensible",
+        _sensible("lease_ttl") & _sensible("timeout") & _sensible("progress_timeout"),
+    ),
     # What lies beyond could be stored and never be read: Python's calendar ends before PostgreSQL's.
     rule("pulse_job_instant_can_be_read", in_range("next_run_at")),
     # The ledger shows a completed run under its job's negative id: the smallest bigint has none.

@@ -42,7 +42,7 @@ class JobColumns(models.Model):
 
     trace = ShortText(max_length=MAX_TRACE, null=True, blank=True)  # NULL is "none"
     # What its task hid of the job when it was enqueued, as the text of Masks (docs/adr/0038).
-    masked = ShortText(max_length=MAX_MASKS, null=True, blank=True, editable=False)  # NULL is "none"
+    sensitive = ShortText(max_length=MAX_MASKS, null=True, blank=True, editable=False)  # NULL is "none"
 
     give_up_after = models.DurationField(null=True, blank=True, editable=False)  # no retry is later after created_at
     tags = Tags(default=list, null=True, blank=True, editable=False)
@@ -58,8 +58,8 @@ class JobColumns(models.Model):
     refunds = models.IntegerField(default=0, db_default=0)  # attempts that do not count
     max_attempts = models.IntegerField(default=10, db_default=10)
     losses = models.IntegerField(default=0, db_default=0)  # runs that ended with their worker
-    max_losses = models.SmallIntegerField(null=True, blank=True)  # NULL: the fleet's
-    free_losses = models.BooleanField(default=False, db_default=False)  # a lost worker costs no attempt
+    max_lost_workers = models.SmallIntegerField(null=True, blank=True)  # NULL: the fleet's
+    count_lost_workers = models.BooleanField(default=True, db_default=True)  # a lost worker costs an attempt
 
     locked_by = ShortText(max_length=MAX_HOLDER, null=True, blank=True)  # NULL: no holder
     lease_until = models.DateTimeField(null=True, blank=True)
@@ -67,7 +67,7 @@ class JobColumns(models.Model):
     lease_ttl = models.DurationField(null=True, blank=True)  # NULL: the fleet's
     timeout = models.DurationField(null=True, blank=True)
     deadline = models.DateTimeField(null=True, blank=True)  # of the run that holds the lease
-    stall_after = models.DurationField(null=True, blank=True)
+    progress_timeout = models.DurationField(null=True, blank=True)
     progress = Document(null=True, blank=True)
     progress_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)

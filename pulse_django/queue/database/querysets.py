@@ -91,4 +91,4 @@ class JobQuerySet(QuerySet["Job"]):
         """Running, but to be ended by a watchdog: lease run out, past the deadline, or stalled."""
         now, last_sign = StatementTimestamp(), Greatest(F("started_at"), F("progress_at"))  # GREATEST ignores NULL
         silence = ExpressionWrapper(now - last_sign, output_field=DurationField())
-        return self.running().filter(Q(lease_until__lt=now) | Q(deadline__lt=now) | Q(stall_after__lt=silence))
+        return self.running().filter(Q(lease_until__lt=now) | Q(deadline__lt=now) | Q(progress_timeout__lt=silence))

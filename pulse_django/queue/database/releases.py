@@ -10,7 +10,7 @@ from .sql_functions import read
 from .transactions import run_joined
 
 MAX_VERSION = 200
-PROJECT = "project"  # the key of a worker's versions under which PULSE["VERSION"] stands
+PROJECT = "project"  # the key of a worker's versions under which PULSE["PROJECT_VERSION"] stands
 KEPT = timedelta(days=100)
 
 # A worker that started before the last release was seen brings its own back: those of the last release have stopped.

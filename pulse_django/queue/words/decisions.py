@@ -72,7 +72,7 @@ Decision = Complete | Retry | Postpone | Wait | DeadLetter | Cancel
 _NEVER_RETRIED = frozenset(map(dotted_path, (UnstorableResult, CannotBeCalled, DecryptionFailed, NotInsideTransaction)))
 FLEET = Backoff()
 ANY_EXCEPTION = RetryPolicy()
-MAX_LOSSES = 5
+MAX_LOST_WORKERS = 5
 # Begins the reason of a dead letter whose next try would have come later than ``give_up_after`` allows.
 GAVE_UP = "give_up_after reached:"
 
@@ -83,19 +83,19 @@ def decide(
     *,
     policy: RetryPolicy = ANY_EXCEPTION,
     fleet: Backoff = FLEET,
-    max_losses: int = MAX_LOSSES,
+    max_lost_workers: int = MAX_LOST_WORKERS,
     rand: Random = random.random,
 ) -> Decision:
     """Turn what happened into what to do.
 
-    A job that lost its ``max_losses`` workers, or else the fleet's, is not tried again, however many attempts it has
+    A job that lost its ``max_lost_workers``, or else the fleet's, is not tried again, however many attempts it has
     left: it may be what kills them. ``policy`` is the task's own and rules only what its handler raised. Timeouts,
     stalls and lost workers follow the fleet's curve, as they do when the watchdog ends the run.
 
     A retry that would come later than the job's ``give_up_after`` allows is not scheduled. The time since the claim is
     not counted here: only the database knows it, and it decides again (``queue/ending.py``).
     """
-    decision = _decided(outcome, budget, policy, fleet, max_losses, rand)
+    decision = _decided(outcome, budget, policy, fleet, max_lost_workers, rand)
     if not isinstance(decision, Retry) or budget.retries_for is None:
         return decision
     if decision.delay.total_seconds() <= budget.retries_for:
@@ -104,7 +104,7 @@ def decide(
 
 
 def _decided(
-    outcome: Outcome, budget: Budget, policy: RetryPolicy, fleet: Backoff, max_losses: int, rand: Random
+    outcome: Outcome, budget: Budget, policy: RetryPolicy, fleet: Backoff, max_lost_workers: int, rand: Random
 ) -> Decision:
     match outcome:
         case Succeeded():
@@ -112,7 +112,7 @@ def _decided(
         case Failed():
             return _decide_failed(outcome, budget, policy, fleet, rand)
         case WorkerLost():
-            return _decide_lost(outcome.reason, budget, fleet, max_losses, rand)
+            return _decide_lost(outcome.reason, budget, fleet, max_lost_workers, rand)
         case TimedOut() | Stalled():
             return _retry_or_dead_letter(outcome.reason, budget, fleet, rand)
         case Snoozed() | Released():
@@ -133,15 +133,15 @@ def _decide_failed(outcome: Failed, budget: Budget, policy: RetryPolicy, fleet: 
     return _retry_or_dead_letter(error.last_error, budget, policy.backoff or fleet, rand)
 
 
-def _decide_lost(reason: str, budget: Budget, fleet: Backoff, max_losses: int, rand: Random) -> Decision:
+def _decide_lost(reason: str, budget: Budget, fleet: Backoff, max_lost_workers: int, rand: Random) -> Decision:
     """Decide for the keeper. A watchdog's statement says the same (``queue/reap.py``): change both."""
-    if budget.cancel_requested or (budget.left <= 0 and not budget.free_losses):
+    if budget.cancel_requested or (budget.left <= 0 and budget.count_lost_workers):
         return _retry_or_dead_letter(reason, budget, fleet, rand)
     lost = budget.losses + 1
-    if lost >= (max_losses if budget.max_losses is None else budget.max_losses):
+    if lost >= (max_lost_workers if budget.max_lost_workers is None else budget.max_lost_workers):
         return DeadLetter(f"lost {lost} worker{'s' if lost > 1 else ''}: {reason}")
-    counted = lost if budget.free_losses else budget.counted
-    return Retry(fleet.delay(counted, rand), reason, refund=budget.free_losses)
+    counted = budget.counted if budget.count_lost_workers else lost
+    return Retry(fleet.delay(counted, rand), reason, refund=not budget.count_lost_workers)
 
 
 def _retry_or_dead_letter(reason: str, budget: Budget, backoff: Backoff, rand: Random) -> Decision:
@@ -163,8 +163,8 @@ class Budget:
     refunds: int
     max_attempts: int
     losses: int = 0  # how many earlier runs ended with their worker
-    max_losses: int | None = None  # with so many it is taken for what kills them; None: the fleet's limit
-    free_losses: bool = False  # a lost worker costs no attempt
+    max_lost_workers: int | None = None  # with so many it is taken for what kills them; None: the fleet's limit
+    count_lost_workers: bool = True  # a lost worker costs an attempt
     cancel_requested: bool = False
     retries_for: float | None = None  # seconds after the claim in which a retry may be scheduled; None: for ever
 

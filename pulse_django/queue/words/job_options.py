@@ -47,30 +47,42 @@ class Payload(NamedTuple):
         kwargs: Mapping[str, Any],
         limit: int,
         names: Sequence[str] | None = None,
-        masked: str | None = None,
-        search: Sequence[str] = (),
+        sensitive: str | None = None,
+        searchable: Sequence[str] = (),
     ) -> Payload:
         """Encode arguments, or refuse them with the place of the first fault: by the function's ``names``, if given.
 
         Of what is masked the place is the argument, and not the keys within it. A job is not found by it either.
         """
-        if search and masked is not None and not (masks := Masks.read(masked)).encrypted:
-            search = [name for name in search if not masks.hides_name(name)]
+        if searchable and sensitive is not None and not (masks := Masks.read(sensitive)).encrypted:
+            searchable = [name for name in searchable if not masks.hides_name(name)]
         try:
             return cls(
                 encode_arguments(list(args), limit=limit, what="args") if args else "[]",
                 encode_arguments(dict(kwargs), limit=limit, what="kwargs") if kwargs else "{}",
-                terms_of(search, names or (), args, kwargs) if search else (),
+                terms_of(searchable, names or (), args, kwargs) if searchable else (),
             )
         except PayloadError as error:
-            place = _place_of(error, names, Masks.read(masked))
+            place = _place_of(error, names, Masks.read(sensitive))
             # What caused it may repeat a key, or say anything.
-            cause = error.__cause__ if masked is None else None
+            cause = error.__cause__ if sensitive is None else None
             raise type(error)(f"{place}: {error.fault}") from cause
 
 
 # What a row says of a job beside its arguments, its options and its place.
-_OWN = ("task", "queue", "priority", "run_after", "parent_id", "trace", "masked", "expires", "tags", "meta", "lane_key")
+_OWN = (
+    "task",
+    "queue",
+    "priority",
+    "run_after",
+    "parent_id",
+    "trace",
+    "sensitive",
+    "expires",
+    "tags",
+    "meta",
+    "lane_key",
+)
 _own = attrgetter(*_OWN)
 
 
@@ -102,7 +114,7 @@ class NewJob(JobOptions):
     run_after: datetime | timedelta | None = None  # not before this instant, or this long from now
     parent_id: int | None = None
     trace: str | None = None  # that it is enqueued in, as a W3C traceparent
-    masked: str | None = None  # what its task hides of it, as the text of ``Masks``
+    sensitive: str | None = None  # what its task hides of it, as the text of ``Masks``
     names: Sequence[str] | None = None  # of the arguments by position, for messages
     unique: UniqueKey | None = None
     encrypt: Callable[[Payload], Payload] | None = None  # None: it is stored as it is
@@ -111,7 +123,7 @@ class NewJob(JobOptions):
     meta: str | None = None  # as JSON: ``encode_meta`` makes it
     lane_key: str = ""  # as ``lane_keys`` spells it
     place: Place | None = None
-    search: tuple[str, ...] = ()  # the arguments by which it is found
+    searchable: tuple[str, ...] = ()  # the arguments by which it is found
     alike: Alike | None = field(default=None, init=False, repr=False, compare=False)  # ``replace()`` drops it
 
     def __post_init__(self) -> None:
@@ -165,7 +177,7 @@ class NewJob(JobOptions):
 
     def encoded_with(self, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> Payload:
         """Encode other arguments than its own."""
-        payload = Payload.of(args, kwargs, limit, self.names, self.masked, self.search)
+        payload = Payload.of(args, kwargs, limit, self.names, self.sensitive, self.searchable)
         return payload if self.encrypt is None else self.encrypt(payload)
 
 

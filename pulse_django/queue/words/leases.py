@@ -52,7 +52,7 @@ class Claim(NamedTuple):
     started_epoch: float
     due_epoch: float  # the run was not to begin before
     trace: str | None = None
-    masked: str | None = None  # what its task hid when the job was enqueued, as the text of ``Masks``
+    sensitive: str | None = None  # what its task hid when the job was enqueued, as the text of ``Masks``
     meta_json: str | None = None
     lane_key: str = ""
     is_probe: bool = False  # its end says whether the breaker of its limit closes
@@ -89,7 +89,7 @@ class Claim(NamedTuple):
 
     @property
     def is_encrypted(self) -> bool:
-        return is_encrypted(self.masked)
+        return is_encrypted(self.sensitive)
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -103,8 +103,8 @@ class Claim(NamedTuple):
     @property
     def patience_seconds(self) -> float:
         """In how many seconds its run is over if no beat comes: it loses its lease, or seems to stand still."""
-        stall_after = self.options.stall_after
-        return self.ttl_seconds if stall_after is None else min(self.ttl_seconds, stall_after.total_seconds())
+        progress_timeout = self.options.progress_timeout
+        return self.ttl_seconds if progress_timeout is None else min(self.ttl_seconds, progress_timeout.total_seconds())
 
     @property
     def ttl(self) -> timedelta:
@@ -126,8 +126,8 @@ class Claim(NamedTuple):
             refunds=self.refunds,
             max_attempts=self.max_attempts,
             losses=self.losses,
-            max_losses=self.options.max_losses,
-            free_losses=self.options.free_losses,
+            max_lost_workers=self.options.max_lost_workers,
+            count_lost_workers=self.options.count_lost_workers,
             retries_for=retry_seconds(self.options.give_up_after, self.started_epoch - self.created_epoch),
         )
 

@@ -99,10 +99,10 @@ RESERVED = frozenset({TAG, PARENT, ERROR, TASK})
 Terms = tuple[str, ...]
 
 
-def why_not_searched(searched: Sequence[str], masked: Sequence[str]) -> str | None:
+def why_not_searched(searched: Sequence[str], sensitive: Sequence[str]) -> str | None:
     """Say why a task cannot declare these arguments."""
     for name in searched:
-        if name in masked:
+        if name in sensitive:
             return f"{name!r} is masked, and a search would tell its value"
         if not name.isidentifier() or iskeyword(name):
             return f"{name!r} is no name of an argument"

@@ -271,7 +271,7 @@ class OptionsAnywhere(TypedDict, total=False):
             column="lease_ttl",
         ),
     ]
-    stall_after: Annotated[
+    progress_timeout: Annotated[
         timedelta | None,
         Option(
             Duration(), _("The longest that a run may go without reporting progress."), _("Time limit without progress")
@@ -332,11 +332,11 @@ class TaskOptions(OptionsAnywhere, total=False):
             "How many of its jobs run at once, and how many start in a time: in all, and for each key.",
         ),
     ]
-    key: Annotated[
+    limit_key: Annotated[
         KeySource | None,
         Option(_OF_ARGUMENTS, "What the keys of its limit are made of. Slots are shared among the keys."),
     ]
-    share: Annotated[
+    fair_by: Annotated[
         KeySource | None, Option(_OF_ARGUMENTS, "Who shares the slots: a free one goes to who holds the fewest.")
     ]
 
@@ -358,12 +358,12 @@ class TaskOptions(OptionsAnywhere, total=False):
     retry: Annotated[
         RetryPolicy | None,
         Option(
-            Made(RetryPolicy, "never(...), only(...) or NO_RETRIES"),
+            Made(RetryPolicy, "retry_unless(...), retry_on(...) or NO_RETRIES"),
             "Which exceptions are retried, and after which delays.",
         ),
     ]
     expires: Annotated[timedelta | None, _EXPIRES]
-    max_losses: Annotated[
+    max_lost_workers: Annotated[
         int | None,
         Option(
             Whole(1, MOST_ATTEMPTS),
@@ -374,12 +374,12 @@ class TaskOptions(OptionsAnywhere, total=False):
             _("Maximum lost workers"),
         ),
     ]
-    free_losses: Annotated[
+    count_lost_workers: Annotated[
         bool,
         Option(
             Flag(),
-            _("A lost worker costs no attempt. The maximum of lost workers still holds."),
-            _("Lost workers do not count"),
+            _("A lost worker costs an attempt. If not, the maximum of lost workers still holds."),
+            _("Lost workers count"),
         ),
     ]
     isolation: Annotated[
@@ -390,14 +390,14 @@ class TaskOptions(OptionsAnywhere, total=False):
         ),
     ]
     atomic: Annotated[bool, Option(Flag(), "The handler and its completion are one transaction.")]
-    masked: Annotated[
+    sensitive: Annotated[
         tuple[str, ...],
         Option(
             CheckedElsewhere("names of parameters"),
             'Parameters that the admin and logs do not show. `"return"` is the result.',
         ),
     ]
-    search: Annotated[
+    searchable: Annotated[
         tuple[str, ...],
         Option(
             CheckedElsewhere(f"names of at most {MOST_SEARCHED} parameters that are not masked"),
@@ -467,9 +467,9 @@ class JobOptions:
     max_attempts: int | None = None
     timeout: timedelta | None = None
     lease: timedelta | None = None
-    stall_after: timedelta | None = None
-    max_losses: int | None = None
-    free_losses: bool = False
+    progress_timeout: timedelta | None = None
+    max_lost_workers: int | None = None
+    count_lost_workers: bool = True
     idempotency_key: str | None = None
     give_up_after: timedelta | None = None
     weight: int = 1
@@ -485,16 +485,16 @@ class Options(JobOptions):
     retry: RetryPolicy | None = None
     isolation: str = Isolation.THREAD
     atomic: bool = False
-    masked: tuple[str, ...] = ()
-    search: tuple[str, ...] = ()
+    sensitive: tuple[str, ...] = ()
+    searchable: tuple[str, ...] = ()
     encrypted: bool = False
     schedule: Timing | None = None
     unique: Unique | None = None
     limit: Limit | None = None
-    key: KeySource | None = None
-    share: KeySource | None = None
+    limit_key: KeySource | None = None
+    fair_by: KeySource | None = None
     chunk: int | None = None
-    within: timedelta | None = None
+    chunk_wait: timedelta | None = None
     expires: datetime | timedelta | None = None
     tags: tuple[str, ...] = ()
     meta: str | None = None  # as JSON
@@ -505,9 +505,9 @@ class ClaimedOptions(NamedTuple):
     """The options that a claim returns with each job."""
 
     timeout: timedelta | None = None
-    stall_after: timedelta | None = None
-    max_losses: int | None = None
-    free_losses: bool = False
+    progress_timeout: timedelta | None = None
+    max_lost_workers: int | None = None
+    count_lost_workers: bool = True
     give_up_after: timedelta | None = None
     weight: int = 1
 
@@ -525,7 +525,7 @@ class ChunkTaskOptions(TaskOptions, total=False):
             "The handler is called with up to so many jobs at once. Each keeps its own result and retries.",
         ),
     ]
-    within: Annotated[
+    chunk_wait: Annotated[
         timedelta | None,
         Option(
             Duration(most=LONGEST_GATHERING, or_zero=True),

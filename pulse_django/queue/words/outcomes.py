@@ -124,11 +124,11 @@ Outcome = Succeeded | Failed | TimedOut | Stalled | WorkerLost | Snoozed | Waite
 NOTHING_RETURNED = Succeeded()
 
 
-def returned(value: Any, *, limit: int, masked: bool = False) -> Succeeded | Failed:
+def returned(value: Any, *, limit: int, sensitive: bool = False) -> Succeeded | Failed:
     """Judge a handler's return value: a result that cannot be stored is a failure with a reason, not a stuck job."""
     if value is None:
         return NOTHING_RETURNED
     try:
-        return Succeeded(encode_result(value, limit=limit, masked=masked))
+        return Succeeded(encode_result(value, limit=limit, sensitive=sensitive))
     except PayloadError as error:
         return Failed(ErrorReport.of(error))

@@ -73,21 +73,21 @@ def canonical(value: Any, *, what: str) -> str:
     return _canonical(json.loads(_dumped(_plain_or_refused(value, what), what)))
 
 
-def encode_result(value: Any, *, limit: int, masked: bool = False) -> str | None:
+def encode_result(value: Any, *, limit: int, sensitive: bool = False) -> str | None:
     """Return a handler's return value as JSON; None needs no column. The rules are those of arguments.
 
-    Where a fault lies in what is ``masked`` is not said: the keys on the way are part of it.
+    Where a fault lies in what is ``sensitive`` is not said: the keys on the way are part of it.
     """
     if value is None:
         return None
     try:
         return encode_arguments(value, limit=limit, what="result")
     except PayloadError as error:
-        if masked:
+        if sensitive:
             raise UnstorableResult(f"result: {error.fault}") from None
         raise UnstorableResult(str(error)) from error
     except Exception as error:  # a value of a class of its own may raise anything
-        cause = None if masked else error
+        cause = None if sensitive else error
         raise UnstorableResult(f"result: reading it raised {type(error).__name__}") from cause
 
 

@@ -48,21 +48,21 @@ class RetryPolicy:
     """
 
     backoff: Backoff | None = None  # None: the fleet's curve
-    never: frozenset[str] = frozenset()
-    only: frozenset[str] | None = None  # None: any exception is retried
+    unless: frozenset[str] = frozenset()
+    on: frozenset[str] | None = None  # None: any exception is retried
 
     def retries(self, lineage: Iterable[str]) -> bool:
         """Say whether an exception with these classes, from its own up to its last base, may be tried again."""
         classes = frozenset(lineage)
-        if classes & self.never:
+        if classes & self.unless:
             return False
-        return self.only is None or bool(classes & self.only)
+        return self.on is None or bool(classes & self.on)
 
 
 def _classes(exceptions: tuple[ExceptionType, ...]) -> frozenset[str]:
     for one in exceptions:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
-            raise InvalidJob(f"{one!r} is no exception class; write never(ValueError, KeyError)")
+            raise InvalidJob(f"{one!r} is no exception class; write retry_unless(ValueError, KeyError)")
     return frozenset(map(dotted_path, exceptions))
 
 
@@ -70,17 +70,17 @@ def dotted_path(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-NO_RETRIES = RetryPolicy(only=frozenset())
+NO_RETRIES = RetryPolicy(on=frozenset())
 
 
-def never(*exceptions: ExceptionType, backoff: Backoff | None = None) -> RetryPolicy:
+def retry_unless(*exceptions: ExceptionType, backoff: Backoff | None = None) -> RetryPolicy:
     """Retry whatever is raised but these."""
-    return RetryPolicy(backoff, never=_classes(exceptions))
+    return RetryPolicy(backoff, unless=_classes(exceptions))
 
 
-def only(*exceptions: ExceptionType, backoff: Backoff | None = None) -> RetryPolicy:
+def retry_on(*exceptions: ExceptionType, backoff: Backoff | None = None) -> RetryPolicy:
     """Retry these, and dead-letter anything else at once."""
-    return RetryPolicy(backoff, only=_classes(exceptions))
+    return RetryPolicy(backoff, on=_classes(exceptions))
 
 
 # Read from an exception for how long an HTTP server wants no more requests.
@@ -91,7 +91,7 @@ WITHOUT_HEADER = timedelta(seconds=30)  # of 429; without the header 503 is an e
 LONGEST = timedelta(days=1)
 
 
-def retry_after(error: BaseException) -> timedelta | None:
+def read_retry_after(error: BaseException) -> timedelta | None:
     """Return how long to wait if the exception is of an answer 429, or of 503 with ``Retry-After``; otherwise None.
 
     It understands exceptions with a ``response``, as requests, httpx and aiohttp clients raise them, and those that are

@@ -21,7 +21,7 @@ Data = Mapping[str, Any]
 
 class PauseForm(RowForm):
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
-    lasting = forms.TypedChoiceField(
+    duration = forms.TypedChoiceField(
         label=_("for"),
         coerce=int,
         choices=[(3_600, _("1 hour")), (86_400, _("1 day")), (604_800, _("1 week")), (0, _("until resumed"))],
@@ -33,11 +33,11 @@ def _run(alias: str, schedule: Schedule, data: Data, by: str) -> str:
 
 
 def _pause(alias: str, schedule: Schedule, data: Data, by: str) -> str:
-    lasting = timedelta(seconds=data["lasting"]) if data["lasting"] else None
+    duration = timedelta(seconds=data["duration"]) if data["duration"] else None
     schedules = Schedule.objects.db_manager(alias)
-    if not schedules.pause(schedule.pk, reason=data["reason"], lasting=lasting, by=by):
+    if not schedules.pause(schedule.pk, reason=data["reason"], duration=duration, by=by):
         return ""
-    end = dict(PauseForm.base_fields["lasting"].choices)[data["lasting"]]  # type: ignore[attr-defined]
+    end = dict(PauseForm.base_fields["duration"].choices)[data["duration"]]  # type: ignore[attr-defined]
     return gettext("Paused (%(end)s): %(reason)s") % {"end": end, "reason": data["reason"]}
 
 

@@ -38,7 +38,7 @@ SECRETS = ("args", "kwargs")  # for those who may see arguments
 
 
 class AdminForm(ScheduleForm):
-    why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON, required=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -78,7 +78,7 @@ class ScheduleAdmin(ActsOnRows, ScheduleList):
             (None, {"fields": ("name", "task", *arguments, "queue", "priority")}),
             (_("When"), {"fields": TIMING}),
             (_("Policy"), {"fields": POLICY}),
-            (None, {"fields": ("why",)}),
+            (None, {"fields": ("reason",)}),
         ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
@@ -90,7 +90,7 @@ class ScheduleAdmin(ActsOnRows, ScheduleList):
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
         alias = alias_to_write(obj) if change or not has_several_shards() else _shard_of_jobs(obj)
-        obj.save(using=alias, by=request.user.get_username(), why=form.cleaned_data.get("why", ""))
+        obj.save(using=alias, by=request.user.get_username(), reason=form.cleaned_data.get("reason", ""))
         show_shard(request, alias)  # the list to which it returns has the schedule
 
     def delete_model(self, request: HttpRequest, obj: Schedule) -> None:

@@ -41,7 +41,7 @@ CANCEL = "cancel"
 
 
 class CancelForm(RowForm):
-    why = forms.CharField(label=_("why"), max_length=MAX_REASON)  # stands on each of its jobs
+    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)  # stands on each of its jobs
 
 
 class RetryForm(RowForm):
@@ -61,9 +61,9 @@ class ApproveForm(RowForm):
 
 
 def _cancel(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
-    if not Batch(batch.id, alias).cancel(reason=data["why"]):
+    if not Batch(batch.id, alias).cancel(reason=data["reason"]):
         return ""
-    return gettext("Cancelled: %(reason)s") % {"reason": data["why"]}
+    return gettext("Cancelled: %(reason)s") % {"reason": data["reason"]}
 
 
 def _retry(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
@@ -103,7 +103,7 @@ ACTS = (
         label=_("Retry its dead letters"),
         says=_("Retry all dead letters of this workflow and of those within it, with this many more runs each"),
         permission="retry_job",
-        fits=lambda batch: bool(batch.progress.dead) and batch.closed_at is None,
+        fits=lambda batch: bool(batch.progress.dead) and batch.finished_at is None,
         do=_retry,
         form=RetryForm,
     ),
@@ -128,7 +128,7 @@ ACTS = (
         label=_("Cancel all"),
         says=_("Cancel all jobs of this workflow and of those within it; ask the handlers of running ones to stop"),
         permission="cancel_job",
-        fits=lambda batch: batch.closed_at is None and batch.cancelled_at is None,
+        fits=lambda batch: batch.finished_at is None and batch.cancelled_at is None,
         do=_cancel,
         form=CancelForm,
     ),

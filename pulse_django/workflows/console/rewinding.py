@@ -31,7 +31,7 @@ RETRY, FORK = "retry", "fork"
 
 class RewindForm(forms.Form):
     attempts = forms.IntegerField(min_value=0, max_value=MOST_ATTEMPTS, widget=forms.HiddenInput)  # the page showed
-    why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON, required=False)
     way = forms.ChoiceField(choices=[(RETRY, RETRY), (FORK, FORK)], widget=forms.HiddenInput)
 
 
@@ -56,7 +56,7 @@ class RewindPage(ConsoleAdmin):
             "rewound": found,
             "form": form,
             "can_be_retried": job.status == Status.DEAD_LETTERED,
-            "can_be_copied": not is_encrypted(job.masked),
+            "can_be_copied": not is_encrypted(job.sensitive),
         }
         return self.page(request, "job/rewind", shown)
 
@@ -72,7 +72,7 @@ class RewindPage(ConsoleAdmin):
         except (InvalidWorkflow, Job.DoesNotExist) as error:
             refused = gettext("Nothing was changed: %(error)s.") % {"error": error}
         said = "" if refused else done % {"step": inert(step), "job": copy}
-        self.tell(request, job, said, refused, why=given["why"])
+        self.tell(request, job, said, refused, reason=given["reason"])
         return int(copy)
 
     @method_decorator(require_POST)

@@ -16,11 +16,11 @@ AWAITED, SENT = "awaited", "sent"  # events
 STATES = (OPEN, HELD, PAUSED, CANCELLED, DONE)
 
 
-def state_of(*, is_closed: bool, is_cancelled: bool, is_paused: bool, dead: int) -> str:
+def state_of(*, is_finished: bool, is_cancelled: bool, is_paused: bool, dead: int) -> str:
     """Return where a batch is: cancelled or done, paused by a person, held by dead letters, or open."""
     if is_cancelled:
         return CANCELLED
-    if is_closed:
+    if is_finished:
         return DONE
     if is_paused:
         return PAUSED
@@ -49,7 +49,7 @@ class BatchFacts:
     parent_id: int | None
     created_at: datetime
     sealed_at: datetime | None  # None: more jobs may be added
-    closed_at: datetime | None
+    finished_at: datetime | None
     cancelled_at: datetime | None
     cancel_reason: str
     paused_at: datetime | None
@@ -61,7 +61,7 @@ class BatchFacts:
     def state(self) -> str:
         """Return one of ``STATES``."""
         return state_of(
-            is_closed=self.closed_at is not None,
+            is_finished=self.finished_at is not None,
             is_cancelled=self.cancelled_at is not None,
             is_paused=self.paused_at is not None,
             dead=self.progress.dead,
@@ -70,7 +70,7 @@ class BatchFacts:
     @property
     def took(self) -> float | None:
         """Seconds from its opening to its end; None: it is not over."""
-        return None if self.closed_at is None else (self.closed_at - self.created_at).total_seconds()
+        return None if self.finished_at is None else (self.finished_at - self.created_at).total_seconds()
 
     @property
     def dead_letters(self) -> list[Holder]:
@@ -81,7 +81,7 @@ class BatchFacts:
         return [one for one in self.holders if one.event is not None]
 
     def as_json(self) -> dict[str, Any]:
-        own = ("id", "name", "kind", "state", "created_at", "sealed_at", "closed_at", "cancelled_at", "paused_at")
+        own = ("id", "name", "kind", "state", "created_at", "sealed_at", "finished_at", "cancelled_at", "paused_at")
         counts = ("total", "completed", "cancelled", "dead", "open", "percent")
         return {
             **{name: to_json(getattr(self, name)) for name in (*own, "age", "took")},

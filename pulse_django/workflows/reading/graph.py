@@ -68,7 +68,7 @@ FROM pulse_django_job
 WHERE id = ANY (%(jobs)s::bigint[])
 UNION ALL
 SELECT
-    'batch', id, name::text, '', parent_id, closed_at IS NOT NULL, cancelled_at IS NOT NULL, paused_at IS NOT NULL
+    'batch', id, name::text, '', parent_id, finished_at IS NOT NULL, cancelled_at IS NOT NULL, paused_at IS NOT NULL
 FROM pulse_django_batch
 WHERE id = ANY (%(batches)s::bigint[])
 """
@@ -144,7 +144,7 @@ def _batches(
     within: Sequence[BatchFacts], edges: Iterable[Edge], rows: Sequence[tuple[object, ...]]
 ) -> list[GraphNode]:
     """Return the batches as nodes. The time of one begins when the last job ended that it needs."""
-    ends = {f"job {row[0]}": row[7] for row in rows} | {f"batch {one.id}": one.closed_at for one in within}
+    ends = {f"job {row[0]}": row[7] for row in rows} | {f"batch {one.id}": one.finished_at for one in within}
     begins: dict[str, list[datetime]] = {f"batch {one.id}": [one.created_at] for one in within}
     for edge in edges:
         end = ends.get(edge.needs)
@@ -157,7 +157,7 @@ def _batches(
             id=one.id,
             name=one.name,
             state=one.state,
-            ran=_between(max(begins[f"batch {one.id}"]), one.closed_at),
+            ran=_between(max(begins[f"batch {one.id}"]), one.finished_at),
             is_done=one.state == DONE,
         )
         for one in sorted(within, key=lambda one: one.id)
@@ -198,8 +198,8 @@ def _outside(alias: str, needs: Iterable[Need], inside: set[str]) -> dict[str, t
         "batches": [need.batch for need in first if need.batch is not None],
     }
     found = {}
-    for kind, one_id, name, status, home, closed, cancelled, paused in run_joined(alias, _OUTSIDE, params):
-        state = status or state_of(is_closed=closed, is_cancelled=cancelled, is_paused=paused, dead=0)
+    for kind, one_id, name, status, home, finished, cancelled, paused in run_joined(alias, _OUTSIDE, params):
+        state = status or state_of(is_finished=finished, is_cancelled=cancelled, is_paused=paused, dead=0)
         key = f"{kind} {one_id}"
         found[key] = (GraphNode(key=key, kind=kind, id=one_id, name=name, state=state, is_outside=True), home)
     return found

@@ -19,7 +19,7 @@ MOST_ROWS = 5_000
 
 _PAGE = """
 SELECT
-    id, name, kind, parent_id, created_at, sealed_at, closed_at, cancelled_at, cancel_reason, paused_at,
+    id, name, kind, parent_id, created_at, sealed_at, finished_at, cancelled_at, cancel_reason, paused_at,
     EXTRACT(epoch FROM statement_timestamp() - created_at)::float8
 FROM pulse_django_batch
 WHERE {where}
@@ -27,7 +27,7 @@ ORDER BY id DESC
 LIMIT %(most)s
 """
 _BEFORE = "(%(before)s::bigint IS NULL OR id < %(before)s::bigint)"
-_OPEN = "closed_at IS NULL"  # as its index says it
+_OPEN = "finished_at IS NULL"  # as its index says it
 _PARENTS = "parent_id IS NULL"
 
 _HOLDERS = f"""{TREE}

@@ -9,7 +9,7 @@ from pulse_django.queue.database.read_only import read_only
 from pulse_django.queue.database.transactions import run_joined
 from pulse_django.queue.words.states import Status
 from pulse_django.workflows.batch_progress import members
-from pulse_django.workflows.rules import OnDead, When
+from pulse_django.workflows.rules import OnNeedFailed, When
 
 MOST_NEEDS = 200
 MOST_NEEDED_BY = 50
@@ -18,7 +18,7 @@ LOOKED_AT = 1_000  # members of its batch among which those are sought that need
 
 _NEEDS = f"""
 SELECT
-    need.needs, need.needs_batch, need.needs_event::text, need.name::text, need.on_dead::text, need.moment::text,
+    need.needs, need.needs_batch, need.needs_event::text, need.name::text, need.on_need_failed::text, need.moment::text,
     need.until, need.met_at, need.met::text,
     COALESCE(job.node::text, job.task::text, batch.name::text, need.needs_event::text, ''), job.status::text,
     batch.sealed_at IS NOT NULL, batch.paused_at IS NOT NULL,
@@ -72,7 +72,7 @@ class NeedFacts(NamedTuple):
     batch: int | None
     event: str | None
     known_as: str  # the name under which the handler finds the result
-    on_dead: str
+    on_need_failed: str
     moment: str
     until: datetime | None  # an event is waited for no longer
     met_at: datetime | None
@@ -86,11 +86,11 @@ class NeedFacts(NamedTuple):
     @property
     def held_by(self) -> list[int]:
         """The dead letters that hold what needs this."""
-        if self.met_at is not None or self.on_dead != OnDead.HOLD:
+        if self.met_at is not None or self.on_need_failed != OnNeedFailed.WAIT:
             return []
         if self.job is not None:
             return [self.job] if self.status == Status.DEAD_LETTERED else []
-        return self.dead if self.moment == When.CLOSED else []
+        return self.dead if self.moment == When.FINISHED else []
 
 
 class NeededBy(NamedTuple):

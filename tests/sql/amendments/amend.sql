@@ -1,5 +1,5 @@
 -- read_for_amending()
-SELECT task, status, attempts, args::text, kwargs::text, masked, unique_key, attempts = 0
+SELECT task, status, attempts, args::text, kwargs::text, sensitive, unique_key, attempts = 0
     AND expires_at IS NOT NULL
     AND status::text = 'PENDING'
     AND expires_at <= statement_timestamp()
@@ -11,7 +11,7 @@ LIMIT 1;
 -- amend(): every job
 WITH waiting AS MATERIALIZED (
     SELECT
-        id, attempts, args, kwargs, masked,
+        id, attempts, args, kwargs, sensitive,
         CASE
             WHEN COALESCE(:lane_key::text, lane_key::text) = lane_key::text THEN ready
             ELSE :lane_key::text = ''
@@ -40,8 +40,8 @@ amended AS (
     RETURNING job.id
 ),
 kept AS (
-    INSERT INTO pulse_django_amendment (job_id, at, attempts, args, kwargs, masked, by, reason)
-    SELECT id, clock_timestamp(), attempts, args, kwargs, masked, :by, :reason
+    INSERT INTO pulse_django_amendment (job_id, at, attempts, args, kwargs, sensitive, by, reason)
+    SELECT id, clock_timestamp(), attempts, args, kwargs, sensitive, :by, :reason
     FROM waiting
     WHERE EXISTS (SELECT 1 FROM amended)
 )

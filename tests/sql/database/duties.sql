@@ -70,7 +70,7 @@ SELECT
             SELECT 1
             FROM pulse_django_batch
             WHERE paused_at IS NOT NULL
-                AND closed_at IS NULL) THEN 'paused batches' END, CASE WHEN EXISTS (
+                AND finished_at IS NULL) THEN 'paused batches' END, CASE WHEN EXISTS (
             SELECT 1
             FROM pulse_django_unresolved) OR EXISTS (
         SELECT 1 FROM pulse_django_dependency

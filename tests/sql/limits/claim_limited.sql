@@ -2,10 +2,10 @@
 WITH
 limiter AS MATERIALIZED (
     SELECT
-        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
-            ELSE (n ->> 'running'::text)::int
+        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'max_running'::text)::int, 2147483647)
+            ELSE (n ->> 'max_running'::text)::int
         END AS running,
-        (n ->> 'per_key'::text)::int AS per_key,
+        (n ->> 'max_running_per_key'::text)::int AS per_key,
         (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
         CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
             LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
@@ -14,7 +14,7 @@ limiter AS MATERIALIZED (
         CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
             LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
         END AS key_rate_burst,
-        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
+        row.paused_until, COALESCE(row.half_open, false) AS half_open, row.version
     FROM (SELECT :name::text AS name) AS asked
     LEFT JOIN (
         SELECT name, (
@@ -22,15 +22,15 @@ limiter AS MATERIALIZED (
         WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
         ELSE '{}'::jsonb
     END
-) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
+) AS n, paused_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 ),
 queue_limit AS MATERIALIZED (
     SELECT
-        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
-            ELSE (n ->> 'running'::text)::int
+        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'max_running'::text)::int, 2147483647)
+            ELSE (n ->> 'max_running'::text)::int
         END AS running,
-        (n ->> 'per_key'::text)::int AS per_key,
+        (n ->> 'max_running_per_key'::text)::int AS per_key,
         (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
         CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
             LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
@@ -39,7 +39,7 @@ queue_limit AS MATERIALIZED (
         CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
             LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
         END AS key_rate_burst,
-        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
+        row.paused_until, COALESCE(row.half_open, false) AS half_open, row.version
     FROM (SELECT :name_2::text AS name) AS asked
     LEFT JOIN (
         SELECT name, (
@@ -47,7 +47,7 @@ queue_limit AS MATERIALIZED (
         WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
         ELSE '{}'::jsonb
     END
-) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
+) AS n, paused_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 )
 SELECT
@@ -69,10 +69,10 @@ END;
 WITH
 limiter AS MATERIALIZED (
     SELECT
-        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
-            ELSE (n ->> 'running'::text)::int
+        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'max_running'::text)::int, 2147483647)
+            ELSE (n ->> 'max_running'::text)::int
         END AS running,
-        (n ->> 'per_key'::text)::int AS per_key,
+        (n ->> 'max_running_per_key'::text)::int AS per_key,
         (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
         CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
             LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
@@ -81,7 +81,7 @@ limiter AS MATERIALIZED (
         CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
             LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
         END AS key_rate_burst,
-        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
+        row.paused_until, COALESCE(row.half_open, false) AS half_open, row.version
     FROM (SELECT :name::text AS name) AS asked
     LEFT JOIN (
         SELECT name, (
@@ -89,15 +89,15 @@ limiter AS MATERIALIZED (
         WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
         ELSE '{}'::jsonb
     END
-) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
+) AS n, paused_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 ),
 queue_limit AS MATERIALIZED (
     SELECT
-        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
-            ELSE (n ->> 'running'::text)::int
+        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'max_running'::text)::int, 2147483647)
+            ELSE (n ->> 'max_running'::text)::int
         END AS running,
-        (n ->> 'per_key'::text)::int AS per_key,
+        (n ->> 'max_running_per_key'::text)::int AS per_key,
         (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
         CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
             LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
@@ -106,7 +106,7 @@ queue_limit AS MATERIALIZED (
         CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
             LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
         END AS key_rate_burst,
-        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
+        row.paused_until, COALESCE(row.half_open, false) AS half_open, row.version
     FROM (SELECT :name_2::text AS name) AS asked
     LEFT JOIN (
         SELECT name, (
@@ -114,7 +114,7 @@ queue_limit AS MATERIALIZED (
         WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
         ELSE '{}'::jsonb
     END
-) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
+) AS n, paused_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 ),
 clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_catalog.current_setting('pulse.got')::int[] AS got),
@@ -200,11 +200,11 @@ SELECT
     ),
     pg_catalog.set_config('pulse.most', (CASE
         WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
-        WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN 0
+        WHEN GREATEST(limiter.paused_until, queue_limit.paused_until) > clock.at THEN 0
         ELSE GREATEST(0, LEAST(
             :value_2, CASE WHEN (
         COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
-        OR COALESCE(limiter.closed_until, queue_limit.closed_until) IS NOT NULL
+        OR COALESCE(limiter.paused_until, queue_limit.paused_until) IS NOT NULL
     ) THEN :value_3::int END, overall.slots, overall.probes,
             pg_catalog.floor(overall.tokens), of_queue.slots, pg_catalog.floor(of_queue.tokens)
         ))
@@ -237,8 +237,8 @@ SELECT
     of_queue.low,
     (SELECT pg_catalog.array_agg(keyed.low ORDER BY keyed.place) FROM keyed),
     GREATEST(
-        CASE WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN
-            EXTRACT(epoch FROM GREATEST(limiter.closed_until, queue_limit.closed_until) - clock.at)::float8
+        CASE WHEN GREATEST(limiter.paused_until, queue_limit.paused_until) > clock.at THEN
+            EXTRACT(epoch FROM GREATEST(limiter.paused_until, queue_limit.paused_until) - clock.at)::float8
         END,
         CASE WHEN of_queue.tokens < 1::float8 THEN (1::float8 - of_queue.tokens) * queue_limit.rate_per /
             (queue_limit.rate - queue_limit.rate_burst + 1::float8) END,
@@ -252,13 +252,13 @@ SELECT
         )
     ),
     CASE
-        WHEN queue_limit.closed_until > clock.at THEN 'closed'
+        WHEN queue_limit.paused_until > clock.at THEN 'paused'
         WHEN NOT of_queue.is_mine THEN 'contended'
         WHEN LEAST(of_queue.slots, of_queue.probes) <= 0::bigint THEN 'full'
         WHEN of_queue.tokens < 1::float8 THEN 'rate'
     END,
     COALESCE(CASE
-        WHEN limiter.closed_until > clock.at THEN 'closed'
+        WHEN limiter.paused_until > clock.at THEN 'paused'
         WHEN NOT overall.is_mine THEN 'contended'
         WHEN LEAST(overall.slots, overall.probes) <= 0::bigint THEN 'full'
         WHEN overall.tokens < 1::float8 THEN 'rate'
@@ -270,7 +270,7 @@ SELECT
         FROM keyed)),
     (
         COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
-        OR COALESCE(limiter.closed_until, queue_limit.closed_until) IS NOT NULL
+        OR COALESCE(limiter.paused_until, queue_limit.paused_until) IS NOT NULL
     )
 FROM limiter
 CROSS JOIN queue_limit
@@ -374,15 +374,15 @@ claimed AS (
         AND job.locked_by IS NULL
     RETURNING job.id, job.attempts, job.token, job.task, job.queue, job.priority, job.args, job.kwargs, job.progress,
         job.refunds, job.max_attempts, job.losses, job.parent_id, job.created_at, job.started_at, job.next_run_at,
-        job.trace, job.masked, job.meta, job.lane_key, job.timeout, job.stall_after, job.max_losses, job.free_losses,
-        job.give_up_after, job.weight, COALESCE(job.lease_ttl, :lease_ttl_2) AS ttl
+        job.trace, job.sensitive, job.meta, job.lane_key, job.timeout, job.progress_timeout, job.max_lost_workers,
+        job.count_lost_workers, job.give_up_after, job.weight, COALESCE(job.lease_ttl, :lease_ttl_2) AS ttl
 ),
 limiter AS MATERIALIZED (
     SELECT
-        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
-            ELSE (n ->> 'running'::text)::int
+        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'max_running'::text)::int, 2147483647)
+            ELSE (n ->> 'max_running'::text)::int
         END AS running,
-        (n ->> 'per_key'::text)::int AS per_key,
+        (n ->> 'max_running_per_key'::text)::int AS per_key,
         (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
         CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
             LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
@@ -391,7 +391,7 @@ limiter AS MATERIALIZED (
         CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
             LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
         END AS key_rate_burst,
-        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
+        row.paused_until, COALESCE(row.half_open, false) AS half_open, row.version
     FROM (SELECT :name::text AS name) AS asked
     LEFT JOIN (
         SELECT name, (
@@ -399,15 +399,15 @@ limiter AS MATERIALIZED (
         WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
         ELSE '{}'::jsonb
     END
-) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
+) AS n, paused_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 ),
 queue_limit AS MATERIALIZED (
     SELECT
-        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
-            ELSE (n ->> 'running'::text)::int
+        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'max_running'::text)::int, 2147483647)
+            ELSE (n ->> 'max_running'::text)::int
         END AS running,
-        (n ->> 'per_key'::text)::int AS per_key,
+        (n ->> 'max_running_per_key'::text)::int AS per_key,
         (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
         CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
             LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
@@ -416,7 +416,7 @@ queue_limit AS MATERIALIZED (
         CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
             LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
         END AS key_rate_burst,
-        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
+        row.paused_until, COALESCE(row.half_open, false) AS half_open, row.version
     FROM (SELECT :name_2::text AS name) AS asked
     LEFT JOIN (
         SELECT name, (
@@ -424,7 +424,7 @@ queue_limit AS MATERIALIZED (
         WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
         ELSE '{}'::jsonb
     END
-) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
+) AS n, paused_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 ),
 spent AS (
@@ -467,9 +467,9 @@ spent AS (
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
     pg_catalog.date_part('epoch', ttl), parent_id, pg_catalog.date_part('epoch', created_at),
-    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, masked, meta::text,
-    lane_key, pg_catalog.current_setting('pulse.probe')::boolean, timeout, stall_after, max_losses, free_losses,
-        give_up_after, weight, line.is_left, line.lanes
+    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, sensitive, meta::text,
+    lane_key, pg_catalog.current_setting('pulse.probe')::boolean, timeout, progress_timeout, max_lost_workers,
+        count_lost_workers, give_up_after, weight, line.is_left, line.lanes
 FROM (
     SELECT pg_catalog.bool_or(has_room
             AND NOT has_slots) AS is_left, pg_catalog.array_agg(DISTINCT lane) FILTER (
@@ -483,10 +483,10 @@ ORDER BY priority DESC, next_run_at, id;
 WITH
 limiter AS MATERIALIZED (
     SELECT
-        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
-            ELSE (n ->> 'running'::text)::int
+        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'max_running'::text)::int, 2147483647)
+            ELSE (n ->> 'max_running'::text)::int
         END AS running,
-        (n ->> 'per_key'::text)::int AS per_key,
+        (n ->> 'max_running_per_key'::text)::int AS per_key,
         (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
         CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
             LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
@@ -495,7 +495,7 @@ limiter AS MATERIALIZED (
         CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
             LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
         END AS key_rate_burst,
-        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
+        row.paused_until, COALESCE(row.half_open, false) AS half_open, row.version
     FROM (SELECT :name::text AS name) AS asked
     LEFT JOIN (
         SELECT name, (
@@ -503,15 +503,15 @@ limiter AS MATERIALIZED (
         WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
         ELSE '{}'::jsonb
     END
-) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
+) AS n, paused_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 ),
 queue_limit AS MATERIALIZED (
     SELECT
-        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
-            ELSE (n ->> 'running'::text)::int
+        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'max_running'::text)::int, 2147483647)
+            ELSE (n ->> 'max_running'::text)::int
         END AS running,
-        (n ->> 'per_key'::text)::int AS per_key,
+        (n ->> 'max_running_per_key'::text)::int AS per_key,
         (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
         CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
             LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
@@ -520,7 +520,7 @@ queue_limit AS MATERIALIZED (
         CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
             LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
         END AS key_rate_burst,
-        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
+        row.paused_until, COALESCE(row.half_open, false) AS half_open, row.version
     FROM (SELECT :name_2::text AS name) AS asked
     LEFT JOIN (
         SELECT name, (
@@ -528,7 +528,7 @@ queue_limit AS MATERIALIZED (
         WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
         ELSE '{}'::jsonb
     END
-) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
+) AS n, paused_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 ),
 clock AS MATERIALIZED (SELECT clock_timestamp() AS at, :said::text::int[] AS got),
@@ -614,11 +614,11 @@ SELECT
     ),
     pg_catalog.set_config('pulse.most', (CASE
         WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
-        WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN 0
+        WHEN GREATEST(limiter.paused_until, queue_limit.paused_until) > clock.at THEN 0
         ELSE GREATEST(0, LEAST(
             :value_2, CASE WHEN (
         COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
-        OR COALESCE(limiter.closed_until, queue_limit.closed_until) IS NOT NULL
+        OR COALESCE(limiter.paused_until, queue_limit.paused_until) IS NOT NULL
     ) THEN :value_3::int END, overall.slots, overall.probes,
             pg_catalog.floor(overall.tokens), of_queue.slots, pg_catalog.floor(of_queue.tokens)
         ))
@@ -651,8 +651,8 @@ SELECT
     of_queue.low,
     (SELECT pg_catalog.array_agg(keyed.low ORDER BY keyed.place) FROM keyed),
     GREATEST(
-        CASE WHEN GREATEST(limiter.closed_until, queue_limit.closed_until) > clock.at THEN
-            EXTRACT(epoch FROM GREATEST(limiter.closed_until, queue_limit.closed_until) - clock.at)::float8
+        CASE WHEN GREATEST(limiter.paused_until, queue_limit.paused_until) > clock.at THEN
+            EXTRACT(epoch FROM GREATEST(limiter.paused_until, queue_limit.paused_until) - clock.at)::float8
         END,
         CASE WHEN of_queue.tokens < 1::float8 THEN (1::float8 - of_queue.tokens) * queue_limit.rate_per /
             (queue_limit.rate - queue_limit.rate_burst + 1::float8) END,
@@ -666,13 +666,13 @@ SELECT
         )
     ),
     CASE
-        WHEN queue_limit.closed_until > clock.at THEN 'closed'
+        WHEN queue_limit.paused_until > clock.at THEN 'paused'
         WHEN NOT of_queue.is_mine THEN 'contended'
         WHEN LEAST(of_queue.slots, of_queue.probes) <= 0::bigint THEN 'full'
         WHEN of_queue.tokens < 1::float8 THEN 'rate'
     END,
     COALESCE(CASE
-        WHEN limiter.closed_until > clock.at THEN 'closed'
+        WHEN limiter.paused_until > clock.at THEN 'paused'
         WHEN NOT overall.is_mine THEN 'contended'
         WHEN LEAST(overall.slots, overall.probes) <= 0::bigint THEN 'full'
         WHEN overall.tokens < 1::float8 THEN 'rate'
@@ -684,7 +684,7 @@ SELECT
         FROM keyed)),
     (
         COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
-        OR COALESCE(limiter.closed_until, queue_limit.closed_until) IS NOT NULL
+        OR COALESCE(limiter.paused_until, queue_limit.paused_until) IS NOT NULL
     )
 FROM limiter
 CROSS JOIN queue_limit
@@ -798,15 +798,15 @@ claimed AS (
     WHERE job.id = ANY (ARRAY[granted.id]) AND job.locked_by IS NULL
     RETURNING job.id, job.attempts, job.token, job.task, job.queue, job.priority, job.args, job.kwargs, job.progress,
         job.refunds, job.max_attempts, job.losses, job.parent_id, job.created_at, job.started_at, job.next_run_at,
-        job.trace, job.masked, job.meta, job.lane_key, job.timeout, job.stall_after, job.max_losses, job.free_losses,
-        job.give_up_after, job.weight, COALESCE(job.lease_ttl, :lease_ttl_2) AS ttl
+        job.trace, job.sensitive, job.meta, job.lane_key, job.timeout, job.progress_timeout, job.max_lost_workers,
+        job.count_lost_workers, job.give_up_after, job.weight, COALESCE(job.lease_ttl, :lease_ttl_2) AS ttl
 )
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
     pg_catalog.date_part('epoch', ttl), parent_id, pg_catalog.date_part('epoch', created_at),
-    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, masked, meta::text,
-    lane_key, :said::text::boolean, timeout, stall_after, max_losses, free_losses, give_up_after, weight, line.is_left,
-        line.lanes
+    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, sensitive, meta::text,
+    lane_key, :said::text::boolean, timeout, progress_timeout, max_lost_workers, count_lost_workers, give_up_after,
+        weight, line.is_left, line.lanes
 FROM (
     SELECT pg_catalog.bool_or(has_room
             AND NOT has_slots) AS is_left, pg_catalog.array_agg(DISTINCT lane) FILTER (
@@ -820,10 +820,10 @@ ORDER BY priority DESC, next_run_at, id;
 WITH claimed AS MATERIALIZED (SELECT pg_catalog.unnest(:lane_key::text[]) AS lane_key),
 limiter AS MATERIALIZED (
     SELECT
-        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
-            ELSE (n ->> 'running'::text)::int
+        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'max_running'::text)::int, 2147483647)
+            ELSE (n ->> 'max_running'::text)::int
         END AS running,
-        (n ->> 'per_key'::text)::int AS per_key,
+        (n ->> 'max_running_per_key'::text)::int AS per_key,
         (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
         CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
             LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
@@ -832,7 +832,7 @@ limiter AS MATERIALIZED (
         CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
             LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
         END AS key_rate_burst,
-        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
+        row.paused_until, COALESCE(row.half_open, false) AS half_open, row.version
     FROM (SELECT :name::text AS name) AS asked
     LEFT JOIN (
         SELECT name, (
@@ -840,15 +840,15 @@ limiter AS MATERIALIZED (
         WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
         ELSE '{}'::jsonb
     END
-) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
+) AS n, paused_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 ),
 queue_limit AS MATERIALIZED (
     SELECT
-        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, 2147483647)
-            ELSE (n ->> 'running'::text)::int
+        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'max_running'::text)::int, 2147483647)
+            ELSE (n ->> 'max_running'::text)::int
         END AS running,
-        (n ->> 'per_key'::text)::int AS per_key,
+        (n ->> 'max_running_per_key'::text)::int AS per_key,
         (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
         CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
             LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
@@ -857,7 +857,7 @@ queue_limit AS MATERIALIZED (
         CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
             LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
         END AS key_rate_burst,
-        row.closed_until, COALESCE(row.half_open, false) AS half_open, row.version
+        row.paused_until, COALESCE(row.half_open, false) AS half_open, row.version
     FROM (SELECT :name_2::text AS name) AS asked
     LEFT JOIN (
         SELECT name, (
@@ -865,7 +865,7 @@ queue_limit AS MATERIALIZED (
         WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
         ELSE '{}'::jsonb
     END
-) AS n, closed_until, half_open, xmin::text AS version FROM pulse_django_limiter
+) AS n, paused_until, half_open, xmin::text AS version FROM pulse_django_limiter
     ) AS row ON row.name::text = asked.name
 )
     SELECT

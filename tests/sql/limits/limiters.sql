@@ -35,16 +35,16 @@ ON CONFLICT (name) DO UPDATE SET
     overridden_by = excluded.overridden_by, override_reason = excluded.override_reason
 RETURNING name;
 
--- LimiterManager.close()
-INSERT INTO pulse_django_limiter AS limiter (name, numbers, closed_until, closed_reason)
+-- LimiterManager.pause()
+INSERT INTO pulse_django_limiter AS limiter (name, numbers, paused_until, pause_reason)
 VALUES (:name, '{}', clock_timestamp() + :seconds::float8 * interval '1 second', :reason)
-ON CONFLICT (name) DO UPDATE SET closed_until = excluded.closed_until, closed_reason = excluded.closed_reason
-WHERE limiter.closed_until IS NULL OR limiter.closed_until < excluded.closed_until
+ON CONFLICT (name) DO UPDATE SET paused_until = excluded.paused_until, pause_reason = excluded.pause_reason
+WHERE limiter.paused_until IS NULL OR limiter.paused_until < excluded.paused_until
 RETURNING name;
 
 -- LimiterManager.failed()
 WITH locked AS MATERIALIZED (
-    SELECT name, failures, failures_since, closed_until, closed_reason, half_open
+    SELECT name, failures, failures_since, paused_until, pause_reason, half_open
     FROM pulse_django_limiter
     WHERE name::text = :name
     FOR NO KEY UPDATE
@@ -63,16 +63,16 @@ judged AS MATERIALIZED (
     SELECT
         *, half_open OR n >= :most AS opens,
         CASE WHEN n = 1 THEN now ELSE failures_since END AS since,
-        now + :seconds::float8 * interval '1 second' AS closes_until
+        now + :seconds::float8 * interval '1 second' AS pauses_until
     FROM counted
-    WHERE closed_until IS NULL OR closed_until <= now
+    WHERE paused_until IS NULL OR paused_until <= now
 ),
 written AS (
     UPDATE pulse_django_limiter AS limiter
     SET failures_since = judged.since,
         failures = CASE WHEN judged.opens THEN 0 ELSE judged.n END,
-        closed_until = CASE WHEN judged.opens THEN judged.closes_until ELSE judged.closed_until END,
-        closed_reason = CASE WHEN judged.opens THEN :reason ELSE judged.closed_reason END,
+        paused_until = CASE WHEN judged.opens THEN judged.pauses_until ELSE judged.paused_until END,
+        pause_reason = CASE WHEN judged.opens THEN :reason ELSE judged.pause_reason END,
         half_open = judged.opens
     FROM judged
     WHERE limiter.name::text = judged.name::text
@@ -80,9 +80,9 @@ written AS (
 )
 SELECT half_open FROM written;
 
--- LimiterManager.reopen()
-UPDATE pulse_django_limiter SET closed_until = NULL, closed_reason = '', half_open = false, failures = 0
-WHERE name::text = :name AND (closed_until IS NOT NULL OR half_open)
+-- LimiterManager.resume()
+UPDATE pulse_django_limiter SET paused_until = NULL, pause_reason = '', half_open = false, failures = 0
+WHERE name::text = :name AND (paused_until IS NOT NULL OR half_open)
 RETURNING name;
 
 -- LimiterManager.forget_full_buckets()

@@ -120,9 +120,9 @@ SELECT 'batch_seconds', kind, '', '', pg_catalog.ceil(
     * 2::float8 - 1e-9::float8
 )::int, count(*), pg_catalog.sum(took), 0, 0
 FROM (
-    SELECT kind, EXTRACT(epoch FROM closed_at - created_at)::float8 AS took
+    SELECT kind, EXTRACT(epoch FROM finished_at - created_at)::float8 AS took
     FROM pulse_django_batch
-    WHERE closed_at IS NOT NULL AND closed_at >= :begin AND closed_at < :end
+    WHERE finished_at IS NOT NULL AND finished_at >= :begin AND finished_at < :end
         AND cancelled_at IS NULL AND parent_id IS NULL
 ) AS batch
 WHERE true

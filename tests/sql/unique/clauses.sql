@@ -33,17 +33,18 @@ CROSS JOIN LATERAL (
 SELECT pulse_django_job.id, pulse_django_job.era, pulse_django_job.task, pulse_django_job.queue,
     pulse_django_job.priority, pulse_django_job.lane_key, pulse_django_job.ready, pulse_django_job.args,
     pulse_django_job.kwargs, pulse_django_job.payload_bytes, pulse_django_job.parent_id, pulse_django_job.trace,
-    pulse_django_job.masked, pulse_django_job.give_up_after, pulse_django_job.tags, pulse_django_job.search_terms,
+    pulse_django_job.sensitive, pulse_django_job.give_up_after, pulse_django_job.tags, pulse_django_job.search_terms,
     pulse_django_job.meta, pulse_django_job.weight, pulse_django_job.status, pulse_django_job.next_run_at,
     pulse_django_job.attempts, pulse_django_job.refunds, pulse_django_job.max_attempts, pulse_django_job.losses,
-    pulse_django_job.max_losses, pulse_django_job.free_losses, pulse_django_job.locked_by, pulse_django_job.lease_until,
-    pulse_django_job.token, pulse_django_job.lease_ttl, pulse_django_job.timeout, pulse_django_job.deadline,
-    pulse_django_job.stall_after, pulse_django_job.progress, pulse_django_job.progress_at,
-    pulse_django_job.cancel_requested_at, pulse_django_job.cancel_reason, pulse_django_job.last_error,
-    pulse_django_job.result, pulse_django_job.completed_by, pulse_django_job.completed_token,
-    pulse_django_job.created_at, pulse_django_job.started_at, pulse_django_job.finished_at, pulse_django_job.expires_at,
-    pulse_django_job.idempotency_key, pulse_django_job.unique_key, pulse_django_job.unique_until_start,
-    pulse_django_job.batch_id, pulse_django_job.node, pulse_django_job.awaited
+    pulse_django_job.max_lost_workers, pulse_django_job.count_lost_workers, pulse_django_job.locked_by,
+    pulse_django_job.lease_until, pulse_django_job.token, pulse_django_job.lease_ttl, pulse_django_job.timeout,
+    pulse_django_job.deadline, pulse_django_job.progress_timeout, pulse_django_job.progress,
+    pulse_django_job.progress_at, pulse_django_job.cancel_requested_at, pulse_django_job.cancel_reason,
+    pulse_django_job.last_error, pulse_django_job.result, pulse_django_job.completed_by,
+    pulse_django_job.completed_token, pulse_django_job.created_at, pulse_django_job.started_at,
+    pulse_django_job.finished_at, pulse_django_job.expires_at, pulse_django_job.idempotency_key,
+    pulse_django_job.unique_key, pulse_django_job.unique_until_start, pulse_django_job.batch_id, pulse_django_job.node,
+    pulse_django_job.awaited
 FROM pulse_django_job
 WHERE pulse_django_job.id = :id
 ORDER BY pulse_django_job.id ASC
@@ -75,17 +76,18 @@ RETURNING job.id;
 SELECT pulse_django_job.id, pulse_django_job.era, pulse_django_job.task, pulse_django_job.queue,
     pulse_django_job.priority, pulse_django_job.lane_key, pulse_django_job.ready, pulse_django_job.args,
     pulse_django_job.kwargs, pulse_django_job.payload_bytes, pulse_django_job.parent_id, pulse_django_job.trace,
-    pulse_django_job.masked, pulse_django_job.give_up_after, pulse_django_job.tags, pulse_django_job.search_terms,
+    pulse_django_job.sensitive, pulse_django_job.give_up_after, pulse_django_job.tags, pulse_django_job.search_terms,
     pulse_django_job.meta, pulse_django_job.weight, pulse_django_job.status, pulse_django_job.next_run_at,
     pulse_django_job.attempts, pulse_django_job.refunds, pulse_django_job.max_attempts, pulse_django_job.losses,
-    pulse_django_job.max_losses, pulse_django_job.free_losses, pulse_django_job.locked_by, pulse_django_job.lease_until,
-    pulse_django_job.token, pulse_django_job.lease_ttl, pulse_django_job.timeout, pulse_django_job.deadline,
-    pulse_django_job.stall_after, pulse_django_job.progress, pulse_django_job.progress_at,
-    pulse_django_job.cancel_requested_at, pulse_django_job.cancel_reason, pulse_django_job.last_error,
-    pulse_django_job.result, pulse_django_job.completed_by, pulse_django_job.completed_token,
-    pulse_django_job.created_at, pulse_django_job.started_at, pulse_django_job.finished_at, pulse_django_job.expires_at,
-    pulse_django_job.idempotency_key, pulse_django_job.unique_key, pulse_django_job.unique_until_start,
-    pulse_django_job.batch_id, pulse_django_job.node, pulse_django_job.awaited
+    pulse_django_job.max_lost_workers, pulse_django_job.count_lost_workers, pulse_django_job.locked_by,
+    pulse_django_job.lease_until, pulse_django_job.token, pulse_django_job.lease_ttl, pulse_django_job.timeout,
+    pulse_django_job.deadline, pulse_django_job.progress_timeout, pulse_django_job.progress,
+    pulse_django_job.progress_at, pulse_django_job.cancel_requested_at, pulse_django_job.cancel_reason,
+    pulse_django_job.last_error, pulse_django_job.result, pulse_django_job.completed_by,
+    pulse_django_job.completed_token, pulse_django_job.created_at, pulse_django_job.started_at,
+    pulse_django_job.finished_at, pulse_django_job.expires_at, pulse_django_job.idempotency_key,
+    pulse_django_job.unique_key, pulse_django_job.unique_until_start, pulse_django_job.batch_id, pulse_django_job.node,
+    pulse_django_job.awaited
 FROM pulse_django_job
 WHERE (pulse_django_job.id = :id
         AND pulse_django_job.era = :era)
@@ -97,9 +99,9 @@ WITH new AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_populate_recordset(NULL::pulse_django_job_hot, :job::json)
 )
 INSERT INTO pulse_django_job_hot AS job (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts,
-    free_losses, weight, ready, unique_key, unique_until_start)
-SELECT id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, free_losses, weight, ready,
-    unique_key, unique_until_start
+    count_lost_workers, weight, ready, unique_key, unique_until_start)
+SELECT id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, count_lost_workers, weight,
+    ready, unique_key, unique_until_start
 FROM new
 ORDER BY task COLLATE "C", unique_key COLLATE "C"
 ON CONFLICT (task, unique_key)
@@ -112,12 +114,12 @@ RETURNING id, task, unique_key;
 WITH new AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_populate_recordset(NULL::pulse_django_job_hot, :job::json)
 )
-INSERT INTO pulse_django_job_hot AS job (id, args, kwargs, payload_bytes, task, queue, priority, masked, tags, meta,
-    lane_key, max_attempts, free_losses, give_up_after, weight, ready, batch_id, node, awaited, status, expires_at,
-    search_terms, unique_key, unique_until_start)
-SELECT id, args, kwargs, payload_bytes, task, queue, priority, masked, tags, meta, lane_key, max_attempts, free_losses,
-    give_up_after, weight, ready, batch_id, node, awaited, status, expires_at, search_terms, unique_key,
-    unique_until_start
+INSERT INTO pulse_django_job_hot AS job (id, args, kwargs, payload_bytes, task, queue, priority, sensitive, tags, meta,
+    lane_key, max_attempts, count_lost_workers, give_up_after, weight, ready, batch_id, node, awaited, status,
+    expires_at, search_terms, unique_key, unique_until_start)
+SELECT id, args, kwargs, payload_bytes, task, queue, priority, sensitive, tags, meta, lane_key, max_attempts,
+    count_lost_workers, give_up_after, weight, ready, batch_id, node, awaited, status, expires_at, search_terms,
+    unique_key, unique_until_start
 FROM new
 ORDER BY task COLLATE "C", unique_key COLLATE "C"
 ON CONFLICT (task, unique_key)
@@ -131,9 +133,9 @@ WITH new AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_populate_recordset(NULL::pulse_django_job_hot, :job::json)
 )
 INSERT INTO pulse_django_job_hot AS job (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts,
-    free_losses, weight, ready, search_terms, unique_key, unique_until_start)
-SELECT id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, free_losses, weight, ready,
-    search_terms, unique_key, unique_until_start
+    count_lost_workers, weight, ready, search_terms, unique_key, unique_until_start)
+SELECT id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, count_lost_workers, weight,
+    ready, search_terms, unique_key, unique_until_start
 FROM new
 ORDER BY task COLLATE "C", unique_key COLLATE "C"
 ON CONFLICT (task, unique_key)
@@ -144,7 +146,7 @@ SET args = excluded.args,
     kwargs = excluded.kwargs,
     payload_bytes = excluded.payload_bytes,
     search_terms = excluded.search_terms,
-    masked = excluded.masked,
+    sensitive = excluded.sensitive,
     trace = excluded.trace,
     tags = excluded.tags,
     meta = excluded.meta,
@@ -166,9 +168,9 @@ WITH new AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_populate_recordset(NULL::pulse_django_job_hot, :job::json)
 )
 INSERT INTO pulse_django_job_hot AS job (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts,
-    free_losses, weight, ready, next_run_at, unique_key, unique_until_start)
-SELECT id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, free_losses, weight, ready,
-    next_run_at, unique_key, unique_until_start
+    count_lost_workers, weight, ready, next_run_at, unique_key, unique_until_start)
+SELECT id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, count_lost_workers, weight,
+    ready, next_run_at, unique_key, unique_until_start
 FROM new
 ORDER BY task COLLATE "C", unique_key COLLATE "C"
 ON CONFLICT (task, unique_key)
@@ -202,9 +204,9 @@ WITH new AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_populate_recordset(NULL::pulse_django_job_hot, :job::json)
 )
 INSERT INTO pulse_django_job_hot AS job (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts,
-    free_losses, weight, ready, next_run_at, unique_key, unique_until_start)
-SELECT id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, free_losses, weight, ready,
-    next_run_at, unique_key, unique_until_start
+    count_lost_workers, weight, ready, next_run_at, unique_key, unique_until_start)
+SELECT id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, count_lost_workers, weight,
+    ready, next_run_at, unique_key, unique_until_start
 FROM new
 ORDER BY task COLLATE "C", unique_key COLLATE "C"
 ON CONFLICT (task, unique_key)
@@ -215,7 +217,7 @@ SET args = excluded.args,
     kwargs = excluded.kwargs,
     payload_bytes = excluded.payload_bytes,
     search_terms = excluded.search_terms,
-    masked = excluded.masked,
+    sensitive = excluded.sensitive,
     trace = excluded.trace,
     tags = excluded.tags,
     meta = excluded.meta,
@@ -237,9 +239,9 @@ WITH new AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_populate_recordset(NULL::pulse_django_job_hot, :job::json)
 )
 INSERT INTO pulse_django_job_hot AS job (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts,
-    free_losses, weight, ready, next_run_at, unique_key, unique_until_start)
-SELECT id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, free_losses, weight, ready,
-    next_run_at, unique_key, unique_until_start
+    count_lost_workers, weight, ready, next_run_at, unique_key, unique_until_start)
+SELECT id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, count_lost_workers, weight,
+    ready, next_run_at, unique_key, unique_until_start
 FROM new
 ORDER BY task COLLATE "C", unique_key COLLATE "C"
 ON CONFLICT (task, unique_key)
@@ -250,7 +252,7 @@ SET args = excluded.args,
     kwargs = excluded.kwargs,
     payload_bytes = excluded.payload_bytes,
     search_terms = excluded.search_terms,
-    masked = excluded.masked,
+    sensitive = excluded.sensitive,
     trace = excluded.trace,
     tags = excluded.tags,
     meta = excluded.meta,
@@ -289,9 +291,9 @@ taken AS (
     RETURNING job_id
 )
 INSERT INTO pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts,
-    free_losses, weight, ready, next_run_at)
-SELECT id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, free_losses, weight, ready,
-    next_run_at
+    count_lost_workers, weight, ready, next_run_at)
+SELECT id, args, kwargs, payload_bytes, task, queue, priority, lane_key, max_attempts, count_lost_workers, weight,
+    ready, next_run_at
 FROM new
 WHERE id = ANY (ARRAY(
         SELECT job_id

@@ -4,7 +4,7 @@ VALUES (:name, :kind, :parent_id, :context::jsonb, :sealed_at, :cancelled_at, :c
 RETURNING id;
 
 -- open_batch()
-SELECT closed_at IS NOT NULL, cancelled_at, cancel_reason FROM pulse_django_batch WHERE id = :id FOR SHARE;
+SELECT finished_at IS NOT NULL, cancelled_at, cancel_reason FROM pulse_django_batch WHERE id = :id FOR SHARE;
 
 -- seal_batch()
 WITH found AS MATERIALIZED (
@@ -48,7 +48,7 @@ WITH RECURSIVE tree (id) AS (
 found AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch
-    WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND closed_at IS NULL AND cancelled_at IS NULL
+    WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND finished_at IS NULL AND cancelled_at IS NULL
     ORDER BY id
     FOR NO KEY UPDATE
 ),
@@ -80,7 +80,7 @@ CROSS JOIN LATERAL (
 WHERE batch.id = :id AND batch.cancelled_at IS NOT NULL;
 
 -- join_alone(): workflows, all
-SELECT id, closed_at IS NOT NULL, cancelled_at IS NOT NULL, cancel_reason
+SELECT id, finished_at IS NOT NULL, cancelled_at IS NOT NULL, cancel_reason
 FROM pulse_django_batch
 WHERE id = ANY (:id::bigint[])
 ORDER BY id
@@ -139,9 +139,9 @@ fact AS MATERIALIZED (
             count(*) > 0 AS has_open, COALESCE(pg_catalog.bool_or(ended_at IS NULL), false) AS has_busy,
             COALESCE(pg_catalog.bool_or(died_at IS NOT NULL), false) AS has_dead
         FROM pulse_django_batch
-        WHERE parent_id = batch.id AND closed_at IS NULL
+        WHERE parent_id = batch.id AND finished_at IS NULL
     ) AS child
-    WHERE batch.closed_at IS NULL
+    WHERE batch.finished_at IS NULL
 ),
 verdict AS MATERIALIZED (
     SELECT
@@ -150,7 +150,7 @@ verdict AS MATERIALIZED (
         COALESCE(ended_at, CASE WHEN is_ended THEN clock_timestamp() END) AS ends_at,
         CASE
             WHEN is_ended AND NOT has_open_child AND (cancelled_at IS NOT NULL OR NOT has_dead) THEN clock_timestamp()
-        END AS closes_at
+        END AS finishes_at
     FROM fact
     CROSS JOIN LATERAL (SELECT sealed_at IS NOT NULL AND NOT has_open AND NOT has_busy_child) AS met (is_ended)
 ),
@@ -161,7 +161,7 @@ judged AS (
         cancelled = verdict.cancelled,
         died_at = verdict.dies_at,
         ended_at = verdict.ends_at,
-        closed_at = verdict.closes_at
+        finished_at = verdict.finishes_at
     FROM verdict
     WHERE batch.id = verdict.id
 ),
@@ -171,26 +171,26 @@ late AS MATERIALIZED (
         batch.cancelled + news.cancelled AS cancelled
     FROM news
     JOIN pulse_django_batch AS batch ON batch.id = news.batch_id
-    WHERE batch.closed_at IS NOT NULL AND batch.id <> ALL (ARRAY(SELECT id FROM fact))
+    WHERE batch.finished_at IS NOT NULL AND batch.id <> ALL (ARRAY(SELECT id FROM fact))
 ),
 added_late AS (
     UPDATE pulse_django_batch AS batch
     SET added = late.added, completed = late.completed, cancelled = late.cancelled
     FROM late
-    WHERE batch.id = late.id AND batch.closed_at IS NOT NULL
+    WHERE batch.id = late.id AND batch.finished_at IS NOT NULL
 ),
 again AS (
     INSERT INTO pulse_django_unresolved (batch_id, died)
     SELECT parent_id, dies_at IS DISTINCT FROM died_at
     FROM verdict
     WHERE parent_id IS NOT NULL AND (
-        closes_at IS NOT NULL OR dies_at IS DISTINCT FROM died_at OR ends_at IS DISTINCT FROM ended_at
+        finishes_at IS NOT NULL OR dies_at IS DISTINCT FROM died_at OR ends_at IS DISTINCT FROM ended_at
     )
     UNION ALL
     SELECT id, false FROM verdict WHERE has_wanted
     RETURNING id
 )
-SELECT id, closes_at IS NOT NULL, has_wanted, EXISTS (SELECT 1 FROM again) FROM verdict;
+SELECT id, finishes_at IS NOT NULL, has_wanted, EXISTS (SELECT 1 FROM again) FROM verdict;
 
 -- judge_batches()
 WITH news AS MATERIALIZED (
@@ -230,9 +230,9 @@ fact AS MATERIALIZED (
             count(*) > 0 AS has_open, COALESCE(pg_catalog.bool_or(ended_at IS NULL), false) AS has_busy,
             COALESCE(pg_catalog.bool_or(died_at IS NOT NULL), false) AS has_dead
         FROM pulse_django_batch
-        WHERE parent_id = batch.id AND closed_at IS NULL
+        WHERE parent_id = batch.id AND finished_at IS NULL
     ) AS child
-    WHERE batch.closed_at IS NULL
+    WHERE batch.finished_at IS NULL
 ),
 verdict AS MATERIALIZED (
     SELECT
@@ -241,7 +241,7 @@ verdict AS MATERIALIZED (
         COALESCE(ended_at, CASE WHEN is_ended THEN clock_timestamp() END) AS ends_at,
         CASE
             WHEN is_ended AND NOT has_open_child AND (cancelled_at IS NOT NULL OR NOT has_dead) THEN clock_timestamp()
-        END AS closes_at
+        END AS finishes_at
     FROM fact
     CROSS JOIN LATERAL (SELECT sealed_at IS NOT NULL AND NOT has_open AND NOT has_busy_child) AS met (is_ended)
 ),
@@ -252,7 +252,7 @@ judged AS (
         cancelled = verdict.cancelled,
         died_at = verdict.dies_at,
         ended_at = verdict.ends_at,
-        closed_at = verdict.closes_at
+        finished_at = verdict.finishes_at
     FROM verdict
     WHERE batch.id = verdict.id
 ),
@@ -262,24 +262,24 @@ late AS MATERIALIZED (
         batch.cancelled + news.cancelled AS cancelled
     FROM news
     JOIN pulse_django_batch AS batch ON batch.id = news.batch_id
-    WHERE batch.closed_at IS NOT NULL AND batch.id <> ALL (ARRAY(SELECT id FROM fact))
+    WHERE batch.finished_at IS NOT NULL AND batch.id <> ALL (ARRAY(SELECT id FROM fact))
 ),
 added_late AS (
     UPDATE pulse_django_batch AS batch
     SET added = late.added, completed = late.completed, cancelled = late.cancelled
     FROM late
-    WHERE batch.id = late.id AND batch.closed_at IS NOT NULL
+    WHERE batch.id = late.id AND batch.finished_at IS NOT NULL
 ),
 again (batch_id, died) AS MATERIALIZED (
     SELECT parent_id, dies_at IS DISTINCT FROM died_at
     FROM verdict
     WHERE parent_id IS NOT NULL AND (
-        closes_at IS NOT NULL OR dies_at IS DISTINCT FROM died_at OR ends_at IS DISTINCT FROM ended_at
+        finishes_at IS NOT NULL OR dies_at IS DISTINCT FROM died_at OR ends_at IS DISTINCT FROM ended_at
     )
     UNION ALL
     SELECT id, false FROM verdict WHERE has_wanted
 )
-SELECT id, closes_at IS NOT NULL, has_wanted, ARRAY(SELECT batch_id FROM again), ARRAY(SELECT died FROM again)
+SELECT id, finishes_at IS NOT NULL, has_wanted, ARRAY(SELECT batch_id FROM again), ARRAY(SELECT died FROM again)
 FROM verdict;
 
 -- judge_batches()
@@ -297,7 +297,7 @@ WITH RECURSIVE tree (id) AS (
 found AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch
-    WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND closed_at IS NULL AND paused_at IS NULL
+    WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND finished_at IS NULL AND paused_at IS NULL
     ORDER BY id
     FOR NO KEY UPDATE
 ),
@@ -338,7 +338,7 @@ RETURNING job_id;
 WITH paused AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch AS batch
-    WHERE paused_at IS NOT NULL AND closed_at IS NULL AND EXISTS (
+    WHERE paused_at IS NOT NULL AND finished_at IS NULL AND EXISTS (
         SELECT 1 FROM pulse_django_job_hot
         WHERE batch_id = batch.id
             AND batch_id IS NOT NULL
@@ -380,14 +380,14 @@ RETURNING job.id;
 WITH old AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch AS batch
-    WHERE closed_at < statement_timestamp() - :age::float8 * interval '1 second' AND closed_at IS NOT NULL
+    WHERE finished_at < statement_timestamp() - :age::float8 * interval '1 second' AND finished_at IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE batch_id = batch.id AND batch_id IS NOT NULL)
         AND NOT EXISTS (SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = batch.id)
         AND NOT EXISTS (
             SELECT 1 FROM pulse_django_dependency
             WHERE needs_batch = batch.id AND needs_batch IS NOT NULL AND met_at IS NULL
         )
-    ORDER BY closed_at
+    ORDER BY finished_at
     LIMIT :limit
     FOR UPDATE SKIP LOCKED
 )

@@ -1,14 +1,14 @@
 -- add_needs()
 WITH need AS MATERIALIZED (
     SELECT
-        job, needs, batch, event, COALESCE(name, '') AS name, on_dead, moment,
+        job, needs, batch, event, COALESCE(name, '') AS name, on_need_failed, moment,
         clock_timestamp() + timeout * interval '1 second' AS until
     FROM pg_catalog.json_to_recordset(:said::json) AS said (
-        job bigint, needs bigint, batch bigint, event text, name text, on_dead text, moment text, timeout float8
+        job bigint, needs bigint, batch bigint, event text, name text, on_need_failed text, moment text, timeout float8
     )
 )
-INSERT INTO pulse_django_dependency (job_id, needs, needs_batch, needs_event, name, on_dead, moment, until)
-SELECT job, needs, batch, event, name, on_dead, moment, until
+INSERT INTO pulse_django_dependency (job_id, needs, needs_batch, needs_event, name, on_need_failed, moment, until)
+SELECT job, needs, batch, event, name, on_need_failed, moment, until
 FROM need
 WHERE NOT EXISTS (
     SELECT 1 FROM pulse_django_dependency AS old
@@ -98,7 +98,7 @@ overlooked AS MATERIALIZED (
                     need.needs IS NOT NULL
                         AND NOT EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = need.needs)
                     OR need.needs_batch IS NOT NULL AND NOT EXISTS (
-                        SELECT 1 FROM pulse_django_batch WHERE id = need.needs_batch AND closed_at IS NULL
+                        SELECT 1 FROM pulse_django_batch WHERE id = need.needs_batch AND finished_at IS NULL
                     )
                     OR need.needs_event IS NOT NULL AND EXISTS (
                         SELECT 1 FROM pulse_django_event WHERE name::text = need.needs_event::text
@@ -116,7 +116,7 @@ SELECT pg_catalog.max(id), (SELECT count(*) FROM overlooked) FROM walked;
 WITH walked AS MATERIALIZED (
     SELECT id, sealed_at, ended_at, cancelled_at
     FROM pulse_django_batch
-    WHERE closed_at IS NULL AND id > :id
+    WHERE finished_at IS NULL AND id > :id
     ORDER BY id
     LIMIT :limit
 ),
@@ -131,7 +131,7 @@ overlooked AS MATERIALIZED (
                 AND (walked.cancelled_at IS NULL OR cancel_requested_at IS NOT NULL)
         )
         AND NOT EXISTS (
-            SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = walked.id AND child.closed_at IS NULL
+            SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = walked.id AND child.finished_at IS NULL
         )
         AND (ended_at IS NULL OR cancelled_at IS NOT NULL OR NOT EXISTS (
             SELECT 1 FROM pulse_django_job_hot
@@ -170,7 +170,7 @@ overlooked AS MATERIALIZED (
                     need.needs IS NOT NULL
                         AND NOT EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = need.needs)
                     OR need.needs_batch IS NOT NULL AND NOT EXISTS (
-                        SELECT 1 FROM pulse_django_batch WHERE id = need.needs_batch AND closed_at IS NULL
+                        SELECT 1 FROM pulse_django_batch WHERE id = need.needs_batch AND finished_at IS NULL
                     )
                     OR need.needs_event IS NOT NULL AND EXISTS (
                         SELECT 1 FROM pulse_django_event WHERE name::text = need.needs_event::text
@@ -185,7 +185,7 @@ SELECT pg_catalog.max(id), (SELECT count(*) FROM overlooked), ARRAY(SELECT id FR
 WITH walked AS MATERIALIZED (
     SELECT id, sealed_at, ended_at, cancelled_at
     FROM pulse_django_batch
-    WHERE closed_at IS NULL AND id > :id
+    WHERE finished_at IS NULL AND id > :id
     ORDER BY id
     LIMIT :limit
 ),
@@ -200,7 +200,7 @@ overlooked AS MATERIALIZED (
                 AND (walked.cancelled_at IS NULL OR cancel_requested_at IS NOT NULL)
         )
         AND NOT EXISTS (
-            SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = walked.id AND child.closed_at IS NULL
+            SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = walked.id AND child.finished_at IS NULL
         )
         AND (ended_at IS NULL OR cancelled_at IS NOT NULL OR NOT EXISTS (
             SELECT 1 FROM pulse_django_job_hot

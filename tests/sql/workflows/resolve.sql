@@ -56,18 +56,19 @@ judged AS MATERIALIZED (
 CASE
     WHEN unmet.needs IS NOT NULL THEN CASE
         WHEN hot.status IS NULL THEN CASE WHEN over.status::text = 'CANCELLED' THEN 'cancelled' ELSE 'done' END
-        WHEN hot.status::text = 'DEAD_LETTERED' AND unmet.on_dead::text <> 'hold' THEN 'dead'
+        WHEN hot.status::text = 'DEAD_LETTERED' AND unmet.on_need_failed::text <> 'wait' THEN 'dead'
     END
     WHEN unmet.needs_batch IS NOT NULL THEN CASE
         WHEN batch.id IS NULL THEN 'done'
         WHEN unmet.moment::text = 'ended' THEN CASE WHEN batch.ended_at IS NOT NULL THEN 'done' END
         WHEN unmet.moment::text = 'dead' THEN CASE
             WHEN batch.died_at IS NOT NULL AND batch.sealed_at IS NOT NULL AND batch.cancelled_at IS NULL THEN 'done'
-            WHEN batch.closed_at IS NOT NULL THEN 'cancelled'
+            WHEN batch.finished_at IS NOT NULL THEN 'cancelled'
         END
-        WHEN batch.closed_at IS NOT NULL THEN CASE WHEN batch.cancelled_at IS NULL THEN 'done' ELSE 'cancelled' END
-        WHEN unmet.on_dead::text = 'go_on' AND batch.ended_at IS NOT NULL THEN 'dead'
-        WHEN unmet.on_dead::text = 'cancel' AND batch.died_at IS NOT NULL AND batch.sealed_at IS NOT NULL THEN 'dead'
+        WHEN batch.finished_at IS NOT NULL THEN CASE WHEN batch.cancelled_at IS NULL THEN 'done' ELSE 'cancelled' END
+        WHEN unmet.on_need_failed::text = 'continue' AND batch.ended_at IS NOT NULL THEN 'dead'
+        WHEN unmet.on_need_failed::text = 'cancel' AND batch.died_at IS NOT NULL AND batch.sealed_at IS NOT NULL
+            THEN 'dead'
     END
     WHEN event.name IS NOT NULL THEN 'done'
     WHEN unmet.until <= statement_timestamp() THEN 'timed out'
@@ -164,7 +165,7 @@ waiter AS MATERIALIZED (
     LEFT JOIN LATERAL (
         SELECT id, needs, needs_batch, moment, met
         FROM pulse_django_dependency
-        WHERE job_id = job.id AND met::text IN ('dead', 'cancelled') AND on_dead::text <> 'go_on'
+        WHERE job_id = job.id AND met::text IN ('dead', 'cancelled') AND on_need_failed::text <> 'continue'
         ORDER BY id
         LIMIT 1
     ) AS lost ON true
@@ -179,22 +180,22 @@ gone AS (
     USING lost
     WHERE job.id = ANY (ARRAY[lost.id]) AND job.status::text = 'WAITING'
     RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
-        job.trace, job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.trace, job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, lost.reason AS source_reason
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, lost.reason AS source_reason
 ),
 history AS (
-    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
-        next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-        free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at,
-        status)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
+        sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
+        last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
+        batch_id, node, awaited, era, finished_at, status)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, source_reason, last_error, created_at, started_at,
-        tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses,
-        idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
+        tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'CANCELLED'
     FROM gone
@@ -243,18 +244,19 @@ judged AS MATERIALIZED (
 CASE
     WHEN unmet.needs IS NOT NULL THEN CASE
         WHEN hot.status IS NULL THEN CASE WHEN over.status::text = 'CANCELLED' THEN 'cancelled' ELSE 'done' END
-        WHEN hot.status::text = 'DEAD_LETTERED' AND unmet.on_dead::text <> 'hold' THEN 'dead'
+        WHEN hot.status::text = 'DEAD_LETTERED' AND unmet.on_need_failed::text <> 'wait' THEN 'dead'
     END
     WHEN unmet.needs_batch IS NOT NULL THEN CASE
         WHEN batch.id IS NULL THEN 'done'
         WHEN unmet.moment::text = 'ended' THEN CASE WHEN batch.ended_at IS NOT NULL THEN 'done' END
         WHEN unmet.moment::text = 'dead' THEN CASE
             WHEN batch.died_at IS NOT NULL AND batch.sealed_at IS NOT NULL AND batch.cancelled_at IS NULL THEN 'done'
-            WHEN batch.closed_at IS NOT NULL THEN 'cancelled'
+            WHEN batch.finished_at IS NOT NULL THEN 'cancelled'
         END
-        WHEN batch.closed_at IS NOT NULL THEN CASE WHEN batch.cancelled_at IS NULL THEN 'done' ELSE 'cancelled' END
-        WHEN unmet.on_dead::text = 'go_on' AND batch.ended_at IS NOT NULL THEN 'dead'
-        WHEN unmet.on_dead::text = 'cancel' AND batch.died_at IS NOT NULL AND batch.sealed_at IS NOT NULL THEN 'dead'
+        WHEN batch.finished_at IS NOT NULL THEN CASE WHEN batch.cancelled_at IS NULL THEN 'done' ELSE 'cancelled' END
+        WHEN unmet.on_need_failed::text = 'continue' AND batch.ended_at IS NOT NULL THEN 'dead'
+        WHEN unmet.on_need_failed::text = 'cancel' AND batch.died_at IS NOT NULL AND batch.sealed_at IS NOT NULL
+            THEN 'dead'
     END
     WHEN event.name IS NOT NULL THEN 'done'
     WHEN unmet.until <= statement_timestamp() THEN 'timed out'
@@ -337,7 +339,7 @@ waiter AS MATERIALIZED (
     LEFT JOIN LATERAL (
         SELECT id, needs, needs_batch, moment, met
         FROM pulse_django_dependency
-        WHERE job_id = job.id AND met::text IN ('dead', 'cancelled') AND on_dead::text <> 'go_on'
+        WHERE job_id = job.id AND met::text IN ('dead', 'cancelled') AND on_need_failed::text <> 'continue'
         ORDER BY id
         LIMIT 1
     ) AS lost ON true
@@ -350,22 +352,24 @@ SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 
 FROM waiter;
 
 -- resolve()
-INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked,
+INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses,
-    free_losses, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, era, finished_at, status)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, masked, next_run_at, attempts,
+    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
+    era, finished_at, status)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, source_reason, last_error, created_at, started_at,
-        tags, search_terms, meta, max_attempts, timeout, lease_ttl, stall_after, max_losses, free_losses,
-        idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, source_today, source_written_at,
-        'CANCELLED'
+        tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, source_today,
+        source_written_at, 'CANCELLED'
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, lost.reason AS source_reason, lost.written_at AS source_written_at, lost.today AS source_today
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, lost.reason AS source_reason,
+        lost.written_at AS source_written_at, lost.today AS source_today
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
         SELECT id, task, queue, attempts, reason, written_at, today
@@ -383,11 +387,12 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
         count(*) FILTER (WHERE 'CANCELLED' <> 'COMPLETED')
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.masked, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
-        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.stall_after, job.max_losses,
-        job.free_losses, job.idempotency_key, job.give_up_after, job.weight, job.expires_at, job.batch_id, job.node,
-        job.awaited, lost.reason AS source_reason, lost.written_at AS source_written_at, lost.today AS source_today
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.batch_id, job.node, job.awaited, lost.reason AS source_reason,
+        lost.written_at AS source_written_at, lost.today AS source_today
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
         SELECT id, task, queue, attempts, reason, written_at, today

@@ -1,7 +1,7 @@
 from datetime import timedelta
 
 from django.core.mail import send_mail as send
-from pulse_django import Cron, Limit, Rate, chain, chord, group, only, task
+from pulse_django import Cron, Limit, Rate, chain, chord, group, retry_on, task
 
 from shop.models import Charge, Order
 from shop.suppliers import SUPPLIERS, TemporarilyDown, price_of
@@ -35,7 +35,7 @@ def send_mail(context, order_id, text=None):
     send("Your order", f"It is on its way. {text}", None, [order.email])
 
 
-@task(retry=only(TemporarilyDown), max_attempts=6)
+@task(retry=retry_on(TemporarilyDown), max_attempts=6)
 def fetch_price(supplier):
     return [supplier, price_of(supplier)]
 
