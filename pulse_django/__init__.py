@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .api import jobs as jobs
     from .api import progress as progress
     from .api import release as release
+    from .api import result_of_public_id as result_of_public_id
     from .api import retry as retry
     from .api import shard_of as shard_of
     from .chunks.chunk import Chunk as Chunk
@@ -63,7 +64,7 @@ __version__ = "0.1.0"
 
 # Imported when first used: an app's package is loaded before its models can be.
 _HOMES = {
-    "api": "amend cancel enqueue_many get jobs progress release retry shard_of",
+    "api": "amend cancel enqueue_many get jobs progress release result_of_public_id retry shard_of",
     "chunks.chunk": "Chunk ChunkItem",
     "exceptions": "AlreadyEnqueued BatchFinished Discard EventTimedOut JobCancelled JobIsMoving LeaseLost "
     "NeededResultMissing RateLimited Snooze StaleToken",

@@ -14,7 +14,7 @@ from pulse_django.run import make_due
 from . import conf
 from .amendments import amending
 from .amendments.amend import Amended
-from .backend import PulseBackend, new_job
+from .backend import PulseBackend, new_job, result_by_id
 from .encryption import values as encryption
 from .exceptions import InvalidJob
 from .limits.keys import has_lane_key
@@ -33,6 +33,7 @@ from .queue.words.verb_results import CancelRequested, Report, Retried, Settled
 from .run.calls import checked
 from .run.notify import ANY_QUEUE, is_due_soon, wake_workers
 from .run.registry import Task, key_of
+from .run.results import PulseTaskResult, job_id_of_public_id
 from .shards.placement import alias_of_jobs, has_several_shards, locate, located_by_shard, shard_of_call
 from .signals import send_when_committed
 
@@ -45,6 +46,14 @@ def get(job_id: int | str, *, using: str | None = None) -> Job:
     where = locate(job_id, using)
     job: Job = Job.objects.using(where.alias).get(pk=where.id)
     return job
+
+
+def result_of_public_id(public_id: str) -> PulseTaskResult:
+    """Return the result whose ``public_id`` this is, or raise ``InvalidPublicId`` if it is forged.
+
+    Raises ``TaskResultDoesNotExist`` for a job that was deleted, as ``get_result()`` does.
+    """
+    return result_by_id(job_id_of_public_id(public_id))
 
 
 def jobs(

@@ -23,7 +23,7 @@ from .run.calls import Uses, checked, uses_of
 from .run.django_log import is_heard
 from .run.notify import is_due_soon, wake_workers
 from .run.registry import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, key_of, registry, task_enqueued
-from .run.results import as_enqueued, result_of, result_of_new
+from .run.results import PulseTaskResult, as_enqueued, result_of, result_of_new
 from .run.run import current_run
 from .shards.placement import alias_of_jobs, alias_of_run, locate, shard_of_call
 from .tasks import PulseTask
@@ -68,26 +68,14 @@ class PulseBackend(BaseTaskBackend):
             wake_workers(alias, [new.queue if isinstance(added, Added) else added.queue])
         if not isinstance(added, Added):  # it was announced when it was enqueued
             return _result_of_other(added, task)
-        result = result_of_new(added, task) if new.sensitive is None else result_of(added.job, task)
+        result = result_of_new(added, task) if new.sensitive is None else result_of(added.job, task, is_new=True)
         if is_heard(task_enqueued, logging.DEBUG):
             task_enqueued.send(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: str) -> TaskResult:
         """Find a job by its id."""
-        try:
-            where = locate(result_id)
-        except InvalidJob as error:
-            raise TaskResultDoesNotExist(result_id) from error
-        job = Job.objects.using(where.alias).filter(pk=where.id).first()
-        if job is None:
-            raise TaskResultDoesNotExist(result_id)
-        task = registry.get(job.task)
-        if task is None:
-            raise TaskResultDoesNotExist(
-                f"{result_id} belongs to task {job.task!r}, which is not registered in this process"
-            )
-        return result_of(job, as_enqueued(task, job))
+        return result_by_id(result_id)
 
     def check(self, **kwargs: Any) -> Iterable[CheckMessage]:
         if self.options:
@@ -96,6 +84,21 @@ class PulseBackend(BaseTaskBackend):
                 hint="Configure Pulse in the PULSE setting.",
                 id="pulse_django.E010",
             )
+
+
+def result_by_id(job_id: int | str) -> PulseTaskResult:
+    """Return the result of a job, or raise ``TaskResultDoesNotExist``."""
+    try:
+        where = locate(job_id)
+    except InvalidJob as error:
+        raise TaskResultDoesNotExist(job_id) from error
+    job = Job.objects.using(where.alias).filter(pk=where.id).first()
+    if job is None:
+        raise TaskResultDoesNotExist(job_id)
+    task = registry.get(job.task)
+    if task is None:
+        raise TaskResultDoesNotExist(f"{job_id} belongs to task {job.task!r}, which is not registered in this process")
+    return result_of(job, as_enqueued(task, job))
 
 
 def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: str | None = None) -> NewJob:
@@ -140,9 +143,9 @@ def _result_of_other(job: Job, task: Task) -> TaskResult:
     The call has done what it should. To fail it would take the caller's transaction with it.
     """
     try:
-        return result_of(job, as_enqueued(task, job))
+        return result_of(job, as_enqueued(task, job), is_new=False)
     except (CannotDecrypt, DecryptionFailed):
-        return result_of(job, as_enqueued(task, job), decrypt=False)
+        return result_of(job, as_enqueued(task, job), decrypt=False, is_new=False)
 
 
 def aware(instant: T) -> T:

@@ -100,6 +100,14 @@ class NotInsideTransaction(PulseError, RuntimeError):
     """What must commit by itself was called inside a transaction of the caller's. A handler's is never retried."""
 
 
+class CannotWait(PulseError, RuntimeError):
+    """A wait for a result that might never end: inside a transaction, or in a handler. A handler's is never retried."""
+
+
+class InvalidPublicId(InvalidJob):
+    """A public id that this project has not signed."""
+
+
 class StaleToken(PulseError):
     """A write with an older token than the resource has seen: another run has been here since. Nothing was changed."""
 

@@ -12,6 +12,9 @@
 | ``alert_raised`` | a condition was found | ``name``, ``severity``, ``found``, ``says``, ``means``, ``to_do`` |
 | ``alert_ended`` | it is clear again | ``name`` |
 | ``worker_lost`` | a child of a worker died, and jobs of it were recovered | ``name``, ``reason``, ``leases`` |
+| ``child_started`` | a process of a worker is about to claim its first job | ``number``, and the next line's |
+| ``worker_ready`` | all processes of a worker claim jobs | ``name``, ``queues``, ``processes``, ``concurrency`` |
+| ``worker_stopping`` | a worker was asked to stop, or ends | the same |
 
 All that are about jobs have ``using`` as well, the alias of the database that the jobs live in: pass it on to calls
 that take a job's id.
@@ -19,6 +22,10 @@ that take a job's id.
 ``job_started`` is sent where the handler runs. ``job_finished`` and ``job_dead_lettered`` are sent by the process that
 ended the job: a worker's, a keeper's, a watchdog's, or the one that cancelled it, after its commit. ``job_reaped``, the
 alerts and ``worker_lost`` are sent by a keeper or a watchdog, the others by the process that reports.
+
+``child_started`` is sent in the main thread of each process that runs handlers, also of one that replaces another.
+``worker_ready`` and ``worker_stopping`` are sent by the keeper, which runs none. ``queues`` is None for all, ``number``
+is that of the log, and ``using`` has the aliases of all databases that the worker serves.
 
 ``ending`` is a ``pulse_django.queue.words.states.Ending``: the job's ``job_id``, ``task`` and ``queue``, its
 ``previous`` status and the ``status`` that it has now, who ended it (``by``), the ``outcome`` of the run that ended
@@ -78,6 +85,9 @@ job_reaped = SafeSignal()
 alert_raised = SafeSignal()
 alert_ended = SafeSignal()
 worker_lost = SafeSignal()
+child_started = SafeSignal()
+worker_ready = SafeSignal()
+worker_stopping = SafeSignal()
 
 
 class HidingSignal(SafeSignal):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from django.conf import settings
 
@@ -58,9 +58,17 @@ if TYPE_CHECKING:
         """The result of a task, for type checkers: Django's has no types, and the backport may not be installed."""
 
         id: str
+        is_new: bool | None
+
+        @property
+        def public_id(self) -> str: ...
 
         @property
         def return_value(self) -> T | None: ...
+
+        def wait(self, timeout: float | timedelta) -> Self: ...
+
+        async def await_(self, timeout: float | timedelta) -> Self: ...
 
 
 @dataclass(frozen=True, kw_only=True)

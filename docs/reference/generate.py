@@ -36,7 +36,7 @@ from pulse_django.metrics import vital_signs
 from pulse_django.pauses import pausing as pauses
 from pulse_django.queue.words import retry_policies, verb_results
 from pulse_django.queue.words.options import OPTIONS
-from pulse_django.run import context, fencing, job_progress
+from pulse_django.run import context, fencing, job_progress, results
 from pulse_django.unique import rule as uniqueness
 from pulse_django.workflows import durable_steps, rewind, waits
 
@@ -165,7 +165,7 @@ OF_A_RUN = {
 }
 OF_LIMITS = ("override", "pause", "resume")
 OF_SCHEDULES = ("create", "change", "follow_code", "pause", "resume")
-FUNCTIONS = ("enqueue_many", "get", "jobs", "progress", "cancel", "amend", "retry", "release")
+FUNCTIONS = ("enqueue_many", "get", "result_of_public_id", "jobs", "progress", "cancel", "amend", "retry", "release")
 ANSWERS = {
     "cancel": verb_results.CancelRequested,
     "amend": Amended,
@@ -220,7 +220,15 @@ def python_page() -> str:
 def of_tasks() -> list[str]:
     rows = {**FROM_DJANGO, "using(...)": text_of(tasks.PulseTask.using)}
     head = f"\n## A task\n\n`@task` or `@task(...)`: {text_of(tasks.task)}\n\n| of a task | |\n|---|---|\n"
-    return [head, *(f"| `{name}` | {said} |\n" for name, said in rows.items())]
+    lines = [head, *(f"| `{name}` | {said} |\n" for name, said in rows.items())]
+    of_result = {
+        "is_new": comments_beside(results.__file__, "PulseTaskResult")["is_new"],
+        "public_id": text_of(results.PulseTaskResult.public_id),
+        "wait(timeout)": text_of(results.PulseTaskResult.wait),
+        "await await_(timeout)": text_of(results.PulseTaskResult.await_),
+    }
+    lines.append("\n| of its result, beside what [Django's](../how-to/results.md) has | |\n|---|---|\n")
+    return [*lines, *(f"| `{name}` | {said} |\n" for name, said in of_result.items())]
 
 
 def of_functions() -> list[str]:

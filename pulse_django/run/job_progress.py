@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from django.core import signing
-
 from pulse_django.exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
 from pulse_django.models import Job
 from pulse_django.queue.words.display import share_of
@@ -15,6 +13,7 @@ from pulse_django.queue.words.job_ids import job_id_of
 from pulse_django.queue.words.masks import PROGRESS
 from pulse_django.queue.words.states import Status
 from pulse_django.shards.placement import locate
+from pulse_django.signed_texts import read_expiring, sign_for
 
 from .codec import codec
 
@@ -58,17 +57,16 @@ def progress_token(job: Job | int | str, *, expires_in: timedelta = EXPIRES_IN) 
     if expires_in <= timedelta():
         raise InvalidJob(f"expires_in={expires_in!r} is not in the future")
     job_id = job.pk if isinstance(job, Job) else job_id_of(job)
-    return signing.dumps([job_id, expires_in.total_seconds()], salt=_SALT)
+    return sign_for(expires_in, _SALT, job_id)
 
 
 def job_of_token(token: str) -> int | None:
     """Return the id of the job that a token is for, or None if it is not ours or has expired."""
-    try:
-        job_id, seconds = signing.loads(token, salt=_SALT)
-        signing.loads(token, salt=_SALT, max_age=seconds)
-    except (signing.BadSignature, ValueError, TypeError):
+    found = read_expiring(_SALT, token)
+    if found is None or found[1]:
         return None
-    return job_id if isinstance(job_id, int) else None
+    [job_id] = found[0]
+    return int(job_id)
 
 
 def progress_of(job_id: int | str) -> JobProgress:

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.db import connections
 from django.utils import timezone
 
 from pulse_django import conf
-from pulse_django.exceptions import RunLost, RunStalled, RunTimedOut, UnknownTask
+from pulse_django.exceptions import CannotWait, InvalidPublicId, RunLost, RunStalled, RunTimedOut, UnknownTask
 from pulse_django.models import Attempt, Job
+from pulse_django.queue.database.transactions import is_in_callers_transaction
 from pulse_django.queue.enqueue import Added
+from pulse_django.queue.words.display import shown
 from pulse_django.queue.words.leases import Claim
 from pulse_django.queue.words.masks import RESULT
 from pulse_django.queue.words.options import JOB_OPTIONS
 from pulse_django.queue.words.outcomes import Failed, Outcome, OutcomeName, Succeeded
 from pulse_django.queue.words.retry_policies import dotted_path
 from pulse_django.queue.words.states import Status
-from pulse_django.shards.placement import has_several_shards, routers_alias
+from pulse_django.shards.placement import has_several_shards, locate, routers_alias
+from pulse_django.signed_texts import read, sign
 
 from .codec import codec
 from .registry import Task, TaskError, TaskResult, TaskResultStatus, changed
+from .run import current_run
+from .waiting import watcher_of
 
 T = TypeVar("T")
+PUBLIC_ID = "pulse_django.public_id"
 # A job's first instants are two readings of the server's clock in one statement.
 A_MOMENT = timedelta(seconds=1)
 
@@ -45,13 +57,72 @@ _STAND_INS = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PulseTaskResult(TaskResult):
-    """Django's result with a repr that shows neither arguments nor the return value."""
+    """Django's result, with what Pulse adds. Its repr shows neither arguments nor the return value."""
 
-    __slots__ = ()
+    is_new: bool | None = field(default=None, compare=False)  # whether the call made the job; None: it was no enqueue
+
+    @property
+    def public_id(self) -> str:
+        """The id for URLs that users see. It is signed, so nobody can guess one, and it stays the same."""
+        return sign(PUBLIC_ID, int(self.id))
+
+    def wait(self, timeout: float | timedelta) -> Self:
+        """Wait until the job has come to its end, and return this result, refreshed. ``timeout`` is in seconds.
+
+        For scripts, tests and the shell. Raises ``TimeoutError`` after ``timeout``, and ``CannotWait`` inside
+        ``atomic()`` and in a handler.
+        """
+        until = _until(timeout)
+        while (alias := self._look_before(until, timeout)) is not None:
+            with watcher_of(alias).watching(int(self.id)) as ended, suppress(TimeoutError):
+                ended.result(until - time.monotonic())
+        return self
+
+    async def await_(self, timeout: float | timedelta) -> Self:
+        """Do the same in async code."""
+        until, look = _until(timeout), sync_to_async(self._look_before)
+        while (alias := await look(until, timeout)) is not None:
+            with watcher_of(alias).watching(int(self.id)) as ended, suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.wrap_future(ended), until - time.monotonic())
+        return self
+
+    def _look_before(self, until: float, timeout: float | timedelta) -> str | None:
+        """Refresh, and return the database of the job if it is not over. Raise where a wait for it might never end."""
+        if current_run() is not None:
+            raise CannotWait(
+                "a handler cannot wait for a result: all slots could wait for each other. Let the job that comes next "
+                "need the other one, or use context.wait_for()"
+            )
+        alias = locate(self.id).alias
+        if is_in_callers_transaction(alias):
+            raise CannotWait("a job that was enqueued inside atomic() begins after the commit: wait outside atomic()")
+        is_late = time.monotonic() >= until
+        self.refresh()
+        if self.is_finished:
+            return None
+        if connections[alias].in_atomic_block:
+            raise CannotWait("no worker sees the jobs of a TestCase: call pulse_django.testing.drain() first")
+        if is_late:
+            raise TimeoutError(f"job {self.id} was still {self.status} after {timeout}")
+        return alias
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(task={self.task.module_path}, id={self.id!r}, status={self.status})"
+
+
+def _until(timeout: float | timedelta) -> float:
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    return time.monotonic() + min(seconds, threading.TIMEOUT_MAX / 2)
+
+
+def job_id_of_public_id(public_id: str) -> int:
+    """Return the id of the job, or raise ``InvalidPublicId``."""
+    job_id = read(PUBLIC_ID, public_id)
+    if job_id is None:
+        raise InvalidPublicId(f"public id: {shown(public_id)} was not signed by this project")
+    return int(job_id)
 
 
 def as_enqueued(task: Task, job: Job) -> Task:
@@ -96,7 +167,7 @@ def _with_options(task: Task, **options: Any) -> Task:
     return changed(task, changes) if changes else task
 
 
-def result_of(job: Job, task: Task, *, decrypt: bool = True) -> TaskResult:
+def result_of(job: Job, task: Task, *, decrypt: bool = True, is_new: bool | None = None) -> PulseTaskResult:
     """Build the result of a job and its ended runs; without ``decrypt``, with neither arguments nor return value."""
     ledger = list(job.ledger.using(job._state.db).order_by("number")) if job.attempts else []
     workers = [entry.worker for entry in ledger]
@@ -116,6 +187,7 @@ def result_of(job: Job, task: Task, *, decrypt: bool = True) -> TaskResult:
         backend=task.backend,
         errors=list(_errors(ledger)),
         worker_ids=workers,
+        is_new=is_new,
     )
     value = codec().value_of(job, RESULT) if decrypt and job.result is not None else None
     object.__setattr__(result, "_return_value", value)  # as Django's own backends do: the class is frozen
@@ -137,6 +209,7 @@ def result_of_new(added: Added, task: Task) -> TaskResult:
         backend=task.backend,
         errors=[],
         worker_ids=[],
+        is_new=True,
     )
 
 

@@ -18,7 +18,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from django.db import connections
+
 from pulse_django import conf
+from pulse_django.models import Job
 from pulse_django.queue.capability import installed
 from pulse_django.queue.words.decisions import Postpone
 from pulse_django.queue.words.lane_keys import limiter_of
@@ -29,6 +32,7 @@ from pulse_django.run.judging import Performed, judged
 from pulse_django.run.registry import registry
 from pulse_django.run.run import ChunkRun, Clock, Run
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.signals import child_started, send
 
 from .channel import Channel, Hung, Message, Nudges
 from .claimer import Claimer
@@ -73,7 +77,7 @@ class Child:
         held: Sequence[SharedLeases],
     ):
         """``held`` has the leases of each shard."""
-        self._options, self._keeper, self._held = options, keeper, held
+        self._options, self._number, self._keeper, self._held = options, number, keeper, held
         self._nudges = Nudges()
         self.nudge = self._nudges.nudge  # let the main thread look now instead of at its next tick
         self._run_events = RunEvents()
@@ -102,6 +106,8 @@ class Child:
         """Work until stopped or used up, and until every run has been reported."""
         log = LogWriter()
         log.start(self._loops)
+        send(child_started, Job, number=self._number, **self._options.facts)
+        connections.close_all()  # of receivers: this thread asks no database
         for shard in self._shards:
             shard.start(self._loops, self._stopping, self._finished)
         telling = self._loops.start("run-events", lambda: self._run_events.run(self._finished), self._finished)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,12 +17,17 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
+from django.db import connections
+from django.dispatch import Signal
+
 from pulse_django import conf
+from pulse_django.models import Job
 from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.counters import added
 from pulse_django.queue.words.leases import Identity
 from pulse_django.run.notify import ANY_QUEUE
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.signals import send, worker_ready, worker_stopping
 
 from .channel import Channel, Message, Nudges
 from .child import DRAINED, child_main
@@ -34,6 +40,7 @@ from .http_port import Exposed, HttpPort, Standing
 from .listener import BEFORE_TRYING_AGAIN, Listener
 from .logs import LogWriter
 from .loops import Loops, add_watchdog
+from .needed_threads import start_thread
 from .process_samples import ProcessSamples
 from .recovery import Recovery
 from .shared_leases import SharedLeases
@@ -75,6 +82,7 @@ class Keeper:
         self._signalled_at = float("-inf")
         self._why = ""
         self._is_ready_logged = False
+        self._sending: threading.Thread | None = None
         self._ping_at = 0.0
         self._lines = [
             ShardLoops(shard, options, self._identity, loops, self._children, self._presence)
@@ -164,20 +172,24 @@ class Keeper:
             "%s is stopping (%s): %d jobs running, at most %g s", self.name, why, held, self._options.shutdown_grace
         )
         self._systemd.stopping(f"finishing {held} jobs")
+        self._send(worker_stopping)
 
     def _end(self, now: float) -> Exit | None:
         if not all(child.is_empty for child in self._child_slots):
             return None
-        stop_by, is_recovered = self._children.stop_by, all(line.recovery.is_idle for line in self._lines)
-        if stop_by is None:
-            is_over = self._options.burst and is_recovered and all(one.ended == DRAINED for one in self._child_slots)
-        else:
-            is_over = is_recovered or now > stop_by + PATIENCE_AT_END
-        return Exit.STOPPED if is_over else None
+        is_recovered = all(line.recovery.is_idle for line in self._lines)
+        if self._children.stop_by is None:
+            if not (self._options.burst and is_recovered and all(one.ended == DRAINED for one in self._child_slots)):
+                return None
+            self._stop(DRAINED, now)
+        is_late = now > (self._children.stop_by or 0.0) + PATIENCE_AT_END
+        return Exit.STOPPED if is_late or (is_recovered and not self._is_sending) else None
 
     def _kill_all(self, code: Exit) -> Exit:
         for child in self._child_slots:
             child.kill("the worker exited")
+        if not self._why:
+            self._send(worker_stopping)
         return code
 
     def _finish(self, code: Exit) -> None:
@@ -187,7 +199,7 @@ class Keeper:
         if code is not Exit.NOW:
             now, stop_by = time.monotonic(), self._children.stop_by or 0.0
             until = min(max(now + 0.1, stop_by + PATIENCE_AT_END), now + PATIENCE_AT_END)
-            while self._loops.is_running and time.monotonic() < until:
+            while (self._loops.is_running or self._is_sending) and time.monotonic() < until:
                 self._loops.enforce(time.monotonic())
                 time.sleep(0.01)
         logger.info("%s has stopped", self.name)
@@ -211,6 +223,20 @@ class Keeper:
         return presence_of(self._identity, self._options, self._child_slots, vitals)
 
     # The outside
+
+    def _send(self, signal: Signal) -> None:
+        """Send it in a thread of its own: a receiver that hangs must not keep this one from its processes."""
+
+        def run() -> None:
+            send(signal, Job, **self._options.facts)
+            connections.close_all()
+
+        if signal.receivers:
+            self._sending = start_thread("signals", run)
+
+    @property
+    def _is_sending(self) -> bool:
+        return self._sending is not None and self._sending.is_alive()
 
     @property
     def _ready_children(self) -> int:
@@ -250,6 +276,7 @@ class Keeper:
             self._is_ready_logged = True
             logger.info("%s is ready", self.name)
             self._systemd.ready(self._described())
+            self._send(worker_ready)
 
     def _described(self) -> str:
         queues = ", ".join(self._options.queues) or "all queues"

@@ -32,6 +32,12 @@ class WorkerOptions:
         """Return what names of threads and connections end with: nothing, unless there are several shards."""
         return f" {alias}" if len(self.aliases) > 1 else ""
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What signals say of the worker."""
+        facts = {"name": self.name, "queues": self.queues or None, "processes": self.processes}
+        return facts | {"concurrency": self.concurrency, "using": self.aliases}
+
     @classmethod
     def of(cls, settings: PulseSettings, name: str, flags: Mapping[str, Any]) -> WorkerOptions:
         """Combine settings and flags; a flag that is None was not given. Raise ValueError for what cannot be."""

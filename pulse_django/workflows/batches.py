@@ -8,7 +8,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.urls import NoReverseMatch, reverse
@@ -35,6 +34,7 @@ from pulse_django.shards.placement import (
     has_several_shards,
     shards,
 )
+from pulse_django.signed_texts import read_expiring, sign_for
 
 from .batch_progress import BatchProgress, progress_of
 from .batch_verbs import cancel_batch, members_of, open_batch, pause_batch, resume_batch, seal_batch
@@ -283,9 +283,9 @@ def event_link(
     if expires_in <= timedelta():
         raise InvalidWorkflow(f"expires_in={expires_in!r} is not in the future")
     encode_arguments(payload, limit=MAX_LINK, what="payload")  # says what is wrong with it
-    said = [name, payload, title, by, alias_of_jobs(using), expires_in.total_seconds()]
+    said = [name, payload, title, by, alias_of_jobs(using)]
     try:
-        path = reverse(VIEW, args=[signing.dumps(said, salt=_SALT)])
+        path = reverse(VIEW, args=[sign_for(expires_in, _SALT, *said)])
     except NoReverseMatch:
         raise ImproperlyConfigured(
             'event_link() needs the page of Pulse: add path("pulse/", include("pulse_django.urls")) to the URLconf'
@@ -297,13 +297,11 @@ def event_link(
 
 def read_link(token: str) -> SignedEvent | None:
     """Return what a link sends, or None if it was not signed by this project."""
-    try:
-        name, payload, title, by, using, seconds = signing.loads(token, salt=_SALT)
-    except (signing.BadSignature, ValueError, TypeError):
+    if (found := read_expiring(_SALT, token)) is None:
         return None
+    (name, payload, title, by, using), is_expired = found
     try:
-        signing.loads(token, salt=_SALT, max_age=seconds)
         checked_shard(using)
-    except (signing.SignatureExpired, InvalidJob):
-        return SignedEvent(name, payload, title, by, using, is_expired=True)
-    return SignedEvent(name, payload, title, by, using, is_expired=False)
+    except InvalidJob:
+        is_expired = True
+    return SignedEvent(name, payload, title, by, using, is_expired)

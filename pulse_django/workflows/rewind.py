@@ -26,7 +26,7 @@ from .steps import copy_steps, forget_steps
 class Rewound(NamedTuple):
     """What runs again, and what is kept."""
 
-    job_id: str
+    job_id: int
     repeated: list[str]  # steps that are done again
     kept: list[str]  # steps that are not
 
@@ -74,7 +74,7 @@ def fork(job_id: int | str, step: str, *, using: str | None = None) -> Rewound:
         copy = jobs.enqueue(_copy_of(job))
         copy_steps(jobs, where.id, to=copy.pk, first=len(rewound.kept) + 1)
     wake_workers(where.alias, [copy.queue])
-    return rewound._replace(job_id=str(copy.pk))
+    return rewound._replace(job_id=copy.pk)
 
 
 def _split(where: Located, step: str) -> Rewound:
@@ -85,7 +85,7 @@ def _split(where: Located, step: str) -> Rewound:
     if step not in names:
         raise InvalidWorkflow(f"job {where.id} has done no step {step!r}; it has done {', '.join(names) or 'none'}")
     place = names.index(step)
-    return Rewound(str(where.id), names[place:], names[:place])
+    return Rewound(where.id, names[place:], names[:place])
 
 
 def _copy_of(job: Job) -> NewJob:

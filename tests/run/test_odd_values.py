@@ -82,6 +82,7 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "progress_of": (progress_of, {"job_id": job.pk}),
         "progress_token": (progress_token, {"job": job.pk}),
         "release": (pulse_django.release, ids),
+        "result_of_public_id": (pulse_django.result_of_public_id, {"public_id": tasks.add.enqueue(1, 2).public_id}),
         "resume_queue": (pulse_django.resume_queue, {"name": "q"}),
         "resume_task": (pulse_django.resume_task, {"task": "t"}),
         "retry": (pulse_django.retry, {"args": [dead.pk]}),

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client, override_settings
 from django.urls import include, path
@@ -123,7 +124,7 @@ def test_a_link_that_was_changed_is_not_found(client: Client) -> None:
 
 
 def test_a_link_of_another_use_of_the_key_is_not_found(client: Client) -> None:
-    token = batches.signing.dumps(["approved:42", None, "t", "by", "default", 60], salt="another")
+    token = signing.dumps(["approved:42", None, "t", "by", "default", 60], salt="another")
     assert client.post(f"/pulse/event/{token}/").status_code == 404
 
 

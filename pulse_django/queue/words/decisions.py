@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import assert_never
 
-from pulse_django.exceptions import CannotBeCalled, DecryptionFailed, NotInsideTransaction, UnstorableResult
+from pulse_django.exceptions import (
+    CannotBeCalled,
+    CannotWait,
+    DecryptionFailed,
+    NotInsideTransaction,
+    UnstorableResult,
+)
 
 from .outcomes import (
     Cancelled,
@@ -68,8 +74,10 @@ class Cancel:
 Decision = Complete | Retry | Postpone | Wait | DeadLetter | Cancel
 
 # A result will not be storable next time, and its handler's effects stand already; nor will a call fit next time, a
-# value that was changed be authentic, or a handler leave its transaction.
-_NEVER_RETRIED = frozenset(map(dotted_path, (UnstorableResult, CannotBeCalled, DecryptionFailed, NotInsideTransaction)))
+# value that was changed be authentic, or a handler leave its transaction or its worker.
+_NEVER_RETRIED = frozenset(
+    map(dotted_path, (UnstorableResult, CannotBeCalled, DecryptionFailed, NotInsideTransaction, CannotWait))
+)
 FLEET = Backoff()
 ANY_EXCEPTION = RetryPolicy()
 MAX_LOST_WORKERS = 5

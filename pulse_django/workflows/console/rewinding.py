@@ -20,7 +20,6 @@ from pulse_django.operations.acts import MAX_REASON, MOST_ATTEMPTS
 from pulse_django.queue.words.display import inert
 from pulse_django.queue.words.masks import is_encrypted
 from pulse_django.queue.words.states import Status
-from pulse_django.shards.placement import locate
 from pulse_django.workflows import rewind
 from pulse_django.workflows.batches import send_event
 from pulse_django.workflows.reading import needs_of
@@ -65,7 +64,7 @@ class RewindPage(ConsoleAdmin):
         alias, copy, refused, done = job._state.db, job.pk, "", gettext("Retried from step %(step)s")
         try:
             if given["way"] == FORK:
-                copy = locate(rewind.fork(job.pk, step, using=alias).job_id).id
+                copy = rewind.fork(job.pk, step, using=alias).job_id
                 done = gettext("A copy runs from step %(step)s: job %(job)d")
             else:
                 rewind.retry_from(job.pk, step, attempt=given["attempts"], using=alias)

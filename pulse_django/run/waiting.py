@@ -1,0 +1,88 @@
+"""Wait for the ends of jobs: one statement a poll for all waits of this process on a database."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import cache
+
+from django.db import connections
+
+from pulse_django.models import Job
+from pulse_django.queue.words.states import HOT
+
+# Seconds between two looks. A shorter first one asks in vain more often; a longer last one is felt after a long wait.
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+SLOWER = 1.5
+
+
+class EndWatcher:
+    """Has a thread while anybody waits. Each wait is a future, which is done when its job has left the database's
+    waiting and running jobs: it is over, deleted, or in another shard."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._lock = threading.Lock()
+        self._waits: dict[Future[None], int] = {}
+        self._changed = threading.Event()  # somebody came, or the last one left
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def watching(self, job_id: int) -> Iterator[Future[None]]:
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # so that asyncio, when it gives up, cannot cancel it
+        with self._lock:
+            self._waits[future] = job_id
+            if self._thread is None or not self._thread.is_alive():  # as in a process that was forked
+                self._thread = threading.Thread(target=self._run, name="waits for results", daemon=True)
+                self._thread.start()
+        self._changed.set()
+        try:
+            yield future
+        finally:
+            with self._lock:
+                self._waits.pop(future, None)
+                if not self._waits:
+                    self._changed.set()
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE
+        try:
+            while True:
+                if self._changed.wait(pause):
+                    self._changed.clear()
+                    pause = FIRST_PAUSE
+                    time.sleep(pause)  # who came has just looked, and others may come
+                else:
+                    pause = min(pause * SLOWER, LONGEST_PAUSE)
+                with self._lock:
+                    waits = dict(self._waits)
+                    if not waits:
+                        self._thread = None
+                        return
+                self._look(waits)
+        finally:
+            connections[self._alias].close()
+
+    def _look(self, waits: dict[Future[None], int]) -> None:
+        jobs = Job.objects.using(self._alias).filter(era=HOT, finished_at=None)
+        error = None
+        try:
+            waiting = set(jobs.filter(pk__in=set(waits.values())).values_list("pk", flat=True))
+        except Exception as failed:  # each wait raises it: its own look would have
+            waiting, error = set(), failed
+        for future, job_id in waits.items():
+            if job_id in waiting:
+                continue
+            with self._lock:
+                self._waits.pop(future, None)
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+
+watcher_of = cache(EndWatcher)  # by the alias of the database
