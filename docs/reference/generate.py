@@ -125,6 +125,7 @@ def options_page() -> str:
         "# Options of a task\n",
         GENERATED,
         "`@task(...)` takes them for all jobs of the task, `.using(...)` for the jobs that are enqueued with it.\n",
+        "Durations are a number of seconds or a `timedelta`, and a single name may stand for a list of one.\n",
         "`@task` also takes `takes_context=True`: the first argument of the function is then its `context`.\n",
         "\n| option | `@task` | `.using` | default | allowed | meaning |\n",
         "|---|---|---|---|---|---|\n",

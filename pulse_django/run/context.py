@@ -17,6 +17,7 @@ from pulse_django.exceptions import Discard, LeaseLost, Snooze, UnstorableResult
 from pulse_django.models import Job, Limiter, Pause
 from pulse_django.queue.database.transactions import durable, refuse_callers_transaction
 from pulse_django.queue.words.decisions import Complete
+from pulse_django.queue.words.durations import Seconds
 from pulse_django.queue.words.lane_keys import key_of, limiter_of
 from pulse_django.queue.words.masks import PROGRESS, RESULT
 from pulse_django.queue.words.outcomes import Failed, returned
@@ -178,11 +179,11 @@ class Context(DurableSteps, Waits, TaskContext):
     def _note_completion(self) -> None:
         self.run.completed = True
 
-    def snooze(self, delay: timedelta) -> NoReturn:
+    def snooze(self, delay: Seconds) -> NoReturn:
         """End this run and have the job run again after ``delay``. The attempt does not count."""
         raise Snooze(delay)
 
-    def hold(self, for_: timedelta, *, limit: str | None = None, only_key: bool = False, reason: str = "") -> None:
+    def hold(self, for_: Seconds, *, limit: str | None = None, only_key: bool = False, reason: str = "") -> None:
         """Start no job of a limit for a time: of this job's, or of the one with that name. This run goes on.
 
         With ``only_key``, none with this job's key of its limit or share.
@@ -197,9 +198,7 @@ class Context(DurableSteps, Waits, TaskContext):
             raise ValueError("hold() needs the name of a limit: this job has none")
         Limiter.objects.db_manager(self.run.alias).close(limiter, for_=for_, reason=reason)
 
-    async def ahold(
-        self, for_: timedelta, *, limit: str | None = None, only_key: bool = False, reason: str = ""
-    ) -> None:
+    async def ahold(self, for_: Seconds, *, limit: str | None = None, only_key: bool = False, reason: str = "") -> None:
         """``hold()`` for async handlers."""
         await sync_to_async(self.hold)(for_, limit=limit, only_key=only_key, reason=reason)
 

@@ -227,7 +227,7 @@ def test_celerys_verbs_say_what_to_write_instead() -> None:
 def test_wrong_calls_say_the_line_to_write() -> None:
     """Each raised an error of Python's own, or passed and failed later."""
     cases: list[tuple[Callable[[], Any], type[Exception], str]] = [
-        (lambda: task(expires=60)(tasks.add.func), TypeError, "expires: @task takes a timedelta"),  # type: ignore[call-overload]
+        (lambda: task(expires="60")(tasks.add.func), TypeError, "expires: @task takes a number of seconds"),  # type: ignore[call-overload]
         (lambda: never([ValueError]), InvalidJob, "is no exception class; write never"),  # type: ignore[arg-type]
         (lambda: only("ValueError"), InvalidJob, "is no exception class"),  # type: ignore[arg-type]
         (lambda: tasks.add(1, 2), TypeError, r"add is a task. Use add.enqueue\(...\)"),  # type: ignore[operator]

@@ -189,7 +189,7 @@ def test_what_cannot_be_is_refused_before_any_sql() -> None:
         "no limit": lambda: Limiter.objects.override(None, {}),  # type: ignore[arg-type]
         "no numbers of a limit": lambda: Limiter.objects.override("x", {"runs": 5}),
         "closed for too long": lambda: close("x", for_=long),
-        "closed for a number": lambda: close("x", for_=5),  # type: ignore[arg-type]
+        "closed for a text": lambda: close("x", for_="5"),  # type: ignore[arg-type]
         "closed for less than nothing": lambda: close("x", for_=timedelta(seconds=-1)),
         "no database": lambda: pulse_django.enqueue_many(tasks.add, [(1, 2)], using=""),
     }

@@ -41,6 +41,7 @@ from .bounds import (
     SMALLEST_CHUNK,
 )
 from .display import in_words, shown
+from .durations import WANTED, Seconds
 from .masks import MOST_SEARCHED
 from .payloads import clean_text
 from .retry_policies import RetryPolicy
@@ -89,7 +90,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A positive ``timedelta``."""
+    """A positive duration. ``@task`` and ``.using()`` have made a ``timedelta`` of a number of seconds."""
 
     least: timedelta = timedelta()
     most: timedelta = MAX_DELAY
@@ -99,12 +100,12 @@ class Duration:
     @property
     def allowed(self) -> str:
         if self == Duration():
-            return "a `timedelta` above 0"
+            return "seconds or a `timedelta`, above 0"
         return f"{in_words(self.least.total_seconds())} to {in_words(self.most.total_seconds())}"
 
     def check(self, name: str, value: object) -> None:
         if not isinstance(value, timedelta):
-            raise InvalidJob(f"{name}: {value!r} is not a timedelta")
+            raise InvalidJob(f"{name}: {value!r} is not {WANTED}")
         if self.or_zero and value == timedelta():
             return
         if not timedelta() < value <= MAX_DELAY:
@@ -255,10 +256,10 @@ class OptionsAnywhere(TypedDict, total=False):
         ),
     ]
     timeout: Annotated[
-        timedelta | None, Option(Duration(), _("The longest that a single run may take."), _("Time limit of a run"))
+        Seconds | None, Option(Duration(), _("The longest that a single run may take."), _("Time limit of a run"))
     ]
     lease: Annotated[
-        timedelta | None,
+        Seconds | None,
         Option(
             Duration(
                 SHORTEST_LEASE,
@@ -272,13 +273,13 @@ class OptionsAnywhere(TypedDict, total=False):
         ),
     ]
     stall_after: Annotated[
-        timedelta | None,
+        Seconds | None,
         Option(
             Duration(), _("The longest that a run may go without reporting progress."), _("Time limit without progress")
         ),
     ]
     give_up_after: Annotated[
-        timedelta | None,
+        Seconds | None,
         Option(Duration(), _("No retry is scheduled later than this after the job was enqueued."), _("Retry for")),
     ]
     weight: Annotated[
@@ -315,7 +316,7 @@ class Isolation(StrEnum):
 
 # A call may give an instant as well.
 _EXPIRES = Option(
-    CheckedElsewhere("an aware `datetime`, or a `timedelta` above 0"),
+    CheckedElsewhere("an aware `datetime`; seconds or a `timedelta`, above 0"),
     _("A job that has not started by then does not start. It is cancelled."),
     _("Expires"),
     column="expires_at",
@@ -349,7 +350,7 @@ class TaskOptions(OptionsAnywhere, total=False):
         ),
     ]
     aliases: Annotated[
-        tuple[str, ...],
+        str | Sequence[str],
         Option(
             CheckedElsewhere(f"names of at most {MAX_TASK_NAME} characters"),
             "Earlier names of the task. Waiting jobs that carry them still find it.",
@@ -362,7 +363,7 @@ class TaskOptions(OptionsAnywhere, total=False):
             "Which exceptions are retried, and after which delays.",
         ),
     ]
-    expires: Annotated[timedelta | None, _EXPIRES]
+    expires: Annotated[Seconds | None, _EXPIRES]
     max_losses: Annotated[
         int | None,
         Option(
@@ -391,14 +392,14 @@ class TaskOptions(OptionsAnywhere, total=False):
     ]
     atomic: Annotated[bool, Option(Flag(), "The handler and its completion are one transaction.")]
     masked: Annotated[
-        tuple[str, ...],
+        str | Sequence[str],
         Option(
             CheckedElsewhere("names of parameters"),
             'Parameters that the admin and logs do not show. `"return"` is the result.',
         ),
     ]
     search: Annotated[
-        tuple[str, ...],
+        str | Sequence[str],
         Option(
             CheckedElsewhere(f"names of at most {MOST_SEARCHED} parameters that are not masked"),
             "Arguments by which the admin finds jobs, as `order_id:4711`. They are stored twice.",
@@ -420,9 +421,10 @@ class CallOptions(OptionsAnywhere, total=False):
     """What ``.using()`` takes."""
 
     run_after: Annotated[
-        datetime | timedelta | None,
+        datetime | Seconds | None,
         Option(
-            CheckedElsewhere("an aware `datetime`, or a `timedelta`"), "Not before this instant, or this long from now."
+            CheckedElsewhere("an aware `datetime`, seconds or a `timedelta`"),
+            "Not before this instant, or this long from now.",
         ),
     ]
     idempotency_key: Annotated[
@@ -433,7 +435,7 @@ class CallOptions(OptionsAnywhere, total=False):
             _("Idempotency key"),
         ),
     ]
-    expires: Annotated[datetime | timedelta | None, _EXPIRES]
+    expires: Annotated[datetime | Seconds | None, _EXPIRES]
     meta: Annotated[
         Mapping[str, Any] | None,
         Option(
@@ -526,7 +528,7 @@ class ChunkTaskOptions(TaskOptions, total=False):
         ),
     ]
     within: Annotated[
-        timedelta | None,
+        Seconds | None,
         Option(
             Duration(most=LONGEST_GATHERING, or_zero=True),
             "How long a worker waits for more jobs of a chunk. Without it, a chunk is what one claim brought.",
@@ -559,6 +561,7 @@ COLUMNS = tuple(option.column for option in JOB_OPTIONS)
 
 OF_TASK = frozenset(name for name, option in OPTIONS.items() if option.for_task)
 OF_CALL = frozenset(name for name, option in OPTIONS.items() if option.for_call)
+DURATIONS = ("expires", *(name for name, option in OPTIONS.items() if isinstance(option.kind, Duration)))
 
 _JOB_NAMES = tuple(option.name for option in JOB_OPTIONS)
 _JOB_DEFAULTS = tuple(option.default for option in JOB_OPTIONS)

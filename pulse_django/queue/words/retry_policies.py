@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pulse_django.exceptions import InvalidJob
+
+from .durations import Seconds, as_timedelta
 
 Random = Callable[[], float]  # a number in [0, 1)
 
@@ -24,6 +26,17 @@ class Backoff:
     unit: timedelta = timedelta(seconds=1)
     cap: timedelta = timedelta(hours=1)
     jitter: float = 0.1  # the share by which a delay may be shorter or longer
+
+    if TYPE_CHECKING:  # what may be given, and not what is kept
+
+        def __init__(self, *, unit: Seconds = 1, cap: Seconds = 3600, jitter: float = 0.1) -> None: ...
+
+    def __post_init__(self) -> None:
+        for name in ("unit", "cap"):
+            given = getattr(self, name)
+            if not isinstance(delay := as_timedelta(given), timedelta) or delay < timedelta():
+                raise InvalidJob(f"backoff: {name}={given!r} is not a non-negative number of seconds or timedelta")
+            object.__setattr__(self, name, delay)
 
     def delay(self, counted: int, rand: Random = random.random) -> timedelta:
         """Return the pause after the ``counted``-th attempt that counts."""
