@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .exceptions import LeaseLost as LeaseLost
     from .exceptions import NeedNotDone as NeedNotDone
     from .exceptions import RateLimited as RateLimited
+    from .exceptions import RetryLater as RetryLater
     from .exceptions import Snooze as Snooze
     from .exceptions import StaleToken as StaleToken
     from .health.explanation import Explanation as Explanation
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .pauses.pausing import pause_task as pause_task
     from .pauses.pausing import resume_queue as resume_queue
     from .pauses.pausing import resume_task as resume_task
+    from .queue.words.bounds import UNLIMITED as UNLIMITED
     from .queue.words.retry_policies import NO_RETRIES as NO_RETRIES
     from .queue.words.retry_policies import Backoff as Backoff
     from .queue.words.retry_policies import RetryPolicy as RetryPolicy
@@ -66,10 +68,11 @@ _HOMES = {
     "api": "amend cancel enqueue_many get jobs progress release retry shard_of",
     "chunks.chunk": "Chunk ChunkItem",
     "exceptions": "AlreadyEnqueued BatchClosed Discard EventTimedOut JobCancelled JobOnItsWay LeaseLost NeedNotDone "
-    "RateLimited Snooze StaleToken",
+    "RateLimited RetryLater Snooze StaleToken",
     "health.explanation": "Explanation explain",
     "limits.rules": "Breaker Limit Rate",
     "pauses.pausing": "pause_queue pause_task resume_queue resume_task",
+    "queue.words.bounds": "UNLIMITED",
     "queue.words.retry_policies": "NO_RETRIES Backoff RetryPolicy never only retry_after",
     "run.context": "Context",
     "run.fencing": "FencedModel fence fenced_update",

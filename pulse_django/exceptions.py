@@ -146,6 +146,17 @@ class Snooze(StopRun):
         self.delay = _checked_delay(self, delay)
 
 
+class RetryLater(StopRun):
+    """This attempt has failed; run me again after ``delay``. After the last attempt the job is a dead letter.
+
+    It is the task's own word: whether its ``retry`` would retry that, and how soon, is not asked.
+    """
+
+    def __init__(self, delay: Seconds, reason: str = "") -> None:
+        super().__init__(reason)
+        self.delay = _checked_delay(self, delay)
+
+
 def _checked_delay(of: object, given: Seconds) -> timedelta:
     if not isinstance(delay := as_timedelta(given), timedelta) or delay < timedelta():
         raise TypeError(f"{type(of).__name__} requires a non-negative number of seconds or timedelta, not {given!r}")

@@ -198,6 +198,11 @@ def python_page() -> str:
             entry("progress_token", job_progress.progress_token),
             "\n## Retry policies\n",
             *(entry(name, getattr(retry_policies, name)) for name in ("only", "never", "RetryPolicy", "Backoff")),
+            *(
+                entry(f"Backoff.{name}", getattr(retry_policies.Backoff, name))
+                for name in ("fixed", "linear", "exponential")
+            ),
+            "\n### `UNLIMITED`\n\nA value of `max_attempts`: the job is never given up for its attempts.\n",
             "\n### `NO_RETRIES`\n\nA retry policy: one run, and no more.\n\n## Fencing\n",
             *(entry(name, getattr(fencing, name)) for name in ("FencedModel", "fenced_update", "fence")),
             "\n## Schedules\n\n[How to use them](../how-to/schedules.md).\n",

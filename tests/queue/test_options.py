@@ -103,7 +103,7 @@ def test_an_option_that_a_call_does_not_take_is_told_with_what_to_write() -> Non
 
 
 NOT_ALLOWED: list[tuple[dict[str, Any], str]] = [
-    ({"max_attempts": 0}, "test.options: max_attempts: 0 is not within 1 to 32767"),
+    ({"max_attempts": 0}, "test.options: max_attempts: 0 is not within 1 to 2147483647"),
     ({"max_attempts": True}, "test.options: max_attempts: True is not a whole number"),
     ({"lease": timedelta(days=2)}, "test.options: lease: 2 days, 0:00:00 is longer than 1 day, 0:00:00."),
     ({"free_losses": 0}, "test.options: free_losses: 0 is neither True nor False"),

@@ -41,7 +41,18 @@ ODD += [[], {}, [None], ["a\0b"], [10**30], {"x": 1}, {1: "\0"}, object()]
 
 # In the API, and no call: types, declarations, values and exceptions. Those of handlers need a run.
 NO_CALLS = {name for name in pulse_django.__all__ if isinstance(getattr(pulse_django, name), type)}
-NO_CALLS |= {"NO_RETRIES", "never", "only", "task", "retry_after", "chain", "group", "chord", "fenced_update"}
+NO_CALLS |= {
+    "NO_RETRIES",
+    "UNLIMITED",
+    "never",
+    "only",
+    "task",
+    "retry_after",
+    "chain",
+    "group",
+    "chord",
+    "fenced_update",
+}
 
 
 class Token:

@@ -39,6 +39,7 @@ from .bounds import (
     MOST_WEIGHT,
     SHORTEST_LEASE,
     SMALLEST_CHUNK,
+    UNLIMITED,
 )
 from .display import in_words, shown
 from .durations import WANTED, Seconds
@@ -249,7 +250,7 @@ class OptionsAnywhere(TypedDict, total=False):
     max_attempts: Annotated[
         int | None,
         Option(
-            Whole(1, MOST_ATTEMPTS),
+            Whole(1, UNLIMITED),
             _("How many runs a job may have before it becomes a dead letter."),
             _("Maximum attempts"),
             setting_at_enqueue="max_attempts",
