@@ -28,6 +28,7 @@ from .queue.words.options import (
     refuse_strangers,
 )
 from .queue.words.options import Isolation as Isolation
+from .queue.words.other_queues import METHODS
 from .run.registry import GenericTask, InvalidTask, Task, calls_plainly, changed, keys_of, registry
 from .run.signatures import signature_of
 
@@ -36,16 +37,6 @@ if TYPE_CHECKING:
     from .run.context import Context
     from .run.registry import GenericTaskResult
     from .workflows.calls import Call
-
-# What people who come from Celery write, and what to write instead.
-_LATER = "with options .using(run_after=..., queue_name=..., priority=...).enqueue(...)"
-_PART = "call .prepare(...) to make it a part of a chain, a group or a workflow"
-_CELERYS = {
-    "delay": _LATER,
-    "apply_async": _LATER,
-    "apply": "call .func(...) to run it immediately",
-    **dict.fromkeys(("s", "si", "signature", "subtask"), _PART),
-}
 
 _OF_CALLS = OF_CALL - OF_TASK
 _OF_DECLARATIONS = OF_TASK - OF_CALL
@@ -215,10 +206,9 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             )
 
         def __getattr__(self, name: str) -> Any:
-            if name not in _CELERYS:
+            if name not in METHODS:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            called = self.func.__name__
-            raise AttributeError(f"{name}() is a Celery method. Use {called}.enqueue(...), or {_CELERYS[name]}.")
+            raise AttributeError(f"{name}() is Celery's: write {METHODS[name].format(task=self.func.__name__)}")
 
 
 def _patch(task: PulseTask[..., Any], name: str, *value: Any) -> None:

@@ -44,6 +44,7 @@ from .bounds import (
 from .display import in_words, shown
 from .durations import WANTED, Seconds
 from .masks import MOST_SEARCHED
+from .other_queues import option_instead
 from .payloads import clean_text
 from .retry_policies import RetryPolicy
 
@@ -605,28 +606,22 @@ def _check_of(names: Iterable[str]) -> Callable[[object], None]:
 check_job = _check_of(field.name for field in fields(JobOptions))
 check_task = _check_of(["queue_name", *(field.name for field in fields(Options))])
 
-# What other queues call it, or other versions of this one did.
-_ELSEWHERE = {
-    "countdown": "run_after",
-    "delay": "run_after",
-    "eta": "run_after",
-    "runs_in": "run_after",
-    "key": "idempotency_key",
-    "max_retries": "max_attempts",
-    "retries": "max_attempts",
-    "queue": "queue_name",
-    "time_limit": "timeout",
-}
+# What other versions of this one call it.
+_ELSEWHERE = {"key": "idempotency_key", "runs_in": "run_after"}
 
 
-def refuse_strangers(given: Collection[str], known: Collection[str], where: str) -> None:
-    """Raise for a name that is no option there, and say which was meant."""
-    for name in given:
+def refuse_strangers(given: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    """Raise for a name that is no option there, and say what to write."""
+    for name, value in given.items():
         if name not in known:
-            raise TypeError(f"{where} has no option {name!r}. {_hint(name, known)}")
+            raise TypeError(f"{where} has no option {name!r}. {_hint(name, value, known)}")
 
 
-def _hint(name: str, known: Collection[str]) -> str:
+def _hint(name: str, value: object, known: Collection[str]) -> str:
+    if instead := option_instead(name, value):
+        option, line = instead
+        place = "" if option in known or not option else " in .using(...)" if option in OF_CALL else " in @task(...)"
+        return f"Write {line}{place}."
     meant = _ELSEWHERE.get(name) or next(iter(get_close_matches(name, {*known, *OPTIONS}, n=1)), None)
     if meant is None:
         return f"The options are {', '.join(sorted(known))}."
