@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .exceptions import LeaseLost as LeaseLost
     from .exceptions import NeededResultMissing as NeededResultMissing
     from .exceptions import RateLimited as RateLimited
+    from .exceptions import RetryLater as RetryLater
     from .exceptions import Snooze as Snooze
     from .exceptions import StaleToken as StaleToken
     from .health.explanation import Explanation as Explanation
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from .pauses.pausing import pause_task as pause_task
     from .pauses.pausing import resume_queue as resume_queue
     from .pauses.pausing import resume_task as resume_task
+    from .queue.words.bounds import UNLIMITED as UNLIMITED
     from .queue.words.retry_policies import NO_RETRIES as NO_RETRIES
     from .queue.words.retry_policies import Backoff as Backoff
     from .queue.words.retry_policies import RetryPolicy as RetryPolicy
@@ -67,10 +69,11 @@ _HOMES = {
     "api": "amend cancel enqueue_many get jobs progress release result_of_public_id retry shard_of",
     "chunks.chunk": "Chunk ChunkItem",
     "exceptions": "AlreadyEnqueued BatchFinished Discard EventTimedOut JobCancelled JobIsMoving LeaseLost "
-    "NeededResultMissing RateLimited Snooze StaleToken",
+    "NeededResultMissing RateLimited RetryLater Snooze StaleToken",
     "health.explanation": "Explanation explain",
     "limits.rules": "Breaker Limit Rate",
     "pauses.pausing": "pause_queue pause_task resume_queue resume_task",
+    "queue.words.bounds": "UNLIMITED",
     "queue.words.retry_policies": "NO_RETRIES Backoff RetryPolicy read_retry_after retry_on retry_unless",
     "run.context": "Context",
     "run.fencing": "FencedModel fence fenced_update",

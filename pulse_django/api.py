@@ -23,6 +23,7 @@ from .models import Job
 from .queue.database.querysets import JobQuerySet
 from .queue.words.decisions import Retry, decide
 from .queue.words.display import shown
+from .queue.words.durations import Seconds, as_timedelta
 from .queue.words.job_ids import check_attempt
 from .queue.words.job_options import QUEUE_NAME, TASK_NAME
 from .queue.words.leases import Lease
@@ -96,7 +97,7 @@ def cancel(*job_ids: int | str, reason: str = "", children: bool = False, using:
 def retry(
     *job_ids: int | str,
     runs: int = 1,
-    delay: timedelta = timedelta(),
+    delay: Seconds = 0,
     attempt: int | None = None,
     cancelled_too: bool = False,
     using: str | None = None,
@@ -106,7 +107,12 @@ def retry(
     With ``attempt``, only what died in that one: so a call whose answer was lost can be made again. Those of a
     cancelled batch are left, unless ``cancelled_too`` says that they are meant as well.
     """
-    how: dict[str, Any] = {"runs": runs, "delay": delay, "attempt": attempt, "cancelled_too": cancelled_too}
+    how: dict[str, Any] = {
+        "runs": runs,
+        "delay": as_timedelta(delay),
+        "attempt": attempt,
+        "cancelled_too": cancelled_too,
+    }
     return reduce(or_, [make_due.retry(*where, **how) for where in located_by_shard(job_ids, using)])
 
 

@@ -157,7 +157,12 @@ class PulseSettings:
 
     @property
     def backoff(self) -> Backoff:
-        return Backoff(cap=self.retry_backoff_cap, jitter=self.retry_jitter)
+        return _backoff(self.retry_backoff_cap, self.retry_jitter)
+
+
+@lru_cache(maxsize=8)  # it is checked when it is made, and needed for every run that fails
+def _backoff(cap: timedelta, jitter: float) -> Backoff:
+    return Backoff(cap=cap, jitter=jitter)
 
 
 @dataclass(frozen=True, slots=True)

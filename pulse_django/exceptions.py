@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from .queue.words.durations import Seconds, as_timedelta
+
 
 class PulseError(Exception):
     """Catch this to catch everything that Pulse raises because of a mistake."""
@@ -147,11 +149,26 @@ class DeadlinePassed(StopRun):
 class Snooze(StopRun):
     """Run me again later; this attempt does not count."""
 
-    def __init__(self, delay: timedelta) -> None:
-        if not isinstance(delay, timedelta) or delay < timedelta():
-            raise TypeError(f"{type(self).__name__} requires a non-negative timedelta, not {delay!r}")
+    def __init__(self, delay: Seconds) -> None:
         super().__init__(delay)
-        self.delay = delay
+        self.delay = _checked_delay(self, delay)
+
+
+class RetryLater(StopRun):
+    """This attempt has failed; run me again after ``delay``. After the last attempt the job is a dead letter.
+
+    It is the task's own word: whether its ``retry`` would retry that, and how soon, is not asked.
+    """
+
+    def __init__(self, delay: Seconds, reason: str = "") -> None:
+        super().__init__(reason)
+        self.delay = _checked_delay(self, delay)
+
+
+def _checked_delay(of: object, given: Seconds) -> timedelta:
+    if not isinstance(delay := as_timedelta(given), timedelta) or delay < timedelta():
+        raise TypeError(f"{type(of).__name__} requires a non-negative number of seconds or timedelta, not {given!r}")
+    return delay
 
 
 class RateLimited(Snooze):
@@ -161,7 +178,7 @@ class RateLimited(Snooze):
     this job's key, and jobs of other keys go on.
     """
 
-    def __init__(self, after: timedelta, reason: str = "", *, only_key: bool = False) -> None:
+    def __init__(self, after: Seconds, reason: str = "", *, only_key: bool = False) -> None:
         super().__init__(after)
         self.only_key = only_key
         self.reason = reason if isinstance(reason, str) else repr(reason)

@@ -13,10 +13,12 @@ from django.conf import settings
 from .chunks.chunk import acall_alone, call_alone, check_chunk
 from .exceptions import InvalidJob
 from .queue.words.bounds import DEFAULT_QUEUE, MAX_TASK_NAME
+from .queue.words.durations import WANTED, Seconds, as_timedelta
 from .queue.words.job_options import TASK_NAME, check_expires, check_run_after, encode_meta, tags_of
 from .queue.words.masks import why_not_searched
 from .queue.words.options import (
     DEFAULT_BACKEND,
+    DURATIONS,
     OF_CALL,
     OF_TASK,
     CallOptions,
@@ -26,6 +28,7 @@ from .queue.words.options import (
     refuse_strangers,
 )
 from .queue.words.options import Isolation as Isolation
+from .queue.words.other_queues import METHODS
 from .run.registry import GenericTask, InvalidTask, Task, calls_plainly, changed, keys_of, registry
 from .run.signatures import signature_of
 
@@ -34,16 +37,6 @@ if TYPE_CHECKING:
     from .run.context import Context
     from .run.registry import GenericTaskResult
     from .workflows.calls import Call
-
-# What people who come from Celery write, and what to write instead.
-_LATER = "with options .using(run_after=..., queue_name=..., priority=...).enqueue(...)"
-_PART = "call .prepare(...) to make it a part of a chain, a group or a workflow"
-_CELERYS = {
-    "delay": _LATER,
-    "apply_async": _LATER,
-    "apply": "call .func(...) to run it immediately",
-    **dict.fromkeys(("s", "si", "signature", "subtask"), _PART),
-}
 
 _OF_CALLS = OF_CALL - OF_TASK
 _OF_DECLARATIONS = OF_TASK - OF_CALL
@@ -87,6 +80,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
     def __post_init__(self) -> None:
         object.__setattr__(self, "registered_name", self.registered_name or self.name or self.module_path)
         object.__setattr__(self, "name", self.name or self.func.__name__)
+        for option in DURATIONS:
+            object.__setattr__(self, option, as_timedelta(getattr(self, option)))
         for option in ("aliases", "sensitive", "searchable"):
             object.__setattr__(self, option, _names(option, getattr(self, option)))
         if self.tags:
@@ -136,14 +131,15 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         refuse_strangers(options, OF_CALL, ".using()")
         changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         run_after = changes.pop("run_after", None)
+        run_after = as_timedelta(run_after)
         if isinstance(run_after, timedelta):
             changes |= {"runs_in": run_after, "run_after": None}
         elif isinstance(run_after, datetime):
             changes |= {"runs_in": None, "run_after": run_after}
         elif run_after is not None:
-            raise TypeError(f"run_after: {run_after!r} is neither a datetime nor a timedelta.")
-        if not isinstance(changes.get("expires"), datetime | timedelta | None):
-            raise TypeError(f"expires: {changes['expires']!r} is neither a datetime nor a timedelta.")
+            raise TypeError(f"run_after: {run_after!r} is neither a datetime nor {WANTED}.")
+        if not isinstance(expires := as_timedelta(changes.get("expires")), datetime | timedelta | None):
+            raise TypeError(f"expires: {expires!r} is neither a datetime nor {WANTED}.")
         if "tags" in changes:
             changes["tags"] = (*self.tags, *_checked(self.registered_name, tags_of, changes["tags"]))
         if "meta" in changes:
@@ -224,10 +220,9 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             )
 
         def __getattr__(self, name: str) -> Any:
-            if name not in _CELERYS:
+            if name not in METHODS:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            called = self.func.__name__
-            raise AttributeError(f"{name}() is a Celery method. Use {called}.enqueue(...), or {_CELERYS[name]}.")
+            raise AttributeError(f"{name}() is Celery's: write {METHODS[name].format(task=self.func.__name__)}")
 
 
 def _patch(task: PulseTask[..., Any], name: str, *value: Any) -> None:
@@ -251,12 +246,12 @@ def _key_source(option: str, given: Any) -> Any:
     """Return a function as it is, and names as a tuple."""
     if given is None or callable(given):
         return given
-    return _names(option, [given] if isinstance(given, str) else given)
+    return _names(option, given)
 
 
 def _names(option: str, given: object) -> tuple[str, ...]:
     if isinstance(given, str):
-        raise InvalidTask(f"{option}: {given!r} is a single name; write {option}=({given!r},).")
+        return (given,)
     if not isinstance(given, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in given):
         raise InvalidTask(f"{option}: {given!r} is not a list of names.")
     return tuple(given)
@@ -281,7 +276,7 @@ def task(
 
 @overload
 def task(
-    *, chunk: int, chunk_wait: timedelta | None = ..., **options: Unpack[TaskOptions]
+    *, chunk: int, chunk_wait: Seconds | None = ..., **options: Unpack[TaskOptions]
 ) -> Callable[[Callable[[Chunk], Any]], PulseTask[..., Any]]: ...
 
 
@@ -297,10 +292,8 @@ def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         raise TypeError(f"{option} cannot be set in the decorator: use .using(...) when enqueueing.")
     refuse_strangers(options, _OF_DECORATOR, "@task")
     said = {name: value for name, value in options.items() if value is not None}
-    if not isinstance(said.get("expires"), timedelta | None):
-        raise TypeError(
-            "expires: @task takes a timedelta, such as timedelta(seconds=60); .using() takes an instant, too."
-        )
+    if not isinstance(as_timedelta(said.get("expires")), timedelta | None):
+        raise TypeError(f"expires: @task takes {WANTED}, such as expires=60; .using() takes an instant, too.")
 
     def decorate(func: Callable[..., Any]) -> PulseTask[Any, Any]:
         made: PulseTask[Any, Any] = PulseTask(func=func, **said)

@@ -57,7 +57,7 @@ PROBLEMS: list[tuple[object, list[str]]] = [
     ({"QUEUE_LIMITS": {"a:b": {"max_running": 5}}}, ["pulse_django.E004"]),
     ({"MAX_ATTEMPTS": 0}, ["pulse_django.E004"]),
     ({"POLL_INTERVAL": 0}, ["pulse_django.E004"]),
-    ({"POLL_INTERVAL": float("nan")}, ["pulse_django.E004"]),
+    ({"POLL_INTERVAL": float("nan")}, ["pulse_django.E003"]),
     ({"POLL_INTERVAL": float("inf")}, ["pulse_django.E004"]),
     ({"POLL_INTERVAL": -1}, ["pulse_django.E004"]),
     ({"RETRY_JITTER": 1.5}, ["pulse_django.E004"]),

@@ -173,7 +173,7 @@ def tidy_up(reader: Reader) -> None:
 
 def look_at_the_admin(reader: Reader) -> None:
     create_superuser, run_server = reader.console("6. The admin")
-    assert run_server == ["python", "manage.py", "runserver"]
+    assert run_server == ["python", "manage.py", "pulse_dev"]
     reader.environment |= {f"DJANGO_SUPERUSER_{name}": "ada" for name in ("USERNAME", "PASSWORD")}
     reader.run([*create_superuser, "--noinput", "--email", "ada@example.com"])
     pages = reader.run(["python", "manage.py", "shell", "-v", "0", "-c", LOOK_AT_THE_ADMIN])

@@ -125,6 +125,7 @@ def options_page() -> str:
         "# Options of a task\n",
         GENERATED,
         "`@task(...)` takes them for all jobs of the task, `.using(...)` for the jobs that are enqueued with it.\n",
+        "Durations are a number of seconds or a `timedelta`, and a single name may stand for a list of one.\n",
         "`@task` also takes `takes_context=True`: the first argument of the function is then its `context`.\n",
         "\n| option | `@task` | `.using` | default | allowed | meaning |\n",
         "|---|---|---|---|---|---|\n",
@@ -200,6 +201,11 @@ def python_page() -> str:
                 entry(name, getattr(retry_policies, name))
                 for name in ("retry_on", "retry_unless", "RetryPolicy", "Backoff")
             ),
+            *(
+                entry(f"Backoff.{name}", getattr(retry_policies.Backoff, name))
+                for name in ("fixed", "linear", "exponential")
+            ),
+            "\n### `UNLIMITED`\n\nA value of `max_attempts`: the job is never given up for its attempts.\n",
             "\n### `NO_RETRIES`\n\nA retry policy: one run, and no more.\n\n## Fencing\n",
             *(entry(name, getattr(fencing, name)) for name in ("FencedModel", "fenced_update", "fence")),
             "\n## Schedules\n\n[How to use them](../how-to/schedules.md).\n",

@@ -12,8 +12,10 @@ from pulse_django.queue.database.transactions import run_joined
 from pulse_django.queue.words.decisions import DeadLetter
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import GIVEN_UP, UNKNOWN_TASK, Released
-from pulse_django.queue.words.states import EndedBy, Status, run_ended
+from pulse_django.queue.words.states import CLAIMABLE, EndedBy, Status, run_ended
 from pulse_django.queue.words.verb_results import Report
+from pulse_django.run import make_due
+from pulse_django.run.registry import registry
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import send_finished
 
@@ -80,6 +82,12 @@ def give_up(alias: str) -> list[int]:
         if status is Status.DEAD_LETTERED:
             given_up.append(claim.job_id)
     return sorted(given_up)
+
+
+def run_known_now(alias: str) -> None:
+    """Make due what was put back because its task was unknown, if this process knows it."""
+    put_back = Job.objects.using(alias).filter(status__in=CLAIMABLE, last_error__startswith=UNKNOWN_TASK)
+    make_due.run_now(alias, list(put_back.filter(task__in=list(registry)).values_list("pk", flat=True)[:MOST_AT_ONCE]))
 
 
 def _give_up(database: WorkerDatabase) -> StepDone:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from django.db import DatabaseError
 
 from pulse_django.exceptions import InvalidJob, RateLimited
 from pulse_django.models import Limiter, Pause
 from pulse_django.queue.capability import AfterRun
+from pulse_django.queue.words.durations import Seconds
 from pulse_django.queue.words.lane_keys import key_of, limiter_of
 from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.run.judging import reason_of
@@ -70,7 +69,7 @@ def _rate_limited(limit: Limit | None, error: BaseException) -> RateLimited | No
     if limit is None or limit.pause_when is None or not isinstance(error, Exception):
         return None
     try:
-        after: timedelta | None = limit.pause_when(error)
+        after: Seconds | None = limit.pause_when(error)
         return None if after is None else RateLimited(after, type(error).__name__)
     except Exception:
         logger.exception("pause_when of a limit raised an error")

@@ -11,6 +11,7 @@ from pulse_django.pauses.statements import MAX_REASON
 from pulse_django.queue.database.transactions import TableManager, run_joined
 from pulse_django.queue.declarations import Declarer, declare_once
 from pulse_django.queue.words.bounds import MAX_USER
+from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.lane_keys import check_limiter_name
 from pulse_django.queue.words.options import Duration, Note
 
@@ -175,7 +176,7 @@ class LimiterManager(TableManager["Limiter"]):
         name: str,
         numbers: Mapping[str, Any] | None,
         *,
-        duration: timedelta | None = None,
+        duration: Seconds | None = None,
         by: str = "",
         reason: str = "",
     ) -> None:
@@ -184,22 +185,23 @@ class LimiterManager(TableManager["Limiter"]):
         Claims follow from the next one on.
         """
         check_limiter_name(name)
-        if duration is not None:
-            _LASTING.check("duration", duration)
+        lasts = as_timedelta(duration)
+        if lasts is not None:
+            _LASTING.check("duration", lasts)
         values = {
             "name": name,
             "override": None if numbers is None else json.dumps(check_numbers(numbers)),
-            "seconds": None if duration is None else duration.total_seconds(),
+            "seconds": None if lasts is None else lasts.total_seconds(),
             "by": _BY.cleaned("by", by),
             "reason": _REASON.cleaned("reason", reason),
         }
         run_joined(self.write_alias, _OVERRIDE, values)
 
-    def pause(self, name: str, *, duration: timedelta, reason: str = "") -> bool:
+    def pause(self, name: str, *, duration: Seconds, reason: str = "") -> bool:
         """Start none of its jobs for a time. Return whether it was not paused for longer already."""
         check_limiter_name(name)
-        _LASTING.check("duration", duration)
-        values = {"name": name, "seconds": duration.total_seconds(), "reason": _REASON.cleaned("reason", reason)}
+        _LASTING.check("duration", lasts := as_timedelta(duration))
+        values = {"name": name, "seconds": lasts.total_seconds(), "reason": _REASON.cleaned("reason", reason)}
         return bool(run_joined(self.write_alias, _PAUSE, values))
 
     def failed(self, name: str, breaker: Breaker, *, reason: str) -> bool:

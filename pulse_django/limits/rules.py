@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.queue.words.display import in_words as seconds_in_words
+from pulse_django.queue.words.durations import WANTED, Seconds, as_timedelta
 from pulse_django.queue.words.lane_keys import OF_QUEUE, check_limiter_name, limiter_of_queue
 
 MOST_RUNNING = 1_000_000
 SHORTEST_PERIOD, LONGEST_PERIOD = timedelta(milliseconds=10), timedelta(days=366)
+_BETWEEN = "between 10 ms and 366 days"
+
+Period = Literal["second", "minute", "hour", "day"]
+PERIODS: dict[str, int] = dict(zip(get_args(Period), (1, 60, 3_600, 86_400), strict=True))
 
 _KEPT_AS = {
     "max_running": "max_running",
@@ -27,7 +32,7 @@ _KEPT = (
 )
 
 # How long to start nothing after an exception, or None if it does not say so.
-PauseWhen = Callable[[BaseException], timedelta | None]
+PauseWhen = Callable[[BaseException], Seconds | None]
 
 # What a key is made of: parameters by name, or a function of the arguments.
 KeySource = str | tuple[str, ...] | Callable[..., object]
@@ -45,15 +50,31 @@ class Rate:
     per: timedelta
     burst: int = 0  # 0: a tenth of n, and at least 1
 
+    if TYPE_CHECKING:  # what may be given, and not what is kept
+
+        def __init__(self, n: int, per: Seconds | Period, burst: int = 0) -> None: ...
+
     def __post_init__(self) -> None:
         _check_number("rate", self.n)
-        if not isinstance(self.per, timedelta) or not SHORTEST_PERIOD <= self.per <= LONGEST_PERIOD:
-            raise InvalidJob(f"rate: per={self.per!r} is not a timedelta between 10 ms and 366 days")
+        given: Any = self.per
+        per = as_timedelta(PERIODS.get(given, given) if isinstance(given, str) else given)
+        if not isinstance(per, timedelta) or not SHORTEST_PERIOD <= per <= LONGEST_PERIOD:
+            raise InvalidJob(f"rate: per={given!r} is neither {', '.join(PERIODS)} nor {WANTED} {_BETWEEN}")
+        object.__setattr__(self, "per", per)
         if not self.burst:
             object.__setattr__(self, "burst", max(1, self.n // 10))
         _check_number("burst", self.burst)
         if self.burst > self.n:
             raise InvalidJob(f"rate: burst={self.burst} is more than n={self.n}")
+
+    @classmethod
+    def parse(cls, text: str) -> Rate:
+        """Read ``"60/minute"`` or ``"60/m"``."""
+        n, _, unit = str(text).partition("/")
+        per = next((seconds for name, seconds in PERIODS.items() if unit in (name, name[0])), None)
+        if per is None or not n.isdecimal():
+            raise InvalidJob(f"rate: {text!r} is not a number and s, m, h or d, such as '60/m'")
+        return cls(int(n), per)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +90,23 @@ class Breaker:
     pause_for: timedelta = timedelta(minutes=1)
     on: tuple[type[Exception], ...] = (Exception,)
 
+    if TYPE_CHECKING:  # what may be given, and not what is kept
+
+        def __init__(
+            self,
+            failures: int = 5,
+            window: Seconds = 60,
+            pause_for: Seconds = 60,
+            on: type[Exception] | tuple[type[Exception], ...] = (Exception,),
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         _check_number("failures", self.failures)
-        for name, period in (("window", self.window), ("pause_for", self.pause_for)):
+        for name, given in (("window", self.window), ("pause_for", self.pause_for)):
+            period = as_timedelta(given)
             if not isinstance(period, timedelta) or not SHORTEST_PERIOD <= period <= LONGEST_PERIOD:
-                raise InvalidJob(f"breaker: {name}={period!r} is not a timedelta between 10 ms and 366 days")
+                raise InvalidJob(f"breaker: {name}={given!r} is not {WANTED} {_BETWEEN}")
+            object.__setattr__(self, name, period)
         kinds = self.on if isinstance(self.on, tuple | list) else (self.on,)
         if not kinds or not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
             raise InvalidJob(f"breaker: on={self.on!r} is not a tuple of exceptions")
@@ -108,7 +141,7 @@ class Limit:
                 _check_number(name, number)
         for name, rate in (("rate", self.rate), ("rate_per_key", self.rate_per_key)):
             if rate is not None and not isinstance(rate, Rate):
-                raise InvalidJob(f"{name}: {rate!r} is not a Rate(n, per=timedelta(...))")
+                raise InvalidJob(f"{name}: {rate!r} is not a Rate, such as Rate(60, per='minute')")
         if self.pause_when is not None and not callable(self.pause_when):
             raise InvalidJob(f"pause_when: {self.pause_when!r} is not a function")
         if self.breaker is not None and not isinstance(self.breaker, Breaker):
@@ -145,8 +178,7 @@ def limit_of_queue(queue: str, given: object) -> Limit:
     if isinstance(given, Mapping):
         numbers = dict(given)
         if isinstance(rate := numbers.get("rate"), Mapping):
-            per = rate.get("per")
-            numbers["rate"] = Rate(**{**rate, "per": timedelta(seconds=per) if isinstance(per, int | float) else per})
+            numbers["rate"] = Rate(**{"per": None, **rate})
         given = Limit(**numbers)
     if not isinstance(given, Limit):
         raise InvalidJob(f"limit: {given!r} is not a Limit(...) or a dict of its numbers")

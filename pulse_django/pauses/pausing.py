@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from pulse_django.models import Job, Pause
 from pulse_django.queue.capability import Capability, StepDone, SweepStep, WorkerDatabase
 from pulse_django.queue.database.transactions import is_in_callers_transaction
 from pulse_django.queue.set_aside import MOST_BATCHES, in_batches
+from pulse_django.queue.words.durations import Seconds
 from pulse_django.run.notify import ANY_QUEUE, wake_workers
 from pulse_django.run.registry import Task, key_of, keys_of, registry
 from pulse_django.safe_logging import SafeLogger
@@ -22,7 +21,7 @@ def pause_task(
     task: Task | str,
     *,
     queue: str | None = None,
-    duration: timedelta | None = None,
+    duration: Seconds | None = None,
     reason: str = "",
     by: str = "",
     using: str | None = None,
@@ -84,7 +83,7 @@ def bring_back(alias: str, *, most_batches: int | None) -> int:
 
 
 def pause_queue(
-    name: str, *, duration: timedelta | None = None, reason: str = "", by: str = "", using: str | None = None
+    name: str, *, duration: Seconds | None = None, reason: str = "", by: str = "", using: str | None = None
 ) -> bool:
     """Start no job of a queue, for a time or until it is resumed. It holds from the next claim on. Runs go on.
 

@@ -5,7 +5,7 @@ One row each. A row of a task names the queue if it is paused in that queue alon
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext_lazy as _
@@ -14,6 +14,7 @@ from pulse_django.exceptions import InvalidJob
 from pulse_django.queue.capability import Gate
 from pulse_django.queue.database.transactions import TableManager, run_joined
 from pulse_django.queue.words.bounds import MAX_LANE_KEY, MAX_USER
+from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.job_options import QUEUE_NAME, TASK_NAME
 from pulse_django.queue.words.lane_keys import key_of
 from pulse_django.queue.words.options import Duration, Note
@@ -61,7 +62,7 @@ class PauseManager(TableManager["Pause"]):
         *tasks: str,
         queue: str | None = None,
         lane_key: str | None = None,
-        duration: timedelta | None = None,
+        duration: Seconds | None = None,
         reason: str = "",
         by: str = "",
         anew: bool = False,
@@ -71,11 +72,12 @@ class PauseManager(TableManager["Pause"]):
         Return whether one was not paused for longer already. ``anew``: only if it is not paused at all.
         """
         subject = _subject(tasks, queue, lane_key)
-        if duration is not None:
-            Duration(or_zero=lane_key is not None).check("duration", duration)
+        lasts = as_timedelta(duration)
+        if lasts is not None:
+            Duration(or_zero=lane_key is not None).check("duration", lasts)
         values = subject | {
             "queue": subject["queue"] or "",
-            "seconds": None if duration is None else duration.total_seconds(),
+            "seconds": None if lasts is None else lasts.total_seconds(),
             "reason": clean_text(reason, MAX_REASON),
             "by": clean_text(by, MAX_USER),
             "anew": bool(anew),

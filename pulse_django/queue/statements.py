@@ -9,6 +9,7 @@ from typing import Any
 from django.db import DataError, IntegrityError, connections, transaction
 
 from .words.bounds import MAX_DELAY
+from .words.durations import WANTED
 from .words.leases import Lease
 from .words.states import HOT_PARTITION, Status
 
@@ -60,7 +61,7 @@ def quoted(text: str) -> str:
 
 def check_delay(delay: timedelta) -> None:
     if not isinstance(delay, timedelta):
-        raise TypeError(f"delay: {delay!r} is not a timedelta")
+        raise TypeError(f"delay: {delay!r} is not {WANTED}")
     if not timedelta() <= delay <= MAX_DELAY:
         raise ValueError(f"{delay} is not between 0 and {MAX_DELAY.days} days")
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from pulse_django import conf
 from pulse_django.exceptions import WrongArguments
 from pulse_django.queue.capability import OfCall, assembled, installed
+from pulse_django.queue.words.options import OF_CALL
+from pulse_django.queue.words.other_queues import option_instead
 
 from .registry import Task, chunk_of
 from .signatures import read_signature, signature_of
@@ -48,7 +50,10 @@ def misfit(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     try:
         known.outer.bind(*([None] * given), **kwargs)
     except TypeError as error:
-        return f"{task.func.__name__}{known.outer} does not accept these arguments: {error}"
+        said = f"{task.func.__name__}{known.outer} does not accept these arguments: {error}"
+        strange = (option_instead(name, ...) for name in kwargs if name not in known.outer.parameters)
+        lines = [line for option, line in filter(None, strange) if option in OF_CALL]
+        return f"{said}. Write .using({', '.join(lines)}).enqueue(...)" if lines else said
     return ""
 
 

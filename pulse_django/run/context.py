@@ -17,6 +17,7 @@ from pulse_django.exceptions import Discard, LeaseLost, Snooze, UnstorableResult
 from pulse_django.models import Job, Limiter, Pause
 from pulse_django.queue.database.transactions import durable, refuse_callers_transaction
 from pulse_django.queue.words.decisions import Complete
+from pulse_django.queue.words.durations import Seconds
 from pulse_django.queue.words.lane_keys import key_of, limiter_of
 from pulse_django.queue.words.masks import PROGRESS, RESULT
 from pulse_django.queue.words.outcomes import Failed, returned
@@ -178,12 +179,12 @@ class Context(DurableSteps, Waits, TaskContext):
     def _note_completion(self) -> None:
         self.run.completed = True
 
-    def snooze(self, delay: timedelta) -> NoReturn:
+    def snooze(self, delay: Seconds) -> NoReturn:
         """End this run and have the job run again after ``delay``. The attempt does not count."""
         raise Snooze(delay)
 
     def pause_limit(
-        self, duration: timedelta, *, limit: str | None = None, only_key: bool = False, reason: str = ""
+        self, duration: Seconds, *, limit: str | None = None, only_key: bool = False, reason: str = ""
     ) -> None:
         """Start no job of a limit for a time: of this job's, or of the one with that name. This run goes on.
 
@@ -202,7 +203,7 @@ class Context(DurableSteps, Waits, TaskContext):
         Limiter.objects.db_manager(self.run.alias).pause(limiter, duration=duration, reason=reason)
 
     async def apause_limit(
-        self, duration: timedelta, *, limit: str | None = None, only_key: bool = False, reason: str = ""
+        self, duration: Seconds, *, limit: str | None = None, only_key: bool = False, reason: str = ""
     ) -> None:
         """``pause_limit()`` for async handlers."""
         await sync_to_async(self.pause_limit)(duration, limit=limit, only_key=only_key, reason=reason)

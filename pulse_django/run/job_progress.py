@@ -9,6 +9,7 @@ from enum import StrEnum
 from pulse_django.exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
 from pulse_django.models import Job
 from pulse_django.queue.words.display import share_of
+from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.job_ids import job_id_of
 from pulse_django.queue.words.masks import PROGRESS
 from pulse_django.queue.words.states import Status
@@ -49,15 +50,16 @@ class JobProgress:
         return self.stage in (Stage.DONE, Stage.FAILED, Stage.CANCELLED)
 
 
-def progress_token(job: Job | int | str, *, expires_in: timedelta = EXPIRES_IN) -> str:
+def progress_token(job: Job | int | str, *, expires_in: Seconds = EXPIRES_IN) -> str:
     """Return a text that lets who has it see how far one job is, and nothing else of it, until it expires.
 
     ``job`` is a job, its id, or the id of a ``TaskResult``. The token is signed, so none can be guessed or changed.
     """
-    if expires_in <= timedelta():
+    lasts = as_timedelta(expires_in)
+    if lasts <= timedelta():
         raise InvalidJob(f"expires_in={expires_in!r} is not in the future")
     job_id = job.pk if isinstance(job, Job) else job_id_of(job)
-    return sign_for(expires_in, _SALT, job_id)
+    return sign_for(lasts, _SALT, job_id)
 
 
 def job_of_token(token: str) -> int | None:

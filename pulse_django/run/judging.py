@@ -16,6 +16,7 @@ from pulse_django.exceptions import (
     JobCancelled,
     LeaseLost,
     RateLimited,
+    RetryLater,
     Snooze,
     WaitFor,
 )
@@ -138,6 +139,8 @@ def outcome_of(run: Run, error: BaseException) -> Outcome | None:
     match error:
         case Snooze():
             return Snoozed(error.delay, reason_of(run, error))
+        case RetryLater():
+            return Failed(report_of(run, error), retry_in=error.delay)
         case WaitFor():
             return Waited(error.reason)
         case Discard():

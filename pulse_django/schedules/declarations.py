@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +13,7 @@ from django.core.checks import CheckMessage, Warning
 from pulse_django import conf
 from pulse_django.encryption.values import encrypts
 from pulse_django.exceptions import InvalidSchedule, WrongArguments
+from pulse_django.queue.words.durations import Seconds
 from pulse_django.queue.words.own_tasks import ONLY_PULSE, OWN_TASKS
 from pulse_django.queue.words.payloads import error_in_one_line, one_line
 from pulse_django.run.calls import checked
@@ -57,7 +58,7 @@ class Schedule:
         timing: Timing | None = None,
         *,
         task: Task,
-        every: timedelta | None = None,
+        every: Seconds | None = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         queue: str | None = None,
@@ -69,12 +70,12 @@ class Schedule:
         if not isinstance(task, GenericTask):
             raise InvalidSchedule(f"{name}: task is {task!r}, not a task. Decorate the function with @task")
         if (timing is None) == (every is None):
-            raise InvalidSchedule(f"{name}: give either a Cron, an Every or every=timedelta(...)")
+            raise InvalidSchedule(f"{name}: give either a Cron, an Every or every=60")
         self.task = task
         self.definition = Definition(
             name=name,
             task=key_of(task),
-            timing=Every(every) if timing is None else timing,  # type: ignore[arg-type]  # one of the two is given
+            timing=Every(every) if timing is None else timing,
             args=args,
             kwargs=kwargs or {},
             queue=queue,

@@ -12,17 +12,28 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from itertools import islice, takewhile
+from typing import TYPE_CHECKING, TypedDict, Unpack
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.queue.words.bounds import MAX_DELAY
+from pulse_django.queue.words.durations import WANTED, Seconds, as_timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHORTEST_INTERVAL = timedelta(seconds=1)
 SHORTEST_GRACE = timedelta(seconds=10)  # a tick is always late by a moment
 MAX_EXPRESSION, MAX_ZONE = 200, 64
+NAMED = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 
@@ -43,6 +54,15 @@ class Overlap(StrEnum):
     CANCEL = "cancel"  # that job is asked to stop, and the tick fires
 
 
+class Policy(TypedDict, total=False):
+    """What may be said of both kinds of timings."""
+
+    missed: Missed | str
+    grace: Seconds | None
+    overlap: Overlap | str
+    jitter: Seconds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """When a schedule is due, and which of its ticks fire. It is a ``Cron`` or an ``Every``."""
@@ -51,6 +71,10 @@ class Timing:
     grace: timedelta | None = None  # a tick that is later does not fire; None: however late it is
     overlap: Overlap | str = Overlap.SKIP
     jitter: timedelta = timedelta()  # the jobs of many schedules that are due at once are spread over so long
+
+    if TYPE_CHECKING:  # what may be given, and not what is kept
+
+        def __init__(self, **policy: Unpack[Policy]) -> None: ...
 
     def ticks(self, after: datetime) -> Iterator[datetime]:
         """Yield the instants that are later than this one, in order."""
@@ -62,6 +86,8 @@ class Timing:
 
     def check(self) -> None:
         """Raise InvalidSchedule for what is not allowed of both kinds."""
+        for name in ("grace", "jitter"):
+            object.__setattr__(self, name, as_timedelta(getattr(self, name)))
         for name, kind in (("missed", Missed), ("overlap", Overlap)):
             if getattr(self, name) not in list(kind):
                 allowed = ", ".join(repr(one.value) for one in kind)
@@ -73,7 +99,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Cron(Timing):
-    """A cron expression of five fields, or of six with seconds first, as Debian's cron reads it.
+    """A cron expression of five fields, or of six with seconds first, as Debian's cron reads it. ``"@daily"`` is one.
 
     When clocks are set forward, a time that is left out runs right after the gap. When they are set back, a time that
     comes twice runs once. An expression whose minute or hour begins with a star follows the time that passes, and runs
@@ -83,8 +109,14 @@ class Cron(Timing):
     expression: str
     tz: str | None = None  # None: the project's TIME_ZONE
 
+    if TYPE_CHECKING:
+
+        def __init__(self, expression: str, tz: str | None = None, **policy: Unpack[Policy]) -> None: ...
+
     def __post_init__(self) -> None:
         self.check()
+        if isinstance(self.expression, str):
+            object.__setattr__(self, "expression", NAMED.get(self.expression, self.expression))
         _check_expression(self.expression)
         zone_of(_zone(self.tz))
         if next_of(self, EPOCH) is None:
@@ -104,18 +136,38 @@ class Cron(Timing):
         return f"{CronSim(self.expression, EPOCH).explain()} ({_zone(self.tz)})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Every(Timing):
-    """An interval. It counts from the beginning of 1970 and not from the last run: all hosts find the same instants."""
+    """An interval: ``Every(minutes=5)``, or a duration.
+
+    It counts from the beginning of 1970 and not from the last run: all hosts find the same instants.
+    """
 
     interval: timedelta
     phase: timedelta = timedelta()  # how much later than that
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        interval: Seconds | None = None,
+        phase: Seconds = 0,
+        *,
+        weeks: float = 0,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        **policy: Unpack[Policy],
+    ) -> None:
+        Timing.__init__(self, **policy)  # ``super()`` knows no class with slots
         self.check()
+        parts = {"weeks": weeks, "days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
+        if (interval is None) != any(parts.values()):
+            raise InvalidSchedule("every: give either an interval or weeks, days, hours, minutes and seconds")
+        object.__setattr__(self, "interval", timedelta(**parts) if interval is None else as_timedelta(interval))
+        object.__setattr__(self, "phase", as_timedelta(phase))
         _check_duration("every", self.interval, SHORTEST_INTERVAL)
         if not isinstance(self.phase, timedelta) or not timedelta() <= self.phase < self.interval:
-            raise InvalidSchedule(f"phase: {self.phase!r} is not a timedelta between 0 and the interval")
+            raise InvalidSchedule(f"phase: {phase!r} is not {WANTED} between 0 and the interval")
 
     def ticks(self, after: datetime) -> Iterator[datetime]:
         """Yield the instants that are later than this one, in order."""
@@ -158,7 +210,7 @@ def _zone(name: str | None) -> str:
 
 def _check_duration(name: str, value: object, least: timedelta) -> None:
     if not isinstance(value, timedelta):
-        raise InvalidSchedule(f"{name}: {value!r} is not a timedelta")
+        raise InvalidSchedule(f"{name}: {value!r} is not {WANTED}")
     if not least <= value <= MAX_DELAY:
         raise InvalidSchedule(f"{name}: {value} is not between {least} and {MAX_DELAY.days} days")
 

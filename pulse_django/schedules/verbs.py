@@ -18,6 +18,7 @@ from pulse_django.queue.database.database_errors import DatabaseFault, fault_of
 from pulse_django.queue.database.transactions import joined, run_joined
 from pulse_django.queue.declarations import Declarer, declare_once
 from pulse_django.queue.words.bounds import MAX_DELAY
+from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.job_ids import MAX_ID
 from pulse_django.queue.words.options import Whole
 from pulse_django.queue.words.payloads import clean_text, error_in_one_line, one_line
@@ -143,12 +144,13 @@ def follow_code(schedules: Any, schedule_id: int, fields: Collection[str] = OVER
 
 
 def pause(
-    schedules: Any, *schedule_ids: int, reason: str = "", duration: timedelta | None = None, by: str = ""
+    schedules: Any, *schedule_ids: int, reason: str = "", duration: Seconds | None = None, by: str = ""
 ) -> list[int]:
     """Let no tick of these fire, for so long or until they are resumed. Return the ids of those that exist."""
-    if duration is not None and not timedelta() < duration <= MAX_DELAY:
+    lasts = as_timedelta(duration)
+    if lasts is not None and not timedelta() < lasts <= MAX_DELAY:
         raise ValueError(f"duration: {duration} must be positive and at most {MAX_DELAY.days} days")
-    seconds = None if duration is None else duration.total_seconds()
+    seconds = None if lasts is None else lasts.total_seconds()
     params = [_ids(schedule_ids), seconds, clean_text(reason, MAX_REASON), clean_text(by, MAX_BY)]
     return sorted(paused for (paused,) in run_joined(schedules.write_alias, _PAUSE, params))
 

@@ -15,6 +15,7 @@ from pulse_django.encryption.values import shown
 from pulse_django.models import Job, Schedule
 from pulse_django.queue.database.transactions import is_in_callers_transaction, run_joined
 from pulse_django.queue.declarations import Declarer, scope_of_code
+from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Claim, Identity
 from pulse_django.queue.words.outcomes import OutcomeName
@@ -303,7 +304,7 @@ class Fired:
 
 def run_schedules(
     *,
-    until: datetime | timedelta,
+    until: datetime | Seconds,
     names: Collection[str] = (),
     run_jobs: bool = True,
     using: str | None = None,
@@ -319,6 +320,7 @@ def run_schedules(
     schedules, now = Schedule.objects.db_manager(alias), clock(alias)
     declarer = Declarer(scope_of_code(), "tests", now)
     schedules.declare(declarer, declared_in(alias), silence=conf.current().worker_silence)
+    until = as_timedelta(until)
     end = now + until if isinstance(until, timedelta) else until
     due = schedules.using(alias).filter(next_at__lte=end, gone_at=None).order_by("next_at", "id")
     fired: list[Fired] = []

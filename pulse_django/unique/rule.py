@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.queue.words.bounds import MAX_DELAY
 from pulse_django.queue.words.display import in_words
+from pulse_django.queue.words.durations import WANTED, Seconds, as_timedelta
 
 KEY_LENGTH = 64  # hexadecimal digits of a SHA-256
 
@@ -44,9 +45,23 @@ class Unique:
     per: timedelta | None = None  # one in each such period, whatever became of it
     max_delay: timedelta | None = None  # from the first call to the run, however often a call postpones it
 
+    if TYPE_CHECKING:  # what may be given, and not what is kept
+
+        def __init__(
+            self,
+            *,
+            by: str | Sequence[str] | Callable[..., object] = (),
+            until: Until | None = None,
+            on_conflict: OnConflict = "keep",
+            per: Seconds | None = None,
+            max_delay: Seconds | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         if isinstance(self.by, str):
-            raise InvalidJob(f"unique: by={self.by!r} is a single name; write by=({self.by!r},)")
+            object.__setattr__(self, "by", (self.by,))
+        for name in ("per", "max_delay"):
+            object.__setattr__(self, name, as_timedelta(getattr(self, name)))
         if not callable(self.by):
             if not isinstance(self.by, list | tuple) or not all(isinstance(name, str) for name in self.by):
                 raise InvalidJob(f"unique: by={self.by!r} is neither a tuple of parameter names nor a function")
@@ -101,7 +116,7 @@ class UniqueKey(NamedTuple):
         if self.rule.on_conflict != "debounce":
             return
         if run_after is None:
-            raise InvalidJob("unique: on_conflict='debounce' requires a delay: .using(run_after=timedelta(...))")
+            raise InvalidJob("unique: on_conflict='debounce' requires a delay: .using(run_after=...)")
         longest = self.rule.max_delay
         if longest is not None and isinstance(run_after, timedelta) and run_after > longest:
             raise InvalidJob(
@@ -112,6 +127,6 @@ class UniqueKey(NamedTuple):
 
 def _check_duration(name: str, value: object) -> None:
     if not isinstance(value, timedelta):
-        raise InvalidJob(f"unique: {name}={value!r} is not a timedelta")
+        raise InvalidJob(f"unique: {name}={value!r} is not {WANTED}")
     if not timedelta() < value <= MAX_DELAY:
         raise InvalidJob(f"unique: {name}={value} must be positive and at most {MAX_DELAY.days} days")

@@ -20,6 +20,7 @@ from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.transactions import is_in_callers_transaction, joined
 from pulse_django.queue.enqueue import has_key, take_ids
 from pulse_django.queue.words.bounds import MAX_USER
+from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.job_ids import MAX_ID
 from pulse_django.queue.words.options import Note, Text, Whole
 from pulse_django.queue.words.payloads import encode_arguments
@@ -269,7 +270,7 @@ def event_link(
     *,
     title: str,
     by: str,
-    expires_in: timedelta = timedelta(days=7),
+    expires_in: Seconds = timedelta(days=7),
     using: str | None = None,
 ) -> str:
     """Return the path of a page that asks ``title`` and sends the event when it is confirmed.
@@ -280,12 +281,13 @@ def event_link(
     EVENT_NAME.check("name", name)
     _TITLE.check("title", title)
     _BY.check("by", by)
-    if expires_in <= timedelta():
+    lasts = as_timedelta(expires_in)
+    if lasts <= timedelta():
         raise InvalidWorkflow(f"expires_in={expires_in!r} is not in the future")
     encode_arguments(payload, limit=MAX_LINK, what="payload")  # says what is wrong with it
     said = [name, payload, title, by, alias_of_jobs(using)]
     try:
-        path = reverse(VIEW, args=[sign_for(expires_in, _SALT, *said)])
+        path = reverse(VIEW, args=[sign_for(lasts, _SALT, *said)])
     except NoReverseMatch:
         raise ImproperlyConfigured(
             'event_link() needs the page of Pulse: add path("pulse/", include("pulse_django.urls")) to the URLconf'

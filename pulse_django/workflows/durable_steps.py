@@ -17,6 +17,7 @@ from pulse_django import conf
 from pulse_django.exceptions import InvalidJob, LeaseLost, Snooze
 from pulse_django.models import Job
 from pulse_django.queue.database.transactions import durable, refuse_callers_transaction
+from pulse_django.queue.words.durations import WANTED, Seconds, as_timedelta
 from pulse_django.queue.words.options import Text
 from pulse_django.queue.words.payloads import encode_result
 from pulse_django.run.codec import codec
@@ -93,23 +94,23 @@ class DurableSteps:
         await sync_to_async(self._store)(alias_of_run(self.run), name, encoded, time.monotonic() - begun)
         return cast(T, self._done(steps, name, encoded))
 
-    def sleep(self, delay: timedelta, *, name: str = "sleep") -> None:
+    def sleep(self, delay: Seconds, *, name: str = "sleep") -> None:
         """Go on after ``delay``. The run ends, and another one starts then; the attempt does not count.
 
         The sleep is a step: the next run passes it by, if its time is over.
         """
-        if not isinstance(delay, timedelta):
-            raise TypeError(f"sleep() requires a timedelta, not {delay!r}")
+        if not isinstance(duration := as_timedelta(delay), timedelta):
+            raise TypeError(f"sleep() requires {WANTED}, not {delay!r}")
         self._begin_step(name)
         run = self.run
         refuse_callers_transaction(alias_of_run(run), f"sleep {name!r}")
-        left = begin_sleep(Job.objects.db_manager(alias_of_run(run)), run.claim.lease, name, delay.total_seconds())
+        left = begin_sleep(Job.objects.db_manager(alias_of_run(run)), run.claim.lease, name, duration.total_seconds())
         if left is None:
             self._lose()
         elif left > 0:
             raise Snooze(timedelta(seconds=left))
 
-    async def asleep(self, delay: timedelta, *, name: str = "sleep") -> None:
+    async def asleep(self, delay: Seconds, *, name: str = "sleep") -> None:
         """``sleep()`` for async handlers."""
         await sync_to_async(self.sleep)(delay, name=name)
 

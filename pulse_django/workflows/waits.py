@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from asgiref.sync import sync_to_async
@@ -12,6 +11,7 @@ from asgiref.sync import sync_to_async
 from pulse_django.exceptions import EventTimedOut, InvalidJob, LeaseLost, NeededResultMissing, WaitFor
 from pulse_django.models import Dependency, Event, Job, StoredBatch
 from pulse_django.queue.database.transactions import refuse_callers_transaction
+from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.masks import RESULT
 from pulse_django.queue.words.options import Text
 from pulse_django.queue.words.states import TERMINAL, Status
@@ -84,7 +84,7 @@ class Waits:
         """``wait_for()`` for async handlers."""
         return await sync_to_async(self.wait_for)(*needs, on_need_failed=on_need_failed)
 
-    def wait_for_event(self, name: str, *, timeout: timedelta | None = None) -> Any:
+    def wait_for_event(self, name: str, *, timeout: Seconds | None = None) -> Any:
         """Wait for ``send_event(name, payload)``, and return the payload. An event that came early is there.
 
         If it has not come, the run ends here and the job is WAITING, as with ``wait_for``. Raise ``EventTimedOut`` if
@@ -98,11 +98,11 @@ class Waits:
             raise EventTimedOut(name)
         event = Event.objects.using(alias).filter(name=name).first()
         if event is None:
-            seconds = None if timeout is None else timeout.total_seconds()
+            seconds = None if timeout is None else as_timedelta(timeout).total_seconds()
             self._wait("wait_for_event()", [Need(event=name, name=name[:MAX_NODE_NAME], timeout=seconds)])
         return event.payload
 
-    async def await_for_event(self, name: str, *, timeout: timedelta | None = None) -> Any:
+    async def await_for_event(self, name: str, *, timeout: Seconds | None = None) -> Any:
         """``wait_for_event()`` for async handlers."""
         return await sync_to_async(self.wait_for_event)(name, timeout=timeout)
 

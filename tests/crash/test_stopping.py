@@ -248,13 +248,18 @@ def test_the_code_may_change_under_a_worker_that_reloads(workers: Workers, tmp_p
     module.write_text(text.format("before"))
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parent.parent.parent)])
     worker = workers.ready(
-        "--reload", settings={"TASK_MODULES": ["reloaded_tasks"]}, env={"PYTHONPATH": path, "DEBUG": "1"}
+        "--reload",
+        settings={"TASK_MODULES": ["reloaded_tasks"], "UNKNOWN_TASK_DELAY": 3_600},
+        env={"PYTHONPATH": path, "DEBUG": "1"},
     )
     assert _said(worker) == "before"
-    module.write_text(text.format("afterwards"))
+    not_written = Job.objects.enqueue(NewJob(task="reloaded.new"))
+    wait_until(lambda: str(api.get(not_written.pk).last_error).startswith("unknown task"))
+    module.write_text(text.format("afterwards") + "@task(name='reloaded.new')\ndef new() -> None: ...\n")
     os.utime(module, (time.time() + 5, time.time() + 5))
     wait_until(lambda: worker.log.count("is ready") == 2, lambda: worker.log)
     assert _said(worker) == "afterwards"
+    wait_for(Status.COMPLETED, not_written.pk)  # it does not wait for an hour
 
 
 def _said(worker: StartedProcess) -> object:

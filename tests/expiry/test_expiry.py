@@ -369,7 +369,7 @@ class TestEnqueueing:
             ({"expires": timedelta()}, "a job that expires at once would never start"),
             ({"expires": -SECOND}, "expires: -1 day, 23:59:59 is not between 0 and 365000 days"),
             ({"expires": datetime(2030, 1, 1)}, "naive; use an aware datetime"),  # noqa: DTZ001 - what is refused
-            ({"expires": 5}, "expires: 5 is neither a datetime nor a timedelta"),
+            ({"expires": 5}, "expires: 5 is neither a datetime nor a number of seconds or a timedelta"),
             ({"expires": HOUR, "run_after": HOUR}, "the job would expire before it is due"),
             (
                 {"expires": datetime(2030, 1, 1, tzinfo=UTC), "run_after": datetime(2031, 1, 1, tzinfo=UTC)},

@@ -228,7 +228,7 @@ MEAN_NOTHING: list[Callable[[], object]] = [
     lambda: Limit(breaker=3),  # type: ignore[arg-type]
     lambda: Rate(0, per=MINUTE),
     lambda: Rate(1, per=timedelta()),
-    lambda: Rate(1, per=60),  # type: ignore[arg-type]
+    lambda: Rate(1, per=True),
     lambda: Rate(2, per=MINUTE, burst=3),
     lambda: Breaker(failures=0),
     lambda: Breaker(pause_for=timedelta()),

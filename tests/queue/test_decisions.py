@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
-from pulse_django.exceptions import UnstorableResult
+import pytest
+
+from pulse_django.exceptions import InvalidJob, RetryLater, UnstorableResult
+from pulse_django.queue.words.bounds import UNLIMITED
 from pulse_django.queue.words.decisions import (
     Budget,
     Cancel,
@@ -66,6 +69,8 @@ OS_ERROR = Failed(ErrorReport.of(ConnectionResetError("gone")))
 UNSTORABLE = Failed(ErrorReport.of(UnstorableResult("result: a set")))
 
 S = timedelta(seconds=1)
+LATER = Failed(ErrorReport.of(RetryLater(60, "busy")), retry_in=60 * S)
+MANY = Budget(attempts=100_000, refunds=0, max_attempts=UNLIMITED)
 
 
 def middle() -> float:
@@ -83,6 +88,13 @@ TABLE: list[tuple[str, Outcome, Budget, RetryPolicy, Decision]] = [
     ("third that counts", VALUE_ERROR, REFUNDED, FLEET, Retry(9 * S, "ValueError: no")),
     ("last failure", VALUE_ERROR, SPENT, FLEET, DeadLetter("ValueError: no")),
     ("failure of an unwanted job", VALUE_ERROR, UNWANTED, FLEET, Cancel()),
+    ("failure without a limit of attempts", VALUE_ERROR, MANY, FLEET, Retry(3600 / 1.1 * S, "ValueError: no")),
+    # the handler itself says when: it counts, and no policy is asked
+    ("retry later", LATER, FRESH, FLEET, Retry(60 * S, "RetryLater: busy")),
+    ("retry later, of what is never retried", LATER, THIRD, NO_RETRIES, Retry(60 * S, "RetryLater: busy")),
+    ("retry later, spent", LATER, SPENT, FLEET, DeadLetter("RetryLater: busy")),
+    ("retry later, of an unwanted job", LATER, UNWANTED, FLEET, Cancel()),
+    ("retry later than allowed", LATER, TOO_LATE, FLEET, DeadLetter("give_up_after reached: RetryLater: busy")),
     # the task's policy rules what its handler raised
     ("own curve", VALUE_ERROR, THIRD, SLOW, Retry(9 * 60 * S, "ValueError: no")),
     ("never retried", VALUE_ERROR, FRESH, NOT_VALUE_ERRORS, DeadLetter("ValueError: no")),
@@ -193,6 +205,27 @@ def test_the_backoff_is_capped_long_before_it_overflows() -> None:
     for cap in (timedelta(hours=1), timedelta(days=365)):
         for luck in (0.0, 0.5, 1.0):
             assert cap * 0.8 < Backoff(cap=cap).delay(10**9, lambda luck=luck: luck) <= cap
+
+
+CURVES = [
+    (Backoff(jitter=0), [1, 4, 9, 16]),
+    (Backoff.fixed(15), [15, 15, 15, 15]),
+    (Backoff.linear(10, cap=33), [10, 20, 30, 30]),  # the cap is reached with the jitter
+    (Backoff.exponential(jitter=0), [1, 2, 4, 8]),
+    (Backoff.exponential(base=5, factor=3, cap=60, jitter=0), [5, 15, 45, 60]),
+]
+
+
+def test_curves_are_those_that_people_know() -> None:
+    with all_faults() as about:
+        for curve, seconds in CURVES:
+            with about(curve):
+                found = [curve.delay(number, middle).total_seconds() for number in range(1, 5)]
+                assert found == pytest.approx(seconds)
+                assert curve.delay(10**9, middle).total_seconds() == pytest.approx(curve.highest)
+        for wrong in ({"jitter": 2}, {"jitter": -0.1}, {"factor": 0.5}, {"factor": float("nan")}):
+            with about(wrong), pytest.raises(InvalidJob, match="backoff: jitter"):
+                Backoff(**wrong)
 
 
 def test_the_backoff_is_never_shorter_than_the_first() -> None:

@@ -34,7 +34,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"run_after": datetime(9999, 12, 31, tzinfo=timezone(timedelta(hours=-12)))}, "is not between the years"),
     ({"parent_id": 2**70}, "parent_id: .* is not within"),
     ({"idempotency_key": ""}, "idempotency_key: '' is not a non-empty string"),
-    ({"timeout": 30}, "timeout: 30 is not a timedelta"),
+    ({"timeout": "soon"}, "timeout: 'soon' is not a number of seconds or a timedelta"),
     ({"progress_timeout": timedelta(days=-1)}, "progress_timeout: .* must be positive"),
 ]
 

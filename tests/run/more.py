@@ -97,7 +97,7 @@ async def counts_on_the_loop(context: Context, total: int) -> Any:
 
 @task(takes_context=True)
 def snoozes_badly(context: Context) -> None:
-    context.snooze(30)  # type: ignore[arg-type]
+    context.snooze("30")  # type: ignore[arg-type]
 
 
 @task(takes_context=True)

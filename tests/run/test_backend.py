@@ -230,7 +230,7 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
     ({"isolation": "fork"}, "isolation: 'fork'"),
     ({"retry": "never"}, "retry: 'never' is not a RetryPolicy"),
     ({"max_attempts": 0}, "max_attempts: 0"),
-    ({"timeout": 30}, "timeout: 30 is not a timedelta"),
+    ({"timeout": True}, "timeout: True is not a number of seconds or a timedelta"),
     ({"lease": timedelta()}, "lease: .* must be positive"),
     ({"name": "x" * 201}, "name and aliases"),
     ({"priority": 101}, "priority"),

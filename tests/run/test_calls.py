@@ -17,6 +17,7 @@ from django.db import transaction
 from pulse_django import Context, cancel, enqueue_many, retry, retry_on, retry_unless, task
 from pulse_django.exceptions import InvalidJob, PayloadError, WrongArguments
 from pulse_django.models import Attempt, Job
+from pulse_django.queue.words.other_queues import METHODS
 from pulse_django.queue.words.states import Status
 from pulse_django.run.registry import BaseTaskBackend, InvalidTask
 from pulse_django.testing import jump_to_next_run, run_job
@@ -215,19 +216,39 @@ def test_the_path_into_a_nested_value_is_named() -> None:
         anything.enqueue(x=UUID(int=1))
 
 
+CELERYS = {
+    "delay": "two.enqueue(...)",
+    "apply_async": "two.using(run_after=..., queue_name=..., priority=...).enqueue(...)",
+    "apply": "two.func(...)",
+    "s": "two.prepare(...)",
+    "si": "two.prepare(...)",
+    "signature": "two.prepare(...)",
+    "subtask": "two.prepare(...)",
+}
+
+
 def test_celerys_verbs_say_what_to_write_instead() -> None:
+    assert CELERYS.keys() == METHODS.keys()
+    assert not hasattr(two, "no_such_thing")
     with all_faults() as about:
-        for name in ["delay", "apply_async", "s", "si", "apply", "subtask"]:
+        for name, line in CELERYS.items():
             with about(name):
-                with pytest.raises(AttributeError, match=rf"{name}\(\) is a Celery method.*two\.enqueue\("):
+                with pytest.raises(AttributeError) as refused:
                     getattr(two, name)
-                assert not hasattr(two, "no_such_thing")
+                assert str(refused.value) == f"{name}() is Celery's: write {line}"
+
+
+def test_an_option_among_the_arguments_of_a_call_is_told() -> None:
+    with pytest.raises(WrongArguments, match=r"'countdown'. Write \.using\(run_after=\.\.\.\)\.enqueue\(\.\.\.\)$"):
+        tasks.add.enqueue(1, 2, countdown=60)  # type: ignore[call-arg]
+    with pytest.raises(WrongArguments, match=r"'acks_late'$"):
+        tasks.add.enqueue(1, 2, acks_late=True)  # type: ignore[call-arg]
 
 
 def test_wrong_calls_say_the_line_to_write() -> None:
     """Each raised an error of Python's own, or passed and failed later."""
     cases: list[tuple[Callable[[], Any], type[Exception], str]] = [
-        (lambda: task(expires=60)(tasks.add.func), TypeError, "expires: @task takes a timedelta"),  # type: ignore[call-overload]
+        (lambda: task(expires="60")(tasks.add.func), TypeError, "expires: @task takes a number of seconds"),  # type: ignore[call-overload]
         (lambda: retry_unless([ValueError]), InvalidJob, "is no exception class; write retry_unless"),  # type: ignore[arg-type]
         (lambda: retry_on("ValueError"), InvalidJob, "is no exception class"),  # type: ignore[arg-type]
         (lambda: tasks.add(1, 2), TypeError, r"add is a task. Use add.enqueue\(...\)"),  # type: ignore[operator]

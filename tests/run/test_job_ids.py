@@ -130,9 +130,12 @@ def test_what_is_no_number_of_runs_is_refused_before_any_sql() -> None:
 
 def test_what_is_no_delay_is_refused_before_any_sql() -> None:
     with all_faults() as about:
-        for wrong in [5, "1 minute", None]:
+        for wrong in [True, "1 minute", None]:
             with about(short(wrong)):
-                with CaptureQueriesContext(connection) as sent, pytest.raises(TypeError, match="not a timedelta"):
+                with (
+                    CaptureQueriesContext(connection) as sent,
+                    pytest.raises(TypeError, match="not a number of seconds or a timedelta"),
+                ):
                     api.retry(1, delay=wrong)
                 assert len(sent) == 0
 

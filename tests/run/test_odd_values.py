@@ -43,6 +43,7 @@ ODD += [[], {}, [None], ["a\0b"], [10**30], {"x": 1}, {1: "\0"}, object()]
 NO_CALLS = {name for name in pulse_django.__all__ if isinstance(getattr(pulse_django, name), type)}
 NO_CALLS |= {
     "NO_RETRIES",
+    "UNLIMITED",
     "retry_on",
     "retry_unless",
     "task",
@@ -206,7 +207,7 @@ def test_what_cannot_be_is_refused_before_any_sql() -> None:
         "no limit": lambda: Limiter.objects.override(None, {}),  # type: ignore[arg-type]
         "no numbers of a limit": lambda: Limiter.objects.override("x", {"runs": 5}),
         "closed for too long": lambda: pause("x", duration=long),
-        "closed for a number": lambda: pause("x", duration=5),  # type: ignore[arg-type]
+        "closed for a text": lambda: pause("x", duration="5"),  # type: ignore[arg-type]
         "closed for less than nothing": lambda: pause("x", duration=timedelta(seconds=-1)),
         "no database": lambda: pulse_django.enqueue_many(tasks.add, [(1, 2)], using=""),
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from pulse_django import task
+from pulse_django import Backoff, Limit, Rate, RetryPolicy, retry_on, retry_unless, task
+from pulse_django.queue.words.options import OF_CALL, OF_TASK
+from pulse_django.queue.words.other_queues import OPTIONS
 from pulse_django.run.registry import InvalidTask, registry
 from tests.faults import all_faults
 
@@ -27,7 +30,6 @@ NO_VALUES: list[tuple[dict[str, Any], str]] = [
     ({"priority": "5"}, "priority must be a whole number between -100 and 100"),
     ({"priority": True}, "priority must be a whole number between -100 and 100"),
     ({"priority": 101}, "priority must be a whole number between -100 and 100"),
-    ({"aliases": "abc"}, r"aliases: 'abc' is a single name; write aliases=\('abc',\)"),
     ({"aliases": 5}, "aliases: 5 is not a list of names"),
     ({"sensitive": [["order"]]}, "sensitive: .* is not a list of names"),
 ]
@@ -41,12 +43,9 @@ def test_a_value_that_no_job_could_have_is_refused_by_the_decorator() -> None:
 
 
 UNKNOWN = [
-    ("delay", r"Did you mean 'run_after'\? Give it to .using\(\)."),
-    ("countdown", r"Did you mean 'run_after'\? Give it to .using\(\)."),
-    ("retries", "Did you mean 'max_attempts'?"),
-    ("queue", "Did you mean 'queue_name'?"),
     ("max_loses", "Did you mean 'max_lost_workers'?"),
     ("nonsense_of_all_kinds", "The options are aliases, "),
+    ("idempotency_kee", r"Did you mean 'idempotency_key'\? Give it to .using\(\)."),
 ]
 
 
@@ -57,11 +56,69 @@ def test_an_unknown_option_of_the_decorator_says_which_was_meant() -> None:
                 task(**{option: 1})
 
 
+# What others call it and what they give; the line; and what the line says.
+FROM_OTHERS: list[tuple[str, Any, str, dict[str, Any]]] = [
+    ("bind", True, "takes_context=True, and context instead of self", {"takes_context": True}),
+    ("autoretry_for", (OSError, KeyError), "retry=retry_on(OSError, KeyError)", {"retry": retry_on(OSError, KeyError)}),
+    ("dont_autoretry_for", (OSError,), "retry=retry_unless(OSError)", {"retry": retry_unless(OSError)}),
+    (
+        "retry_backoff",
+        True,
+        "retry=RetryPolicy(backoff=Backoff.exponential())",
+        {"retry": RetryPolicy(backoff=Backoff.exponential())},
+    ),
+    (
+        "default_retry_delay",
+        15,
+        "retry=RetryPolicy(backoff=Backoff.fixed(15))",
+        {"retry": RetryPolicy(backoff=Backoff.fixed(15))},
+    ),
+    ("max_retries", 3, "max_attempts=4", {"max_attempts": 4}),
+    ("max_retries", None, "max_attempts=...", {}),
+    ("retries", 3, "max_attempts=4", {"max_attempts": 4}),
+    ("acks_late", True, "nothing. A job is done when its run has ended, never before", {}),
+    ("reject_on_worker_lost", True, "nothing. The job of a lost worker runs again", {}),
+    ("ignore_result", True, "nothing. A function that returns None stores no result", {}),
+    ("soft_time_limit", 60, "timeout=60", {"timeout": 60}),
+    ("time_limit", 60, "timeout=60, isolation='process'", {"timeout": 60, "isolation": "process"}),
+    ("rate_limit", "60/m", "limit=Limit(rate=Rate.parse('60/m'))", {"limit": Limit(rate=Rate.parse("60/m"))}),
+    ("queue", "mail", "queue_name='mail'", {"queue_name": "mail"}),
+    ("countdown", 60, "run_after=60", {"run_after": 60}),
+    ("delay", 60, "run_after=60", {"run_after": 60}),
+    ("eta", datetime(2030, 1, 1, tzinfo=UTC), "run_after=...", {"run_after": datetime(2030, 1, 1, tzinfo=UTC)}),
+    ("task_id", "order-7", "idempotency_key='order-7'", {"idempotency_key": "order-7"}),
+]
+
+
+def with_context(context: object = None, order: int = 0) -> None:
+    pass
+
+
+def test_the_words_of_other_queues_say_the_line_to_write() -> None:
+    assert {name for name, *_ in FROM_OTHERS} == OPTIONS.keys()
+    with all_faults() as about:
+        for name, given, line, meant in FROM_OTHERS:
+            of_call = meant.keys() <= OF_CALL
+            with about(name):
+                with pytest.raises(TypeError) as refused:
+                    task(**{name: given})
+                place = " in .using(...)" if of_call and not meant.keys() <= OF_TASK else ""
+                assert str(refused.value) == f"@task has no option {name!r}. Write {line}{place}."
+                with pytest.raises(TypeError) as refused:
+                    task(name="refuses.options")(handler).using(**{name: given})
+                place = "" if of_call else " in @task(...)"
+                assert str(refused.value) == f".using() has no option {name!r}. Write {line}{place}."
+                function = with_context if "takes_context" in meant else handler
+                if of_call:
+                    task(name=f"refuses.{name}")(function).using(**meant)
+                else:
+                    task(name=f"refuses.{name}", **meant)(function)
+
+
 OF_A_CALL: list[tuple[dict[str, Any], str]] = [
-    ({"delay": 5}, "Did you mean 'run_after'?"),
     ({"idempotency": "x"}, "Did you mean 'idempotency_key'?"),
     ({"max_loses": 3}, r"Did you mean 'max_lost_workers'\? Give it to @task."),
-    ({"run_after": 5}, "run_after: 5 is neither a datetime nor a timedelta"),
+    ({"run_after": [5]}, r"run_after: \[5\] is neither a datetime nor a number of seconds or a timedelta"),
     ({"run_after": "tomorrow"}, "run_after: 'tomorrow' is neither"),
     ({"run_after": True}, "run_after: True is neither"),
 ]

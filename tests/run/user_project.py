@@ -2,7 +2,19 @@
 
 from datetime import timedelta
 
-from pulse_django import NO_RETRIES, Chunk, Context, Unique, retry_unless, task
+from pulse_django import (
+    NO_RETRIES,
+    Backoff,
+    Chunk,
+    Context,
+    Every,
+    Limit,
+    Rate,
+    RetryPolicy,
+    Unique,
+    retry_unless,
+    task,
+)
 
 
 @task
@@ -52,8 +64,19 @@ def keeping() -> None: ...
 def unknown() -> None: ...
 
 
-@task(timeout=30)  # E
+@task(timeout="30")  # E
 def untimed() -> None: ...
+
+
+@task(
+    timeout=30,
+    sensitive="order",
+    unique=Unique(by="order", per=60),
+    limit=Limit(rate=Rate(5, per="minute")),
+    retry=RetryPolicy(backoff=Backoff(unit=60)),
+    schedule=Every(minutes=5, jitter=10),
+)
+def short(order: int = 0) -> None: ...
 
 
 @task(idempotency_key="k")  # E

@@ -221,10 +221,10 @@ class TestWritingThemDown:
         assert found.timing == Cron("0 3 * * *", tz="Europe/Berlin", missed="skip")
 
     def test_what_can_never_be_due_is_refused_at_import(self) -> None:
-        for wrong in ({}, {"every": HOUR, "timing": Every(HOUR)}, {"every": timedelta(0)}, {"every": 5}):
+        for wrong in ({}, {"every": HOUR, "timing": Every(HOUR)}, {"every": timedelta(0)}, {"every": "5"}):
             with pytest.raises(InvalidSchedule):
                 Declared("warm", task=work, **wrong)  # type: ignore[arg-type]
-        for expression in ("61 * * * *", "* * *", "0 0 30 2 *", "", "@daily"):
+        for expression in ("61 * * * *", "* * *", "0 0 30 2 *", "", "@reboot"):
             with pytest.raises(InvalidSchedule):
                 Cron(expression)
         with pytest.raises(InvalidSchedule, match="missed"):

@@ -174,3 +174,16 @@ def test_a_timing_has_a_text() -> None:
         for timing in [Cron("0 3 * * 1-5", BERLIN), Every(timedelta(minutes=5))]:
             with about(timing):
                 assert timing.in_words()
+
+
+def test_names_of_cron_are_expressions() -> None:
+    with all_faults() as about:
+        for name in ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"]:
+            with about(name):
+                assert len(Cron(name).expression.split()) == 5
+    begin = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
+    assert next_of(Cron("@daily"), begin) == datetime(2026, 1, 2, tzinfo=UTC)
+    assert next_of(Cron("@weekly"), begin) == datetime(2026, 1, 4, tzinfo=UTC)  # a Sunday
+    assert next_of(Cron("@hourly"), begin) == datetime(2026, 1, 1, 13, tzinfo=UTC)
+    with pytest.raises(InvalidSchedule, match="cron"):
+        Cron("@reboot")

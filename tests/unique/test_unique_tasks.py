@@ -128,13 +128,12 @@ class TestKeys:
 
 DECLARATIONS: list[tuple[dict[str, Any], str]] = [
     ({"by": ("typo",)}, "no parameter 'typo'"),
-    ({"by": "a"}, r"by='a' is a single name; write by=\('a',\)"),
     ({"by": 7}, "by=7 is neither a tuple of parameter names nor a function"),
     ({"on_conflict": "skip"}, "on_conflict='skip' is none of keep, replace, debounce, follow, raise"),
     ({"until": "middle"}, "until='middle' is neither 'end' nor 'start'"),
     ({"until": "end", "on_conflict": "replace"}, "on_conflict='replace' requires until='start'"),
     ({"until": "end", "on_conflict": "follow"}, "on_conflict='follow' requires until='start'"),
-    ({"per": 60}, "per=60 is not a timedelta"),
+    ({"per": "1m"}, "per='1m' is not a number of seconds or a timedelta"),
     ({"per": timedelta()}, "per=0:00:00 must be positive"),
     ({"per": HOUR, "until": "end"}, "per and until cannot be combined"),
     (
@@ -142,7 +141,7 @@ DECLARATIONS: list[tuple[dict[str, Any], str]] = [
         "per can be combined with on_conflict='keep' or 'raise', not 'debounce'",
     ),
     ({"max_delay": HOUR}, "max_delay requires on_conflict='debounce'"),
-    ({"max_delay": 5, "on_conflict": "debounce"}, "max_delay=5 is not a timedelta"),
+    ({"max_delay": True, "on_conflict": "debounce"}, "max_delay=True is not a number of seconds or a timedelta"),
 ]
 
 

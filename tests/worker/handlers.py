@@ -26,7 +26,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connection
 
-from pulse_django import Context, signals, task
+from pulse_django import NO_RETRIES, Context, RetryLater, signals, task
 from pulse_django.exceptions import StopRun
 from pulse_django.run.registry import registry, task_finished, task_started
 
@@ -154,6 +154,11 @@ async def snoozes(context: Context, nap: Nap) -> str:
         context.progress(1)
         context.snooze(timedelta(milliseconds=10))
     return "awake"
+
+
+@everywhere(max_attempts=2, retry=NO_RETRIES)
+async def retries_later(context: Context, nap: Nap) -> None:
+    raise RetryLater(0.01, "busy")
 
 
 @everywhere()

@@ -39,6 +39,7 @@ QUESTIONS: dict[str, tuple[str, list[Any]]] = {
             "returns_a_set",
             "raises_after_completion",
             "snoozes",
+            "retries_later",
             "discards",
             "resumes",
             "takes_too_long",
@@ -219,6 +220,13 @@ def test_a_snooze_costs_no_attempt(stories: Stories, executor: str) -> None:
     assert (story.job.status, story.job.result) == (Status.COMPLETED, "awake")
     assert story.outcomes == ["SNOOZED", "SUCCEEDED"]
     assert story.job.attempts - story.job.refunds == 1
+
+
+@of_each_executor
+def test_a_handler_that_says_when_it_is_retried_is_asked_before_its_policy(stories: Stories, executor: str) -> None:
+    story = stories[executor, "retries_later"]
+    assert (story.job.status, story.outcomes) == (Status.DEAD_LETTERED, ["FAILED", "FAILED"])
+    assert story.job.last_error.startswith("RetryLater: busy")
 
 
 @of_each_executor

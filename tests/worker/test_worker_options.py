@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from pulse_django.conf import PulseSettings
+from pulse_django.management.commands.pulse_worker import Command, reloads
 from pulse_django.worker.worker_options import WorkerOptions
 from tests.faults import all_faults
 
@@ -46,6 +49,25 @@ def test_flags_win() -> None:
 def test_flags_that_were_not_given_and_flags_of_others_change_nothing() -> None:
     flags = {"processes": None, "queues": None, "verbosity": 1, "settings": "x"}
     assert WorkerOptions.of(SETTINGS, "me", flags) == WorkerOptions.of(SETTINGS, "me", {})
+
+
+def test_a_worker_reloads_on_a_terminal_while_developing(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    cases = [
+        ([], True, True, True),
+        ([], True, False, False),  # no terminal
+        ([], False, True, False),  # no DEBUG
+        (["--burst"], True, True, False),
+        (["--no-reload"], True, True, False),
+        (["--reload"], True, False, True),
+    ]
+    parser = Command().create_parser("manage.py", "pulse_worker")
+    with all_faults() as about:
+        for flags, debug, is_terminal, expected in cases:
+            with about((flags, debug, is_terminal)):
+                settings.DEBUG = debug
+                for stream in (sys.stdin, sys.stderr):
+                    monkeypatch.setattr(stream, "isatty", lambda said=is_terminal: said)
+                assert reloads(vars(parser.parse_args(flags))) is expected
 
 
 def test_flags_that_make_no_sense_are_refused() -> None:

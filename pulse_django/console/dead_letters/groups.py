@@ -15,7 +15,7 @@ from pulse_django.models import Attempt, Job, Release, Worker
 from pulse_django.queue.database.releases import version_of
 from pulse_django.queue.database.sql_functions import Fingerprint, InUtc, loose_scan
 from pulse_django.queue.database.transactions import run_joined
-from pulse_django.queue.words.display import in_words
+from pulse_django.queue.words.display import in_words, most_shown
 from pulse_django.queue.words.payloads import one_line
 
 # Groups that are looked for. Each costs some five buffers; with fewer, a broken deploy hides what else there is.
@@ -379,7 +379,7 @@ def _release_at(alias: str, at: datetime) -> str:
 
 def letter_row(letter: Letter, url: str) -> dict[str, Any]:
     age = in_words((letter.now - letter.finished_at).total_seconds())
-    return {"is": letter, "id": str(letter.id), "url": url, "age": age}
+    return {"is": letter, "id": str(letter.id), "url": url, "age": age, "most": most_shown(letter.max_attempts)}
 
 
 def counted(group: ErrorGroup) -> str:

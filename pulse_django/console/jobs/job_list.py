@@ -22,7 +22,7 @@ from pulse_django.console.statuses import WITH_ERROR, due_shown, here, instant_s
 from pulse_django.models import Job, Window
 from pulse_django.operations.acts import ACTS
 from pulse_django.queue.database.sql_functions import Fingerprint, StatementTimestamp
-from pulse_django.queue.words.display import in_words, inert, share_of
+from pulse_django.queue.words.display import in_words, inert, most_shown, share_of
 from pulse_django.queue.words.options import OPTIONS
 from pulse_django.queue.words.states import Status
 from pulse_django.shards.page import shard_of
@@ -103,7 +103,7 @@ class JobList(ReadOnly):
     @admin.display(description=_("attempt"))
     def attempt(self, job: Job) -> str:
         counted = job.attempts - job.refunds
-        return gettext("%(counted)d of %(most)d") % {"counted": counted, "most": job.max_attempts}
+        return gettext("%(counted)s of %(most)s") % {"counted": counted, "most": most_shown(job.max_attempts)}
 
     @admin.display(description=_("age"))
     def age(self, job: Job) -> str:

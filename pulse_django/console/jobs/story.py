@@ -13,7 +13,7 @@ from django.db.models.functions import Left
 from pulse_django.console.statuses import WITH_ERROR, due_shown
 from pulse_django.models import Attempt, Job
 from pulse_django.queue.database.sql_functions import UNREADABLE, ClockTimestamp
-from pulse_django.queue.words.display import in_words, share_of
+from pulse_django.queue.words.display import in_words, most_shown, share_of
 from pulse_django.queue.words.masks import HIDDEN, is_encrypted
 from pulse_django.queue.words.states import Status
 
@@ -54,6 +54,7 @@ def story_of(job: Job, amended: Sequence[AmendedAt] = ()) -> dict[str, Any]:
         # Of which the last error is.
         "failed_attempt": next((one.number for one in attempts if one.outcome not in fine), None),
         "counted": job.attempts - job.refunds,
+        "most": most_shown(job.max_attempts),
         "fingerprint": job.fingerprint or "",  # type: ignore[attr-defined]  # annotated: of dead letters alone
         "checkpoint": HIDDEN if job.progress and is_encrypted(job.sensitive) else _checkpoint_of(job.progress),
         "share_done": None if share is None else f"{share:.4f}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from argparse import SUPPRESS
+from argparse import SUPPRESS, BooleanOptionalAction
 from typing import Any
 
 from django.conf import settings
@@ -15,6 +15,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import OperationalError, connections
 
 from pulse_django import conf
+from pulse_django.health.unknown_tasks import run_known_now
 from pulse_django.metrics.exporters.worker import exposed
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.queue.database.tables import require_tables
@@ -46,7 +47,8 @@ class Command(PulseCommand):
         parser.add_argument("--max-rss-mib", type=int, help="replace a process that uses more than this many MiB")
         parser.add_argument("--shutdown-grace", type=float, help="seconds for handlers to finish after SIGTERM")
         parser.add_argument("--no-watchdog", action="store_true", help="do not recover expired leases in this worker")
-        parser.add_argument("--reload", action="store_true", help="restart when the code changes; requires DEBUG")
+        when = "restart when the code changes; requires DEBUG, and is the default on a terminal then"
+        parser.add_argument("--reload", action=BooleanOptionalAction, help=when)
         logs.add_log_format(parser)
         parser.add_argument("--only-load", action="store_true", help=SUPPRESS)  # what --reload tries before it starts
         parser.add_argument("--metrics-port", type=int, help="port for /live, /ready and /metrics; default: none")
@@ -73,8 +75,12 @@ class Command(PulseCommand):
             raise CommandError(str(error)) from error
         except OperationalError as error:  # the supervisor starts it again
             raise CommandError(f"The database cannot be queried: {' '.join(str(error).split())}") from error
+        may_change = reloads(options)
+        if may_change:  # a job of a task that was just written is waiting
+            for alias in reachable:
+                run_known_now(alias)
         connections.close_all()  # a process that is forked would share them
-        changes = Changes() if options["reload"] else None
+        changes = Changes() if may_change else None
         keeper = Keeper(worker_options, changed=changes.are_there if changes else lambda: False, exposed=exposed)
         try:
             code = keeper.run()
@@ -95,6 +101,13 @@ class Command(PulseCommand):
         }
         name = options["name"] or f"{socket.gethostname()}-{os.getpid()}"
         return WorkerOptions.of(conf.current(), name, {**flags, "name": None})
+
+
+def reloads(options: dict[str, Any]) -> bool:
+    if options["reload"] is not None:
+        return bool(options["reload"])
+    on_a_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+    return settings.DEBUG and on_a_terminal and not options["burst"]
 
 
 def _require(alias: str) -> None:

@@ -13,6 +13,7 @@ MAX_LANE_KEY = 200
 LOWEST_PRIORITY = -100
 HIGHEST_PRIORITY = 100
 MOST_ATTEMPTS = 32_767
+UNLIMITED = 2**31 - 1  # attempts: a job has not been claimed so often after a lifetime of a run each second
 MOST_WEIGHT = 1_000
 MOST_TAGS = 20  # of one job: each is an entry of an index
 MAX_TAG = 200

@@ -136,6 +136,8 @@ def _decide_failed(outcome: Failed, budget: Budget, policy: RetryPolicy, fleet: 
     error = outcome.error
     if budget.cancel_requested:
         return Cancel()
+    if outcome.retry_in is not None:
+        return _retry_or_dead_letter(error.last_error, budget, Backoff.fixed(outcome.retry_in), rand)
     if not _NEVER_RETRIED.isdisjoint(error.lineage) or not policy.retries(error.lineage):
         return DeadLetter(error.last_error)
     return _retry_or_dead_letter(error.last_error, budget, policy.backoff or fleet, rand)

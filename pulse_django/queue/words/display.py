@@ -10,6 +10,8 @@ import math
 import re
 from typing import Any
 
+from .bounds import UNLIMITED
+
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 # What a browser shows as nothing, or obeys by turning the text around: controls but for tabs and line ends, and the
@@ -44,6 +46,10 @@ def in_words(seconds: float) -> str:
     if rest and len(said) < 2:
         said.append(f"{rest}s")
     return " ".join(said[:2]) or "0s"
+
+
+def most_shown(max_attempts: int) -> int | str:
+    return "∞" if max_attempts == UNLIMITED else max_attempts
 
 
 def inert(text: str, most: int = 0) -> str:

@@ -12,6 +12,7 @@ from pulse_django.exceptions import InvalidJob, PayloadError
 
 from .bounds import DEFAULT_QUEUE, FIRST_YEAR, LAST_YEAR, MAX_DELAY, MAX_META_BYTES, MAX_TAG, MAX_TASK_NAME, MOST_TAGS
 from .display import without
+from .durations import WANTED
 from .job_ids import MAX_ID
 from .masks import Masks, Terms, terms_of
 from .options import COLUMNS, OPTIONS, JobOptions, Text, Whole, check_job, values_of
@@ -247,7 +248,7 @@ def _check_instant_or_delay(name: str, value: object) -> None:
         if not FIRST_YEAR <= value.year <= LAST_YEAR:
             raise InvalidJob(f"{name}: {value} is not between the years {FIRST_YEAR} and {LAST_YEAR}")
     elif not isinstance(value, timedelta):
-        raise InvalidJob(f"{name}: {value!r} is neither a datetime nor a timedelta")
+        raise InvalidJob(f"{name}: {value!r} is neither a datetime nor {WANTED}")
     elif not timedelta() <= value <= MAX_DELAY:
         raise InvalidJob(f"{name}: {value} is not between 0 and {MAX_DELAY.days} days")
 
@@ -262,9 +263,9 @@ Tags = tuple[str, ...]
 
 def tags_of(given: Iterable[object]) -> Tags:
     """Return tags as they are stored: each once, in the order given. A saved model instance stands for its own tag."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if not isinstance(given, Iterable):
         raise InvalidJob(f"tags: {given!r} is not a list of tags; write tags=[{given!r}]")
-    tags = tuple(dict.fromkeys(tag_of(one) for one in given))
+    tags = tuple(dict.fromkeys(tag_of(one) for one in ([given] if isinstance(given, str) else given)))
     if len(tags) > MOST_TAGS:
         raise InvalidJob(f"tags: {len(tags)} tags, over the limit of {MOST_TAGS}")
     return tags

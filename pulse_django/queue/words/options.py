@@ -39,9 +39,12 @@ from .bounds import (
     MOST_WEIGHT,
     SHORTEST_LEASE,
     SMALLEST_CHUNK,
+    UNLIMITED,
 )
 from .display import in_words, shown
+from .durations import WANTED, Seconds
 from .masks import MOST_SEARCHED
+from .other_queues import option_instead
 from .payloads import clean_text
 from .retry_policies import RetryPolicy
 
@@ -89,7 +92,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A positive ``timedelta``."""
+    """A positive duration. ``@task`` and ``.using()`` have made a ``timedelta`` of a number of seconds."""
 
     least: timedelta = timedelta()
     most: timedelta = MAX_DELAY
@@ -99,12 +102,12 @@ class Duration:
     @property
     def allowed(self) -> str:
         if self == Duration():
-            return "a `timedelta` above 0"
+            return "seconds or a `timedelta`, above 0"
         return f"{in_words(self.least.total_seconds())} to {in_words(self.most.total_seconds())}"
 
     def check(self, name: str, value: object) -> None:
         if not isinstance(value, timedelta):
-            raise InvalidJob(f"{name}: {value!r} is not a timedelta")
+            raise InvalidJob(f"{name}: {value!r} is not {WANTED}")
         if self.or_zero and value == timedelta():
             return
         if not timedelta() < value <= MAX_DELAY:
@@ -248,17 +251,17 @@ class OptionsAnywhere(TypedDict, total=False):
     max_attempts: Annotated[
         int | None,
         Option(
-            Whole(1, MOST_ATTEMPTS),
+            Whole(1, UNLIMITED),
             _("How many runs a job may have before it becomes a dead letter."),
             _("Maximum attempts"),
             setting_at_enqueue="max_attempts",
         ),
     ]
     timeout: Annotated[
-        timedelta | None, Option(Duration(), _("The longest that a single run may take."), _("Time limit of a run"))
+        Seconds | None, Option(Duration(), _("The longest that a single run may take."), _("Time limit of a run"))
     ]
     lease: Annotated[
-        timedelta | None,
+        Seconds | None,
         Option(
             Duration(
                 SHORTEST_LEASE,
@@ -272,13 +275,13 @@ class OptionsAnywhere(TypedDict, total=False):
         ),
     ]
     progress_timeout: Annotated[
-        timedelta | None,
+        Seconds | None,
         Option(
             Duration(), _("The longest that a run may go without reporting progress."), _("Time limit without progress")
         ),
     ]
     give_up_after: Annotated[
-        timedelta | None,
+        Seconds | None,
         Option(Duration(), _("No retry is scheduled later than this after the job was enqueued."), _("Retry for")),
     ]
     weight: Annotated[
@@ -315,7 +318,7 @@ class Isolation(StrEnum):
 
 # A call may give an instant as well.
 _EXPIRES = Option(
-    CheckedElsewhere("an aware `datetime`, or a `timedelta` above 0"),
+    CheckedElsewhere("an aware `datetime`; seconds or a `timedelta`, above 0"),
     _("A job that has not started by then does not start. It is cancelled."),
     _("Expires"),
     column="expires_at",
@@ -349,7 +352,7 @@ class TaskOptions(OptionsAnywhere, total=False):
         ),
     ]
     aliases: Annotated[
-        tuple[str, ...],
+        str | Sequence[str],
         Option(
             CheckedElsewhere(f"names of at most {MAX_TASK_NAME} characters"),
             "Earlier names of the task. Waiting jobs that carry them still find it.",
@@ -362,7 +365,7 @@ class TaskOptions(OptionsAnywhere, total=False):
             "Which exceptions are retried, and after which delays.",
         ),
     ]
-    expires: Annotated[timedelta | None, _EXPIRES]
+    expires: Annotated[Seconds | None, _EXPIRES]
     max_lost_workers: Annotated[
         int | None,
         Option(
@@ -391,14 +394,14 @@ class TaskOptions(OptionsAnywhere, total=False):
     ]
     atomic: Annotated[bool, Option(Flag(), "The handler and its completion are one transaction.")]
     sensitive: Annotated[
-        tuple[str, ...],
+        str | Sequence[str],
         Option(
             CheckedElsewhere("names of parameters"),
             'Parameters that the admin and logs do not show. `"return"` is the result.',
         ),
     ]
     searchable: Annotated[
-        tuple[str, ...],
+        str | Sequence[str],
         Option(
             CheckedElsewhere(f"names of at most {MOST_SEARCHED} parameters that are not masked"),
             "Arguments by which the admin finds jobs, as `order_id:4711`. They are stored twice.",
@@ -420,9 +423,10 @@ class CallOptions(OptionsAnywhere, total=False):
     """What ``.using()`` takes."""
 
     run_after: Annotated[
-        datetime | timedelta | None,
+        datetime | Seconds | None,
         Option(
-            CheckedElsewhere("an aware `datetime`, or a `timedelta`"), "Not before this instant, or this long from now."
+            CheckedElsewhere("an aware `datetime`, seconds or a `timedelta`"),
+            "Not before this instant, or this long from now.",
         ),
     ]
     idempotency_key: Annotated[
@@ -433,7 +437,7 @@ class CallOptions(OptionsAnywhere, total=False):
             _("Idempotency key"),
         ),
     ]
-    expires: Annotated[datetime | timedelta | None, _EXPIRES]
+    expires: Annotated[datetime | Seconds | None, _EXPIRES]
     meta: Annotated[
         Mapping[str, Any] | None,
         Option(
@@ -526,7 +530,7 @@ class ChunkTaskOptions(TaskOptions, total=False):
         ),
     ]
     chunk_wait: Annotated[
-        timedelta | None,
+        Seconds | None,
         Option(
             Duration(most=LONGEST_GATHERING, or_zero=True),
             "How long a worker waits for more jobs of a chunk. Without it, a chunk is what one claim brought.",
@@ -559,6 +563,7 @@ COLUMNS = tuple(option.column for option in JOB_OPTIONS)
 
 OF_TASK = frozenset(name for name, option in OPTIONS.items() if option.for_task)
 OF_CALL = frozenset(name for name, option in OPTIONS.items() if option.for_call)
+DURATIONS = ("expires", *(name for name, option in OPTIONS.items() if isinstance(option.kind, Duration)))
 
 _JOB_NAMES = tuple(option.name for option in JOB_OPTIONS)
 _JOB_DEFAULTS = tuple(option.default for option in JOB_OPTIONS)
@@ -601,28 +606,22 @@ def _check_of(names: Iterable[str]) -> Callable[[object], None]:
 check_job = _check_of(field.name for field in fields(JobOptions))
 check_task = _check_of(["queue_name", *(field.name for field in fields(Options))])
 
-# What other queues call it, or other versions of this one did.
-_ELSEWHERE = {
-    "countdown": "run_after",
-    "delay": "run_after",
-    "eta": "run_after",
-    "runs_in": "run_after",
-    "key": "idempotency_key",
-    "max_retries": "max_attempts",
-    "retries": "max_attempts",
-    "queue": "queue_name",
-    "time_limit": "timeout",
-}
+# What other versions of this one call it.
+_ELSEWHERE = {"key": "idempotency_key", "runs_in": "run_after"}
 
 
-def refuse_strangers(given: Collection[str], known: Collection[str], where: str) -> None:
-    """Raise for a name that is no option there, and say which was meant."""
-    for name in given:
+def refuse_strangers(given: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    """Raise for a name that is no option there, and say what to write."""
+    for name, value in given.items():
         if name not in known:
-            raise TypeError(f"{where} has no option {name!r}. {_hint(name, known)}")
+            raise TypeError(f"{where} has no option {name!r}. {_hint(name, value, known)}")
 
 
-def _hint(name: str, known: Collection[str]) -> str:
+def _hint(name: str, value: object, known: Collection[str]) -> str:
+    if instead := option_instead(name, value):
+        option, line = instead
+        place = "" if option in known or not option else " in .using(...)" if option in OF_CALL else " in @task(...)"
+        return f"Write {line}{place}."
     meant = _ELSEWHERE.get(name) or next(iter(get_close_matches(name, {*known, *OPTIONS}, n=1)), None)
     if meant is None:
         return f"The options are {', '.join(sorted(known))}."

@@ -47,6 +47,7 @@ class Failed:
 
     name: ClassVar = OutcomeName.FAILED
     error: ErrorReport
+    retry_in: timedelta | None = None  # that the handler said; None: its policy decides
 
 
 @dataclass(frozen=True, slots=True)

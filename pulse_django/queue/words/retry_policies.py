@@ -7,27 +7,72 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pulse_django.exceptions import InvalidJob
+
+from .durations import Seconds, as_timedelta
 
 Random = Callable[[], float]  # a number in [0, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """``attempt² × unit`` seconds, capped, with a little jitter.
+    """How long to wait after an attempt: ``unit × attempt^power × factor^(attempt - 1)``, capped, with a little jitter.
 
-    The reap statement computes the same curve in SQL; a test holds the two together.
+    As it is, ``attempt²`` seconds. The reap statement computes that curve in SQL; a test holds the two together.
     """
 
     unit: timedelta = timedelta(seconds=1)
     cap: timedelta = timedelta(hours=1)
     jitter: float = 0.1  # the share by which a delay may be shorter or longer
+    power: float = 2
+    factor: float = 1
+
+    if TYPE_CHECKING:  # what may be given, and not what is kept
+
+        def __init__(
+            self,
+            *,
+            unit: Seconds = 1,
+            cap: Seconds = 3600,
+            jitter: float = 0.1,
+            power: float = 2,
+            factor: float = 1,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        for name in ("unit", "cap"):
+            given = getattr(self, name)
+            if not isinstance(delay := as_timedelta(given), timedelta) or delay < timedelta():
+                raise InvalidJob(f"backoff: {name}={given!r} is not a non-negative number of seconds or timedelta")
+            object.__setattr__(self, name, delay)
+        if not 0 <= self.jitter <= 1 or not self.factor >= 1:
+            raise InvalidJob(f"backoff: jitter={self.jitter!r} is from 0 to 1, and factor={self.factor!r} at least 1")
+
+    @classmethod
+    def fixed(cls, delay: Seconds) -> Backoff:
+        """Wait the same time after each attempt."""
+        return cls(unit=delay, cap=delay, power=0, jitter=0)
+
+    @classmethod
+    def linear(cls, step: Seconds, cap: Seconds = 3600) -> Backoff:
+        """Wait one ``step`` more after each attempt."""
+        return cls(unit=step, cap=cap, power=1)
+
+    @classmethod
+    def exponential(cls, base: Seconds = 1, factor: float = 2, cap: Seconds = 3600, jitter: float = 0.1) -> Backoff:
+        """Wait ``base`` after the first attempt, and ``factor`` times as long after each further one."""
+        return cls(unit=base, cap=cap, power=0, factor=factor, jitter=jitter)
 
     def delay(self, counted: int, rand: Random = random.random) -> timedelta:
         """Return the pause after the ``counted``-th attempt that counts."""
-        seconds = min(self.highest, max(counted, 1) ** 2 * self.unit.total_seconds())
+        number = max(counted, 1)
+        try:
+            seconds = self.unit.total_seconds() * number**self.power * float(self.factor) ** (number - 1)
+        except OverflowError:
+            seconds = self.highest
+        seconds = min(self.highest, seconds)
         return timedelta(seconds=seconds * (1 - self.jitter + 2 * self.jitter * rand()))
 
     @property

@@ -17,6 +17,7 @@ from pulse_django.exceptions import InvalidJob
 from pulse_django.limits.rules import Limit, limit_of_queue
 
 from .bounds import LONGEST_LEASE, MOST_ATTEMPTS, SHORTEST_LEASE
+from .durations import WANTED, as_timedelta
 from .job_ids import MOST_SHARD_NUMBER
 
 MAX_KEY_ID = 100
@@ -25,14 +26,9 @@ _MAKE_A_KEY = "Make one with: openssl rand -base64 32"
 
 
 def _duration(value: object) -> timedelta:
-    if isinstance(value, timedelta):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("a number of seconds or a timedelta")
-    try:
-        return timedelta(seconds=value)
-    except OverflowError as error:
-        raise ValueError("The value is too large for a timedelta.") from error
+    if not isinstance(made := as_timedelta(value), timedelta):
+        raise TypeError(WANTED)
+    return made
 
 
 def _one(kind: type, what: str) -> Callable[[object], Any]:

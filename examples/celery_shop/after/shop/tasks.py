@@ -1,5 +1,3 @@
-from datetime import timedelta
-
 from django.core.mail import send_mail as send
 from pulse_django import Cron, Limit, Rate, chain, chord, group, retry_on, task
 
@@ -28,7 +26,7 @@ def ship(context, order_id):
     return context.results["charge"]
 
 
-@task(queue_name="mail", limit=Limit(rate=Rate(60, per=timedelta(minutes=1))), takes_context=True)
+@task(queue_name="mail", limit=Limit(rate=Rate(60, per="minute")), takes_context=True)
 def send_mail(context, order_id, text=None):
     order = Order.objects.get(pk=order_id)
     text = text or context.results["ship"]
@@ -58,5 +56,5 @@ def place_order(order_id):
 
 
 def remind(order_ids):
-    later = send_mail.using(run_after=timedelta(hours=1))
+    later = send_mail.using(run_after=3600)
     return group(later.prepare(order_id, text="A reminder") for order_id in order_ids).enqueue()

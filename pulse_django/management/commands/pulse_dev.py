@@ -1,0 +1,91 @@
+"""``manage.py pulse_dev``: the web server and a worker in one terminal, while developing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from threading import Thread
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.autoreload import get_child_arguments
+
+INTERVAL = 0.1  # seconds between two looks at whether one has ended
+
+
+class Command(BaseCommand):
+    help = (
+        "Run Django's runserver and a worker in one terminal, while developing. Both restart when the code changes. "
+        "Ctrl-C ends both, and when one ends, the other does too."
+    )
+    requires_system_checks = ()  # both run them
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("addrport", nargs="?", help="port, or address and port, as for runserver")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not settings.DEBUG:
+            raise CommandError("pulse_dev is for development and requires DEBUG = True.")
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler)
+        address = [options["addrport"]] if options["addrport"] else []
+        started: list[Started] = []
+        try:
+            started.append(_start("web ", "runserver", *address))
+            started.append(_start("jobs", "pulse_worker", "--reload"))
+            while all(process.poll() is None for process, _ in started):
+                time.sleep(INTERVAL)
+        except KeyboardInterrupt:
+            pass
+        has_failed = any(process.returncode for process, _ in started)
+        _end(started)
+        sys.exit(int(has_failed))
+
+
+Started = tuple[subprocess.Popen[str], Thread]
+
+
+def _start(name: str, *arguments: str) -> Started:
+    """Run another command of this project. Ctrl-C does not reach it: it would be told to stop twice."""
+    process = subprocess.Popen(  # noqa: S603 - ourselves
+        [*_this_manage_py(), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        process_group=0,
+    )
+    printing = Thread(target=_print_lines, args=(name, process), daemon=True)
+    printing.start()
+    return process, printing
+
+
+def _this_manage_py() -> list[str]:
+    """Return how this command was called, as far as its name: ``python -m django`` has another beginning."""
+    return get_child_arguments()[: 1 - len(sys.argv)]
+
+
+def _print_lines(name: str, process: subprocess.Popen[str]) -> None:
+    for line in process.stdout or ():
+        sys.stdout.write(f"{name} | {line}")
+        sys.stdout.flush()
+
+
+def _end(started: list[Started]) -> None:
+    """Let both end. A second Ctrl-C does not wait for handlers that run."""
+    while True:
+        for process, _ in started:
+            process.terminate()
+        try:
+            for process, printing in started:
+                process.wait()
+                printing.join(1)  # a process of its own may hold the pipe for longer
+            return
+        except KeyboardInterrupt:
+            continue
