@@ -38,7 +38,7 @@ BEGIN
         INSERT INTO chaos_history (what, id) VALUES ('ENDED', NEW.id);
     END IF;
     IF OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL THEN
-        INSERT INTO chaos_history (what, id) VALUES ('CLOSED', NEW.id);
+        INSERT INTO chaos_history (what, id) VALUES ('FINISHED', NEW.id);
     END IF;
     RETURN NULL;
 END
