@@ -122,7 +122,7 @@ class PulseSettings:
     # The queue of the jobs that do what an operator asked, in the admin, of all jobs that match a filter.
     admin_queue: str = "default"
     # What Prometheus shows to read the numbers of the fleet: `Authorization: Bearer <token>`. Empty: no token opens
-    # them, and only users with the permission `view_board` see them.
+    # them, and only users with the permission `pulse_view_board` see them.
     metrics_token: str = field(default="", repr=False)
 
     @property

@@ -60,12 +60,15 @@ class Job(KeyColumns, ExpiryColumns, BatchColumns, JobColumns):
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
+        default_permissions = ()
         permissions = [
-            ("retry_job", _("Can retry dead letters")),
-            ("cancel_job", _("Can cancel jobs, and take them from their workers")),
-            ("schedule_job", _("Can say when and where waiting jobs run")),
-            ("amend_job", _("Can change the arguments of waiting jobs")),
-            ("view_arguments", _("Can see the arguments and results of jobs")),
+            ("pulse_view_jobs", _("Can see jobs")),
+            ("pulse_delete_jobs", _("Can delete dead letters")),
+            ("pulse_retry_jobs", _("Can retry dead letters")),
+            ("pulse_cancel_jobs", _("Can cancel jobs, and take them from their workers")),
+            ("pulse_schedule_jobs", _("Can say when and where waiting jobs run")),
+            ("pulse_amend_jobs", _("Can change the arguments of waiting jobs")),
+            ("pulse_view_arguments", _("Can see the arguments and results of jobs")),
         ]
         constraints = [rule for block in _BLOCKS for rule in block._meta.constraints]
         indexes = [index for block in _BLOCKS for index in block._meta.indexes]
@@ -118,6 +121,7 @@ class Attempt(LedgerRow):
     job = models.ForeignKey(Job, related_name="ledger", **UNCHECKED)
 
     class Meta:
+        default_permissions = ()
         managed = False  # a view
         db_table = "pulse_django_ledger"
         verbose_name = _("attempt")
@@ -156,6 +160,11 @@ class Worker(models.Model):
     objects: ClassVar[WorkerManager] = WorkerManager()
 
     class Meta:
+        default_permissions = ()
+        permissions: ClassVar = [
+            ("pulse_view_workers", _("Can see workers")),
+            ("pulse_change_workers", _("Can acknowledge lost workers, and ask where a handler is")),
+        ]
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
         constraints: ClassVar = [
@@ -189,6 +198,7 @@ class Fence(models.Model):
     token = models.BigIntegerField()
 
     class Meta:
+        default_permissions = ()
         verbose_name = _("fence")
         verbose_name_plural = _("fences")
 
@@ -208,6 +218,7 @@ class Minute(models.Model):
     objects: ClassVar[MinuteManager] = MinuteManager()
 
     class Meta:
+        default_permissions = ()
         constraints: ClassVar = [instants_of("minute", "minute")]
         verbose_name = _("minute")
         verbose_name_plural = _("minutes")
@@ -226,6 +237,7 @@ class Duty(models.Model):
     objects: ClassVar[DutyManager] = DutyManager()
 
     class Meta:
+        default_permissions = ()
         constraints: ClassVar = [instants_of("duty", "taken_at", "done_at")]
 
     def __str__(self) -> str:
@@ -247,7 +259,8 @@ class Board(Queue):
 
     class Meta:
         proxy = True
-        default_permissions = ("view",)
+        default_permissions = ()
+        permissions: ClassVar = [("pulse_view_board", _("Can see the board"))]
         verbose_name = _("board")
         verbose_name_plural = _("board")
 

@@ -38,7 +38,7 @@ ROOMS = {
             "pulse_django/managers.py": ("from .amendments.amend import amend\n", "    amend = amend\n"),
             "pulse_django/models.py": (
                 "from .amendments.models import Amendment as Amendment\n",
-                '            ("amend_job", _("Can change the arguments of waiting jobs")),\n',
+                '            ("pulse_amend_jobs", _("Can change the arguments of waiting jobs")),\n',
             ),
             "pulse_django/console/jobs/admin.py": (
                 "from pulse_django.amendments.page import AmendPage, amendments_of\n",

@@ -134,8 +134,8 @@ class AmendPage(ConsoleAdmin):
 
     def _may_amend(self, request: HttpRequest, job: Job) -> bool:
         return (
-            self.may(request, "amend_job", job)
-            and request.user.has_perm("pulse_django.view_arguments")
+            self.may(request, "pulse_amend_jobs", job)
+            and request.user.has_perm("pulse_django.pulse_view_arguments")
             and (shows_all(job) or registry.get(job.task) is None)  # which the page says
         )
 

@@ -31,9 +31,39 @@ from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.shards.page import SHARD, in_one_shard, in_shard, shard_of
 from pulse_django.shards.placement import has_several_shards
 
+# What the permissions call the rows of a model: ``pulse_view_jobs``. Django's own names, such as ``view_job``, would be
+# those of a project's model Job as well, and to look one of them up by its name would find two.
+PERMITTED = {
+    "board": "board",
+    "deadletter": "jobs",
+    "job": "jobs",
+    "limiter": "limits",
+    "queue": "queues",
+    "schedule": "schedules",
+    "storedbatch": "workflows",
+    "taskoverview": "jobs",
+    "worker": "workers",
+}
+
+
+def _is_permitted(request: HttpRequest, verb: str, model: str) -> bool:
+    return request.user.has_perm(f"pulse_django.pulse_{verb}_{PERMITTED[model]}")
+
 
 class ConsoleAdmin(admin.ModelAdmin):
     """An admin of the console. Who may do nothing with its rows gets in nowhere."""
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return any(_is_permitted(request, verb, str(self.opts.model_name)) for verb in ("view", "change"))
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return _is_permitted(request, "add", str(self.opts.model_name))
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return _is_permitted(request, "change", str(self.opts.model_name))
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return _is_permitted(request, "delete", str(self.opts.model_name))
 
     def get_queryset(self, request: HttpRequest) -> Any:
         rows = super().get_queryset(request)
@@ -92,16 +122,6 @@ class ReadOnly(ConsoleAdmin):
         return False
 
 
-class OfJobs(ReadOnly):
-    """Of what is about jobs and has no permissions of its own."""
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm("pulse_django.view_job")
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
-
-
 class ShardList(ChangeList):
     """A list of the admin whose address may name a shard, which is no filter."""
 
@@ -112,7 +132,7 @@ class ShardList(ChangeList):
 
 def url_for(request: HttpRequest, site: str, model: str, page: str, *args: Any) -> str:
     """Return the address of a page. Empty: this user may not see it, or this site of the project does not show it."""
-    if not request.user.has_perm(f"pulse_django.view_{model}"):
+    if not _is_permitted(request, "view", model):
         return ""
     try:
         return reverse(f"{site}:pulse_django_{page}", args=args)

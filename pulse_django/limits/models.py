@@ -60,6 +60,11 @@ class Limiter(models.Model):
     objects: ClassVar[LimiterManager] = LimiterManager()
 
     class Meta:
+        default_permissions = ()
+        permissions: ClassVar = [
+            ("pulse_view_limits", _("Can see limits")),
+            ("pulse_change_limits", _("Can change limits")),
+        ]
         constraints: ClassVar = [
             instants_of("limiter", "declared_at", "override_until", "failures_since", "paused_until"),
             rule("pulse_limiter_numbers_are_bounded", NUMBERS_ARE_BOUNDED),

@@ -98,6 +98,8 @@ class Migration(PostgresMigration):
             options={
                 "verbose_name": "limit",
                 "verbose_name_plural": "limits",
+                "permissions": [("pulse_view_limits", "Can see limits"), ("pulse_change_limits", "Can change limits")],
+                "default_permissions": (),
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
@@ -293,8 +295,12 @@ class Migration(PostgresMigration):
             options={
                 "verbose_name": "queue",
                 "verbose_name_plural": "queues",
-                "permissions": [("operate_queue", "Can pause and resume queues")],
+                "permissions": [
+                    ("pulse_view_queues", "Can see queues"),
+                    ("pulse_operate_queues", "Can pause and resume queues"),
+                ],
                 "proxy": True,
+                "default_permissions": (),
             },
             bases=("pulse_django.pause",),
         ),
@@ -428,6 +434,13 @@ class Migration(PostgresMigration):
             options={
                 "verbose_name": "schedule",
                 "verbose_name_plural": "schedules",
+                "permissions": [
+                    ("pulse_view_schedules", "Can see schedules"),
+                    ("pulse_add_schedules", "Can add schedules"),
+                    ("pulse_change_schedules", "Can change schedules"),
+                    ("pulse_delete_schedules", "Can delete schedules"),
+                ],
+                "default_permissions": (),
                 "indexes": [
                     models.Index(
                         models.F("next_at"),
@@ -740,6 +753,8 @@ class Migration(PostgresMigration):
                 "verbose_name": "workflow",
                 "verbose_name_plural": "workflows",
                 "db_table": "pulse_django_batch",
+                "permissions": [("pulse_view_workflows", "Can see workflows")],
+                "default_permissions": (),
                 "indexes": [
                     models.Index(
                         condition=models.Q(("finished_at__isnull", True)), fields=["id"], name="pulse_batch_open"
@@ -989,6 +1004,7 @@ class Migration(PostgresMigration):
             options={
                 "verbose_name": "event",
                 "verbose_name_plural": "events",
+                "default_permissions": (),
                 "indexes": [models.Index(fields=["sent_at"], name="pulse_event_sent")],
                 "constraints": [
                     models.CheckConstraint(
@@ -1145,12 +1161,15 @@ class Migration(PostgresMigration):
                 "verbose_name": "job",
                 "verbose_name_plural": "jobs",
                 "permissions": [
-                    ("retry_job", "Can retry dead letters"),
-                    ("cancel_job", "Can cancel jobs, and take them from their workers"),
-                    ("schedule_job", "Can say when and where waiting jobs run"),
-                    ("amend_job", "Can change the arguments of waiting jobs"),
-                    ("view_arguments", "Can see the arguments and results of jobs"),
+                    ("pulse_view_jobs", "Can see jobs"),
+                    ("pulse_delete_jobs", "Can delete dead letters"),
+                    ("pulse_retry_jobs", "Can retry dead letters"),
+                    ("pulse_cancel_jobs", "Can cancel jobs, and take them from their workers"),
+                    ("pulse_schedule_jobs", "Can say when and where waiting jobs run"),
+                    ("pulse_amend_jobs", "Can change the arguments of waiting jobs"),
+                    ("pulse_view_arguments", "Can see the arguments and results of jobs"),
                 ],
+                "default_permissions": (),
                 "indexes": [
                     models.Index(
                         models.F("queue"),
@@ -1783,6 +1802,7 @@ class Migration(PostgresMigration):
                 "verbose_name_plural": "attempts",
                 "db_table": "pulse_django_ledger",
                 "managed": False,
+                "default_permissions": (),
             },
         ),
         migrations.CreateModel(
@@ -1826,6 +1846,11 @@ class Migration(PostgresMigration):
             options={
                 "verbose_name": "worker",
                 "verbose_name_plural": "workers",
+                "permissions": [
+                    ("pulse_view_workers", "Can see workers"),
+                    ("pulse_change_workers", "Can acknowledge lost workers, and ask where a handler is"),
+                ],
+                "default_permissions": (),
                 "constraints": [
                     models.UniqueConstraint(fields=("name", "boot_id"), name="pulse_worker_one_per_boot"),
                     models.CheckConstraint(
@@ -1881,6 +1906,7 @@ class Migration(PostgresMigration):
             options={
                 "verbose_name": "fence",
                 "verbose_name_plural": "fences",
+                "default_permissions": (),
             },
         ),
         migrations.CreateModel(
@@ -1894,6 +1920,7 @@ class Migration(PostgresMigration):
             options={
                 "verbose_name": "minute",
                 "verbose_name_plural": "minutes",
+                "default_permissions": (),
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
@@ -1918,6 +1945,7 @@ class Migration(PostgresMigration):
                 ("done_at", models.DateTimeField()),
             ],
             options={
+                "default_permissions": (),
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
@@ -1952,8 +1980,9 @@ class Migration(PostgresMigration):
             options={
                 "verbose_name": "board",
                 "verbose_name_plural": "board",
+                "permissions": [("pulse_view_board", "Can see the board")],
                 "proxy": True,
-                "default_permissions": ("view",),
+                "default_permissions": (),
             },
             bases=("pulse_django.queue",),
         ),

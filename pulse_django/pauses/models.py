@@ -52,4 +52,8 @@ class Queue(Pause):
         proxy = True
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
-        permissions: ClassVar = [("operate_queue", _("Can pause and resume queues"))]
+        default_permissions = ()
+        permissions: ClassVar = [
+            ("pulse_view_queues", _("Can see queues")),
+            ("pulse_operate_queues", _("Can pause and resume queues")),
+        ]

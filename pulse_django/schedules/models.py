@@ -90,6 +90,13 @@ class Schedule(models.Model):
     check_call: ClassVar[Callable[[Definition], None]] = staticmethod(lambda _: None)
 
     class Meta:
+        default_permissions = ()
+        permissions: ClassVar = [
+            ("pulse_view_schedules", _("Can see schedules")),
+            ("pulse_add_schedules", _("Can add schedules")),
+            ("pulse_change_schedules", _("Can change schedules")),
+            ("pulse_delete_schedules", _("Can delete schedules")),
+        ]
         verbose_name = _("schedule")
         verbose_name_plural = _("schedules")
         constraints: ClassVar = [

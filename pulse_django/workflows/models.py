@@ -38,6 +38,8 @@ class StoredBatch(models.Model):
     cancelled = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
+        default_permissions = ()
+        permissions: ClassVar = [("pulse_view_workflows", _("Can see workflows"))]
         db_table = "pulse_django_batch"
         verbose_name = _("workflow")
         verbose_name_plural = _("workflows")
@@ -185,6 +187,7 @@ class Event(models.Model):
     sent_by = ShortText(max_length=150, blank=True, default="", db_default="")
 
     class Meta:
+        default_permissions = ()
         constraints: ClassVar = [instants_of("event", "sent_at")]
         verbose_name = _("event")
         verbose_name_plural = _("events")

@@ -25,7 +25,7 @@ from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
-MAY = ("view_job", "view_arguments", "amend_job")
+MAY = ("pulse_view_jobs", "pulse_view_arguments", "pulse_amend_jobs")
 
 
 @task(name="amending.order")
@@ -166,10 +166,10 @@ def test_without_a_permission_there_is_no_form() -> None:
                 api.amend(job.pk, args=["old"])
                 assert client.get(url_of(job)).status_code == 403
                 assert client.post(url_of(job), {"args": "[9]"}).status_code == 403
-                if missing != "view_job":
+                if missing != "pulse_view_jobs":
                     page = client.get(page_of(job)).content.decode()
                     assert url_of(job) not in page
-                    assert ("<pre>1" in page) is (missing != "view_arguments"), "old arguments are arguments"
+                    assert ("<pre>1" in page) is (missing != "pulse_view_arguments"), "old arguments are arguments"
 
 
 def test_only_what_the_page_shows_of_old_arguments_is_read() -> None:
@@ -179,7 +179,7 @@ def test_only_what_the_page_shows_of_old_arguments_is_read() -> None:
                 job = waiting(args=["x" * 30_000])
                 assert api.amend(job.pk, args=[4711])
                 assert api.amend(job.pk, args=[2])
-                client = staff(*MAY) if may_see else staff("view_job")
+                client = staff(*MAY) if may_see else staff("pulse_view_jobs")
                 with CaptureQueriesContext(connection) as queries:
                     page = client.get(page_of(job)).content.decode()
                 assert ("too long: 30" in page) is may_see

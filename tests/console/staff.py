@@ -10,7 +10,9 @@ from django.test import Client
 
 def staff(*permissions: str, **options: Any) -> Client:
     user = User.objects.create_user("operator", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    found = Permission.objects.filter(codename__in=permissions)
+    assert {one.codename for one in found} == set(permissions), "there is no such permission"
+    user.user_permissions.set(found)
     client = Client(**options)
     client.force_login(user)
     return client

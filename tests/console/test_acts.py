@@ -36,7 +36,7 @@ VALID: dict[str, dict[str, Any]] = {
     "release": {"reason": "its host hangs"},
 }
 ACTS = [act for act in acts.ACTS.values() if act.label]
-PERMISSIONS = ("retry_job", "cancel_job", "schedule_job")
+PERMISSIONS = ("pulse_retry_jobs", "pulse_cancel_jobs", "pulse_schedule_jobs")
 
 
 def page_of(job: Job) -> str:
@@ -71,7 +71,7 @@ def test_it_is_done_told_and_logged_with_who_and_why() -> None:
         for act in ACTS:
             with about(act.name), undone():
                 job = job_for(act)
-                client = staff("view_job", act.permission)
+                client = staff("pulse_view_jobs", act.permission)
                 before = rows()
                 page = press(client, job, act.name).content.decode()
                 assert rows() != before
@@ -98,7 +98,7 @@ def test_without_its_permission_it_is_refused_and_not_offered() -> None:
             with about(act.name), undone():
                 job = job_for(act)
                 others = [permission for permission in PERMISSIONS if permission != act.permission]
-                client = staff("view_job", "change_job", *others)
+                client = staff("pulse_view_jobs", *others)
                 before = rows()
                 assert press(client, job, act.name).status_code == 403
                 assert rows() == before
@@ -124,7 +124,8 @@ def test_a_post_from_elsewhere_is_refused() -> None:
                 job = job_for(act)
                 before = rows()
                 assert (
-                    press(staff("view_job", act.permission, enforce_csrf_checks=True), job, act.name).status_code == 403
+                    press(staff("pulse_view_jobs", act.permission, enforce_csrf_checks=True), job, act.name).status_code
+                    == 403
                 )
                 assert rows() == before
 
@@ -136,7 +137,7 @@ def test_a_job_that_moved_on_is_left_alone_and_that_is_told() -> None:
             with about(act.name), undone():
                 job = make_job(Status.COMPLETED)  # no act fits that
                 before = rows()
-                page = press(staff("view_job", act.permission), job, act.name).content.decode()
+                page = press(staff("pulse_view_jobs", act.permission), job, act.name).content.decode()
                 assert "The job has changed in the meantime. Nothing was changed." in page
                 assert rows() == before
                 assert not LogEntry.objects.exists()
@@ -236,10 +237,10 @@ def test_arguments_and_results_are_for_those_who_may_see_them() -> None:
     }
     job = make_job(Status.COMPLETED, task="shop.echo", **secrets)
     words = ("a secret", "iban", "another", "a third", "a fourth")
-    page = staff("view_job").get(page_of(job)).content.decode()
+    page = staff("pulse_view_jobs").get(page_of(job)).content.decode()
     assert not [word for word in words if word in page]
     User.objects.all().delete()
-    page = staff("view_job", "view_arguments").get(page_of(job)).content.decode()
+    page = staff("pulse_view_jobs", "pulse_view_arguments").get(page_of(job)).content.decode()
     assert [word for word in words if word in page] == list(words)
 
 

@@ -72,7 +72,7 @@ def test_nobody_writes_rows_by_hand(admin_client: Client) -> None:
 
 def test_who_may_only_look_cannot_retry() -> None:
     dead = make_job(Status.DEAD_LETTERED)
-    client = staff("view_job", "change_job", "cancel_job")
+    client = staff("pulse_view_jobs", "pulse_cancel_jobs")
     assert client.get(LIST).status_code == 200
     retry(client, dead)
     dead.refresh_from_db()
@@ -81,7 +81,7 @@ def test_who_may_only_look_cannot_retry() -> None:
 
 def test_who_may_retry_can_and_it_is_logged() -> None:
     dead, done = make_job(Status.DEAD_LETTERED), make_job(Status.COMPLETED)
-    retry(staff("view_job", "retry_job"), dead, done)
+    retry(staff("pulse_view_jobs", "pulse_retry_jobs"), dead, done)
     dead.refresh_from_db()
     assert dead.status == Status.PENDING
     assert [(entry.object_id, entry.change_message) for entry in LogEntry.objects.all()] == [(str(dead.pk), "Retried")]

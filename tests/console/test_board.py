@@ -252,7 +252,7 @@ class TestTheBoard:
 
     def test_an_alarm_does_not_lead_where_its_reader_may_not_go(self) -> None:
         make_job(queue="mail", next_run_at=now(timedelta(hours=-1)))
-        page = text(staff("view_board"), BOARD)
+        page = text(staff("pulse_view_board"), BOARD)
         assert "mail: due for" in " ".join(page.split())
         assert "?name=mail" not in page
 
@@ -309,10 +309,10 @@ class TestTheBoard:
         make_job(queue="mail")
         worker = presence()
         links = (ONE, reverse("admin:pulse_django_worker_change", args=[worker.pk]))
-        page = text(staff("view_board"), BOARD)
+        page = text(staff("pulse_view_board"), BOARD)
         assert not [link for link in links if link in page]
         User.objects.all().delete()
-        page = text(staff("view_board", "view_queue", "view_worker"), BOARD)
+        page = text(staff("pulse_view_board", "pulse_view_queues", "pulse_view_workers"), BOARD)
         assert [link for link in links if link in page] == list(links)
 
 
@@ -335,7 +335,7 @@ class TestQueues:
         assert [name for name in names if f"?name={name}" in page] == names
 
     def test_pausing_takes_a_reason_and_an_end_and_is_logged(self) -> None:
-        client = staff("view_queue", "operate_queue")
+        client = staff("pulse_view_queues", "pulse_operate_queues")
         page = self.pause(client).content.decode()
         queue = Pause.objects.get()
         assert queue.reason == "the provider is down"
@@ -430,13 +430,13 @@ class TestQueues:
                     Pause.objects.pause(queue="mail")
                     data = {"name": "mail", "reason": "x", "duration": 0, "seen": "none"}
                     assert Client().post(url, data).status_code == 302, "to the login"
-                    looking = staff("view_queue")
+                    looking = staff("pulse_view_queues")
                     assert looking.post(url, data).status_code == 403
                     assert url not in text(looking, ONE, name="mail")
                     User.objects.all().delete()
-                    assert staff("operate_queue").post(url, data).status_code == 403, "who may not see it"
+                    assert staff("pulse_operate_queues").post(url, data).status_code == 403, "who may not see it"
                     User.objects.all().delete()
-                    client = staff("view_queue", "operate_queue", enforce_csrf_checks=True)
+                    client = staff("pulse_view_queues", "pulse_operate_queues", enforce_csrf_checks=True)
                     assert client.post(url, data).status_code == 403
                     assert client.get(url, data).status_code == 405
                     assert Pause.objects.get().reason == ""
@@ -524,6 +524,6 @@ class TestWorkers:
     def test_jobs_are_links_only_for_those_who_may_see_jobs(self) -> None:
         worker = presence()
         job = make_job(Status.RUNNING, locked_by="host-7:b1:3")
-        page = self.page(staff("view_worker"), worker)
+        page = self.page(staff("pulse_view_workers"), worker)
         assert str(job) in page
         assert reverse("admin:pulse_django_job_change", args=[job.pk]) not in page

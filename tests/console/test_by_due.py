@@ -124,7 +124,7 @@ def test_pages_follow_one_another_without_time_zones(admin_client: Client, monke
 
 
 def test_it_needs_the_permission_to_see_jobs(admin_client: Client) -> None:
-    assert staff("view_queue").get(PAGE).status_code == 403
+    assert staff("pulse_view_queues").get(PAGE).status_code == 403
     assert admin_client.post(PAGE).status_code == 405
 
 

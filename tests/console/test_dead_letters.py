@@ -647,7 +647,13 @@ class TestTheLog:
     def test_each_selected_job_gets_an_entry_with_who_and_why(self) -> None:
         chosen, moved_on = dead(1), dead(2)
         Job.objects.retry([moved_on.pk])
-        retry(staff("view_job", "retry_job"), jobs=[chosen, moved_on], runs=2, per_minute=60, reason="the shop is back")
+        retry(
+            staff("pulse_view_jobs", "pulse_retry_jobs"),
+            jobs=[chosen, moved_on],
+            runs=2,
+            per_minute=60,
+            reason="the shop is back",
+        )
         entry = LogEntry.objects.get()
         assert (entry.user.username, entry.object_id, entry.action_flag) == ("operator", str(chosen.pk), CHANGE)
         assert (entry.object_repr, entry.content_type.model) == (str(chosen), "job")
@@ -655,7 +661,7 @@ class TestTheLog:
 
     def test_a_deleted_job_is_named(self) -> None:
         job = dead()
-        delete(staff("view_job", "delete_job"), jobs=[job], **SURE)
+        delete(staff("pulse_view_jobs", "pulse_delete_jobs"), jobs=[job], **SURE)
         entry = LogEntry.objects.get()
         assert (entry.object_id, entry.object_repr, entry.action_flag) == (str(job.pk), str(job), DELETION)
         assert entry.change_message == "Deleted: reason nobody wants them"
@@ -704,10 +710,10 @@ class TestTheLog:
 
 WHO: dict[str, tuple[str, ...]] = {
     "nothing": (),
-    "view": ("view_job",),
-    "retry": ("view_job", "retry_job"),
-    "delete": ("view_job", "delete_job"),
-    "blind": ("retry_job", "delete_job", "change_job"),
+    "view": ("pulse_view_jobs",),
+    "retry": ("pulse_view_jobs", "pulse_retry_jobs"),
+    "delete": ("pulse_view_jobs", "pulse_delete_jobs"),
+    "blind": ("pulse_retry_jobs", "pulse_delete_jobs"),
 }
 MAY_LOOK = {"view", "retry", "delete", "super"}
 MAY = {"retry": {"retry", "super"}, "destroy": {"delete", "super"}}
@@ -813,10 +819,10 @@ class TestWhoMay:
                     assert admin_client.get(url, follow=True).status_code in (200, 404)
 
     def test_the_entry_is_in_the_index_for_those_who_may_look(self) -> None:
-        client = staff("view_job")
+        client = staff("pulse_view_jobs")
         assert f'href="{LIST}"' in client.get(reverse("admin:index")).content.decode()
         User.objects.all().delete()
-        assert LIST not in staff("view_worker").get(reverse("admin:index")).content.decode()
+        assert LIST not in staff("pulse_view_workers").get(reverse("admin:index")).content.decode()
 
 
 class TestHostileText:

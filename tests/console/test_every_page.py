@@ -42,20 +42,22 @@ from tests.undoing import undone
 pytestmark = pytest.mark.django_db
 
 ERROR = "KeyError: x"
-VIEWING = ("view_job", "view_queue", "view_worker", "view_board", "view_schedule", "view_limiter", "view_arguments",
-           "view_storedbatch")  # fmt: skip
+VIEWING = (
+    "pulse_view_jobs", "pulse_view_queues", "pulse_view_workers", "pulse_view_board", "pulse_view_schedules",
+    "pulse_view_limits", "pulse_view_arguments", "pulse_view_workflows",
+)  # fmt: skip
 OURS = [model for model in admin.site._registry if model._meta.app_label == "pulse_django"]
 ACTING = (
-    "retry_job",
-    "cancel_job",
-    "schedule_job",
-    "amend_job",
-    "operate_queue",
-    "delete_job",
-    "change_schedule",
-    "delete_schedule",
-    "change_limiter",
-    "change_worker",
+    "pulse_retry_jobs",
+    "pulse_cancel_jobs",
+    "pulse_schedule_jobs",
+    "pulse_amend_jobs",
+    "pulse_operate_queues",
+    "pulse_delete_jobs",
+    "pulse_change_schedules",
+    "pulse_delete_schedules",
+    "pulse_change_limits",
+    "pulse_change_workers",
 )
 OF_A_JOB = [act for act in ACTS.values() if act.label]
 OF_MANY = [act for act in ACTS.values() if act.label_of_all]

@@ -130,7 +130,7 @@ def test_numbers_stay_numbers(admin_client: Client) -> None:
 class TestArguments:
     def test_they_need_their_permission(self) -> None:
         ship.enqueue(4711)
-        client = staff("view_job")
+        client = staff("pulse_view_jobs")
         assert not {"args", "kwargs", "result"} & as_csv(client, task="search.ship")[0].keys()
         assert "4711" not in body(client, "json", task="search.ship")
 
@@ -165,11 +165,11 @@ class TestWhoMay:
     def test_arguments_are_no_oracle_here_either(self) -> None:
         ship.enqueue(4711)
         url = reverse("admin:pulse_django_job_export", args=["csv"])
-        assert staff("view_job").get(f"{url}?{urlencode({'q': 'order_id:4711'})}").status_code == 302
+        assert staff("pulse_view_jobs").get(f"{url}?{urlencode({'q': 'order_id:4711'})}").status_code == 302
 
     def test_others_get_nothing(self, admin_client: Client) -> None:
         url = reverse("admin:pulse_django_job_export", args=["csv"])
-        assert staff("view_queue").get(url, {"queue": "mail"}).status_code == 403
+        assert staff("pulse_view_queues").get(url, {"queue": "mail"}).status_code == 403
         assert admin_client.post(f"{url}?queue=mail").status_code == 405
         assert (
             admin_client.get(reverse("admin:pulse_django_job_export", args=["xml"]), {"queue": "x"}).status_code == 404

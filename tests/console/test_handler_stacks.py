@@ -91,7 +91,7 @@ def test_only_a_number_is_asked_about(worker: Any, admin_client: Client) -> None
 
 def test_only_who_may_change_workers_asks_and_reads(worker: Any, job: Any) -> None:
     Worker.objects.answer_stack("host-1", "b", job.pk, "somewhere")
-    client = staff("view_worker", "view_job")
+    client = staff("pulse_view_workers", "pulse_view_jobs")
     page = client.get(page_of(worker)).content.decode()
     assert "somewhere" not in page
     assert "Ask where its handler is" not in page

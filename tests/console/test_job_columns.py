@@ -50,7 +50,7 @@ def test_they_need_their_permission_and_masks_are_obeyed(admin_client: Client) -
     make_job(task=silent.name, args=["hunter2"], sensitive='{"positions":[0]}', payload_bytes=11)
     make_job(task="gone.away", args=["hunter2"], payload_bytes=11)
     assert cells(admin_client, "arguments_in_short") == ["–", f"&quot;{MASK}&quot;"]
-    page = page_at(staff("view_job"), reverse("admin:pulse_django_job_changelist"))
+    page = page_at(staff("pulse_view_jobs"), reverse("admin:pulse_django_job_changelist"))
     assert "hunter2" not in page
     assert "field-arguments_in_short" not in page
 

@@ -93,7 +93,7 @@ def test_a_page_of_another_user_language_or_address_is_another(operator: Client)
     tag = asked(operator, BOARD)["ETag"]
     for client, url in (
         (operator, f"{BOARD}?still"),
-        (staff("view_board"), BOARD),
+        (staff("pulse_view_board"), BOARD),
     ):
         assert asked(client, url, tag).status_code == 200
     counted()
@@ -104,7 +104,7 @@ def test_a_page_of_another_user_language_or_address_is_another(operator: Client)
 def test_what_may_not_be_seen_is_not_told_to_be_unchanged(operator: Client) -> None:
     url = job_page()
     tag = asked(operator, url)["ETag"]
-    assert asked(staff("view_queue"), url, tag).status_code == 403
+    assert asked(staff("pulse_view_queues"), url, tag).status_code == 403
 
 
 def test_a_change_is_seen_after_half_a_minute_whatever_the_server_counts(monkeypatch: pytest.MonkeyPatch) -> None:

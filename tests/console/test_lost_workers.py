@@ -87,7 +87,7 @@ def test_several_are_acknowledged_in_the_list(worker: Any, admin_client: Client)
 
 
 def test_only_who_may_change_workers_can_acknowledge(worker: Any) -> None:
-    client = staff("view_worker")
+    client = staff("pulse_view_workers")
     assert "Acknowledge" not in text(client, page_of(worker))
     assert "acknowledge" not in text(client, LIST)
     assert client.post(act_on(worker)).status_code == 403

@@ -33,7 +33,14 @@ from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
-PERMISSIONS = ("view_job", "view_storedbatch", "retry_job", "cancel_job", "schedule_job", "delete_job")
+PERMISSIONS = (
+    "pulse_view_jobs",
+    "pulse_view_workflows",
+    "pulse_retry_jobs",
+    "pulse_cancel_jobs",
+    "pulse_schedule_jobs",
+    "pulse_delete_jobs",
+)
 DEAD = "status__exact=DEAD_LETTERED"
 
 
@@ -200,7 +207,7 @@ def test_it_stops_between_two_chunks(client: Client) -> None:
 
 
 def test_who_may_start_it_may_stop_it_and_no_other_workflow() -> None:
-    client = staff("view_job", "view_storedbatch", "retry_job")
+    client = staff("pulse_view_jobs", "pulse_view_workflows", "pulse_retry_jobs")
     dead(4, queue="mail")
     batch = begin(client, "retry", f"{DEAD}&queue=mail")
     assert client.post(cancel_url(batch), {"cancel-reason": "enough"}).status_code == 302
@@ -218,7 +225,7 @@ def test_it_ends_when_its_user_may_not_do_it_any_more(client: Client) -> None:
                 batch = begin(client, "retry", f"{DEAD}&queue=mail")
                 run_job(Job.objects.get(task=PLAN).pk)
                 if lost == "permission":
-                    User.objects.get().user_permissions.remove(Permission.objects.get(codename="retry_job"))
+                    User.objects.get().user_permissions.remove(Permission.objects.get(codename="pulse_retry_jobs"))
                 else:
                     User.objects.update(is_active=False)
                 drain(queues=["default"])
@@ -240,7 +247,7 @@ def test_each_needs_its_permission() -> None:
         for verb in [act.name for act in ACTS.values() if act.label_of_all]:
             with about(verb), undone():
                 wanted = ACTS[verb].permission
-                client = staff("view_job", *(one for one in PERMISSIONS if one != wanted))
+                client = staff("pulse_view_jobs", *(one for one in PERMISSIONS if one != wanted))
                 assert client.get(url(verb, "queue=mail")).status_code == 403
                 assert client.post(url(verb, "queue=mail"), {"reason": "x", "runs": 1, "queue": "q"}).status_code == 403
                 assert not StoredBatch.objects.exists()

@@ -52,7 +52,7 @@ def test_a_queue_that_no_option_can_name_is_served_by_a_worker_for_all(admin_cli
 
 def test_who_may_not_see_workers_gets_names_and_no_links(admin_client: Client) -> None:
     WorkerFactory(name="some", queues=["mail"])
-    found = page(staff("view_queue"))
+    found = page(staff("pulse_view_queues"))
     assert "some" in found
     assert ">some</a>" not in found
 

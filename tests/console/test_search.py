@@ -98,19 +98,19 @@ class TestWhoMay:
             for text in ["order_id:4711", "order_id:4712"]:
                 with about(text), undone():
                     ship.enqueue(4711)
-                    page = page_at(staff("view_job", "cancel_job"), q=text)
+                    page = page_at(staff("pulse_view_jobs", "pulse_cancel_jobs"), q=text)
                     assert "field-id" not in page
                     assert "You need the permission to see arguments to search them." in page
 
     def test_without_the_permission_a_number_is_a_job(self) -> None:
         ship.enqueue(987_654_321)
-        page = page_at(staff("view_job"), q="987654321")
+        page = page_at(staff("pulse_view_jobs"), q="987654321")
         assert "field-id" not in page
         assert "Arguments were not searched: you need the permission to see them." in page
 
     def test_nor_is_the_count_of_an_operation(self) -> None:
         ship.enqueue(4711)
-        client = staff("view_job", "cancel_job")
+        client = staff("pulse_view_jobs", "pulse_cancel_jobs")
         assert "mass/" not in page_at(client, q="order_id:4711")
         response = client.get(reverse("admin:pulse_django_job_mass", args=["cancel"]), {"q": "order_id:4711"})
         assert response.status_code == 302

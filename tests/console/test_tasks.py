@@ -129,7 +129,7 @@ class TestOne:
 
 def test_the_pages_are_for_who_may_see_jobs() -> None:
     with all_faults() as about:
-        for permission, code in [("view_queue", 403), ("view_job", 200)]:
+        for permission, code in [("pulse_view_queues", 403), ("pulse_view_jobs", 200)]:
             with about((permission, code)), undone():
                 client = staff(permission)
                 assert [client.get(url, {"name": "x"}).status_code for url in (LIST, ONE)] == [code, code]

@@ -39,7 +39,7 @@ def test_stuck_handlers_are_named(admin_client: Client) -> None:
     page = page_of(admin_client, vitals)
     assert f"{job.pk} shop.&lt;b&gt;poll&lt;/b&gt;" in page
     assert reverse("admin:pulse_django_job_change", args=[job.pk]) in page
-    assert reverse("admin:pulse_django_job_change", args=[job.pk]) not in page_of(staff("view_worker"), vitals)
+    assert reverse("admin:pulse_django_job_change", args=[job.pk]) not in page_of(staff("pulse_view_workers"), vitals)
 
 
 def test_what_another_release_says_is_left_out(admin_client: Client) -> None:

@@ -637,7 +637,7 @@ def page_of(client: Client, job: Job) -> str:
 
 def test_hostile_names_are_text_on_the_page_and_on_a_terminal() -> None:
     job = hostile()
-    page = page_of(staff("view_job"), job)
+    page = page_of(staff("pulse_view_jobs"), job)
     assert "<script>alert" not in page
     assert "<b>x</b>" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e" in page
@@ -645,7 +645,7 @@ def test_hostile_names_are_text_on_the_page_and_on_a_terminal() -> None:
 
 
 def test_the_page_of_a_waiting_job_says_why_to_who_may_view_it() -> None:
-    assert "The limit stripe is paused until" in page_of(staff("view_job"), _closed())
+    assert "The limit stripe is paused until" in page_of(staff("pulse_view_jobs"), _closed())
 
 
 def test_the_page_of_another_job_does_not(admin_client: Client) -> None:

@@ -20,7 +20,7 @@ _ROW = re.compile(r'<th scope="row">(\w+)</th><td class="pulse-number">(.*?)</td
 
 def rows() -> dict[str, str]:
     url = reverse("admin:pulse_django_limiter_change", args=["stripe"])
-    page = staff("view_limiter").get(url).content.decode()
+    page = staff("pulse_view_limits").get(url).content.decode()
     return {key: re.sub(r"<.*?>", "", runs) for key, runs in _ROW.findall(page)}
 
 
@@ -42,7 +42,7 @@ def test_without_a_limit_of_each_key_none_is() -> None:
 
 def test_a_change_without_numbers_is_refused_with_words() -> None:
     Limiter.objects.override("stripe", {"max_running": 3}, reason="first")
-    client = staff("view_limiter", "change_limiter")
+    client = staff("pulse_view_limits", "pulse_change_limits")
     form = {"change-reason": "x", "change-duration": 600, "change-per": 60, "change-key_per": 60}
     page = client.post(reverse("admin:pulse_django_limiter_act", args=["stripe", "change"]), form, follow=True)
     assert "Give at least one number." in page.content.decode()

@@ -52,7 +52,7 @@ def test_staff_need_the_permission(token: dict[str, str]) -> None:
     client = Client()
     client.force_login(user)
     assert client.get(URL).status_code == 403
-    user.user_permissions.add(Permission.objects.get(codename="view_board"))
+    user.user_permissions.add(Permission.objects.get(codename="pulse_view_board"))
     assert client.get(URL).status_code == 200
     assert client.head(URL).status_code == 200
     assert client.post(URL).status_code == 405

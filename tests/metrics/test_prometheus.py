@@ -130,15 +130,15 @@ class TestWhoMaySeeThem:
         assert client.get("/metrics", headers={"Authorization": said}).status_code in (401, 403)
 
     def test_staff_without_the_permission_are_refused(self) -> None:
-        response = user("view_job", is_staff=True).get("/metrics")
+        response = user("pulse_view_jobs", is_staff=True).get("/metrics")
         assert response.status_code == 403
         assert b"pulse_" not in response.content
 
     def test_the_permission_opens_them_also_to_who_is_no_staff(self) -> None:
-        assert "pulse_slots" in scrape(user("view_board"))
+        assert "pulse_slots" in scrape(user("pulse_view_board"))
 
     def test_who_left_the_company_is_refused(self) -> None:
-        client = user("view_board")
+        client = user("pulse_view_board")
         User.objects.filter(username="somebody").update(is_active=False)
         assert client.get("/metrics").status_code == 401
 

@@ -19,7 +19,7 @@ from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
-MAY_ACT = ("view_limiter", "change_limiter")
+MAY_ACT = ("pulse_view_limits", "pulse_change_limits")
 HOSTILE = "<script>alert(1)</script>'\"%s{{7*7}}"
 
 
@@ -127,7 +127,7 @@ def test_what_is_wrong_with_a_form_is_said() -> None:
 def test_who_may_not_change_limits_may_neither() -> None:
     with all_faults() as about:
         for permissions, name in product(
-            [(), ("view_limiter",), ("operate_queue", "view_limiter")], ["pause", "resume"]
+            [(), ("pulse_view_limits",), ("pulse_operate_queues", "pulse_view_limits")], ["pause", "resume"]
         ):
             with about((permissions, name)), undone():
                 Pause.objects.pause("shop.paused")
@@ -139,7 +139,7 @@ def test_who_may_not_change_limits_may_neither() -> None:
 
 def test_who_may_look_sees_no_form() -> None:
     Pause.objects.pause("shop.send", reason="down")
-    shown = page(staff("view_limiter"))
+    shown = page(staff("pulse_view_limits"))
     assert "shop.send" in shown
     assert "Pause a task" not in shown
     assert "<button" not in shown.partition("Paused tasks")[2]

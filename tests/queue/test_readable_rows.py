@@ -117,7 +117,7 @@ def test_a_row_that_was_written_before_is_shown_as_it_is() -> None:
     """Labels of jobs that are over are not measured."""
     job = make_job(Status.COMPLETED)
     sql("UPDATE pulse_django_job SET tags = ARRAY[NULL, 'a'] || %s WHERE id = %s", ["b"] * 20_000, job.pk)
-    client = staff("view_job", "view_arguments")
+    client = staff("pulse_view_jobs", "pulse_view_arguments")
     assert [one.pk for one in api.jobs()] == [job.pk]
     for page in ("/admin/pulse_django/job/", f"/admin/pulse_django/job/{job.pk}/change/"):
         begun = time.process_time()

@@ -28,7 +28,14 @@ from tests.undoing import undone
 pytestmark = pytest.mark.django_db
 
 HOUR = timedelta(hours=1)
-MAY_CHANGE = ("view_schedule", "change_schedule", "add_schedule", "delete_schedule", "view_arguments", "view_job")
+MAY_CHANGE = (
+    "pulse_view_schedules",
+    "pulse_change_schedules",
+    "pulse_add_schedules",
+    "pulse_delete_schedules",
+    "pulse_view_arguments",
+    "pulse_view_jobs",
+)
 
 
 @task(name="tests.report")
@@ -134,7 +141,7 @@ class TestThePage:
 
     def test_nor_any_to_those_who_may_not_see_arguments(self) -> None:
         schedule = nightly(kwargs={"customer": 4711})
-        may = [one for one in MAY_CHANGE if one != "view_arguments"]
+        may = [one for one in MAY_CHANGE if one != "pulse_view_arguments"]
         assert "4711" not in page(staff(*may), url("change", schedule.pk))
 
 
@@ -178,7 +185,7 @@ class TestActs:
         assert (schedule.queue, schedule.overrides) == (None, {})
 
     def test_those_who_may_only_look_cannot_act(self) -> None:
-        schedule, client = nightly(), staff("view_schedule")
+        schedule, client = nightly(), staff("pulse_view_schedules")
         for name in ("run", "pause", "resume", "follow-code"):
             assert client.post(url("act", schedule.pk, name)).status_code == 403
         assert Job.objects.count() == 0

@@ -24,7 +24,7 @@ from tests.undoing import undone
 pytestmark = pytest.mark.django_db
 
 CARD = "4111-CARD"
-EDITOR = ("view_schedule", "change_schedule", "view_arguments")
+EDITOR = ("pulse_view_schedules", "pulse_change_schedules", "pulse_view_arguments")
 
 
 @task(name="hidden.pay", sensitive=("card",))
@@ -99,7 +99,7 @@ class TestSchedules:
                     assert Schedule.objects.get().task == "hidden.pay"
 
     def test_nor_for_who_may_not_see_arguments(self) -> None:
-        client = staff("view_schedule", "change_schedule")
+        client = staff("pulse_view_schedules", "pulse_change_schedules")
         schedule = self.daily(echo)
         assert "are hidden" in self.post(client, schedule, task="hidden.find_too")
 
@@ -189,7 +189,7 @@ class TestKeys:
         assert "The key 4711 is paused" in shown
 
     def test_and_to_nobody_else(self, job: Job) -> None:
-        shown = self.page(staff("view_job"), job)
+        shown = self.page(staff("pulse_view_jobs"), job)
         assert str(job.unique_key) not in shown
         assert "4711" not in shown
         assert "is paused until it is resumed" in shown
@@ -206,7 +206,7 @@ class TestKeys:
     def test_nor_the_key_of_a_period(self) -> None:
         once = task(name="hidden.hourly", unique=Unique(by=["card"], per=timedelta(hours=1)))(echo.func)
         job = Job.objects.get(pk=once.enqueue("4711").id)
-        shown = self.page(staff("view_job"), job)
+        shown = self.page(staff("pulse_view_jobs"), job)
         assert "no other one before" not in shown
 
 
@@ -222,5 +222,5 @@ def test_the_name_of_an_operation_does_not_repeat_what_was_searched(admin_client
                 assert "4711" not in LogEntry.objects.latest("pk").change_message
                 assert ("error" in text) == ("error" in batch.name), "the rest is said"
                 page = reverse("admin:pulse_django_storedbatch_change", args=[batch.pk])
-                client = staff("view_job", "view_storedbatch")
+                client = staff("pulse_view_jobs", "pulse_view_workflows")
                 assert "4711" not in client.get(page).content.decode()

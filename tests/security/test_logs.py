@@ -136,7 +136,7 @@ def everything_told(client: Client) -> str:
             call_command(*command, stdout=out, stderr=out)
     for page in ("deadletter/", "board/", "queue/", "worker/", "job/due/", "taskoverview/"):
         out.write(client.get(f"/admin/pulse_django/{page}").content.decode())
-    reader = staff("view_job")
+    reader = staff("pulse_view_jobs")
     out.write(reader.get("/admin/pulse_django/job/").content.decode())
     User.objects.filter(username="operator").delete()
     for page in ("/metrics", "/health"):

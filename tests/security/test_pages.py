@@ -28,7 +28,7 @@ from tests.security.handlers import CANARY
 
 pytestmark = pytest.mark.django_db
 
-VIEWING = ("view_job", "view_queue", "view_worker", "view_board")
+VIEWING = ("pulse_view_jobs", "pulse_view_queues", "pulse_view_workers", "pulse_view_board")
 
 # ---------------------------------------------------------------------------------------- what is not everybody's
 
@@ -51,7 +51,10 @@ def pages(pk: int) -> Iterator[str]:
 
 
 def test_who_may_not_see_arguments_finds_them_on_no_page(secret: Job, admin_client: Client) -> None:
-    client, seen = somebody(*VIEWING, "retry_job", "cancel_job", "schedule_job", "delete_job"), 0
+    client, seen = (
+        somebody(*VIEWING, "pulse_retry_jobs", "pulse_cancel_jobs", "pulse_schedule_jobs", "pulse_delete_jobs"),
+        0,
+    )
     for job in Job.objects.all():
         for url in pages(job.pk):
             assert CANARY not in client.get(url, {"error": "ValueError: no"}).content.decode(), url

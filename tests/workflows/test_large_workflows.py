@@ -31,7 +31,7 @@ def line(jobs: int) -> Batch:
 
 
 def test_a_chain_of_ten_thousand_makes_a_short_page() -> None:
-    batch, client = line(LONG), staff("view_storedbatch", "view_job")
+    batch, client = line(LONG), staff("pulse_view_workflows", "pulse_view_jobs")
     begun = time.process_time()
     page = client.get(f"/admin/pulse_django/storedbatch/{batch.id}/change/")
     took = time.process_time() - begun

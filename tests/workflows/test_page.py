@@ -30,7 +30,7 @@ from tests.workflows.tasks import BROKEN, approved, note, stepwise
 
 pytestmark = pytest.mark.django_db
 
-VIEW = ("view_storedbatch", "view_job")
+VIEW = ("pulse_view_workflows", "pulse_view_jobs")
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +98,7 @@ class TestList:
         assert "?before=" not in page
 
     def test_it_needs_the_permission(self) -> None:
-        assert staff("view_job").get(reverse("admin:pulse_django_storedbatch_changelist")).status_code == 403
+        assert staff("pulse_view_jobs").get(reverse("admin:pulse_django_storedbatch_changelist")).status_code == 403
 
     @override_settings(LANGUAGE_CODE="de")
     def test_it_speaks_german(self) -> None:
@@ -131,13 +131,13 @@ class TestPage:
 
     def test_who_may_not_view_jobs_gets_no_links_to_them(self) -> None:
         placed = order().enqueue()
-        page = page_of(staff("view_storedbatch"), placed.id)
+        page = page_of(staff("pulse_view_workflows"), placed.id)
         assert "charge" in page
         assert "/pulse_django/job/" not in page
 
     def test_the_context_is_for_those_who_may_see_arguments(self) -> None:
         placed = order().enqueue()
-        assert "customer" in page_of(staff(*VIEW, "view_arguments"), placed.id)
+        assert "customer" in page_of(staff(*VIEW, "pulse_view_arguments"), placed.id)
 
     def test_the_context_is_not_for_others(self) -> None:
         assert "customer" not in page_of(staff(*VIEW), order().enqueue().id)
@@ -174,7 +174,7 @@ class TestPage:
 class TestActs:
     def test_cancel_all(self) -> None:
         placed = order().enqueue()
-        page = act(staff(*VIEW, "cancel_job"), placed, "cancel", reason="wrong order")
+        page = act(staff(*VIEW, "pulse_cancel_jobs"), placed, "cancel", reason="wrong order")
         assert "Cancelled: wrong order" in page
         drain()
         assert {*placed.jobs.values_list("status", flat=True)} == {Status.CANCELLED}
@@ -185,14 +185,14 @@ class TestActs:
         placed = order(broken="pack").enqueue()
         drain(failures="keep")
         BROKEN.clear()
-        assert "1 retried." in act(staff(*VIEW, "retry_job"), placed, "retry", runs=1)
+        assert "1 retried." in act(staff(*VIEW, "pulse_retry_jobs"), placed, "retry", runs=1)
         drain()
         assert StoredBatch.objects.get().finished_at is not None
 
     def test_send_an_event_in_ones_own_name(self) -> None:
         placed = Workflow("approval").add("ask", approved.prepare("approved:7")).enqueue()
         drain()
-        client = staff(*VIEW, "schedule_job")
+        client = staff(*VIEW, "pulse_schedule_jobs")
         assert (
             "approved:7"
             not in act(client, placed, "approve", event="approved:8")
@@ -209,7 +209,7 @@ class TestActs:
 
     def test_pause_and_resume(self) -> None:
         placed = order().enqueue()
-        client = staff(*VIEW, "schedule_job")
+        client = staff(*VIEW, "pulse_schedule_jobs")
         assert "Paused" in act(client, placed, "pause")
         assert placed.row.paused_at is not None
         assert "act/pause/" not in page_of(client, placed.id)
@@ -229,14 +229,14 @@ class TestActs:
     def test_what_has_changed_meanwhile_is_left_alone(self) -> None:
         placed = order().enqueue()
         drain()
-        client = staff(*VIEW, "cancel_job", "retry_job", "schedule_job")
+        client = staff(*VIEW, "pulse_cancel_jobs", "pulse_retry_jobs", "pulse_schedule_jobs")
         for name in ("cancel", "retry", "approve", "pause", "resume"):
             assert "Nothing was changed" in act(client, placed, name, reason="x", runs=1, event="x")
 
 
 class TestBoard:
     def page(self) -> str:
-        page = staff("view_board").get(reverse("admin:pulse_django_board_changelist"))
+        page = staff("pulse_view_board").get(reverse("admin:pulse_django_board_changelist"))
         return str(page.content.decode())
 
     def test_it_counts_held_workflows(self) -> None:
@@ -274,7 +274,7 @@ class TestJobs:
 
     def test_a_workflow_is_a_link_only_for_who_may_see_it(self) -> None:
         placed = order().enqueue()
-        page = self.page(staff("view_job"), placed.job_ids["charge"])
+        page = self.page(staff("pulse_view_jobs"), placed.job_ids["charge"])
         assert "order 42" in page
         assert "storedbatch" not in page
 
@@ -288,11 +288,11 @@ class TestJobs:
     def test_the_result_of_a_step_is_for_those_who_may_see_arguments(self) -> None:
         job = stepwise.enqueue("order")
         drain()
-        assert self.page(staff(*VIEW, "view_arguments"), int(job.id)).count("<td><pre>1</pre></td>") == 2
+        assert self.page(staff(*VIEW, "pulse_view_arguments"), int(job.id)).count("<td><pre>1</pre></td>") == 2
 
     def test_a_job_that_waits_for_others_can_be_cancelled(self) -> None:
         placed = order().enqueue()
-        client = staff(*VIEW, "cancel_job")
+        client = staff(*VIEW, "pulse_cancel_jobs")
         assert "act/cancel/" in self.page(client, placed.job_ids["ship"])
         url = reverse("admin:pulse_django_job_act", args=[placed.job_ids["ship"], "cancel"])
         client.post(url, {"cancel-attempts": 0, "cancel-reason": "x"})

@@ -26,7 +26,7 @@ from tests.workflows.tasks import BROKEN, note, stepwise
 
 pytestmark = pytest.mark.django_db
 
-PERMISSIONS = ("view_job", "view_storedbatch", "retry_job")
+PERMISSIONS = ("pulse_view_jobs", "pulse_view_workflows", "pulse_retry_jobs")
 LEFT, BOTH = [Status.DEAD_LETTERED, Status.PENDING], [Status.PENDING] * 2
 
 

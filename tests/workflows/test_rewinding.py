@@ -63,7 +63,7 @@ def post(client: Client, job: Job, way: str, *, step: str = "first", attempts: i
 
 
 def test_the_steps_of_a_job_lead_to_the_preview() -> None:
-    client, job = staff("view_job", "retry_job"), done()
+    client, job = staff("pulse_view_jobs", "pulse_retry_jobs"), done()
     page = client.get(url("change", job)).content.decode()
     assert f'{url("rewind", job)}?step=second"' in page
     preview = client.get(url("rewind", job, "?step=second")).content.decode()
@@ -76,7 +76,7 @@ def test_the_steps_of_a_job_lead_to_the_preview() -> None:
 
 
 def test_a_dead_letter_is_retried_from_a_step() -> None:
-    client, job = staff("view_job", "retry_job"), dead()
+    client, job = staff("pulse_view_jobs", "pulse_retry_jobs"), dead()
     assert "Retry this job from here" in client.get(url("rewind", job, "?step=first")).content.decode()
     assert "Retried from step first" in post(client, job, "retry")
     assert not steps_of(job)
@@ -87,7 +87,7 @@ def test_a_dead_letter_is_retried_from_a_step() -> None:
 
 
 def test_a_copy_runs_from_a_step_and_the_job_stays_as_it_is() -> None:
-    client, job = staff("view_job", "retry_job"), done()
+    client, job = staff("pulse_view_jobs", "pulse_retry_jobs"), done()
     old = [one.at for one in steps_of(job)]
     page = post(client, job, "fork", step="second")
     copy = Job.objects.exclude(pk=job.pk).get()
@@ -99,7 +99,7 @@ def test_a_copy_runs_from_a_step_and_the_job_stays_as_it_is() -> None:
 
 
 def test_what_an_old_page_showed_is_not_acted_on() -> None:
-    client, job = staff("view_job", "retry_job"), dead()
+    client, job = staff("pulse_view_jobs", "pulse_retry_jobs"), dead()
     assert "has changed in the meantime" in post(client, job, "retry", attempts=job.attempts - 1)
     job.refresh_from_db()
     assert (job.status, len(steps_of(job))) == (Status.DEAD_LETTERED, 1)
@@ -107,7 +107,7 @@ def test_what_an_old_page_showed_is_not_acted_on() -> None:
 
 
 def test_a_job_that_is_no_dead_letter_is_not_retried() -> None:
-    client, job = staff("view_job", "retry_job"), done()
+    client, job = staff("pulse_view_jobs", "pulse_retry_jobs"), done()
     assert "Only a dead letter is retried" in post(client, job, "retry")
     assert [one.name for one in steps_of(job)] == STEPS
 
@@ -116,7 +116,7 @@ def test_nobody_rewinds_without_the_permission() -> None:
     with all_faults() as about:
         for way in ["retry", "fork"]:
             with about(way), undone():
-                client, job = staff("view_job"), dead()
+                client, job = staff("pulse_view_jobs"), dead()
                 assert "Run again from here" not in client.get(url("change", job)).content.decode()
                 answer = client.post(url("rewind", job, "?step=first"), {"way": way, "attempts": job.attempts})
                 assert answer.status_code == 403
@@ -128,7 +128,7 @@ def test_a_step_that_was_not_done_has_no_page() -> None:
     with all_faults() as about:
         for query in ["", "?step=third", "?step=%00", "?step=" + "x" * 5_000]:
             with about(query[:20]), undone():
-                client, job = staff("view_job", "retry_job"), done()
+                client, job = staff("pulse_view_jobs", "pulse_retry_jobs"), done()
                 assert client.get(url("rewind", job, query)).status_code == 404
 
 
@@ -136,7 +136,7 @@ def test_a_form_that_says_nothing_does_nothing() -> None:
     with all_faults() as about:
         for given in [{}, {"way": "delete"}, {"way": "fork", "attempts": "x"}]:
             with about(given), undone():
-                client, job = staff("view_job", "retry_job"), done()
+                client, job = staff("pulse_view_jobs", "pulse_retry_jobs"), done()
                 assert client.post(url("rewind", job, "?step=first"), given).status_code == 200
                 assert Job.objects.count() == 1
 
@@ -150,7 +150,7 @@ def waiting() -> Job:
 
 
 def test_an_event_that_a_job_waits_for_is_sent_from_its_page() -> None:
-    client, job = staff("view_job", "schedule_job"), waiting()
+    client, job = staff("pulse_view_jobs", "pulse_schedule_jobs"), waiting()
     assert f'action="{url("event", job)}"' in client.get(url("change", job)).content.decode()
     page = client.post(url("event", job), {"event": "approved:42"}, follow=True).content.decode()
     assert "Event sent: approved:42" in page
@@ -163,14 +163,14 @@ def test_an_event_that_a_job_waits_for_is_sent_from_its_page() -> None:
 
 
 def test_no_other_event_is_sent_from_the_page_of_a_job() -> None:
-    client, job = staff("view_job", "schedule_job"), waiting()
+    client, job = staff("pulse_view_jobs", "pulse_schedule_jobs"), waiting()
     for event in ("approved:43", "", "x" * 5_000, "a\x00b"):
         assert "has changed" in client.post(url("event", job), {"event": event}, follow=True).content.decode()
     assert not Event.objects.exists()
 
 
 def test_nobody_sends_events_without_the_permission() -> None:
-    client, job = staff("view_job", "retry_job"), waiting()
+    client, job = staff("pulse_view_jobs", "pulse_retry_jobs"), waiting()
     assert url("event", job) not in client.get(url("change", job)).content.decode()
     assert client.post(url("event", job), {"event": "approved:42"}).status_code == 403
     assert client.get(url("event", job)).status_code == 405
@@ -178,7 +178,7 @@ def test_nobody_sends_events_without_the_permission() -> None:
 
 
 def test_an_awaited_job_is_no_event() -> None:
-    client, job = staff("view_job", "schedule_job"), waiting()
+    client, job = staff("pulse_view_jobs", "pulse_schedule_jobs"), waiting()
     other = waiting_for_a_job(job)
     assert url("event", other) not in client.get(url("change", other)).content.decode()
 

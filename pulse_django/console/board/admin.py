@@ -25,7 +25,10 @@ class BoardAdmin(ReadOnly):
         return live(request, version_of_all(request), lambda: self._board(request, extra_context or {}))
 
     def _board(self, request: HttpRequest, extra: dict[str, Any]) -> HttpResponse:
-        sees = {f"sees_{one}s": request.user.has_perm(f"pulse_django.view_{one}") for one in ("job", "queue", "worker")}
+        sees = {
+            f"sees_{one}s": request.user.has_perm(f"pulse_django.pulse_view_{one}s")
+            for one in ("job", "queue", "worker")
+        }
         every, board = None if "still" in request.GET else EVERY, gather(request, self.admin_site.name)
         shown = {"title": _("Board"), "board": board, "every": every, **sees, **extra}
         return self.page(request, "board/change_list", shown)

@@ -21,7 +21,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from pulse_django.console.board.sparkline import draw
 from pulse_django.console.mass.page import started
-from pulse_django.console.pages import OfJobs
+from pulse_django.console.pages import ReadOnly
 from pulse_django.console.search_terms import number_in
 from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS, ActForm, errors_in_words
@@ -36,7 +36,7 @@ RETRY, DELETE = ACTS["retry"], ACTS["delete"]
 MOST_NAMED = 20  # ids that the page which asks "really?" shows
 
 
-class DeadLetterAdmin(OfJobs):
+class DeadLetterAdmin(ReadOnly):
     def get_urls(self) -> list[URLPattern]:
         return [
             self.path("group/", self.group_view, "group"),
@@ -91,8 +91,8 @@ class DeadLetterAdmin(OfJobs):
             "letters": [letter_row(one, self._job_url(one.id)) for one in letters],
             "first_url": "" if before is groups.LATEST else self._group_url(fingerprint),
             "older_url": self._group_url(fingerprint, older=letters[-1].place.name) if has_older else "",
-            "may_retry": self.may(request, "retry_job"),
-            "may_delete": self.may(request, "delete_job"),
+            "may_retry": self.may(request, "pulse_retry_jobs"),
+            "may_delete": self.may(request, "pulse_delete_jobs"),
             "form": RETRY.form(auto_id="revive_%s"),
             "until": group.newest.name,
             "first": mass_actions.FIRST,
@@ -104,7 +104,7 @@ class DeadLetterAdmin(OfJobs):
     @method_decorator(require_POST)
     def retry_view(self, request: HttpRequest) -> HttpResponse:
         """Revive the selected dead letters, or all of the group."""
-        if not self.may(request, "retry_job"):
+        if not self.may(request, "pulse_retry_jobs"):
             raise PermissionDenied
         form = RETRY.form(request.POST)
         if form.is_valid():
@@ -122,7 +122,7 @@ class DeadLetterAdmin(OfJobs):
     @method_decorator(require_POST)
     def delete_group_view(self, request: HttpRequest) -> HttpResponse:
         """Ask whether these should go for ever, and delete them once that was confirmed with a reason."""
-        if not self.may(request, "delete_job"):
+        if not self.may(request, "pulse_delete_jobs"):
             raise PermissionDenied
         is_confirmed = request.POST.get("confirmed") == "yes" and not self._is_unsaid(request)
         form = DELETE.form(request.POST if is_confirmed else None)

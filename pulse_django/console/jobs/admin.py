@@ -97,7 +97,7 @@ class JobAdmin(AmendPage, RewindPage, ExportPage, DuePage, JobList):
         return super().changelist_view(request, links | (extra_context or {}))
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
-        if request.user.has_perm("pulse_django.view_arguments"):
+        if request.user.has_perm("pulse_django.pulse_view_arguments"):
             return self.fieldsets
         return [
             (title, options | {"fields": [name for name in options["fields"] if name not in SECRETS]})
@@ -193,7 +193,7 @@ class JobAdmin(AmendPage, RewindPage, ExportPage, DuePage, JobList):
 
     def _context_of(self, request: HttpRequest, job: Job) -> dict[str, Any]:
         """Return what the page shows of a job beside its fields."""
-        sees_arguments = request.user.has_perm("pulse_django.view_arguments")
+        sees_arguments = request.user.has_perm("pulse_django.pulse_view_arguments")
         amendments = amendments_of(job, with_arguments=sees_arguments)
         context: dict[str, Any] = {
             "story": story_of(job, [(one["at"], one["by"]) for one in amendments]),

@@ -52,7 +52,7 @@ class ExportPage(MassPage):
             criteria = Criteria.read(request.META.get("QUERY_STRING", ""), request)
         except InvalidCriteria as error:
             return self.back(request, str(error))
-        sees_arguments = request.user.has_perm("pulse_django.view_arguments")
+        sees_arguments = request.user.has_perm("pulse_django.pulse_view_arguments")
         rows = _rows(shard_of(request, reads=True), criteria, sees_arguments=sees_arguments)
         first = list(islice(rows, 1))  # read before the answer begins, so that an error is a page
         columns = [*COLUMNS, *(SECRETS if sees_arguments else ())]

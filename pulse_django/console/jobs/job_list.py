@@ -165,7 +165,7 @@ class JobList(ReadOnly):
         return super().response_action(request, *args, **options)
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("pulse_django.retry_job")
+        return request.user.has_perm("pulse_django.pulse_retry_jobs")
 
     @admin.action(description=_("Retry the selected dead letters"), permissions=["retry"])
     def retry_dead_letters(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:

@@ -100,4 +100,4 @@ def latest_jobs_of(obj: Model, most: int, alias: str) -> list[Job]:
 
 
 def _may_see(request: HttpRequest, obj: object) -> bool:
-    return obj is not None and request.user.has_perm("pulse_django.view_job")
+    return obj is not None and request.user.has_perm("pulse_django.pulse_view_jobs")

@@ -38,7 +38,7 @@ def searching_of(request: HttpRequest, text: str) -> Searching:
 def may_search_arguments(request: HttpRequest) -> bool:
     """Say whether a user may find jobs by what they may not be shown otherwise."""
     user = getattr(request, "user", None)
-    return user is not None and user.has_perm("pulse_django.view_arguments")
+    return user is not None and user.has_perm("pulse_django.pulse_view_arguments")
 
 
 class Searching:

@@ -180,7 +180,7 @@ class QueueAdmin(ReadOnly):
         return str(_("Resumed: %s") % wanted["reason"] if wanted["reason"] else _("Resumed"))
 
     def _may_operate(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request) and request.user.has_perm("pulse_django.operate_queue")
+        return self.has_view_permission(request) and request.user.has_perm("pulse_django.pulse_operate_queues")
 
     def _page(self, request: HttpRequest, template: str, shown: dict[str, Any]) -> HttpResponse:
         request.current_app = self.admin_site.name  # {% url %} reads it

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.charts import charts_of, quantiles_of
 from pulse_django.console.live import live, version_of
-from pulse_django.console.pages import OfJobs
+from pulse_django.console.pages import ReadOnly
 from pulse_django.health.known_names import registered_tasks
 from pulse_django.metrics.spans import WINDOWS, Window, read_course, read_totals
 from pulse_django.pauses.facts import paused_tasks
@@ -28,7 +28,7 @@ class NameForm(forms.Form):
     name = forms.CharField(max_length=MAX_TASK_NAME, strip=False)
 
 
-class TaskAdmin(OfJobs):
+class TaskAdmin(ReadOnly):
     """A task has no row: its pages go by name."""
 
     def get_urls(self) -> list[URLPattern]:

@@ -113,7 +113,7 @@ class WorkerAdmin(ReadOnly):
         return {
             "held": held_by(worker, alias),
             "lost": lost_with(worker, alias),
-            "sees_jobs": request.user.has_perm("pulse_django.view_job"),
+            "sees_jobs": request.user.has_perm("pulse_django.pulse_view_jobs"),
             "loss": self._loss(request, worker),
             "stacks": self._stacks(request, worker, alias),
             "processes": processes_of(worker.vitals),
@@ -123,7 +123,7 @@ class WorkerAdmin(ReadOnly):
     # Lost workers: acknowledge one on its page, or several in the list.
 
     def has_acknowledge_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, "change_worker")
+        return self.may(request, "pulse_change_workers")
 
     def _loss(self, request: HttpRequest, worker: Worker) -> dict[str, Any] | None:
         """Return what the page says of a loss. None: the worker was not lost."""

@@ -85,4 +85,4 @@ class LimiterAdmin(PausedTasks, ActsOnRows, ReadOnly):
         return self._may_act(request)
 
     def _may_act(self, request: HttpRequest) -> bool:
-        return self.may(request, "change_limiter")
+        return self.may(request, "pulse_change_limits")

@@ -1,4 +1,4 @@
-"""Who may read the state of the fleet outside the admin: users with ``view_board``, and the bearer of a token."""
+"""Who may read the state of the fleet outside the admin: users with ``pulse_view_board``, and the bearer of a token."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 
 from pulse_django import conf
 
-PERMISSION = "pulse_django.view_board"
+PERMISSION = "pulse_django.pulse_view_board"
 PLAIN = "text/plain; charset=utf-8"
 
 

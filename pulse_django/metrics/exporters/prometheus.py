@@ -32,7 +32,7 @@ exposition.require()  # while the project starts, and not at three in the mornin
 @login_not_required  # it asks for itself: who comes with a token has no session
 @transaction.non_atomic_requests  # we report a database that is away, not the code that opens a transaction
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Serve the vital signs to users with ``view_board``, and to the bearer of ``PULSE["METRICS_TOKEN"]``."""
+    """Serve the vital signs to users with ``pulse_view_board``, and to the bearer of ``PULSE["METRICS_TOKEN"]``."""
     try:
         if (denial := refused(request)) is not None:
             return denial

@@ -157,7 +157,7 @@ class ScheduleAdmin(ActsOnRows, ScheduleList):
 
     def _hides_arguments(self, request: HttpRequest, schedule: Schedule | None) -> bool:
         """Arguments of tasks that mask some, or that are not known here, are not shown: the form would show all."""
-        if not request.user.has_perm("pulse_django.view_arguments"):
+        if not request.user.has_perm("pulse_django.pulse_view_arguments"):
             return True
         return schedule is not None and encryption.hides_arguments(registry.get(schedule.task))
 

@@ -33,7 +33,7 @@ def relations_of(request: HttpRequest, job: Job, site: str) -> dict[str, Any]:
         "workflow_url": url_of(None if batch is None else batch.pk),
         "needs": [{"facts": need, "url": url_of(need.batch)} for need in needs],
         "needed_by": [{"facts": one} for one in others],
-        "steps": _steps(alias, job, sees_results=request.user.has_perm("pulse_django.view_arguments")),
+        "steps": _steps(alias, job, sees_results=request.user.has_perm("pulse_django.pulse_view_arguments")),
     }
 
 

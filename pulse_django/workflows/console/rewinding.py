@@ -39,7 +39,7 @@ class RewindPage(ConsoleAdmin):
 
     def rewind_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show which steps are kept and which are repeated from ``step`` in the address on, and do it when posted."""
-        job = self._job(request, object_id, "retry_job")
+        job = self._job(request, object_id, "pulse_retry_jobs")
         step = request.GET.get("step", "")
         try:
             found = rewind.preview(job.pk, step, using=job._state.db)
@@ -77,7 +77,7 @@ class RewindPage(ConsoleAdmin):
     @method_decorator(require_POST)
     def event_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Send an event that the job waits for."""
-        job = self._job(request, object_id, "schedule_job")
+        job = self._job(request, object_id, "pulse_schedule_jobs")
         event = request.POST.get("event", "")[: MAX_EVENT_NAME + 1]
         alias, by = job._state.db or "default", request.user.get_username()
         is_awaited = any(one.event == event and one.met_at is None for one in needs_of(alias, job.pk))
@@ -89,8 +89,8 @@ class RewindPage(ConsoleAdmin):
     def rewind_urls(self, request: HttpRequest, job: Job) -> dict[str, str]:
         """Return the addresses of both views, empty for who may not use them."""
         return {
-            "rewind_url": self.url("job_rewind", job.pk) if self.may(request, "retry_job", job) else "",
-            "event_url": self.url("job_event", job.pk) if self.may(request, "schedule_job", job) else "",
+            "rewind_url": self.url("job_rewind", job.pk) if self.may(request, "pulse_retry_jobs", job) else "",
+            "event_url": self.url("job_event", job.pk) if self.may(request, "pulse_schedule_jobs", job) else "",
         }
 
     def _job(self, request: HttpRequest, object_id: str, permission: str) -> Job:
