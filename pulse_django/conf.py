@@ -44,7 +44,7 @@ class PulseSettings:
     keep_cancelled: timedelta = timedelta(days=7)
     # The same for dead letters: an operator should have read them by then. 0: for ever.
     keep_dead_letters: timedelta = timedelta()
-    # How long a due job may wait, while workers of its queue are idle, until `pulse_watchdog --check` calls it stuck.
+    # How long a due job may wait, while workers of its queue are idle, until `pulse_check --all` calls it stuck.
     overdue_after: timedelta = timedelta(minutes=5)
     # How often an idle worker looks for due jobs. While it hears notifications it makes one look in five.
     poll_interval: timedelta = timedelta(seconds=1)

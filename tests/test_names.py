@@ -27,6 +27,7 @@ OLD = (
     r"Limit\([^)]*[( ](running|per_key)=",
     r"pulse_limits (pause|resume|close|open)\b",
     r"from pulse_django import [^\n]*\b(only|never)\b",
+    r"\bpulse_health\b|\bpulse_doctor\b(?!_)|pulse_watchdog --(check|repair)",
     r"pulse_django\.(view|change|retry|cancel|schedule|operate)_(job|queue|worker|limiter|schedule)\b",
 )
 
@@ -45,7 +46,7 @@ def test_each_old_name_is_found() -> None:
         "retry_after(", "BatchClosed", "CHILD_SILENCE", "QUEUE_SHARES", '"VERSION": "1"', "--grace 5", "stall_after",
         '"go_on"', "closed_until", "context.hold(", 'Unique(on_conflict="debounce", longest=', '@task(key="customer"',
         'Limit("x", running=', "pulse_limits pause x", "from pulse_django import only, task",
-        'has_perm("pulse_django.view_job")',
+        "pulse_doctor --strict", 'has_perm("pulse_django.view_job")',
     )  # fmt: skip
     for pattern, text in zip(OLD, planted, strict=True):
         assert re.search(pattern, text), pattern

@@ -99,8 +99,8 @@ def conditions_page() -> str:
     lines = [
         "# Conditions\n",
         GENERATED,
-        "What can be wrong with a fleet. `pulse_status`, `pulse_watchdog --check`, `pulse_health`, the health view,\n",
-        "the board, `pulse_doctor`, the alerts and the metrics all use this catalogue, so they give the same answer.\n",
+        "What can be wrong with a fleet. `pulse_status`, `pulse_check`, `--all` and `--advice` too, the health view,\n",
+        "the board, the alerts and the metrics all use this catalogue, so they give the same answer.\n",
         "`ALERTS` sets the thresholds and which conditions raise [alerts](../how-to/alerts.md).\n",
         "[Check and repair conditions](../how-to/conditions.md) shows how to use it, and how to add your own.\n",
     ]

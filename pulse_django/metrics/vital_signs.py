@@ -63,7 +63,7 @@ FENCING_REJECTIONS = counter(
 ORPHANED_JOBS = gauge(
     "orphaned_jobs{condition}",
     "Number of jobs, queues and other objects that are broken or stuck, by condition. Counting stops at a limit.",
-    "Run manage.py pulse_watchdog --check for an explanation; --repair repairs most.",
+    "Run manage.py pulse_check --all for an explanation; --repair repairs most.",
 )
 DEATH_TO_REQUEUE = histogram(
     "death_to_requeue_seconds",

@@ -1,4 +1,4 @@
-"""What ``pulse_watchdog --check`` and ``--repair`` print."""
+"""What ``pulse_check --all`` and ``--repair`` print."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.db import Error
 
 from pulse_django.health.conditions import Condition, Finding, RepairRefused, ask, known, named, repair
 from pulse_django.queue.words.display import inert
+from pulse_django.shards.fleet import FleetVerdict
 
 Paint = Callable[[str], str]
 
@@ -33,7 +34,7 @@ def findings_in_words(
         yield f"       What to do: {one.to_do}"
         yield f"       More: docs/{one.page}"
         if one.repair is not None:
-            yield f"       Repair: pulse_watchdog --repair {one.name}"
+            yield f"       Repair: pulse_check --repair {one.name}"
 
 
 def _subjects(finding: Finding, indent: str) -> Iterator[str]:
@@ -82,3 +83,14 @@ def perform(condition: Condition, alias: str, write: Callable[[str], object]) ->
     finding = ask(condition, alias)
     write(f"{condition.name}: {repaired} repaired; it {'is clear now' if finding.is_clear else 'still applies'}")
     return {"name": condition.name, "steps": steps, "repaired": repaired, "is_clear": finding.is_clear}
+
+
+def problems_in_words(fleet: FleetVerdict) -> str:
+    """Name the conditions that are problems, and the shards that do not respond."""
+    lines = [f"Shard {alias!r} does not respond: {said}." for alias, said in fleet.away.items()]
+    for alias, verdict in fleet.by_shard.items():
+        if not verdict.is_well:
+            names = ", ".join(finding.condition.name for finding in verdict.problems)
+            where = "" if len(fleet.by_shard) + len(fleet.away) == 1 else f" of shard {alias!r}"
+            lines.append(f"{len(verdict.problems)} of {len(verdict.findings)} conditions{where} are problems: {names}.")
+    return " ".join(lines)

@@ -96,8 +96,7 @@ def test_a_terminal_obeys_none_of_them_either() -> None:
         "pulse_limits",
         "pulse_schedules",
         "pulse_workflows",
-        "pulse_doctor",
-        "pulse_health",
+        "pulse_check",
         "pulse_explain",
         "pulse_shards",
     ]

@@ -80,6 +80,6 @@ def test_a_step_of_the_servers_clock_delays_no_recovery(
 
 
 def check(server: Scratch) -> str:
-    command = [sys.executable, "manage.py", "pulse_watchdog", "--check"]
+    command = [sys.executable, "manage.py", "pulse_check", "--all"]
     env = os.environ | {"DATABASE_URL": server.url}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True).stdout

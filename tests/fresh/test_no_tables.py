@@ -13,7 +13,7 @@ COMMANDS = [
     ("pulse_worker",),
     ("pulse_worker", "--burst"),
     ("pulse_watchdog", "--once"),
-    ("pulse_watchdog", "--check"),
+    ("pulse_check", "--all"),
     ("pulse_status",),
     ("pulse_retry", "--all"),
 ]
@@ -32,12 +32,12 @@ def test_every_command_says_migrate_in_one_line_and_fails(empty: NewProject) -> 
         said = done.stderr.strip().replace("Nothing was changed: ", "")
         assert (done.returncode, said) == (1, f"CommandError: {MISSING}"), command
         assert "Traceback" not in done.stdout + done.stderr
-    health = empty.manage("pulse_health", ok=False)
+    health = empty.manage("pulse_check", ok=False)
     assert (health.returncode, health.stdout.strip()) == (2, MISSING)
 
 
 def test_the_doctor_advises_migrate_and_nothing_else(empty: NewProject) -> None:
-    said = empty.manage("pulse_doctor").stdout
+    said = empty.manage("pulse_check", "--advice").stdout
     assert "migrate" in said
     assert "grant" not in said
     assert said.count("Do:") == 1

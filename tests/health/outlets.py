@@ -21,7 +21,7 @@ from pulse_django.worker.guarded_connection import GuardedConnection
 
 OURS = {one.name: one for one in known()}
 SECRET = "a-long-secret"  # PULSE["METRICS_TOKEN"]: the probe wants it
-COMMANDS = (("pulse_watchdog", "--check"), ("pulse_status",), ("pulse_health",))  # whose exit code is a verdict
+COMMANDS = (("pulse_check", "--all"), ("pulse_status",), ("pulse_check",))  # whose exit code is a verdict
 TOKEN = {"Authorization": f"Bearer {SECRET}"}
 
 
@@ -66,7 +66,7 @@ def on_the_board() -> set[str]:
 
 
 def by_doctor() -> set[str]:
-    advices = json.loads(run("pulse_doctor", "--json")[0])
+    advices = json.loads(run("pulse_check", "--advice", "--json")[0])
     return {advice["topic"] for advice in advices} & set(OURS)
 
 
@@ -94,15 +94,15 @@ def by_metrics() -> set[str]:
 
 def expect_all_to_say(names: set[str]) -> None:
     """Expect every outlet to name just these conditions, and each that gives a verdict to give the same one."""
-    checked, status, health = in_json("pulse_watchdog", "--check"), in_json("pulse_status"), in_json("pulse_health")
+    checked, status, health = in_json("pulse_check", "--all"), in_json("pulse_status"), in_json("pulse_check")
     probed = by_http()
     said = {
         "check": checked[0],
-        "check, in words": in_text("pulse_watchdog", "--check"),
+        "check, in words": in_text("pulse_check", "--all"),
         "status": status[0],
         "status, in words": in_text("pulse_status"),
         "health": health[0],
-        "health, in words": in_text("pulse_health"),
+        "health, in words": in_text("pulse_check"),
         "health by HTTP": probed[0],
         "board": on_the_board(),
         "doctor": by_doctor(),
@@ -110,5 +110,5 @@ def expect_all_to_say(names: set[str]) -> None:
     assert {outlet: named for outlet, named in said.items() if named != names} == {}
     is_well = not any(OURS[name].severity.is_problem for name in names)
     verdicts = {"check": checked[1], "status": status[1], "health": health[1], "health by HTTP": probed[1]}
-    exits = {command: not run(command, *flags)[1] for command, *flags in COMMANDS}
+    exits = {" ".join((command, *flags)): not run(command, *flags)[1] for command, *flags in COMMANDS}
     assert {outlet: verdict for outlet, verdict in (verdicts | exits).items() if verdict is not is_well} == {}

@@ -49,7 +49,7 @@ def test_every_outlet_names_it(rival: Rival, settings: Any, quickly_found: None)
                         Limits, "of", lambda given, **others: of(given, long_transaction=timedelta(), **others)
                     )
                 with brought_about(name, rival):
-                    checked = in_json("pulse_watchdog", "--check")[0]
+                    checked = in_json("pulse_check", "--all")[0]
                     assert name in checked
                     expect_all_to_say(checked)
                     raised = alerted()
@@ -99,7 +99,7 @@ def test_a_threshold_of_alerts_holds_for_every_outlet(settings: Any) -> None:
                 sql("UPDATE pulse_django_job SET attempts = 0")
                 found = most == 99.0
                 names = {"dead-letters"} if found else set()
-                assert in_json("pulse_status") == in_json("pulse_health") == by_http() == (names, not found)
+                assert in_json("pulse_status") == in_json("pulse_check") == by_http() == (names, not found)
                 assert on_the_board() == names
                 assert alerted() == names
                 assert Minute.objects.latest("minute").signs["conditions"] == ({"dead-letters": 2} if found else {})

@@ -56,7 +56,7 @@ def check(*flags: str) -> tuple[str, str]:
     """Return what the command printed, and how it failed."""
     out, failed = StringIO(), ""
     try:
-        call_command("pulse_watchdog", *flags, stdout=out, no_color=True)
+        call_command("pulse_check", *flags, stdout=out, no_color=True)
     except CommandError as error:
         failed = str(error)
     return out.getvalue(), failed
@@ -97,7 +97,7 @@ def test_a_question_that_goes_wrong_is_a_finding_and_the_others_are_asked() -> N
     found = {finding.condition.name: finding for finding in ask_all("default").found}
     assert found["wrong"].error == "division by zero"
     assert set(found) == {"wrong", "queue-without-worker"}
-    out, failed = check("--check")
+    out, failed = check("--all")
     assert "could not be checked: division by zero" in out
     assert "2 of" in failed
 
@@ -123,11 +123,11 @@ def test_no_more_than_a_screenful_is_shown() -> None:
 
 
 def test_check_exits_with_an_error_that_names_what_fails() -> None:
-    out, failed = check("--check")
+    out, failed = check("--all")
     assert failed == ""
     assert out.count("\n") == len(known())
     backlog()
-    out, failed = check("--check")
+    out, failed = check("--all")
     assert "FAIL queue-without-worker (stuck)" in out
     assert "More: docs/how-to/symptoms/jobs-wait.md" in out
     assert failed.startswith("1 of")
@@ -136,16 +136,16 @@ def test_check_exits_with_an_error_that_names_what_fails() -> None:
 
 def test_a_risk_is_a_warning_and_no_error() -> None:
     pause()
-    out, failed = check("--check")
+    out, failed = check("--all")
     assert failed == ""
     assert "WARN paused-backlog (risk)" in out
     assert "(the bank is down)" in out
-    assert "Repair: pulse_watchdog --repair paused-backlog" in out
+    assert "Repair: pulse_check --repair paused-backlog" in out
 
 
 def test_check_speaks_json() -> None:
     pause()
-    out, failed = check("--check", "--json")
+    out, failed = check("--all", "--json")
     said = json.loads(out)
     assert failed == ""
     assert said["is_well"] is True
@@ -153,14 +153,14 @@ def test_check_speaks_json() -> None:
     assert (found["name"], found["severity"], found["repair"]) == ("paused-backlog", "risk", "Resume the queue.")
     assert found["subjects"][0]["key"] == "default"
     sql("DELETE FROM pulse_django_pause")
-    out, failed = check("--check", "--json")
+    out, failed = check("--all", "--json")
     assert failed
     assert json.loads(out)["is_well"] is False
 
 
 def test_what_rows_say_cannot_forge_a_line() -> None:
     register(condition("hostile", sql="SELECT 1, E'evil\\x1b[2J\\nok   everything is fine' LIMIT %(limit)s"))
-    out, _ = check("--check")
+    out, _ = check("--all")
     assert "\x1b" not in out
     assert "\nok   everything is fine" not in out
 
@@ -190,7 +190,7 @@ def test_a_mistake_is_told() -> None:
     cases = [
         (["--repair", "nonsense"], "Unknown condition 'nonsense'"),
         (["--repair", "attempt-missing"], "attempt-missing has no repair"),
-        (["--check", "--yes"], "--yes requires --repair"),
+        (["--all", "--yes"], "--yes requires --repair"),
     ]
     with all_faults() as about:
         for flags, said in cases:
@@ -273,8 +273,8 @@ def test_sql_of_an_app_needs_to_work_alone_only() -> None:
                     [finding] = ask_all("default").found
                 assert (finding.condition.name, len(finding.subjects), finding.error) == ("awkward", 1, "")
                 assert len(queries) < 25
-                assert "awkward" in check("--check", "--json")[0]
-                assert "WARN awkward" in check("--check")[0]
+                assert "awkward" in check("--all", "--json")[0]
+                assert "WARN awkward" in check("--all")[0]
 
 
 def test_rows_of_another_shape_are_an_error() -> None:

@@ -1,4 +1,4 @@
-"""``pulse_health``: exit codes for probes."""
+"""``pulse_check``: exit codes for probes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 def ask(*arguments: str) -> tuple[int, dict[str, Any]]:
     out = StringIO()
     with pytest.raises(SystemExit) as ended:
-        call_command("pulse_health", *arguments, "--json", stdout=out)
+        call_command("pulse_check", *arguments, "--json", stdout=out)
     return int(str(ended.value.code)), json.loads(out.getvalue())
 
 
@@ -112,7 +112,7 @@ def test_nonsense_is_refused() -> None:
             with about(nonsense):
                 empty_tables()
                 with pytest.raises(Exception, match="use NAME=NUMBER"):
-                    call_command("pulse_health", "--allow", nonsense)
+                    call_command("pulse_check", "--allow", nonsense)
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -452,7 +452,7 @@ def test_a_worker_that_went_without_a_word_is_lost_until_it_is_acknowledged() ->
     assert is_clear("worker-silent"), "one loss is one condition"
     repaired("worker-lost")
     worker.refresh_from_db()
-    assert worker.acknowledged_by == "pulse_watchdog --repair"
+    assert worker.acknowledged_by == "pulse_check --repair"
 
 
 def test_a_fleet_whose_hosts_come_and_go_allows_some_lost_workers() -> None:

@@ -126,7 +126,7 @@ def test_every_condition_that_is_found_is_advice() -> None:
     assert about("overdue-while-idle").level == Level.WARNING
     assert about("paused-backlog").level == Level.HINT
     out = StringIO()
-    call_command("pulse_doctor", stdout=out, no_color=True)
+    call_command("pulse_check", "--advice", stdout=out, no_color=True)
     assert "\x1b" not in out.getvalue()
 
 
@@ -278,16 +278,16 @@ def test_large_tables_that_grow_for_ever_are_told_of() -> None:
 
 def test_it_speaks_json() -> None:
     out = StringIO()
-    call_command("pulse_doctor", "--json", stdout=out)
+    call_command("pulse_check", "--advice", "--json", stdout=out)
     said = json.loads(out.getvalue())
     assert {"database", "topic", "level", "what", "why", "to_do"} == set(said[0])
     assert {one["topic"] for one in said} >= {"lease", "pooler", "connections", "autovacuum", "updates", "retention"}
 
 
 def test_warnings_fail_it_only_if_it_is_strict() -> None:
-    call_command("pulse_doctor", stdout=StringIO())  # no worker is alive
+    call_command("pulse_check", "--advice", stdout=StringIO())  # no worker is alive
     with pytest.raises(CommandError, match=r"^\d+ warnings?\."):
-        call_command("pulse_doctor", "--strict", stdout=StringIO())
+        call_command("pulse_check", "--advice", "--strict", stdout=StringIO())
 
 
 def test_what_cannot_be_examined_is_said_and_the_rest_is_examined(monkeypatch: pytest.MonkeyPatch) -> None:

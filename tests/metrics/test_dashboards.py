@@ -288,5 +288,5 @@ def test_nothing_else_speaks_of_series_that_do_not_exist() -> None:
     for text in strings([DASHBOARD, RULES]):
         # Commands and the package have names of the same kind.
         named = {name for name in re.findall(r"\bpulse_\w+", text) if name not in SERIES}
-        commands = {"pulse_status", "pulse_watchdog", "pulse_retry", "pulse_doctor", "pulse_workflows"}
+        commands = {"pulse_status", "pulse_watchdog", "pulse_retry", "pulse_check", "pulse_workflows"}
         assert named <= {"pulse_django"} | commands

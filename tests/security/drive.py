@@ -662,8 +662,8 @@ _SELECTIONS = (
 )  # fmt: skip
 COMMANDS = [
     ["pulse_status"], ["pulse_status", "--json"], ["pulse_status", "--error=no"], ["pulse_status", "--task=t"],
-    ["pulse_doctor"], ["pulse_health"], ["pulse_health", "--json"], ["pulse_watchdog", "--once"],
-    ["pulse_watchdog", "--check"], ["pulse_status", "--all"],
+    ["pulse_check", "--advice"], ["pulse_check"], ["pulse_check", "--json"], ["pulse_watchdog", "--once"],
+    ["pulse_check", "--all"], ["pulse_status", "--all"],
     ["pulse_prune", "--status=COMPLETED"], ["pulse_prune", "--yes"],
     *(["pulse_retry", *selection] for selection in _SELECTIONS),
     *(["pulse_cancel", *selection] for selection in _SELECTIONS),

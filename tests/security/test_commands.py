@@ -20,7 +20,7 @@ COMMANDS = [
     *(("pulse_schedules", "list", "--task"), ("pulse_schedules", "pause"), ("pulse_schedules", "run")),
     *(("pulse_limits", "set"), ("pulse_pause", "--limit"), ("pulse_pause", "--limit", "x", "--key")),
     *(("pulse_pause", "--fair-key"), ("pulse_resume", "--fair-key"), ("pulse_workflows", "show")),
-    *(("pulse_status", "--shard"), ("pulse_watchdog", "--repair"), ("pulse_import_schedules",)),
+    *(("pulse_status", "--shard"), ("pulse_check", "--repair"), ("pulse_import_schedules",)),
     ("pulse_import_schedules", "celery-beat", "--from-database"),
 ]
 

@@ -131,7 +131,12 @@ class TestASecretInArguments:
 def everything_told(client: Client) -> str:
     """What commands, pages and probes say, other than the jobs to those who may see arguments."""
     out = io.StringIO()
-    for command in (["pulse_status"], ["pulse_status", "--json"], ["pulse_retry", "--all"], ["pulse_doctor"]):
+    for command in (
+        ["pulse_status"],
+        ["pulse_status", "--json"],
+        ["pulse_retry", "--all"],
+        ["pulse_check", "--advice"],
+    ):
         with suppress(SystemExit):  # of pulse_status, if something is wrong
             call_command(*command, stdout=out, stderr=out)
     for page in ("deadletter/", "board/", "queue/", "worker/", "job/due/", "taskoverview/"):

@@ -153,8 +153,8 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["pulse_status"], {WATCHDOG, OPERATOR}),
     (["pulse_status", "--all", "--json"], {WATCHDOG, OPERATOR}),
     (["pulse_status", "--queue=mail"], LOOKS),
-    (["pulse_doctor"], {WATCHDOG, OPERATOR}),
-    (["pulse_health"], {WATCHDOG, OPERATOR}),
+    (["pulse_check", "--advice"], {WATCHDOG, OPERATOR}),
+    (["pulse_check"], {WATCHDOG, OPERATOR}),
     (["pulse_explain", "{waits}"], LOOKS),
     (["pulse_pause", "--queue=mail"], {WATCHDOG, OPERATOR}),  # it looks for the name in what ran lately
     (["pulse_pause", "--task=shop.echo"], {WATCHDOG, OPERATOR}),
@@ -185,13 +185,13 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["pulse_workflows", "cancel", "{batch}"], LOOKS),
     (["pulse_workflows", "retry", "{batch}"], LOOKS),
     (["pulse_import_schedules", "django-q2", "--yes"], {WORKER, OPERATOR}),
-    (["pulse_watchdog", "--check"], {WATCHDOG, OPERATOR}),
+    (["pulse_check", "--all"], {WATCHDOG, OPERATOR}),
     (["pulse_watchdog", "--once"], {WATCHDOG}),
-    (["pulse_watchdog", "--repair", "lease-too-long", "--yes"], set()),
+    (["pulse_check", "--repair", "lease-too-long", "--yes"], set()),
     (["pulse_shards"], set(ROLES)),
 ]
 # A process of its own: tests/security/test_grants.py starts it.
-NOT_HERE = {"pulse_worker"}
+NOT_HERE = {"pulse_worker", "pulse_dev"}  # the second runs the first
 
 
 def test_every_command_is_there() -> None:

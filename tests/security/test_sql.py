@@ -196,6 +196,6 @@ def test_arguments_of_commands_select_what_they_name_and_nothing_else(attack: st
         run(command, attack, "--yes")
     run("pulse_status", f"--task={attack}")
     run("pulse_status", f"--error={attack}")
-    run("pulse_watchdog", f"--repair={attack}", "--yes")
+    run("pulse_check", f"--repair={attack}", "--yes")
     run("pulse_watchdog", f"--shard={attack}")
-    run("pulse_doctor", f"--shard={attack}")
+    run("pulse_check", "--advice", f"--shard={attack}")

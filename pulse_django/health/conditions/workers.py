@@ -17,7 +17,7 @@ _KEY = "pg_catalog.concat('worker ', name, ':', boot_id)"
 def _acknowledge(alias: str, keys: Sequence[Any]) -> int:
     workers = Worker.objects.db_manager(alias)
     starts = [key.removeprefix("worker ").rpartition(":") for key in keys]
-    return sum(workers.acknowledge(name, boot_id, by="pulse_watchdog --repair") for name, _, boot_id in starts)
+    return sum(workers.acknowledge(name, boot_id, by="pulse_check --repair") for name, _, boot_id in starts)
 
 
 CONDITIONS = (

@@ -1,0 +1,210 @@
+"""``manage.py pulse_check``: checks for machines, with exit codes. 0: well. 1: not well. 2: it could not be checked."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError, CommandParser
+from django.db import Error, OperationalError
+
+from pulse_django import conf
+from pulse_django.health.conditions import Limits, ask, known, named
+from pulse_django.health.doctor import Advice, Level, examine
+from pulse_django.operations import arguments
+from pulse_django.operations.arguments import PulseCommand
+from pulse_django.operations.condition_report import findings_in_words, perform, problems_in_words, rehearse, repairable
+from pulse_django.queue.database.tables import explained, require_tables
+from pulse_django.queue.words.display import inert
+from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.shards.fleet import FleetVerdict, ask_shards
+
+WELL, UNWELL, UNKNOWN = 0, 1, 2
+PATIENCE = 3.0  # seconds; probes have timeouts of their own
+
+
+class Command(PulseCommand):
+    help = (
+        "Check the health of the fleet, of one worker on this host (--live, --ready), every condition (--all), or how "
+        "the database and the settings fit (--advice). --repair shows the repair of a condition. Exits with 0, 1 or 2."
+    )
+    requires_system_checks = ()  # a probe should say how things are, and not how they are written
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        what = parser.add_mutually_exclusive_group()
+        what.add_argument("--live", action="store_true", help="check that the worker's loops make progress")
+        what.add_argument("--ready", action="store_true", help="check that the worker accepts jobs")
+        what.add_argument("--all", action="store_true", help="list every condition; exit with 1 if one is a problem")
+        what.add_argument("--advice", action="store_true", help="check leases, connections, vacuum, indexes, retention")
+        what.add_argument("--repair", metavar="NAME", help="show the repair of this condition; --yes applies it")
+        parser.add_argument("--yes", action="store_true", help="with --repair: apply the repair")
+        parser.add_argument("--strict", action="store_true", help="with --advice: exit with 1 if there is a warning")
+        parser.add_argument("--port", type=int, help="the --metrics-port of the worker, for --live and --ready")
+        parser.add_argument(
+            "--allow", action="append", default=[], type=_allowed, metavar="NAME=MOST",
+            help=f"a threshold that overrides PULSE['ALERTS']: {', '.join(_measured())}",
+        )  # fmt: skip
+        arguments.add_output(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        for flag, needed in (("yes", "repair"), ("strict", "advice")):
+            if options[flag] and not options[needed]:
+                raise CommandError(f"--{flag} requires --{needed}.", returncode=UNKNOWN)
+        if options["advice"]:
+            self._advise(options)
+        elif options["all"] or options["repair"]:
+            self._conditions(options)
+        else:
+            self._probe(options)
+
+    def _probe(self, options: dict[str, Any]) -> None:
+        code, said, facts = self._worker(options) if options["live"] or options["ready"] else self._fleet(options)
+        if options["json"]:
+            self.stdout.write(json.dumps({"command": "pulse_check", "is_well": code == WELL, "says": said, **facts}))
+        else:
+            self.stdout.write(inert(said))
+        sys.exit(code)
+
+    def _fleet(self, options: dict[str, Any]) -> tuple[int, str, dict[str, Any]]:
+        aliases = arguments.aliases_of(options)
+        try:
+            if len(aliases) == 1:
+                require_tables(aliases[0])
+            limits = Limits.of(conf.current())
+            allowed = {**limits.thresholds, **dict(options["allow"])}
+            verdict = ask_shards(aliases, replace(limits, thresholds=allowed))
+        except (Error, ImproperlyConfigured) as error:
+            return UNKNOWN, explained(error, aliases[0]), {}
+        code = _code_of(verdict)
+        said = ("The fleet is healthy.", "The fleet is not healthy.", "The fleet could not be checked.")[code]
+        return code, f"{said} {verdict.says}".strip(), verdict.to_json()
+
+    def _worker(self, options: dict[str, Any]) -> tuple[int, str, dict[str, Any]]:
+        if options["port"] is None:
+            return UNKNOWN, "--live and --ready require --port, the --metrics-port of the worker", {}
+        url = f"http://127.0.0.1:{options['port']}/{'live' if options['live'] else 'ready'}"
+        try:
+            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+                return WELL, "The worker is healthy.", _body(answer.read())
+        except urllib.error.HTTPError as refused:
+            body = _body(refused.read())
+            hanging = ", ".join(
+                f"{name} has not responded for {seconds} s" for name, seconds in body.get("hanging", {}).items()
+            )
+            return UNWELL, str(body.get("reason") or hanging or refused), body
+        except OSError as error:
+            return UNWELL, f"no response from {url}: {error}", {}
+
+    # Every condition, and the repair of one
+
+    def _conditions(self, options: dict[str, Any]) -> None:
+        aliases = arguments.aliases_of(options)
+        try:
+            self.reachable(aliases, require_tables)
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error), returncode=UNKNOWN) from error
+        if options["all"]:
+            self._list(aliases, as_json=options["json"])
+            return
+        for alias in aliases:
+            self._repair(alias, options)
+
+    def _list(self, aliases: Sequence[str], *, as_json: bool) -> None:
+        fleet = ask_shards(aliases)
+        if as_json:
+            self.stdout.write(json.dumps(fleet.to_json(clear_too=True)))
+        for alias, verdict in fleet.by_shard.items() if not as_json else ():
+            if len(aliases) > 1:
+                self.stdout.write(f"Shard {alias!r}:")
+            for line in findings_in_words(verdict.findings, self.style.SUCCESS, self.style.WARNING, self.style.ERROR):
+                self.stdout.write(line)
+        if not fleet.is_well:
+            raise CommandError(problems_in_words(fleet), returncode=_code_of(fleet))
+
+    def _repair(self, alias: str, options: dict[str, Any]) -> None:
+        condition = repairable(options["repair"])
+        if not options["yes"]:
+            finding = ask(condition, alias)
+            self._write_lines(*([json.dumps(finding.to_json())] if options["json"] else rehearse(condition, finding)))
+            return
+        done = perform(condition, alias, (lambda _: None) if options["json"] else self._write_lines)
+        if options["json"]:
+            self.stdout.write(json.dumps(done))
+        if not done["is_clear"]:
+            raise CommandError(f"{condition.name} still applies.")
+
+    def _write_lines(self, *lines: str) -> None:
+        for line in lines:
+            self.stdout.write(line)
+
+    # Advice
+
+    def _advise(self, options: dict[str, Any]) -> None:
+        found: dict[str, list[Advice]] = {}
+        away: dict[str, str] = {}
+        for alias in (aliases := arguments.aliases_of(options)):
+            try:
+                found[alias] = examine(alias)
+            except ImproperlyConfigured as error:
+                raise CommandError(str(error), returncode=UNKNOWN) from error
+            except OperationalError as error:
+                if len(aliases) == 1:
+                    raise
+                away[alias] = inert(error_in_one_line(error))
+        if options["json"]:
+            rows = [{"database": alias, **advice.to_json()} for alias, advices in found.items() for advice in advices]
+            self.stdout.write(json.dumps(rows))
+        else:
+            for alias, advices in found.items():
+                if len(aliases) > 1:
+                    self.stdout.write(f"Shard {alias!r}:")
+                for advice in advices:
+                    self._write_advice(advice)
+        if away:
+            said = "; ".join(f"shard {alias!r} does not respond: {error}" for alias, error in away.items())
+            raise CommandError(said, returncode=UNKNOWN)
+        warnings = sum(advice.level is Level.WARNING for advices in found.values() for advice in advices)
+        if warnings and options["strict"]:
+            raise CommandError(f"{warnings} warning{'' if warnings == 1 else 's'}.")
+
+    def _write_advice(self, advice: Advice) -> None:
+        paint = {Level.GOOD: self.style.SUCCESS, Level.WARNING: self.style.ERROR}.get(advice.level, self.style.WARNING)
+        self.stdout.write(f"{paint(f'{advice.level:7}')} {advice.topic}: {inert(advice.what)}")
+        self.stdout.write(f"        Why: {advice.why}")
+        if advice.to_do:
+            self.stdout.write(f"        Do:  {advice.to_do}")
+
+
+def _code_of(verdict: FleetVerdict) -> int:
+    return WELL if verdict.is_well else UNKNOWN if verdict.is_unknown else UNWELL
+
+
+def _measured() -> list[str]:
+    """Return the conditions that have a threshold."""
+    return [one.name for one in known() if one.threshold is not None]
+
+
+def _body(text: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _allowed(text: str) -> tuple[str, float]:
+    name, _, most = text.partition("=")
+    try:
+        number = float(most)
+    except ValueError:
+        number = -1.0
+    if name not in _measured() or named(name).refuses(number):
+        raise ArgumentTypeError(f"{text!r}: use NAME=NUMBER, where NAME is one of {', '.join(_measured())}")
+    return name, number
