@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -89,4 +90,4 @@ def test_a_step_beside_others_is_waited_for_and_judged_like_any(tmp_path: Path) 
 def test_a_run_of_more_than_an_hour_fails() -> None:
     code, said = run("SECONDS=3601\nwithin_the_hour")
     assert code != 0
-    assert "the run took 3601 s, and may take 3600" in said
+    assert re.search(r"the run took 360\d s, and may take 3600", said)

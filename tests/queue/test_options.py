@@ -41,7 +41,7 @@ def test_a_task_has_each_option_as_an_attribute_with_the_declared_default() -> N
 
 def test_an_attribute_has_the_declared_type() -> None:
     names = tuple[str, ...]
-    stored = {"tags": names, "meta": str | None, "aliases": names, "masked": names, "search": names}
+    stored = {"tags": names, "meta": str | None, "aliases": names, "sensitive": names, "searchable": names}
     found = get_type_hints(Options)
     with all_faults() as about:
         for name in [one.name for one in fields(Options)]:

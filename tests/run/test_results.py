@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,8 +16,7 @@ import pulse_django
 from pulse_django import Unique, progress_token, result_of_public_id
 from pulse_django.exceptions import InvalidPublicId
 from pulse_django.models import Job
-from pulse_django.run.registry import TaskResultDoesNotExist
-from pulse_django.tasks import task
+from pulse_django.run.registry import TaskResultDoesNotExist, registry
 from pulse_django.testing import drain
 from testproject.shop import tasks
 from tests.faults import all_faults
@@ -25,11 +25,6 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 
 RULES: list[dict[str, Any]] = [{"on_conflict": how} for how in ("keep", "follow", "replace")]
 RULES += [{"on_conflict": "debounce", "max_delay": timedelta(minutes=1)}, {"per": timedelta(hours=1)}]
-
-
-@task(encrypted=True)
-def keeps_a_secret(value: str) -> None:
-    pass
 
 
 class TestIsNew:
@@ -43,11 +38,12 @@ class TestIsNew:
                     first, again = call.enqueue(name), call.enqueue(name)
                     assert (first.is_new, again.is_new, first.id == again.id) == (True, False, True)
 
-    def test_without_a_key_each_job_is_new(self) -> None:
+    def test_without_a_key_each_job_is_new(self, monkeypatch: pytest.MonkeyPatch) -> None:
         keys = {"k1": "A" * 43 + "="}
         assert tasks.add.enqueue(1, 2).is_new is True
+        monkeypatch.setitem(registry._tasks, tasks.echo.registered_name, replace(tasks.echo, encrypted=True))
         with override_settings(PULSE={**settings.PULSE, "ENCRYPTION_KEYS": keys}):
-            assert keeps_a_secret.enqueue("x").is_new is True
+            assert registry._tasks[tasks.echo.registered_name].enqueue("x").is_new is True
 
     def test_it_is_of_the_call_and_not_of_the_job(self) -> None:
         result = tasks.add.enqueue(1, 2)
