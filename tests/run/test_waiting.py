@@ -141,6 +141,7 @@ class TestWait:
         with pytest.raises(TaskResultDoesNotExist):
             wait.result(LONG)
 
+    @pytest.mark.session("the pooler gives the next look another session")
     def test_a_lost_connection_is_raised_by_each_wait(self, looks: Looks, threads: ThreadPoolExecutor) -> None:
         result = tasks.add.enqueue(1, 2)
         waits = [threads.submit(alone(lambda: result.wait(LONG))) for _ in range(2)]
