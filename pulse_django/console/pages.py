@@ -54,7 +54,8 @@ class ConsoleAdmin(admin.ModelAdmin):
     """An admin of the console. Who may do nothing with its rows gets in nowhere."""
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return any(_is_permitted(request, verb, str(self.opts.model_name)) for verb in ("view", "change"))
+        has_perm, rows = request.user.has_perm, PERMITTED[str(self.opts.model_name)]
+        return has_perm(f"pulse_django.pulse_view_{rows}") or has_perm(f"pulse_django.pulse_change_{rows}")
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return _is_permitted(request, "add", str(self.opts.model_name))

@@ -157,7 +157,7 @@ class JobAdmin(AmendPage, RewindPage, ExportPage, DuePage, JobList):
         elif "attempts" not in form.errors:
             self.message_user(request, f"{act.label}: {errors_in_words(form)}", messages.ERROR)
             return self.redirect("job_change", job.pk)
-        is_done = answer is not None and any(answer[one] for one in act.changes)
+        is_done = answer is not None and any(map(answer.__getitem__, act.changes))
         refused = [why for name, why in act.refusals.items() if answer is not None and answer[name]]
         otherwise = next(iter(refused), _("The job has changed in the meantime. Nothing was changed."))
         self.tell(request, job, form.done_in_words(act.done) if is_done else "", otherwise)

@@ -30,7 +30,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if not settings.DEBUG:
             raise CommandError("pulse_dev is for development and requires DEBUG = True.")
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell's background job ignores the first
             signal.signal(number, signal.default_int_handler)
         address = [options["addrport"]] if options["addrport"] else []
         started: list[Started] = []
