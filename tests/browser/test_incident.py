@@ -106,7 +106,7 @@ def delete_the_poison(walk: Walk, poison: Job) -> None:
         page.get_by_text("killed by SIGKILL").first, page.get_by_role("link", name=str(poison.pk)).first
     )
     walk.click(page.get_by_role("button", name="Delete all of this error"))
-    page.get_by_label("Why").fill("it kills its workers")
+    page.get_by_label("Reason").fill("it kills its workers")
     walk.click(page.get_by_role("button", name="Delete permanently"))
     expect(page.get_by_text("1 deleted")).to_be_visible()
     assert not Job.objects.filter(pk=poison.pk).exists()

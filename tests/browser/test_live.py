@@ -73,7 +73,7 @@ def test_a_job_page_moves_on_and_leaves_a_form_alone_that_is_filled_in(page: Pag
     page.goto(f"{site}{reverse('admin:pulse_django_job_change', args=[job.pk])}")
     expect(page.locator(".pulse-verdict").first).to_contain_text("Pending")
     page.get_by_text("Cancel", exact=True).first.click()
-    why = page.locator("details[open] input[name$=why]").first
+    why = page.locator("details[open] input[name$=reason]").first
     why.fill("the customer called")
     Job.objects.request_cancel([job.pk], reason="by another operator")
     expect(page.locator(".pulse-verdict").first).to_contain_text("Cancelled", timeout=SOON)

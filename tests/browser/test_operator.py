@@ -97,7 +97,7 @@ def test_a_running_job_is_cancelled_with_a_reason(visit: Visit, workers: Workers
     page.get_by_text("Cancel", exact=True).first.click()
     page.get_by_label("reason").locator("visible=true").fill("the wrong month")
     page.get_by_role("button", name="Cancel").click()
-    expect(page.get_by_text("Cancelled, or asked to stop: why the wrong month")).to_be_visible()
+    expect(page.get_by_text("Cancelled, or asked to stop: reason the wrong month")).to_be_visible()
     wait_until(lambda: status_of(job) == Status.CANCELLED)
     page.reload()
     expect(page.locator(".pulse-verdict")).to_contain_text("Cancelled")
