@@ -65,7 +65,7 @@ class PulseTaskResult(TaskResult):
 
     @property
     def public_id(self) -> str:
-        """The id for URLs that users see. It is signed, so nobody can guess one, and it stays the same."""
+        """The id for URLs that users see. It is signed, so it cannot be guessed, and it stays the same."""
         return sign(PUBLIC_ID, int(self.id))
 
     def wait(self, timeout: float | timedelta) -> Self:

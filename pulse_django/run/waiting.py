@@ -27,7 +27,7 @@ class EndWatcher:
         self._alias = alias
         self._lock = threading.Lock()
         self._waits: dict[Future[None], int] = {}
-        self._changed = threading.Event()  # somebody came, or the last one left
+        self._changed = threading.Event()  # a wait began, or the last one ended
         self._thread: threading.Thread | None = None
 
     @contextmanager
@@ -55,7 +55,7 @@ class EndWatcher:
                 if self._changed.wait(pause):
                     self._changed.clear()
                     pause = FIRST_PAUSE
-                    time.sleep(pause)  # who came has just looked, and others may come
+                    time.sleep(pause)  # a new wait has just looked, and more may begin
                 else:
                     pause = min(pause * SLOWER, LONGEST_PAUSE)
                 with self._lock:

@@ -50,7 +50,7 @@ Started = tuple[subprocess.Popen[str], Thread]
 
 
 def _start(name: str, *arguments: str) -> Started:
-    """Run another command of this project. Ctrl-C does not reach it: it would be told to stop twice."""
+    """Run another command of this project. Ctrl-C does not reach it: it would get two signals."""
     process = subprocess.Popen(  # noqa: S603 - ourselves
         [*_this_manage_py(), *arguments],
         stdin=subprocess.DEVNULL,
