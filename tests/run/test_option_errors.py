@@ -44,6 +44,8 @@ def test_a_value_that_no_job_could_have_is_refused_by_the_decorator() -> None:
 
 UNKNOWN = [
     ("max_loses", "Did you mean 'max_lost_workers'?"),
+    ("key", "Did you mean 'limit_key'?"),
+    ("share", "Did you mean 'fair_by'?"),
     ("nonsense_of_all_kinds", "The options are aliases, "),
     ("idempotency_kee", r"Did you mean 'idempotency_key'\? Give it to .using\(\)."),
 ]
@@ -117,6 +119,7 @@ def test_the_words_of_other_queues_say_the_line_to_write() -> None:
 
 OF_A_CALL: list[tuple[dict[str, Any], str]] = [
     ({"idempotency": "x"}, "Did you mean 'idempotency_key'?"),
+    ({"key": "x"}, "Did you mean 'idempotency_key'?"),
     ({"max_loses": 3}, r"Did you mean 'max_lost_workers'\? Give it to @task."),
     ({"run_after": [5]}, r"run_after: \[5\] is neither a datetime nor a number of seconds or a timedelta"),
     ({"run_after": "tomorrow"}, "run_after: 'tomorrow' is neither"),

@@ -606,8 +606,8 @@ def _check_of(names: Iterable[str]) -> Callable[[object], None]:
 check_job = _check_of(field.name for field in fields(JobOptions))
 check_task = _check_of(["queue_name", *(field.name for field in fields(Options))])
 
-# What other versions of this one call it.
-_ELSEWHERE = {"key": "idempotency_key", "runs_in": "run_after"}
+# What others call it. The first that is an option there is meant.
+_ELSEWHERE = {"key": ("limit_key", "idempotency_key"), "share": ("fair_by",), "runs_in": ("run_after",)}
 
 
 def refuse_strangers(given: Mapping[str, Any], known: Collection[str], where: str) -> None:
@@ -622,7 +622,8 @@ def _hint(name: str, value: object, known: Collection[str]) -> str:
         option, line = instead
         place = "" if option in known or not option else " in .using(...)" if option in OF_CALL else " in @task(...)"
         return f"Write {line}{place}."
-    meant = _ELSEWHERE.get(name) or next(iter(get_close_matches(name, {*known, *OPTIONS}, n=1)), None)
+    others = [*_ELSEWHERE.get(name, ()), *get_close_matches(name, {*known, *OPTIONS}, n=1)]
+    meant = next((one for one in others if one in known), next(iter(others), None))
     if meant is None:
         return f"The options are {', '.join(sorted(known))}."
     if meant in known:
