@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -193,9 +195,15 @@ class TestTimeouts:
 
     def test_what_ends_in_the_last_moment_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The next look of the watcher would have come after the timeout."""
-        result = tasks.add.enqueue(1, 2)
-        monkeypatch.setattr(EndWatcher, "_look", lambda *_: drain())
-        assert result.wait(0.2).return_value == 3
+
+        class EndsUnseen(Future[None]):
+            def result(self, timeout: float | None = None) -> None:
+                drain()
+                time.sleep(timeout or 0)
+                raise TimeoutError
+
+        monkeypatch.setattr(EndWatcher, "watching", lambda *_: nullcontext(EndsUnseen()))
+        assert tasks.add.enqueue(1, 2).wait(0.2).return_value == 3
 
 
 @committing
