@@ -57,6 +57,7 @@ class Callers:
             *[lambda: handlers.steps.enqueue(chance.randrange(3, 30), 0.2)] * 2,
             lambda: handlers.quick.using(expires=LONG_OVER).enqueue(),
             lambda: handlers.quick.using(run_after=timedelta(seconds=chance.uniform(0.2, 4.0))).enqueue(),
+            lambda: handlers.once.enqueue(chance.randrange(1, 15)),
             lambda: handlers.failing.enqueue(chance.randrange(0, 4)),
             lambda: handlers.poison.enqueue() if chance.random() < 0.1 else handlers.quick.enqueue(),
         ]

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
 
-from chaos import amendments, expiry, shards, unique_jobs
+from chaos import amendments, deaths, expiry, shards, unique_jobs
 from chaos.witness import Change, Entry, Row, Wish
 
 WAITING = ("PENDING", "RETRYING")
@@ -140,6 +140,7 @@ def judge(history: History) -> Verdict:
     unique_jobs.judge(history, verdict)
     expiry.judge(history, verdict)
     amendments.judge(history, verdict)
+    deaths.judge(history, verdict)
     for text in history.deadlocks:
         verdict.break_("no deadlock", 0, text)
     _count(history, verdict)

@@ -18,7 +18,7 @@ from typing import Any
 
 from django.db import connections
 
-from pulse_django import Context, Unique, task
+from pulse_django import Context, DeadJob, Unique, task
 from tests import sabotage
 
 LONGEST, PERIOD = timedelta(seconds=2), timedelta(seconds=1)  # the judge has them too
@@ -101,7 +101,24 @@ def steps(context: Context, total: int, pause: float) -> str:
         return execution
 
 
-@task(name="chaos.failing", takes_context=True, max_attempts=3)
+@task(name="chaos.note_death", takes_context=True)
+def note_death(context: Context, dead: DeadJob) -> str:
+    """The hook of each job that dies."""
+    with Executed(context) as execution:
+        return execution
+
+
+@task(name="chaos.once", takes_context=True, at_most_once=True, on_dead=note_death)
+def once(context: Context, total: int) -> str:
+    """Listens, so that it is handed back as well: it stops when its worker has lost touch."""
+    with Executed(context, listens=True) as execution:
+        for _ in range(total):
+            context.check()
+            time.sleep(0.2)
+        return execution
+
+
+@task(name="chaos.failing", takes_context=True, max_attempts=3, on_dead=note_death)
 def failing(context: Context, fails: int) -> str:
     with Executed(context) as execution:
         if context.attempt <= fails:
@@ -144,7 +161,7 @@ def last_wish(context: Context, name: str, key: str) -> int | None:
     return None if last is None else int(last)
 
 
-@task(name="chaos.poison", takes_context=True, isolation="process", max_lost_workers=2)
+@task(name="chaos.poison", takes_context=True, isolation="process", max_lost_workers=2, on_dead=note_death)
 def poison(context: Context) -> None:
     with Executed(context):
         os.kill(os.getpid(), signal.SIGKILL)

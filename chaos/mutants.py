@@ -19,7 +19,9 @@ from pulse_django.queue import heartbeat as beats
 from pulse_django.queue.database import prepared_statements, transactions
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.words import decisions
 from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import Outcome, Released
 from pulse_django.queue.words.states import CLAIMABLE, Status
 from pulse_django.run.run import Run
 from pulse_django.unique import admission
@@ -74,6 +76,13 @@ def replaced(name: str, *pairs: tuple[str, str]) -> Callable[[], None]:
         setattr(HOMES[name], name, (lambda: changed) if callable(found) else changed)
 
     return plant
+
+
+def hands_back_what_has_begun() -> None:
+    def has_begun(outcome: Outcome) -> bool:
+        return not isinstance(outcome, Released)
+
+    decisions._has_begun = has_begun
 
 
 def no_outage_grace() -> None:
@@ -374,6 +383,16 @@ MUTANTS: dict[str, Mutant] = {
         nemeses=KILLS,
         breaks=("every dead letter has its reason",),
         schema="ALTER TABLE pulse_django_job_hot DROP CONSTRAINT pulse_job_dead_letter_has_reason",
+    ),
+    "a death without its hook": Mutant(
+        plant=replaced("ends", ("ON job.id = dead.dead_id", "ON job.id = dead.dead_id AND random() < 0.5")),
+        nemeses=KILLS,
+        breaks=("each death has one hook",),
+    ),
+    "at most once, and handed back": Mutant(
+        plant=hands_back_what_has_begun,
+        nemeses=("black hole", "black hole, just longer than a lease"),
+        breaks=("at most once",),
     ),
     "expired jobs are claimed all the same": Mutant(
         plant=claims_what_has_expired, nemeses=("connections reset",), breaks=("no expired job starts",)

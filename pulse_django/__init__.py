@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .limits.rules import Breaker as Breaker
     from .limits.rules import Limit as Limit
     from .limits.rules import Rate as Rate
+    from .on_dead.hooks import DeadJob as DeadJob
     from .pauses.pausing import pause_queue as pause_queue
     from .pauses.pausing import pause_task as pause_task
     from .pauses.pausing import resume_queue as resume_queue
@@ -72,6 +73,7 @@ _HOMES = {
     "NeededResultMissing RateLimited RetryLater Snooze StaleToken",
     "health.explanation": "Explanation explain",
     "limits.rules": "Breaker Limit Rate",
+    "on_dead.hooks": "DeadJob",
     "pauses.pausing": "pause_queue pause_task resume_queue resume_task",
     "queue.words.bounds": "UNLIMITED",
     "queue.words.retry_policies": "NO_RETRIES Backoff RetryPolicy read_retry_after retry_on retry_unless",

@@ -9,6 +9,7 @@ from .expiry import expire
 from .health import unknown_tasks
 from .limits import claiming
 from .metrics import minute_recorder
+from .on_dead import hooks
 from .pauses import pausing as pauses
 from .queue import capability
 from .schedules import loop
@@ -25,6 +26,7 @@ def install() -> None:
         pauses.CAPABILITY,
         claiming.CAPABILITY,
         chunking.CAPABILITY,
+        hooks.CAPABILITY,
         loop.CAPABILITY,
         minute_recorder.CAPABILITY,
         unknown_tasks.CAPABILITY,

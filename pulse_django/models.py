@@ -17,6 +17,7 @@ from .managers import JobManager
 from .metrics.minute_stats import MinuteManager
 from .metrics.models import Release as Release
 from .metrics.models import Traffic as Traffic
+from .on_dead.models import HookColumns
 from .pauses.models import Pause as Pause
 from .pauses.models import Queue as Queue
 from .queue.database.constraints import ATTEMPT_CONSTRAINTS
@@ -46,10 +47,10 @@ from .workflows.models import StoredBatch as StoredBatch
 from .workflows.models import Unresolved as Unresolved
 
 # The columns of jobs with their constraints and indexes: those of the kernel, and those of capabilities.
-_BLOCKS = (JobColumns, KeyColumns, ExpiryColumns, BatchColumns, LimitIndexes)
+_BLOCKS = (JobColumns, KeyColumns, ExpiryColumns, BatchColumns, HookColumns, LimitIndexes)
 
 
-class Job(KeyColumns, ExpiryColumns, BatchColumns, JobColumns):
+class Job(KeyColumns, ExpiryColumns, BatchColumns, HookColumns, JobColumns):
     """One unit of work, one row; the lease lives on it.
 
     Rows are written by the verbs of ``Job.objects`` and by nothing else.

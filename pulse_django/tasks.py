@@ -12,6 +12,7 @@ from django.conf import settings
 
 from .chunks.chunk import acall_alone, call_alone, check_chunk
 from .exceptions import InvalidJob
+from .on_dead.rule import why_no_hook
 from .queue.words.bounds import DEFAULT_QUEUE, MAX_TASK_NAME
 from .queue.words.durations import WANTED, Seconds, as_timedelta
 from .queue.words.job_options import TASK_NAME, check_expires, check_run_after, encode_meta, tags_of
@@ -88,6 +89,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             object.__setattr__(self, "tags", _checked(self.registered_name, tags_of, self.tags))
         for option in ("limit_key", "fair_by"):
             object.__setattr__(self, option, _key_source(option, getattr(self, option)))
+        if self.at_most_once:
+            self._set_budget_of_one_run()
         self._check_names()
         self._check_options()
         try:
@@ -106,6 +109,13 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             if one.name != "func" and (declared is None or getattr(self, one.name) != getattr(declared, one.name, None))
         }
         return _restored, (self.registered_name, changes)
+
+    def _set_budget_of_one_run(self) -> None:
+        budget = {"max_attempts": 1, "max_lost_workers": 0, "count_lost_workers": True, "retry": None}
+        for option, only in budget.items():
+            if getattr(self, option) not in (None, only):
+                raise InvalidTask(f"at_most_once: {option} would allow a second run. Leave it out.")
+            object.__setattr__(self, option, only)
 
     def _check_names(self) -> None:
         """Refuse names of no parameter: one that was mistyped would mask nothing."""
@@ -188,6 +198,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         if (most := getattr(self.limit, "heaviest", None)) is not None and self.weight > most:
             raise InvalidTask(f"weight: {self.weight} is more than the limit allows at once, which is {most}.")
         check_chunk(self, self)
+        if self.on_dead is not None and (why := why_no_hook(self.on_dead)):
+            raise InvalidTask(f"on_dead: {why}.")
         if (why := why_not_searched(self.searchable, self.sensitive)) is not None:
             raise InvalidTask(f"search: {why}")
         if type(self.priority) is not int:  # numbers out of range are refused by Django's own check, in these words

@@ -23,6 +23,7 @@ COMPOSED = ("queue.words.options", "queue.words.setting_values", "run.context")
 ROOMS = {
     "expiry": "",
     "encryption": "",
+    "on_dead": "encryption",
     "unique": "expiry encryption",
     "pauses": "health limits",
     "limits": "encryption pauses health metrics",
@@ -36,8 +37,15 @@ ROOMS = {
 
 # What holds the statements of verbs, which are all in tests/sql. Only these modules write to the tables of jobs.
 VERBS = (
-    *("amendments.amend", "expiry.expire", "limits.claim_limited", "limits.limiters"),
-    *("metrics.minute_stats", "metrics.traffic", "pauses.statements", "schedules.tick", "schedules.verbs"),
+    *("on_dead.hooks", "amendments.amend", "expiry.expire", "limits.claim_limited", "limits.limiters"),
+    *(
+        "metrics.minute_stats",
+        "metrics.traffic",
+        "on_dead.hooks",
+        "pauses.statements",
+        "schedules.tick",
+        "schedules.verbs",
+    ),
     *(
         "shards.citus",
         "shards.citus_nodes",
@@ -68,11 +76,11 @@ _FLOORS = (
     " database_checks",
     "limits.claiming limits.after_run limits.conditions limits.why health.conditions.catalogue"
     " health.explanation.reasons health.explanation.facts metrics.history",
-    "api backend checks tasks run encryption unique.keys pauses.pausing limits.keys chunks shards.moving"
+    "api backend checks tasks run encryption on_dead unique.keys pauses.pausing limits.keys chunks shards.moving"
     " shards.placement amendments.amending workflows.batches workflows.builder workflows.canvas"
     " workflows.compiling workflows.rewind workflows.calls workflows.resolving workflows.waits workflows.durable_steps",
     "managers models unique.models limits.models pauses.models schedules.models workflows.models shards.models"
-    " amendments.models metrics.models",
+    " amendments.models metrics.models on_dead.models",
     "queue expiry unique limits.claim_limited limits.limiters schedules.tick schedules.verbs workflows shards"
     " amendments",
     "queue.database queue.capability queue.gates pauses.statements workflows.batch_progress shards.ids shards.citus"

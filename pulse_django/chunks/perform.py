@@ -43,7 +43,7 @@ from pulse_django.run.run import ChunkRun, Run, end_if_forked, running
 from .chunk import Chunk, ChunkItem, call_handler
 
 _STOPS = (JobCancelled, LeaseLost, DeadlinePassed, asyncio.CancelledError)
-FOR_ANOTHER = Released(timedelta(), "the handler stopped because of another job of its chunk")
+FOR_ANOTHER = Released(timedelta(), "the handler stopped because of another job of its chunk", has_begun=True)
 
 
 def perform_chunk(run: ChunkRun, task: Task | None) -> Performed:

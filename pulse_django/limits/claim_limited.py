@@ -37,7 +37,7 @@ NO_MARKS: Mapping[str, int] = MappingProxyType({})
 NOTHING_SAID: Mapping[Lane, int] = MappingProxyType({})
 
 _PICK = """
-    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
+    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, pick.max_lost_workers, lane.place
     FROM {read}ROWS FROM (
         pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(pg_catalog.current_setting('pulse.takes')::int[]), pg_catalog.unnest(%s::float8[])
@@ -50,14 +50,16 @@ _PICK = """
 # What is too heavy for its key is left out before the others are summed up. Jobs behind it in its lane wait with it.
 _IN_LINE = """of_lanes AS (
     SELECT
-        id, bytes, weight, lease_ttl, timeout, lane, line_place,
+        id, bytes, weight, lease_ttl, timeout, max_lost_workers, lane, line_place,
         weighs <= (pg_catalog.current_setting('pulse.key_slots')::int[])[lane] AS fits_key
     FROM (
         SELECT
-            id, bytes, weight, lease_ttl, timeout, lane, line_place,
+            id, bytes, weight, lease_ttl, timeout, max_lost_workers, lane, line_place,
             pg_catalog.sum(weight) OVER (PARTITION BY lane ORDER BY line_place) AS weighs
         FROM (
-            SELECT id, bytes, weight, lease_ttl, timeout, place AS lane, row_number() OVER () AS line_place
+            SELECT
+                id, bytes, weight, lease_ttl, timeout, max_lost_workers, place AS lane,
+                row_number() OVER () AS line_place
             FROM picked
         ) AS numbered
     ) AS summed
@@ -68,7 +70,7 @@ in_line AS (
         pg_catalog.sum(CASE WHEN fits_key THEN bytes ELSE 0 END) OVER line AS so_far,
         pg_catalog.sum(CASE WHEN fits_key THEN LEAST(weight, %s::int) ELSE 0 END) OVER line AS slots,
         pg_catalog.sum(CASE WHEN fits_key THEN weight ELSE 0 END) OVER line AS weighs,
-        pg_catalog.count(*) FILTER (WHERE fits_key) OVER line AS place
+        pg_catalog.count(*) FILTER (WHERE fits_key AND max_lost_workers IS DISTINCT FROM 0) OVER line AS place
     FROM of_lanes
     WINDOW line AS (ORDER BY line_place)
 )"""

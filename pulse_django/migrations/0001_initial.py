@@ -1125,6 +1125,7 @@ class Migration(PostgresMigration):
                 ("started_at", models.DateTimeField(blank=True, null=True)),
                 ("finished_at", models.DateTimeField(blank=True, null=True)),
                 ("expires_at", models.DateTimeField(blank=True, editable=False, null=True)),
+                ("on_dead", models.JSONField(blank=True, editable=False, null=True)),
                 (
                     "idempotency_key",
                     pulse_django.queue.database.sql_functions.ShortText(blank=True, max_length=200, null=True),

@@ -192,7 +192,7 @@ class AtEnd(NamedTuple):
     """Writes rows about the ends of runs for those who wait for the jobs: in the statement that ends them."""
 
     columns: Mapping[str, str]  # of a job's row, with their types: what the other parts read of it
-    over: str  # an INSERT for jobs of ``{gone}`` that are completed or cancelled; ``{status}`` is which
+    over: str  # an INSERT for jobs of ``{gone}`` that are completed or cancelled; ``{status}`` is which. Empty: none
     stayed: str  # an INSERT for runs of ``{stayed}`` with another ``verdict``
     is_noted: str  # a condition on a run that ended: whether one of the two has written a row, so ``when_over`` follows
 

@@ -77,7 +77,8 @@ CLAIM_BYTES = 32_000_000
 #
 # Jobs of weight 1 may wait for a slot in their worker. From the first heavier one on, a job is taken only if there is
 # room for it and all before it: no lighter one behind it takes what it waits for. One that is heavier than its worker
-# counts as all its slots.
+# counts as all its slots. The same holds from the first one on that runs at most once: when its worker is lost, a job
+# that waited for a slot cannot be told from one that had begun.
 _CLAIM = """
 WITH picked AS MATERIALIZED ({picked}),
 {in_line},
@@ -140,7 +141,8 @@ claimed AS (
 _IN_LINE = """in_line AS (
     SELECT
         id, lease_ttl, timeout, bytes, pg_catalog.sum(bytes) OVER line AS so_far,
-        pg_catalog.sum(LEAST(weight, %s::int)) OVER line AS slots, row_number() OVER line AS place
+        pg_catalog.sum(LEAST(weight, %s::int)) OVER line AS slots,
+        pg_catalog.count(*) FILTER (WHERE max_lost_workers IS DISTINCT FROM 0) OVER line AS place
     FROM picked
     WINDOW line AS (ROWS UNBOUNDED PRECEDING)
 )"""
@@ -163,7 +165,7 @@ _PLAIN = Parts()
 _DEALT = Parts(columns=", line.is_left", granted=GRANTED.format(more=""))
 
 _PICK_FROM_LANES = """
-    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout
+    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, pick.max_lost_workers
     FROM {read}ROWS FROM (
         pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(%s::int[]), pg_catalog.unnest(%s::float8[])
@@ -187,7 +189,7 @@ _OWN = len(Claim._fields)  # columns before those of the options: the lease is m
 _OWN_AND_OPTIONS = _OWN + len(ClaimedOptions._fields)
 
 # What the statement knows of a job that it has picked.
-PICKED = ("id", "weight", "lease_ttl", "timeout")
+PICKED = ("id", "weight", "lease_ttl", "timeout", "max_lost_workers")
 # Of what a claim brings of a job.
 _BYTES = Coalesce("payload_bytes", TextSize("args") + TextSize("kwargs")) + Coalesce(TextSize("progress"), 0)
 

@@ -86,7 +86,7 @@ def leave_on_citus(
     where = {"ids": f"[{given.name}.id]", "condition": condition}
     gone = _GOES.format(using="{given}", carried=", ".join([*own, *also]), **where)
     insert = _INSERT.format(columns=", ".join(columns), values=", ".join(columns.values()), gone=gone)
-    notes = [one.over.format(gone=gone, status=columns["status"]) for _, one in at_ends()] if is_noted else []
+    notes = [one.over.format(gone=gone, status=columns["status"]) for _, one in at_ends() if one.over and is_noted]
     delete = _DELETE.format(using="USING {given}", carried="job.id, job.task, job.queue", **where)
     texts = [insert, *notes, delete]
     return [given.compiled(text.replace(CLOCK, f"source_{NOW}").replace(ERA, f"source_{TODAY}")) for text in texts]
@@ -143,7 +143,7 @@ def listed(columns: Iterable[str], row: str = "") -> str:
 
 def notes_of_over(gone: str, status: str) -> list[str]:
     """Return the CTEs of capabilities beside the end of the jobs ``gone``."""
-    return [f"over_for_{name} AS ({one.over.format(gone=gone, status=status)})" for name, one in at_ends()]
+    return [f"over_for_{name} AS ({one.over.format(gone=gone, status=status)})" for name, one in at_ends() if one.over]
 
 
 @assembled
@@ -208,7 +208,7 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, {{noted_of_staying}}job.task, job.queue, staying.error
+        staying.traceback, {{noted_of_staying}}job.task, job.queue, job.last_error AS error
 ),"""  # noqa: S608 - made of constants
 
 # The columns of ``ending``, where it is written by statements that are given it.

@@ -101,6 +101,7 @@ class Added:
             "expires_at": expires_at,
             "tags": list(new.tags),
             "meta": None if new.meta is None else json.loads(new.meta),
+            "on_dead": None if new.on_dead is None else json.loads(new.on_dead),
             "lane_key": new.lane_key,
             "ready": is_ready(new.lane_key, new.run_after),
             "created_at": created_at,
@@ -163,6 +164,7 @@ def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) 
         "tags": list(new.tags) or None,
         "meta": new.meta,
         "lane_key": new.lane_key or None,
+        "on_dead": new.on_dead,
         **({} if new.place is None else new.place.by_column()),
         **({} if admits is None else admits.columns(new)),
         **dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)),
@@ -380,7 +382,8 @@ def columns_of(jobs: JobReader, news: Sequence[NewJob]) -> list[dict[str, Any]]:
         for row, new in zip(rows, news, strict=True):  # each row has the same columns
             row |= (new.place or type(place)()).by_column()
     for row in rows:
-        row["meta"] = None if row["meta"] is None else Json(row["meta"])
+        for column in ("meta", "on_dead"):
+            row[column] = None if row[column] is None else Json(row[column])
     _set_instants(jobs, rows, "next_run_at", [run_at_or_delay(row.pop("run_after")) for row in rows])
     _set_instants(jobs, rows, "expires_at", [run_at_or_delay(row.pop("expires")) for row in rows])
     return rows

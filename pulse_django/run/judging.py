@@ -45,7 +45,7 @@ from .registry import Task, TaskResult
 from .run import Run
 
 COMPLETE = Complete()
-OUT_OF_TOUCH = Released(timedelta(), "the lease was not extended in time")
+OUT_OF_TOUCH = Released(timedelta(), "the lease was not extended in time", has_begun=True)
 
 
 @dataclass(slots=True)

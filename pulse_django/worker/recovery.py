@@ -132,7 +132,7 @@ class Recovery:
 
     def _report_on(self, job: Job, child: LostChild, begun: set[Lease]) -> Report:
         lease = Lease(job.pk, str(job.locked_by), job.attempts)
-        outcome: Outcome = Released()
+        outcome: Outcome = Released(reason="the worker stopped" if lease in begun else "", has_begun=lease in begun)
         if lease in begun and not child.asked_for:
             outcome = WorkerLost(f"worker process {child.reason}", stack=child.stacks)
         settings = conf.current()

@@ -8,7 +8,7 @@ from datetime import timedelta
 from queue import Empty, SimpleQueue
 
 from pulse_django.queue.capability import WorkerDatabase, assembled, installed
-from pulse_django.queue.words.states import TERMINAL
+from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Report, Settled
 from pulse_django.run.judging import Performed
 from pulse_django.run.notify import wake_workers
@@ -204,7 +204,9 @@ class Reporter:
 
     def _announce_retries(self, over: list[Performed], settled: Settled) -> None:
         """Let this process know of jobs that run again, and other workers of those that can run at once."""
-        again = {lease for lease, status in settled.accepted.items() if status not in TERMINAL}
+        # A dead letter may have left a hook.
+        over = (Status.COMPLETED, Status.CANCELLED)
+        again = {lease for lease, status in settled.accepted.items() if status not in over}
         if not again:
             return
         self._due_again()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 from django.db import transaction
@@ -93,5 +94,6 @@ def _copy_of(job: Job) -> NewJob:
     same = ("task", "args", "kwargs", "queue", "priority", "parent_id", "sensitive", "lane_key")
     values: dict[str, Any] = {name: getattr(job, name) for name in same}
     values |= {one.name: getattr(job, one.column) for one in JOB_OPTIONS if one.name != "idempotency_key"}
+    values["on_dead"] = None if job.on_dead is None else json.dumps(job.on_dead)
     names = names_of(task) if task else ()
     return NewJob(tags=tuple(job.tags or ()), names=names, searchable=searched(task), **values)

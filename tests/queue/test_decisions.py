@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -48,6 +49,8 @@ KILLER = Budget(attempts=5, refunds=0, max_attempts=10, losses=4)
 AT_MOST_ONCE = Budget(attempts=1, refunds=0, max_attempts=10, max_lost_workers=1)
 FREE = Budget(attempts=1, refunds=0, max_attempts=1, count_lost_workers=False)  # its only attempt
 FREE_KILLER = Budget(attempts=5, refunds=4, max_attempts=1, losses=4, count_lost_workers=False)
+ONCE = Budget(attempts=1, refunds=0, max_attempts=1, max_lost_workers=0)  # of a task with at_most_once
+ONCE_MORE = Budget(attempts=1, refunds=0, max_attempts=5, max_lost_workers=0)  # somebody raised the maximum
 UNWANTED = Budget(attempts=1, refunds=0, max_attempts=10, cancel_requested=True)
 
 IN_TIME = Budget(attempts=3, refunds=0, max_attempts=10, retries_for=9.0)
@@ -126,6 +129,15 @@ TABLE: list[tuple[str, Outcome, Budget, RetryPolicy, Decision]] = [
     ("timeout, spent", TimedOut(), SPENT, FLEET, DeadLetter("run exceeded its time limit")),
     ("stall", Stalled(), THIRD, SLOW, Retry(9 * S, "run made no progress")),
     ("stall, spent", Stalled(), SPENT, FLEET, DeadLetter("run made no progress")),
+    # at_most_once: what has begun does not run again, whatever ended it; what has not begun does
+    ("once: failure", VALUE_ERROR, ONCE, FLEET, DeadLetter("ValueError: no")),
+    ("once: lost worker", WorkerLost(), ONCE, FLEET, DeadLetter("worker lease expired")),
+    ("once: snooze", Snoozed(S), ONCE, FLEET, DeadLetter("at_most_once: the handler asked for another run")),
+    ("once: wait", Waited("an event"), ONCE, FLEET, DeadLetter("at_most_once: the handler asked for another run")),
+    ("once: handed back", Released(S, "stop", has_begun=True), ONCE, FLEET, DeadLetter("at_most_once: stop")),
+    ("once: handed back before", Released(S, "stop"), ONCE, FLEET, Postpone(S, "stop")),
+    ("once: failure with attempts left", VALUE_ERROR, ONCE_MORE, FLEET, DeadLetter("at_most_once: ValueError: no")),
+    ("once: unwanted", Released(has_begun=True), replace(ONCE, cancel_requested=True), FLEET, Cancel()),
     # give_up_after: no retry comes later than it allows
     ("a retry that is just in time", VALUE_ERROR, IN_TIME, FLEET, Retry(9 * S, "ValueError: no")),
     (

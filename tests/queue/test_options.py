@@ -80,7 +80,7 @@ def test_columns_are_in_the_order_of_the_values() -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_attemps": 3}, "@task has no option 'max_attemps'. Did you mean 'max_attempts'?"),
-    ({"colour": "red"}, "@task has no option 'colour'. The options are aliases, atomic, backend,"),
+    ({"colour": "red"}, "@task has no option 'colour'. The options are aliases, at_most_once, atomic, backend,"),
     ({"database": "default"}, "database cannot be set in the decorator: use .using(...)"),
 ]
 

@@ -51,6 +51,7 @@ BUDGETS = [
     Budget(attempts=5, refunds=4, max_attempts=1, losses=4, count_lost_workers=False),
     Budget(attempts=3, refunds=0, max_attempts=10, losses=2, max_lost_workers=3, count_lost_workers=False),
     Budget(attempts=1, refunds=0, max_attempts=1, count_lost_workers=False, cancel_requested=True),
+    Budget(attempts=1, refunds=0, max_attempts=1, max_lost_workers=0),
     # Of jobs with give_up_after: a retry is too late, or is not.
     Budget(attempts=3, refunds=0, max_attempts=10, retries_for=-60.0),
     Budget(attempts=3, refunds=0, max_attempts=10, retries_for=3_000.0),

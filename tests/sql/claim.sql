@@ -1,6 +1,6 @@
--- claim(): plain, unique, workflows, expiry, labels, searchable, encryption, weights
+-- claim(): plain, unique, workflows, expiry, labels, searchable, encryption, weights, hooks
 WITH picked AS MATERIALIZED (
-    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout
+    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, pick.max_lost_workers
     FROM (
         SELECT ARRAY(
             SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
@@ -14,7 +14,8 @@ WITH picked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT pulse_django_job_hot.id AS id, pulse_django_job_hot.weight AS weight,
             pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.timeout AS timeout,
-            (COALESCE(pulse_django_job_hot.payload_bytes, (pg_catalog.octet_length((pulse_django_job_hot.args)::text) +
+            pulse_django_job_hot.max_lost_workers AS max_lost_workers, (COALESCE(pulse_django_job_hot.payload_bytes,
+            (pg_catalog.octet_length((pulse_django_job_hot.args)::text) +
             pg_catalog.octet_length((pulse_django_job_hot.kwargs)::text))) +
             COALESCE(pg_catalog.octet_length((pulse_django_job_hot.progress)::text), :bytes)) AS bytes
         FROM pulse_django_job_hot
@@ -43,7 +44,8 @@ WITH picked AS MATERIALIZED (
 in_line AS (
     SELECT
         id, lease_ttl, timeout, bytes, pg_catalog.sum(bytes) OVER line AS so_far,
-        pg_catalog.sum(LEAST(weight, :weight::int)) OVER line AS slots, row_number() OVER line AS place
+        pg_catalog.sum(LEAST(weight, :weight::int)) OVER line AS slots,
+        pg_catalog.count(*) FILTER (WHERE max_lost_workers IS DISTINCT FROM 0) OVER line AS place
     FROM picked
     WINDOW line AS (ROWS UNBOUNDED PRECEDING)
 ),
@@ -81,7 +83,7 @@ ORDER BY priority DESC, next_run_at, id;
 
 -- claim(): chunks, shares
 WITH picked AS MATERIALIZED (
-    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout
+    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, pick.max_lost_workers
     FROM (
         SELECT ARRAY(
             SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
@@ -95,7 +97,8 @@ WITH picked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT pulse_django_job_hot.id AS id, pulse_django_job_hot.weight AS weight,
             pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.timeout AS timeout,
-            (COALESCE(pulse_django_job_hot.payload_bytes, (pg_catalog.octet_length((pulse_django_job_hot.args)::text) +
+            pulse_django_job_hot.max_lost_workers AS max_lost_workers, (COALESCE(pulse_django_job_hot.payload_bytes,
+            (pg_catalog.octet_length((pulse_django_job_hot.args)::text) +
             pg_catalog.octet_length((pulse_django_job_hot.kwargs)::text))) +
             COALESCE(pg_catalog.octet_length((pulse_django_job_hot.progress)::text), :bytes)) AS bytes
         FROM pulse_django_job_hot
@@ -131,7 +134,8 @@ WITH picked AS MATERIALIZED (
 in_line AS (
     SELECT
         id, lease_ttl, timeout, bytes, pg_catalog.sum(bytes) OVER line AS so_far,
-        pg_catalog.sum(LEAST(weight, :weight::int)) OVER line AS slots, row_number() OVER line AS place
+        pg_catalog.sum(LEAST(weight, :weight::int)) OVER line AS slots,
+        pg_catalog.count(*) FILTER (WHERE max_lost_workers IS DISTINCT FROM 0) OVER line AS place
     FROM picked
     WINDOW line AS (ROWS UNBOUNDED PRECEDING)
 ),
@@ -171,7 +175,7 @@ ORDER BY priority DESC, next_run_at, id;
 
 -- claim(): on Citus
 WITH picked AS MATERIALIZED (
-    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout
+    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, pick.max_lost_workers
     FROM (
         SELECT ARRAY(
             SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
@@ -185,7 +189,8 @@ WITH picked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT pulse_django_job_hot.id AS id, pulse_django_job_hot.weight AS weight,
             pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.timeout AS timeout,
-            (COALESCE(pulse_django_job_hot.payload_bytes, (pg_catalog.octet_length((pulse_django_job_hot.args)::text) +
+            pulse_django_job_hot.max_lost_workers AS max_lost_workers, (COALESCE(pulse_django_job_hot.payload_bytes,
+            (pg_catalog.octet_length((pulse_django_job_hot.args)::text) +
             pg_catalog.octet_length((pulse_django_job_hot.kwargs)::text))) +
             COALESCE(pg_catalog.octet_length((pulse_django_job_hot.progress)::text), :bytes)) AS bytes
         FROM pulse_django_job_hot
@@ -214,7 +219,8 @@ WITH picked AS MATERIALIZED (
 in_line AS (
     SELECT
         id, lease_ttl, timeout, bytes, pg_catalog.sum(bytes) OVER line AS so_far,
-        pg_catalog.sum(LEAST(weight, :weight::int)) OVER line AS slots, row_number() OVER line AS place
+        pg_catalog.sum(LEAST(weight, :weight::int)) OVER line AS slots,
+        pg_catalog.count(*) FILTER (WHERE max_lost_workers IS DISTINCT FROM 0) OVER line AS place
     FROM picked
     WINDOW line AS (ROWS UNBOUNDED PRECEDING)
 ),
@@ -264,7 +270,8 @@ ORDER BY priority DESC, next_run_at, id;
 WITH picked AS MATERIALIZED (
     SELECT pulse_django_job_hot.id AS id, pulse_django_job_hot.weight AS weight,
         pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.timeout AS timeout,
-        (COALESCE(pulse_django_job_hot.payload_bytes, (pg_catalog.octet_length((pulse_django_job_hot.args)::text) +
+        pulse_django_job_hot.max_lost_workers AS max_lost_workers, (COALESCE(pulse_django_job_hot.payload_bytes,
+        (pg_catalog.octet_length((pulse_django_job_hot.args)::text) +
         pg_catalog.octet_length((pulse_django_job_hot.kwargs)::text))) +
         COALESCE(pg_catalog.octet_length((pulse_django_job_hot.progress)::text), :bytes)) AS bytes
     FROM pulse_django_job_hot
@@ -280,7 +287,8 @@ WITH picked AS MATERIALIZED (
 in_line AS (
     SELECT
         id, lease_ttl, timeout, bytes, pg_catalog.sum(bytes) OVER line AS so_far,
-        pg_catalog.sum(LEAST(weight, :weight::int)) OVER line AS slots, row_number() OVER line AS place
+        pg_catalog.sum(LEAST(weight, :weight::int)) OVER line AS slots,
+        pg_catalog.count(*) FILTER (WHERE max_lost_workers IS DISTINCT FROM 0) OVER line AS place
     FROM picked
     WINDOW line AS (ROWS UNBOUNDED PRECEDING)
 ),

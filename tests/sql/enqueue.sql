@@ -93,6 +93,18 @@ VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestam
     '1 second', :sensitive, :max_attempts, :weight)
 RETURNING id, created_at, next_run_at, NULL, true;
 
+-- enqueue(): hooks
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, on_dead, max_attempts, weight)
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, :on_dead, :max_attempts, :weight)
+RETURNING id, created_at, next_run_at, NULL, true;
+
+-- enqueue(): hooks
+INSERT INTO pulse_django_job_hot (args, kwargs, payload_bytes, task, queue, priority, next_run_at, on_dead,
+    max_attempts, weight)
+VALUES (:args, :kwargs, :payload_bytes, :task, :queue, :priority, clock_timestamp() + :next_run_at::float8 * interval
+    '1 second', :on_dead, :max_attempts, :weight)
+RETURNING id, created_at, next_run_at, NULL, true;
+
 -- enqueue()
 INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, search_terms, task, queue, priority, unique_key,
     unique_until_start, max_attempts, weight)
@@ -255,9 +267,10 @@ RETURNING id, created_at, next_run_at, NULL, true;
 
 -- _add(): all
 INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, search_terms, task, queue, priority, sensitive,
-    expires_at, tags, meta, lane_key, batch_id, node, awaited, status, unique_key, max_attempts, give_up_after, weight)
+    expires_at, tags, meta, lane_key, on_dead, batch_id, node, awaited, status, unique_key, max_attempts, give_up_after,
+    weight)
 VALUES (:args, :kwargs, :payload_bytes, :search_terms, :task, :queue, :priority, :sensitive, clock_timestamp() +
-    :expires_at::float8 * interval '1 second', :tags, :meta, :lane_key, :batch_id, :node, :awaited, :status,
+    :expires_at::float8 * interval '1 second', :tags, :meta, :lane_key, :on_dead, :batch_id, :node, :awaited, :status,
     :unique_key, :max_attempts, :give_up_after, :weight)
 ON CONFLICT (task, unique_key)
 WHERE finished_at IS NULL
@@ -267,11 +280,11 @@ RETURNING id, created_at, next_run_at, expires_at, xmax = 0;
 
 -- _add(): all
 INSERT INTO pulse_django_job_hot AS job (args, kwargs, payload_bytes, search_terms, task, queue, priority, next_run_at,
-    sensitive, expires_at, tags, meta, lane_key, batch_id, node, awaited, status, unique_key, max_attempts,
+    sensitive, expires_at, tags, meta, lane_key, on_dead, batch_id, node, awaited, status, unique_key, max_attempts,
     give_up_after, weight, ready)
 VALUES (:args, :kwargs, :payload_bytes, :search_terms, :task, :queue, :priority, clock_timestamp() +
     :next_run_at::float8 * interval '1 second', :sensitive, clock_timestamp() + :expires_at::float8 * interval
-    '1 second', :tags, :meta, :lane_key, :batch_id, :node, :awaited, :status, :unique_key, :max_attempts,
+    '1 second', :tags, :meta, :lane_key, :on_dead, :batch_id, :node, :awaited, :status, :unique_key, :max_attempts,
     :give_up_after, :weight, :ready)
 ON CONFLICT (task, unique_key)
 WHERE finished_at IS NULL
@@ -316,6 +329,11 @@ FROM STDIN;
 
 -- enqueue_all(): encryption
 COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, sensitive, lane_key, max_attempts,
+    count_lost_workers, weight, ready)
+FROM STDIN;
+
+-- enqueue_all(): hooks
+COPY pulse_django_job_hot (id, args, kwargs, payload_bytes, task, queue, priority, lane_key, on_dead, max_attempts,
     count_lost_workers, weight, ready)
 FROM STDIN;
 

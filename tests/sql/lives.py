@@ -67,6 +67,10 @@ _NUMBERS = Limit(
     LIMITER, max_running=99, max_running_per_key=99, rate=Rate(9_999, SOON), rate_per_key=Rate(9_999, SOON)
 ).numbers()
 ON_CITUS = "on Citus"
+HOOK = (
+    '{"task": "t", "queue": "q", "priority": 0, "lane_key": "",'
+    ' "max_attempts": 1, "count_lost_workers": true, "weight": 1}'
+)
 
 
 def lives() -> dict[str, Callable[[], None]]:
@@ -100,6 +104,7 @@ CAPABILITIES: dict[str, tuple[Callable[[], dict[str, Any]], Claiming]] = {
     "encryption": (lambda: {"sensitive": Masks(encrypted=True).text}, plain),
     "shares": (lambda: {"lane_key": lane_of_share("a")}, dealt),
     "weights": (lambda: {"weight": 2}, plain),
+    "hooks": (lambda: {"on_dead": HOOK}, plain),
     ON_CITUS: (dict, plain),
 }
 _EACH = [options for options, _ in CAPABILITIES.values()]

@@ -301,16 +301,16 @@ moved AS (
         parent_id, trace, sensitive, give_up_after, tags, search_terms, meta, weight, status, next_run_at, attempts,
         refunds, max_attempts, losses, max_lost_workers, count_lost_workers, locked_by, lease_until, token, lease_ttl,
         timeout, deadline, progress_timeout, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-        result, completed_by, completed_token, created_at, started_at, finished_at, expires_at, idempotency_key,
-        unique_key, unique_until_start, batch_id, node, awaited)
+        result, completed_by, completed_token, created_at, started_at, finished_at, expires_at, on_dead,
+        idempotency_key, unique_key, unique_until_start, batch_id, node, awaited)
     SELECT id, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), task, queue, priority,
             lane_key, ready, args, kwargs, payload_bytes, parent_id, trace, sensitive, give_up_after, tags,
             search_terms, meta, weight, status, next_run_at, attempts, refunds, max_attempts, losses, max_lost_workers,
             count_lost_workers, locked_by, lease_until, token, lease_ttl, timeout, deadline, progress_timeout, progress,
             progress_at, cancel_requested_at, cancel_reason, last_error, result, completed_by, completed_token,
-            created_at, started_at, finished_at, expires_at, idempotency_key, unique_key, unique_until_start, batch_id,
-            node, awaited
+            created_at, started_at, finished_at, expires_at, on_dead, idempotency_key, unique_key, unique_until_start,
+            batch_id, node, awaited
     FROM carried
 )
 SELECT id FROM carried;

@@ -119,7 +119,7 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, job.last_error AS error
 ),
 gone AS (
     DELETE FROM pulse_django_job_hot AS job
@@ -167,6 +167,40 @@ over_for_workflows AS (
     FROM gone
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
+),
+stayed_for_on_dead AS (
+    INSERT INTO pulse_django_job_hot (task, queue, priority, tags, lane_key, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight, sensitive, meta, parent_id,
+        trace, args, payload_bytes)
+    SELECT
+        hook.task, hook.queue, hook.priority, hook.tags, hook.lane_key, hook.max_attempts, hook.timeout, hook.lease_ttl,
+            hook.progress_timeout, hook.max_lost_workers, hook.count_lost_workers, hook.give_up_after, hook.weight,
+        hook.sensitive, COALESCE(hook.meta, job.meta), job.id, job.trace, facts.args,
+        pg_catalog.octet_length(facts.args::text) + 2
+    FROM (
+        SELECT
+            id AS dead_id, error AS reason,
+            pg_catalog.concat_ws(
+                ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
+            ) AS last_error
+        FROM stayed
+        WHERE verdict = 'DEAD_LETTERED'
+    ) AS dead
+    JOIN pulse_django_job_hot AS job ON job.id = dead.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
+    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(job.on_dead) AS hook (
+        task text, queue text, priority int, tags text[], lane_key text, max_attempts int, timeout interval, lease_ttl
+            interval, progress_timeout interval, max_lost_workers int, count_lost_workers boolean, give_up_after
+            interval, weight int, sensitive text, meta jsonb,
+        gets_arguments boolean
+    )
+    CROSS JOIN LATERAL (
+        SELECT pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+            'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
+            'args', CASE WHEN hook.gets_arguments THEN job.args END,
+            'kwargs', CASE WHEN hook.gets_arguments THEN job.kwargs END,
+            'reason', dead.reason, 'last_error', dead.last_error
+        ))
+    ) AS facts (args)
 ),
 stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
@@ -288,8 +322,8 @@ SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 
     'queue'::text, queue, 'batch_id'::text, batch_id, 'awaited'::text, awaited, 'written_at'::text, clock_timestamp(),
     'today'::text, (
             SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), 'leaves'::text,
-                ending.verdict IN ('COMPLETED', 'CANCELLED'), 'is_noted'::text, awaited OR batch_id IS NOT NULL OR
-                verdict = 'WAITING', 'has_entry'::text, outcome <> 'SUCCEEDED'))::text
+                ending.verdict IN ('COMPLETED', 'CANCELLED'), 'is_noted'::text, verdict = 'DEAD_LETTERED' OR awaited OR
+                batch_id IS NOT NULL OR verdict = 'WAITING', 'has_entry'::text, outcome <> 'SUCCEEDED'))::text
 FROM ending;
 
 -- reap(): on Citus
@@ -344,7 +378,7 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, job.last_error AS error
 ) SELECT id FROM stayed;
 
 -- reap(): on Citus
@@ -489,7 +523,7 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, job.last_error AS error
 ),
 gone AS (
     DELETE FROM pulse_django_job_hot AS job
@@ -537,6 +571,40 @@ over_for_workflows AS (
     FROM gone
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
+),
+stayed_for_on_dead AS (
+    INSERT INTO pulse_django_job_hot (task, queue, priority, tags, lane_key, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight, sensitive, meta, parent_id,
+        trace, args, payload_bytes)
+    SELECT
+        hook.task, hook.queue, hook.priority, hook.tags, hook.lane_key, hook.max_attempts, hook.timeout, hook.lease_ttl,
+            hook.progress_timeout, hook.max_lost_workers, hook.count_lost_workers, hook.give_up_after, hook.weight,
+        hook.sensitive, COALESCE(hook.meta, job.meta), job.id, job.trace, facts.args,
+        pg_catalog.octet_length(facts.args::text) + 2
+    FROM (
+        SELECT
+            id AS dead_id, error AS reason,
+            pg_catalog.concat_ws(
+                ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
+            ) AS last_error
+        FROM stayed
+        WHERE verdict = 'DEAD_LETTERED'
+    ) AS dead
+    JOIN pulse_django_job_hot AS job ON job.id = dead.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
+    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(job.on_dead) AS hook (
+        task text, queue text, priority int, tags text[], lane_key text, max_attempts int, timeout interval, lease_ttl
+            interval, progress_timeout interval, max_lost_workers int, count_lost_workers boolean, give_up_after
+            interval, weight int, sensitive text, meta jsonb,
+        gets_arguments boolean
+    )
+    CROSS JOIN LATERAL (
+        SELECT pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+            'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
+            'args', CASE WHEN hook.gets_arguments THEN job.args END,
+            'kwargs', CASE WHEN hook.gets_arguments THEN job.kwargs END,
+            'reason', dead.reason, 'last_error', dead.last_error
+        ))
+    ) AS facts (args)
 ),
 stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
@@ -588,6 +656,46 @@ WHERE (pulse_django_job.status::text = :status
         AND pulse_django_job.lease_until >= (statement_timestamp() - :age))
 ORDER BY 1 ASC
 LIMIT 1000;
+
+-- reap()
+INSERT INTO pulse_django_job_hot (task, queue, priority, tags, lane_key, max_attempts, timeout, lease_ttl,
+    progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight, sensitive, meta, parent_id, trace,
+    args, payload_bytes)
+    SELECT
+        hook.task, hook.queue, hook.priority, hook.tags, hook.lane_key, hook.max_attempts, hook.timeout, hook.lease_ttl,
+            hook.progress_timeout, hook.max_lost_workers, hook.count_lost_workers, hook.give_up_after, hook.weight,
+        hook.sensitive, COALESCE(hook.meta, job.meta), job.id, job.trace, facts.args,
+        pg_catalog.octet_length(facts.args::text) + 2
+    FROM (
+        SELECT
+            id AS dead_id, error AS reason,
+            pg_catalog.concat_ws(
+                ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
+            ) AS last_error
+        FROM (
+            SELECT id, attempt, verdict, NULL::text AS error_class, message, error, lane_key, task, queue
+            FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:attempt::int[]),
+                pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:message::text[]),
+                pg_catalog.unnest(:error::text[]), pg_catalog.unnest(:lane_key::text[]),
+                pg_catalog.unnest(:task::text[]), pg_catalog.unnest(:queue::text[])) AS given (id, attempt, verdict,
+                message, error, lane_key, task, queue)) AS ending
+        WHERE verdict = 'DEAD_LETTERED'
+    ) AS dead
+    JOIN pulse_django_job_hot AS job ON job.id = dead.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
+    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(job.on_dead) AS hook (
+        task text, queue text, priority int, tags text[], lane_key text, max_attempts int, timeout interval, lease_ttl
+            interval, progress_timeout interval, max_lost_workers int, count_lost_workers boolean, give_up_after
+            interval, weight int, sensitive text, meta jsonb,
+        gets_arguments boolean
+    )
+    CROSS JOIN LATERAL (
+        SELECT pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+            'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
+            'args', CASE WHEN hook.gets_arguments THEN job.args END,
+            'kwargs', CASE WHEN hook.gets_arguments THEN job.kwargs END,
+            'reason', dead.reason, 'last_error', dead.last_error
+        ))
+    ) AS facts (args);
 
 -- reap()
 INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
@@ -729,7 +837,7 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, job.last_error AS error
 ),
 gone AS (
     DELETE FROM pulse_django_job_hot AS job
@@ -777,6 +885,40 @@ over_for_workflows AS (
     FROM gone
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
+),
+stayed_for_on_dead AS (
+    INSERT INTO pulse_django_job_hot (task, queue, priority, tags, lane_key, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight, sensitive, meta, parent_id,
+        trace, args, payload_bytes)
+    SELECT
+        hook.task, hook.queue, hook.priority, hook.tags, hook.lane_key, hook.max_attempts, hook.timeout, hook.lease_ttl,
+            hook.progress_timeout, hook.max_lost_workers, hook.count_lost_workers, hook.give_up_after, hook.weight,
+        hook.sensitive, COALESCE(hook.meta, job.meta), job.id, job.trace, facts.args,
+        pg_catalog.octet_length(facts.args::text) + 2
+    FROM (
+        SELECT
+            id AS dead_id, error AS reason,
+            pg_catalog.concat_ws(
+                ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
+            ) AS last_error
+        FROM stayed
+        WHERE verdict = 'DEAD_LETTERED'
+    ) AS dead
+    JOIN pulse_django_job_hot AS job ON job.id = dead.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
+    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(job.on_dead) AS hook (
+        task text, queue text, priority int, tags text[], lane_key text, max_attempts int, timeout interval, lease_ttl
+            interval, progress_timeout interval, max_lost_workers int, count_lost_workers boolean, give_up_after
+            interval, weight int, sensitive text, meta jsonb,
+        gets_arguments boolean
+    )
+    CROSS JOIN LATERAL (
+        SELECT pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+            'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
+            'args', CASE WHEN hook.gets_arguments THEN job.args END,
+            'kwargs', CASE WHEN hook.gets_arguments THEN job.kwargs END,
+            'reason', dead.reason, 'last_error', dead.last_error
+        ))
+    ) AS facts (args)
 ),
 stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
@@ -971,7 +1113,7 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, job.last_error AS error
 ),
 gone AS (
     DELETE FROM pulse_django_job_hot AS job
@@ -1019,6 +1161,40 @@ over_for_workflows AS (
     FROM gone
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
+),
+stayed_for_on_dead AS (
+    INSERT INTO pulse_django_job_hot (task, queue, priority, tags, lane_key, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight, sensitive, meta, parent_id,
+        trace, args, payload_bytes)
+    SELECT
+        hook.task, hook.queue, hook.priority, hook.tags, hook.lane_key, hook.max_attempts, hook.timeout, hook.lease_ttl,
+            hook.progress_timeout, hook.max_lost_workers, hook.count_lost_workers, hook.give_up_after, hook.weight,
+        hook.sensitive, COALESCE(hook.meta, job.meta), job.id, job.trace, facts.args,
+        pg_catalog.octet_length(facts.args::text) + 2
+    FROM (
+        SELECT
+            id AS dead_id, error AS reason,
+            pg_catalog.concat_ws(
+                ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
+            ) AS last_error
+        FROM stayed
+        WHERE verdict = 'DEAD_LETTERED'
+    ) AS dead
+    JOIN pulse_django_job_hot AS job ON job.id = dead.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
+    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(job.on_dead) AS hook (
+        task text, queue text, priority int, tags text[], lane_key text, max_attempts int, timeout interval, lease_ttl
+            interval, progress_timeout interval, max_lost_workers int, count_lost_workers boolean, give_up_after
+            interval, weight int, sensitive text, meta jsonb,
+        gets_arguments boolean
+    )
+    CROSS JOIN LATERAL (
+        SELECT pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+            'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
+            'args', CASE WHEN hook.gets_arguments THEN job.args END,
+            'kwargs', CASE WHEN hook.gets_arguments THEN job.kwargs END,
+            'reason', dead.reason, 'last_error', dead.last_error
+        ))
+    ) AS facts (args)
 ),
 stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)

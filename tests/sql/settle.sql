@@ -66,7 +66,7 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, job.last_error AS error
 ),
 gone AS (
     DELETE FROM pulse_django_job_hot AS job
@@ -113,6 +113,40 @@ over_for_workflows AS (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
+stayed_for_on_dead AS (
+    INSERT INTO pulse_django_job_hot (task, queue, priority, tags, lane_key, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight, sensitive, meta, parent_id,
+        trace, args, payload_bytes)
+    SELECT
+        hook.task, hook.queue, hook.priority, hook.tags, hook.lane_key, hook.max_attempts, hook.timeout, hook.lease_ttl,
+            hook.progress_timeout, hook.max_lost_workers, hook.count_lost_workers, hook.give_up_after, hook.weight,
+        hook.sensitive, COALESCE(hook.meta, job.meta), job.id, job.trace, facts.args,
+        pg_catalog.octet_length(facts.args::text) + 2
+    FROM (
+        SELECT
+            id AS dead_id, error AS reason,
+            pg_catalog.concat_ws(
+                ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
+            ) AS last_error
+        FROM stayed
+        WHERE verdict = 'DEAD_LETTERED'
+    ) AS dead
+    JOIN pulse_django_job_hot AS job ON job.id = dead.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
+    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(job.on_dead) AS hook (
+        task text, queue text, priority int, tags text[], lane_key text, max_attempts int, timeout interval, lease_ttl
+            interval, progress_timeout interval, max_lost_workers int, count_lost_workers boolean, give_up_after
+            interval, weight int, sensitive text, meta jsonb,
+        gets_arguments boolean
+    )
+    CROSS JOIN LATERAL (
+        SELECT pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+            'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
+            'args', CASE WHEN hook.gets_arguments THEN job.args END,
+            'kwargs', CASE WHEN hook.gets_arguments THEN job.kwargs END,
+            'reason', dead.reason, 'last_error', dead.last_error
+        ))
+    ) AS facts (args)
+),
 stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
     SELECT id, NULL::bigint, false FROM stayed WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
@@ -141,7 +175,8 @@ ledger AS (
     WHERE outcome <> 'SUCCEEDED'
     ON CONFLICT (job_id, number) DO NOTHING
 )
-SELECT id, holder, attempt, verdict, awaited OR batch_id IS NOT NULL OR verdict = 'WAITING' FROM ended;
+SELECT id, holder, attempt, verdict, verdict = 'DEAD_LETTERED' OR awaited OR batch_id IS NOT NULL OR verdict = 'WAITING'
+FROM ended;
 
 -- settle(): every job, not on Citus
 WITH report AS MATERIALIZED (SELECT * FROM (
@@ -219,7 +254,8 @@ ended AS (
         batch_id, awaited, id, locked_by::text AS holder, attempts AS attempt, 'COMPLETED' AS verdict
     FROM gone
 )
-SELECT id, holder, attempt, verdict, awaited OR batch_id IS NOT NULL OR verdict = 'WAITING' FROM ended;
+SELECT id, holder, attempt, verdict, verdict = 'DEAD_LETTERED' OR awaited OR batch_id IS NOT NULL OR verdict = 'WAITING'
+FROM ended;
 
 -- settle(): every job, not on Citus
 WITH report AS MATERIALIZED (
@@ -328,8 +364,8 @@ SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 
     'too_late'::text, too_late, 'batch_id'::text, batch_id, 'awaited'::text, awaited, 'written_at'::text,
     clock_timestamp(), 'today'::text, (
             SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), 'leaves'::text,
-                ending.verdict IN ('COMPLETED', 'CANCELLED'), 'is_noted'::text, awaited OR batch_id IS NOT NULL OR
-                verdict = 'WAITING', 'has_entry'::text, outcome <> 'SUCCEEDED'))::text
+                ending.verdict IN ('COMPLETED', 'CANCELLED'), 'is_noted'::text, verdict = 'DEAD_LETTERED' OR awaited OR
+                batch_id IS NOT NULL OR verdict = 'WAITING', 'has_entry'::text, outcome <> 'SUCCEEDED'))::text
 FROM ending;
 
 -- settle(): on Citus
@@ -386,7 +422,7 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, job.last_error AS error
 ) SELECT id FROM stayed;
 
 -- settle(): on Citus
@@ -454,8 +490,8 @@ SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 
     'too_late'::text, too_late, 'batch_id'::text, batch_id, 'awaited'::text, awaited, 'written_at'::text,
     clock_timestamp(), 'today'::text, (
             SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), 'leaves'::text,
-                ending.verdict IN ('COMPLETED', 'CANCELLED'), 'is_noted'::text, awaited OR batch_id IS NOT NULL OR
-                verdict = 'WAITING', 'has_entry'::text, outcome <> 'SUCCEEDED'))::text
+                ending.verdict IN ('COMPLETED', 'CANCELLED'), 'is_noted'::text, verdict = 'DEAD_LETTERED' OR awaited OR
+                batch_id IS NOT NULL OR verdict = 'WAITING', 'has_entry'::text, outcome <> 'SUCCEEDED'))::text
 FROM ending;
 
 -- settle(): on Citus
@@ -630,7 +666,7 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, job.last_error AS error
 ) SELECT id FROM stayed;
 
 -- settle(): on Citus
@@ -687,8 +723,66 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, job.last_error AS error
 ) SELECT id FROM stayed;
+
+-- settle(): on Citus
+INSERT INTO pulse_django_job_hot (task, queue, priority, tags, lane_key, max_attempts, timeout, lease_ttl,
+    progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight, sensitive, meta, parent_id, trace,
+    args, payload_bytes)
+    SELECT
+        hook.task, hook.queue, hook.priority, hook.tags, hook.lane_key, hook.max_attempts, hook.timeout, hook.lease_ttl,
+            hook.progress_timeout, hook.max_lost_workers, hook.count_lost_workers, hook.give_up_after, hook.weight,
+        hook.sensitive, COALESCE(hook.meta, job.meta), job.id, job.trace, facts.args,
+        pg_catalog.octet_length(facts.args::text) + 2
+    FROM (
+        SELECT
+            id AS dead_id, error AS reason,
+            pg_catalog.concat_ws(
+                ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
+            ) AS last_error
+        FROM (
+            SELECT id, attempt, verdict, error_class, message, error, lane_key, NULL::text AS task, NULL::text AS queue
+            FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:attempt::int[]),
+                pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:error_class::text[]),
+                pg_catalog.unnest(:message::text[]), pg_catalog.unnest(:error::text[]),
+                pg_catalog.unnest(:lane_key::text[])) AS given (id, attempt, verdict, error_class, message, error,
+                lane_key)) AS ending
+        WHERE verdict = 'DEAD_LETTERED'
+    ) AS dead
+    JOIN pulse_django_job_hot AS job ON job.id = dead.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
+    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(job.on_dead) AS hook (
+        task text, queue text, priority int, tags text[], lane_key text, max_attempts int, timeout interval, lease_ttl
+            interval, progress_timeout interval, max_lost_workers int, count_lost_workers boolean, give_up_after
+            interval, weight int, sensitive text, meta jsonb,
+        gets_arguments boolean
+    )
+    CROSS JOIN LATERAL (
+        SELECT pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+            'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
+            'args', CASE WHEN hook.gets_arguments THEN job.args END,
+            'kwargs', CASE WHEN hook.gets_arguments THEN job.kwargs END,
+            'reason', dead.reason, 'last_error', dead.last_error
+        ))
+    ) AS facts (args);
+
+-- settle(): on Citus
+INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
+    SELECT id, NULL::bigint, false
+    FROM (
+        SELECT id, verdict, NULL::bigint AS batch_id, awaited
+        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:verdict::text[]),
+            pg_catalog.unnest(:awaited::boolean[])) AS given (id, verdict, awaited)) AS ending
+    WHERE verdict = 'WAITING' OR awaited
+        AND verdict = 'DEAD_LETTERED'
+    UNION ALL
+    SELECT DISTINCT NULL::bigint, batch_id, true
+    FROM (
+        SELECT id, verdict, NULL::bigint AS batch_id, awaited
+        FROM ROWS FROM (pg_catalog.unnest(:id_2::bigint[]), pg_catalog.unnest(:verdict_2::text[]),
+            pg_catalog.unnest(:awaited_2::boolean[])) AS given (id, verdict, awaited)) AS ending
+    WHERE batch_id IS NOT NULL
+        AND verdict = 'DEAD_LETTERED';
 
 -- settle(): on Citus
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
@@ -803,7 +897,7 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, job.last_error AS error
 ),
 gone AS (
     DELETE FROM pulse_django_job_hot AS job
@@ -850,6 +944,40 @@ over_for_workflows AS (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
+stayed_for_on_dead AS (
+    INSERT INTO pulse_django_job_hot (task, queue, priority, tags, lane_key, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight, sensitive, meta, parent_id,
+        trace, args, payload_bytes)
+    SELECT
+        hook.task, hook.queue, hook.priority, hook.tags, hook.lane_key, hook.max_attempts, hook.timeout, hook.lease_ttl,
+            hook.progress_timeout, hook.max_lost_workers, hook.count_lost_workers, hook.give_up_after, hook.weight,
+        hook.sensitive, COALESCE(hook.meta, job.meta), job.id, job.trace, facts.args,
+        pg_catalog.octet_length(facts.args::text) + 2
+    FROM (
+        SELECT
+            id AS dead_id, error AS reason,
+            pg_catalog.concat_ws(
+                ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
+            ) AS last_error
+        FROM stayed
+        WHERE verdict = 'DEAD_LETTERED'
+    ) AS dead
+    JOIN pulse_django_job_hot AS job ON job.id = dead.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
+    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(job.on_dead) AS hook (
+        task text, queue text, priority int, tags text[], lane_key text, max_attempts int, timeout interval, lease_ttl
+            interval, progress_timeout interval, max_lost_workers int, count_lost_workers boolean, give_up_after
+            interval, weight int, sensitive text, meta jsonb,
+        gets_arguments boolean
+    )
+    CROSS JOIN LATERAL (
+        SELECT pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+            'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
+            'args', CASE WHEN hook.gets_arguments THEN job.args END,
+            'kwargs', CASE WHEN hook.gets_arguments THEN job.kwargs END,
+            'reason', dead.reason, 'last_error', dead.last_error
+        ))
+    ) AS facts (args)
+),
 stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
     SELECT id, NULL::bigint, false FROM stayed WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
@@ -878,7 +1006,8 @@ ledger AS (
     WHERE outcome <> 'SUCCEEDED'
     ON CONFLICT (job_id, number) DO NOTHING
 )
-SELECT id, holder, attempt, verdict, awaited OR batch_id IS NOT NULL OR verdict = 'WAITING' FROM ended;
+SELECT id, holder, attempt, verdict, verdict = 'DEAD_LETTERED' OR awaited OR batch_id IS NOT NULL OR verdict = 'WAITING'
+FROM ended;
 
 -- settle()
 WITH report AS MATERIALIZED (SELECT * FROM (
@@ -956,7 +1085,8 @@ ended AS (
         batch_id, awaited, id, locked_by::text AS holder, attempts AS attempt, 'COMPLETED' AS verdict
     FROM gone
 )
-SELECT id, holder, attempt, verdict, awaited OR batch_id IS NOT NULL OR verdict = 'WAITING' FROM ended;
+SELECT id, holder, attempt, verdict, verdict = 'DEAD_LETTERED' OR awaited OR batch_id IS NOT NULL OR verdict = 'WAITING'
+FROM ended;
 
 -- settle()
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
@@ -1062,26 +1192,8 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, job.last_error AS error
 ) SELECT id FROM stayed;
-
--- settle()
-INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
-    SELECT id, NULL::bigint, false
-    FROM (
-        SELECT id, verdict, NULL::bigint AS batch_id, awaited
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:verdict::text[]),
-            pg_catalog.unnest(:awaited::boolean[])) AS given (id, verdict, awaited)) AS ending
-    WHERE verdict = 'WAITING' OR awaited
-        AND verdict = 'DEAD_LETTERED'
-    UNION ALL
-    SELECT DISTINCT NULL::bigint, batch_id, true
-    FROM (
-        SELECT id, verdict, NULL::bigint AS batch_id, awaited
-        FROM ROWS FROM (pg_catalog.unnest(:id_2::bigint[]), pg_catalog.unnest(:verdict_2::text[]),
-            pg_catalog.unnest(:awaited_2::boolean[])) AS given (id, verdict, awaited)) AS ending
-    WHERE batch_id IS NOT NULL
-        AND verdict = 'DEAD_LETTERED';
 
 -- settle()
 INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
@@ -1257,7 +1369,7 @@ stayed AS (
     RETURNING
         job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
         staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
-        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, job.last_error AS error
 ) SELECT id FROM stayed;
 
 -- release(): on Citus

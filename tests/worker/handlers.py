@@ -43,6 +43,12 @@ def trace(what: str, job_id: int | str, **facts: Any) -> None:
     os.close(file)
 
 
+@task(takes_context=True, at_most_once=True)
+def naps_once(context: Context, seconds: float) -> None:
+    trace("begin", context.job_id)
+    time.sleep(seconds)
+
+
 # The same handlers for all executors
 
 

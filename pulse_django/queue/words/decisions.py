@@ -104,11 +104,17 @@ def decide(
     not counted here: only the database knows it, and it decides again (``queue/ending.py``).
     """
     decision = _decided(outcome, budget, policy, fleet, max_lost_workers, rand)
+    if budget.is_at_most_once and isinstance(decision, Retry | Postpone | Wait) and _has_begun(outcome):
+        return DeadLetter(f"at_most_once: {getattr(decision, 'reason', '') or 'the handler asked for another run'}")
     if not isinstance(decision, Retry) or budget.retries_for is None:
         return decision
     if decision.delay.total_seconds() <= budget.retries_for:
         return decision
     return DeadLetter(f"{GAVE_UP} {decision.reason}")
+
+
+def _has_begun(outcome: Outcome) -> bool:
+    return not isinstance(outcome, Released) or outcome.has_begun
 
 
 def _decided(
@@ -177,6 +183,11 @@ class Budget:
     count_lost_workers: bool = True  # a lost worker costs an attempt
     cancel_requested: bool = False
     retries_for: float | None = None  # seconds after the claim in which a retry may be scheduled; None: for ever
+
+    @property
+    def is_at_most_once(self) -> bool:
+        """Whether no run may follow one that has begun."""
+        return self.max_lost_workers == 0
 
     @property
     def counted(self) -> int:

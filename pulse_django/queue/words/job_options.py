@@ -83,6 +83,7 @@ _OWN = (
     "tags",
     "meta",
     "lane_key",
+    "on_dead",
 )
 _own = attrgetter(*_OWN)
 
@@ -125,6 +126,7 @@ class NewJob(JobOptions):
     lane_key: str = ""  # as ``lane_keys`` spells it
     place: Place | None = None
     searchable: tuple[str, ...] = ()  # the arguments by which it is found
+    on_dead: str | None = None  # the row of its hook, as JSON: ``on_dead`` makes it
     alike: Alike | None = field(default=None, init=False, repr=False, compare=False)  # ``replace()`` drops it
 
     def __post_init__(self) -> None:

@@ -304,6 +304,13 @@ class OptionsAnywhere(TypedDict, total=False):
         Unique | None,
         Option(Made(Unique, "Unique(...)"), "At most one job with the same key: alive at a time, or in each period."),
     ]
+    on_dead: Annotated[
+        Any,
+        Option(
+            CheckedElsewhere("a task with one parameter"),
+            "A task to enqueue when a job becomes a dead letter. It gets the arguments and the reason.",
+        ),
+    ]
 
 
 _OF_ARGUMENTS = CheckedElsewhere("a parameter's name, a tuple of them, or a function of the arguments")
@@ -369,7 +376,7 @@ class TaskOptions(OptionsAnywhere, total=False):
     max_lost_workers: Annotated[
         int | None,
         Option(
-            Whole(1, MOST_ATTEMPTS),
+            Whole(0, MOST_ATTEMPTS),
             _(
                 "After this many lost workers, the job becomes a dead letter even if attempts remain. None uses the "
                 "setting."
@@ -383,6 +390,12 @@ class TaskOptions(OptionsAnywhere, total=False):
             Flag(),
             _("A lost worker costs an attempt. If not, the maximum of lost workers still holds."),
             _("Lost workers count"),
+        ),
+    ]
+    at_most_once: Annotated[
+        bool,
+        Option(
+            Flag(), "A job whose handler was called never runs again by itself. It becomes a dead letter if it fails."
         ),
     ]
     isolation: Annotated[
@@ -487,6 +500,7 @@ class Options(JobOptions):
 
     aliases: tuple[str, ...] = ()
     retry: RetryPolicy | None = None
+    at_most_once: bool = False
     isolation: str = Isolation.THREAD
     atomic: bool = False
     sensitive: tuple[str, ...] = ()
@@ -501,6 +515,7 @@ class Options(JobOptions):
     chunk_wait: timedelta | None = None
     expires: datetime | timedelta | None = None
     tags: tuple[str, ...] = ()
+    on_dead: Any = None  # a task
     meta: str | None = None  # as JSON
     database: str | None = None
 

@@ -101,6 +101,7 @@ class Released:
     name: ClassVar = OutcomeName.RELEASED
     delay: timedelta = timedelta()
     reason: str = ""
+    has_begun: bool = False  # its handler was called
 
 
 @dataclass(frozen=True, slots=True)

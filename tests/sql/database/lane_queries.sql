@@ -1,4 +1,4 @@
--- LaneReader.lanes(): plain, unique, chunks, workflows, expiry, labels, searchable, encryption, shares, weights, on Citus
+-- LaneReader.lanes(): plain, unique, chunks, workflows, expiry, labels, searchable, encryption, shares, weights, hooks, on Citus
 WITH RECURSIVE pair AS (
     SELECT first.*, 1 AS place
     FROM (

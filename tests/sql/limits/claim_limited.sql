@@ -280,7 +280,7 @@ CROSS JOIN of_queue;
 
 -- claim_limited(): limits, all
 WITH picked AS MATERIALIZED (
-    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
+    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, pick.max_lost_workers, lane.place
     FROM (
         SELECT ARRAY(
             SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
@@ -294,7 +294,8 @@ WITH picked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT pulse_django_job_hot.id AS id, pulse_django_job_hot.weight AS weight,
             pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.timeout AS timeout,
-            (COALESCE(pulse_django_job_hot.payload_bytes, (pg_catalog.octet_length((pulse_django_job_hot.args)::text) +
+            pulse_django_job_hot.max_lost_workers AS max_lost_workers, (COALESCE(pulse_django_job_hot.payload_bytes,
+            (pg_catalog.octet_length((pulse_django_job_hot.args)::text) +
             pg_catalog.octet_length((pulse_django_job_hot.kwargs)::text))) +
             COALESCE(pg_catalog.octet_length((pulse_django_job_hot.progress)::text), :bytes)) AS bytes
         FROM pulse_django_job_hot
@@ -331,14 +332,16 @@ WITH picked AS MATERIALIZED (
 ),
 of_lanes AS (
     SELECT
-        id, bytes, weight, lease_ttl, timeout, lane, line_place,
+        id, bytes, weight, lease_ttl, timeout, max_lost_workers, lane, line_place,
         weighs <= (pg_catalog.current_setting('pulse.key_slots')::int[])[lane] AS fits_key
     FROM (
         SELECT
-            id, bytes, weight, lease_ttl, timeout, lane, line_place,
+            id, bytes, weight, lease_ttl, timeout, max_lost_workers, lane, line_place,
             pg_catalog.sum(weight) OVER (PARTITION BY lane ORDER BY line_place) AS weighs
         FROM (
-            SELECT id, bytes, weight, lease_ttl, timeout, place AS lane, row_number() OVER () AS line_place
+            SELECT
+                id, bytes, weight, lease_ttl, timeout, max_lost_workers, place AS lane,
+                row_number() OVER () AS line_place
             FROM picked
         ) AS numbered
     ) AS summed
@@ -349,7 +352,7 @@ in_line AS (
         pg_catalog.sum(CASE WHEN fits_key THEN bytes ELSE 0 END) OVER line AS so_far,
         pg_catalog.sum(CASE WHEN fits_key THEN LEAST(weight, :weight::int) ELSE 0 END) OVER line AS slots,
         pg_catalog.sum(CASE WHEN fits_key THEN weight ELSE 0 END) OVER line AS weighs,
-        pg_catalog.count(*) FILTER (WHERE fits_key) OVER line AS place
+        pg_catalog.count(*) FILTER (WHERE fits_key AND max_lost_workers IS DISTINCT FROM 0) OVER line AS place
     FROM of_lanes
     WINDOW line AS (ORDER BY line_place)
 ),
@@ -694,7 +697,7 @@ CROSS JOIN of_queue;
 
 -- claim_limited()
 WITH picked AS MATERIALIZED (
-    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
+    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, pick.max_lost_workers, lane.place
     FROM (
         SELECT ARRAY(
             SELECT pg_catalog.concat(task, pg_catalog.chr(10), queue)
@@ -708,7 +711,8 @@ WITH picked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT pulse_django_job_hot.id AS id, pulse_django_job_hot.weight AS weight,
             pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.timeout AS timeout,
-            (COALESCE(pulse_django_job_hot.payload_bytes, (pg_catalog.octet_length((pulse_django_job_hot.args)::text) +
+            pulse_django_job_hot.max_lost_workers AS max_lost_workers, (COALESCE(pulse_django_job_hot.payload_bytes,
+            (pg_catalog.octet_length((pulse_django_job_hot.args)::text) +
             pg_catalog.octet_length((pulse_django_job_hot.kwargs)::text))) +
             COALESCE(pg_catalog.octet_length((pulse_django_job_hot.progress)::text), :bytes)) AS bytes
         FROM pulse_django_job_hot
@@ -745,14 +749,16 @@ WITH picked AS MATERIALIZED (
 ),
 of_lanes AS (
     SELECT
-        id, bytes, weight, lease_ttl, timeout, lane, line_place,
+        id, bytes, weight, lease_ttl, timeout, max_lost_workers, lane, line_place,
         weighs <= (:said::text::int[])[lane] AS fits_key
     FROM (
         SELECT
-            id, bytes, weight, lease_ttl, timeout, lane, line_place,
+            id, bytes, weight, lease_ttl, timeout, max_lost_workers, lane, line_place,
             pg_catalog.sum(weight) OVER (PARTITION BY lane ORDER BY line_place) AS weighs
         FROM (
-            SELECT id, bytes, weight, lease_ttl, timeout, place AS lane, row_number() OVER () AS line_place
+            SELECT
+                id, bytes, weight, lease_ttl, timeout, max_lost_workers, place AS lane,
+                row_number() OVER () AS line_place
             FROM picked
         ) AS numbered
     ) AS summed
@@ -763,7 +769,7 @@ in_line AS (
         pg_catalog.sum(CASE WHEN fits_key THEN bytes ELSE 0 END) OVER line AS so_far,
         pg_catalog.sum(CASE WHEN fits_key THEN LEAST(weight, :weight::int) ELSE 0 END) OVER line AS slots,
         pg_catalog.sum(CASE WHEN fits_key THEN weight ELSE 0 END) OVER line AS weighs,
-        pg_catalog.count(*) FILTER (WHERE fits_key) OVER line AS place
+        pg_catalog.count(*) FILTER (WHERE fits_key AND max_lost_workers IS DISTINCT FROM 0) OVER line AS place
     FROM of_lanes
     WINDOW line AS (ORDER BY line_place)
 ),

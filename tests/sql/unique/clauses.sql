@@ -42,9 +42,9 @@ SELECT pulse_django_job.id, pulse_django_job.era, pulse_django_job.task, pulse_d
     pulse_django_job.progress_at, pulse_django_job.cancel_requested_at, pulse_django_job.cancel_reason,
     pulse_django_job.last_error, pulse_django_job.result, pulse_django_job.completed_by,
     pulse_django_job.completed_token, pulse_django_job.created_at, pulse_django_job.started_at,
-    pulse_django_job.finished_at, pulse_django_job.expires_at, pulse_django_job.idempotency_key,
-    pulse_django_job.unique_key, pulse_django_job.unique_until_start, pulse_django_job.batch_id, pulse_django_job.node,
-    pulse_django_job.awaited
+    pulse_django_job.finished_at, pulse_django_job.expires_at, pulse_django_job.on_dead,
+    pulse_django_job.idempotency_key, pulse_django_job.unique_key, pulse_django_job.unique_until_start,
+    pulse_django_job.batch_id, pulse_django_job.node, pulse_django_job.awaited
 FROM pulse_django_job
 WHERE pulse_django_job.id = :id
 ORDER BY pulse_django_job.id ASC
@@ -85,9 +85,9 @@ SELECT pulse_django_job.id, pulse_django_job.era, pulse_django_job.task, pulse_d
     pulse_django_job.progress_at, pulse_django_job.cancel_requested_at, pulse_django_job.cancel_reason,
     pulse_django_job.last_error, pulse_django_job.result, pulse_django_job.completed_by,
     pulse_django_job.completed_token, pulse_django_job.created_at, pulse_django_job.started_at,
-    pulse_django_job.finished_at, pulse_django_job.expires_at, pulse_django_job.idempotency_key,
-    pulse_django_job.unique_key, pulse_django_job.unique_until_start, pulse_django_job.batch_id, pulse_django_job.node,
-    pulse_django_job.awaited
+    pulse_django_job.finished_at, pulse_django_job.expires_at, pulse_django_job.on_dead,
+    pulse_django_job.idempotency_key, pulse_django_job.unique_key, pulse_django_job.unique_until_start,
+    pulse_django_job.batch_id, pulse_django_job.node, pulse_django_job.awaited
 FROM pulse_django_job
 WHERE (pulse_django_job.id = :id
         AND pulse_django_job.era = :era)
@@ -115,9 +115,9 @@ WITH new AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_populate_recordset(NULL::pulse_django_job_hot, :job::json)
 )
 INSERT INTO pulse_django_job_hot AS job (id, args, kwargs, payload_bytes, task, queue, priority, sensitive, tags, meta,
-    lane_key, max_attempts, count_lost_workers, give_up_after, weight, ready, batch_id, node, awaited, status,
+    lane_key, on_dead, max_attempts, count_lost_workers, give_up_after, weight, ready, batch_id, node, awaited, status,
     expires_at, search_terms, unique_key, unique_until_start)
-SELECT id, args, kwargs, payload_bytes, task, queue, priority, sensitive, tags, meta, lane_key, max_attempts,
+SELECT id, args, kwargs, payload_bytes, task, queue, priority, sensitive, tags, meta, lane_key, on_dead, max_attempts,
     count_lost_workers, give_up_after, weight, ready, batch_id, node, awaited, status, expires_at, search_terms,
     unique_key, unique_until_start
 FROM new

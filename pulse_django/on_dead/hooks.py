@@ -1,0 +1,105 @@
+"""Enqueue the hook of a job that becomes a dead letter, in the statement that ends its run.
+
+What the row of the hook needs stands on the job from the beginning, because a watchdog that ends the run may not have
+the code of the project.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypedDict
+
+from pulse_django import conf
+from pulse_django.backend import new_job
+from pulse_django.encryption.values import encrypts
+from pulse_django.queue.capability import AtEnd, Capability, OfCall
+from pulse_django.queue.words.masks import EVERYTHING, is_encrypted
+from pulse_django.queue.words.options import JOB_OPTIONS, Duration, Flag, Text, Whole, values_of, with_settings
+from pulse_django.run.registry import Task
+
+
+class DeadJob(TypedDict):
+    """The argument of a hook."""
+
+    job_id: str
+    task: str
+    queue: str
+    attempt: int  # the number of the run that was the last
+    args: list[Any] | None  # None, as the next: the job is encrypted
+    kwargs: dict[str, Any] | None
+    reason: str  # as it stands on the dead letter
+    last_error: str  # of the last run
+
+
+_KINDS: Mapping[type, str] = {Whole: "int", Duration: "interval", Text: "text", Flag: "boolean"}
+_OPTIONS = [option for option in JOB_OPTIONS if option.name != "idempotency_key"]
+_OF_HOOK = {"task": "text", "queue": "text", "priority": "int", "tags": "text[]", "lane_key": "text"} | {
+    option.column: _KINDS[type(option.kind)] for option in _OPTIONS
+}
+_COLUMNS = ", ".join(_OF_HOOK)
+
+# The row of a job in the snapshot of the statement is from before its end. Its arguments are the same in both.
+_ENQUEUE = f"""
+    INSERT INTO pulse_django_job_hot ({_COLUMNS}, sensitive, meta, parent_id, trace, args, payload_bytes)
+    SELECT
+        {", ".join(f"hook.{column}" for column in _OF_HOOK)},
+        hook.sensitive, COALESCE(hook.meta, job.meta), job.id, job.trace, facts.args,
+        pg_catalog.octet_length(facts.args::text) + 2
+    FROM (
+        SELECT
+            id AS dead_id, error AS reason,
+            pg_catalog.concat_ws(
+                ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
+            ) AS last_error
+        FROM {{stayed}}
+        WHERE verdict = 'DEAD_LETTERED'
+    ) AS dead
+    JOIN pulse_django_job_hot AS job ON job.id = dead.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
+    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(job.on_dead) AS hook (
+        {", ".join(f"{column} {kind}" for column, kind in _OF_HOOK.items())}, sensitive text, meta jsonb,
+        gets_arguments boolean
+    )
+    CROSS JOIN LATERAL (
+        SELECT pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+            'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
+            'args', CASE WHEN hook.gets_arguments THEN job.args END,
+            'kwargs', CASE WHEN hook.gets_arguments THEN job.kwargs END,
+            'reason', dead.reason, 'last_error', dead.last_error
+        ))
+    ) AS facts (args)
+"""  # noqa: S608 - made of constants
+
+
+def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, str]:
+    """Return the row of the hook. Only the first job of a task makes it."""
+    settings = conf.current()
+    made = getattr(task, "_row_of_hook", None)
+    if made is None or made[0] is not settings:
+        made = settings, _row_of_hook(task, settings)
+        object.__setattr__(task, "_row_of_hook", made)
+    return {"on_dead": made[1]}
+
+
+def _row_of_hook(task: Task, settings: conf.PulseSettings) -> str:
+    new, is_sealed = new_job(task.on_dead, ({},), {}), encrypts(task)
+    row = {"task": new.task, "queue": new.queue, "priority": new.priority, "lane_key": new.lane_key}
+    row |= {"tags": new.tags or None, "meta": None if new.meta is None else json.loads(new.meta)}
+    # The database encrypts nothing, and what the task hides must not be seen on its hook either.
+    hides_all = is_encrypted(new.sensitive) or (new.sensitive is None and (is_sealed or task.sensitive))
+    row |= {"sensitive": EVERYTHING.text if hides_all else new.sensitive, "gets_arguments": not is_sealed}
+    values = zip(JOB_OPTIONS, with_settings(values_of(new), settings), strict=True)
+    row |= {option.column: value for option, value in values if option in _OPTIONS}
+    return json.dumps({name: value for name, value in row.items() if value is not None}, default=_seconds)
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{duration.total_seconds()} seconds"
+
+
+CAPABILITY = Capability(
+    name="on_dead",
+    of_call=OfCall(lambda task: getattr(task, "on_dead", None) is not None, of_call),
+    at_end=AtEnd(columns={}, over="", stayed=_ENQUEUE, is_noted="verdict = 'DEAD_LETTERED'"),
+)

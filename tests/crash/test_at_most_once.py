@@ -1,0 +1,86 @@
+"""``at_most_once=True``: a handler that was called is not called again, whatever ends the run."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from pulse_django import api
+from pulse_django.models import Job
+from pulse_django.queue.words.states import Status
+from tests.crash.processes import through
+from tests.crash.workers import LONG_LEASE, Workers, outcomes, wait_for, wait_until
+from tests.proxy import BlackHole
+from tests.worker import handlers
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+WAITING, SHORT = 5, 60
+
+
+def begun(workers: Workers) -> int:
+    """Enqueue a job and others behind it. Return its id once its handler was called."""
+    for _ in range(SHORT):  # so that jobs prove short, and more would be claimed
+        handlers.writes_a_line.using(priority=9).enqueue()
+    job_id = int(handlers.naps_once.using(priority=5).enqueue(60).id)
+    for _ in range(WAITING):
+        handlers.naps_once.enqueue(0)
+    wait_until(lambda: bool(workers.trace.of(job_id, "begin")))
+    return job_id
+
+
+def check(workers: Workers, job_id: int, outcome: str) -> None:
+    """All others run, each once, and this one when an operator says so."""
+    wait_for(Status.DEAD_LETTERED, job_id)
+    assert outcomes(job_id) == [outcome]
+    Job.objects.filter(pk=job_id).update(args=[0])
+    api.retry(job_id)
+    workers.start()
+    wait_until(lambda: not Job.objects.exclude(status=Status.COMPLETED).exists())
+    assert workers.trace.count("begin").pop(job_id) == 2
+    begins = workers.trace.count("begin")
+    begins.pop(job_id)
+    assert set(begins.values()) == {1}
+
+
+def test_the_child_is_killed(workers: Workers) -> None:
+    worker = workers.ready("--concurrency", "1", settings=LONG_LEASE)
+    job_id = begun(workers)
+    os.kill(worker.child(), signal.SIGKILL)
+    check(workers, job_id, "WORKER_LOST")
+
+
+def test_all_processes_are_killed(workers: Workers) -> None:
+    """Nothing was claimed ahead: nobody could tell what had begun."""
+    worker = workers.ready("--concurrency", "1")
+    job_id = begun(workers)
+    worker.kill()
+    assert Job.objects.filter(status=Status.RUNNING).count() == 1
+    workers.start()
+    check(workers, job_id, "WORKER_LOST")
+
+
+def test_the_grace_ends(workers: Workers) -> None:
+    worker = workers.ready("--concurrency", "1", "--shutdown-grace", "0.5", settings=LONG_LEASE)
+    job_id = begun(workers)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    check(workers, job_id, "RELEASED")
+
+
+def test_the_database_is_away(workers: Workers, proxy: BlackHole) -> None:
+    workers.ready("--concurrency", "1", env=through(proxy))
+    job_id = begun(workers)
+    proxy.swallow()
+    workers.start()
+    check(workers, job_id, "WORKER_LOST")
+
+
+def test_the_time_limit_passes(workers: Workers) -> None:
+    workers.ready("--concurrency", "1", settings=LONG_LEASE)
+    job_id = int(handlers.naps_once.using(timeout=0.3).enqueue(60).id)
+    for _ in range(WAITING):
+        handlers.naps_once.enqueue(0)
+    check(workers, job_id, "TIMED_OUT")

@@ -1,0 +1,208 @@
+"""``on_dead=``: which ends enqueue a hook, and what the row and the argument of the hook are."""
+
+from __future__ import annotations
+
+import base64
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from pulse_django import DeadJob, Discard, Limit, Unique, api, enqueue_many, task
+from pulse_django.models import Job
+from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Decision, Retry
+from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.masks import EVERYTHING
+from pulse_django.queue.words.outcomes import Cancelled, Failed, Outcome, Succeeded, TimedOut
+from pulse_django.queue.words.payloads import ErrorReport
+from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.verb_results import Report
+from pulse_django.run.registry import InvalidTask
+from pulse_django.testing import drain
+from tests.queue.steps import claim_one, expire, sql
+
+pytestmark = pytest.mark.django_db
+heard: list[DeadJob] = []
+
+
+@task
+def takes_nothing() -> None: ...
+
+
+NOW = timedelta()
+ME = Identity("worker")
+REFUSED = "ValueError: no [test_on_dead.py:fails]"
+
+
+@task(queue_name="hooks", priority=7, max_attempts=3, tags="hook", timeout=90, limit=Limit("hooks", max_running=2))
+def note_death(dead: DeadJob) -> None:
+    heard.append(dead)
+
+
+@task(sensitive="dead", on_dead=note_death)
+def note_masked(dead: DeadJob) -> None:
+    raise ValueError("a hook has no hook")
+
+
+@task(on_dead=note_death, max_attempts=1)
+def fails(*args: int, **kwargs: int) -> None:
+    raise ValueError("no")
+
+
+@task(on_dead=note_death, sensitive="number")
+def charges(number: str) -> None:
+    raise ValueError("no")
+
+
+@task(on_dead=note_death)
+def discards() -> None:
+    raise Discard("not needed")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_heard() -> None:
+    heard.clear()
+
+
+def hooks() -> list[Job]:
+    return list(Job.objects.filter(task__contains="note_").order_by("id"))
+
+
+def run(outcome: Outcome, decision: Decision) -> Job:
+    """Claim the job that is due, and settle it."""
+    claim = claim_one(ME)
+    Job.objects.settle([Report(claim.lease, outcome, decision)])
+    return Job.objects.get(pk=claim.lease.job_id)
+
+
+FAILED = Failed(ErrorReport.of(ValueError("no")))
+
+
+class TestHook:
+    def test_it_gets_the_facts(self) -> None:
+        dead = fails.enqueue(1, two=2)
+        drain(failures="keep")
+        facts = {"job_id": dead.id, "task": fails.registered_name, "queue": "default", "attempt": 1}
+        assert heard == [
+            {**facts, "args": [1], "kwargs": {"two": 2}, "reason": REFUSED, "last_error": "ValueError: no"}
+        ]
+
+    def test_its_row_equals_that_of_an_enqueued_job(self) -> None:
+        """But for what tells when it was made, and by whom."""
+        dead = fails.using(meta={"tenant": "a"}).enqueue()
+        drain(failures="keep", queues=["default"])
+        [hook] = hooks()
+        note_death.using(meta={"tenant": "a"}).enqueue(hook.args[0])
+        [plain] = Job.objects.filter(task=note_death.registered_name).exclude(pk=hook.pk)
+        names = [field.attname for field in Job._meta.concrete_fields]
+        differing = {name for name in names if getattr(hook, name) != getattr(plain, name)}
+        assert differing == {"id", "created_at", "next_run_at", "parent_id", "payload_bytes"}
+        assert hook.parent_id == int(dead.id)
+        assert 0 <= hook.payload_bytes - plain.payload_bytes < 40  # spaces between the pairs
+
+    def test_options_of_a_call_and_of_many(self) -> None:
+        other = fails.using(on_dead=note_masked)
+        other.enqueue(1)
+        enqueue_many(other, [(2,), (3,)])
+        drain(failures="keep", queues=["default"])
+        found = [(hook.task, hook.args[0]["args"], hook.on_dead) for hook in hooks()]
+        assert found == [(note_masked.registered_name, [number], None) for number in (1, 2, 3)]
+
+    def test_a_retried_job_that_dies_again_has_another(self) -> None:
+        dead = fails.enqueue()
+        for deaths in (1, 2):
+            drain(failures="keep", queues=["default"])
+            assert len(hooks()) == deaths
+            api.retry(dead.id)
+
+    def test_arguments_that_are_hidden_stay_hidden(self) -> None:
+        charges.enqueue("4242")
+        run(FAILED, DeadLetter("no"))
+        [hook] = hooks()
+        assert hook.sensitive == EVERYTHING.text
+        assert hook.args[0]["args"] == ["4242"]
+        Job.objects.claim(ME, limit=9)
+        charges.using(on_dead=note_masked).enqueue("4242")
+        run(FAILED, DeadLetter("no"))
+        assert hooks()[1].sensitive == '{"positions":[0],"rest":1,"only":[]}'
+
+    def test_a_hook_of_an_encrypted_job_gets_no_arguments(self) -> None:
+        key = base64.b64encode(bytes(32)).decode()
+        with override_settings(PULSE={"ENCRYPTION_KEYS": {"1": key}, "ENCRYPT_ALL": True}):
+            fails.enqueue("secret")
+            drain(failures="keep")
+        [dead] = heard
+        assert (dead["args"], dead["kwargs"]) == (None, None)
+        assert "secret" not in str(sql("SELECT args, kwargs, on_dead FROM pulse_django_job"))
+
+    def test_a_row_that_was_written_by_hand_keeps_no_run_from_ending(self) -> None:
+        fails.enqueue()
+        sql("UPDATE pulse_django_job SET on_dead = '[1]'")
+        assert run(FAILED, DeadLetter("no")).status == Status.DEAD_LETTERED
+        assert hooks() == []
+
+
+class TestEnds:
+    """Each row of the table in the reference."""
+
+    DEATHS: tuple[tuple[Outcome, Decision], ...] = (
+        (FAILED, DeadLetter("no")),
+        (FAILED, Retry(NOW, "no")),  # the database finds that no attempt is left
+        (TimedOut(), DeadLetter("too long")),
+    )
+    OTHERS: tuple[tuple[Outcome, Decision], ...] = ((Succeeded(), Complete()), (Cancelled(), Cancel("no")))
+
+    @pytest.mark.parametrize("deaths", [True, False])
+    def test_settled(self, deaths: bool) -> None:
+        for outcome, decision in self.DEATHS if deaths else self.OTHERS:
+            fails.enqueue()
+            job = run(outcome, decision)
+            assert len(hooks()) == deaths, outcome
+            sql("DELETE FROM pulse_django_job")
+            assert (job.status == Status.DEAD_LETTERED) is deaths
+
+    def test_reaped(self) -> None:
+        for attempts, status in ((1, Status.DEAD_LETTERED), (2, Status.RETRYING)):
+            job_id = fails.using(max_attempts=attempts).enqueue().id
+            Job.objects.claim(ME, lanes=Job.objects.lanes(["default"]))
+            expire(job := Job.objects.get(pk=job_id))
+            assert [one.status for one in Job.objects.reap()] == [status]
+            reasons = [hook.args[0]["reason"] for hook in hooks() if hook.parent_id == job.pk]
+            assert reasons == ["worker lease expired"] * (status == Status.DEAD_LETTERED)
+
+    def test_what_people_do(self) -> None:
+        """To take the last run from its worker is a death. To cancel or to delete is none."""
+        taken, cancelled = fails.enqueue().id, fails.using(queue_name="other").enqueue().id
+        Job.objects.claim(ME, lanes=Job.objects.lanes(["default"]))
+        api.release(taken)
+        api.cancel(cancelled)
+        discards.enqueue()
+        drain(failures="keep", queues=["default"])
+        assert [hook.parent_id for hook in hooks()] == [int(taken)]
+
+    def test_a_lease_that_is_lost_changes_nothing(self) -> None:
+        fails.using(max_attempts=2).enqueue()
+        claim = claim_one(ME)
+        expire(Job.objects.get(pk=claim.lease.job_id))
+        Job.objects.reap()
+        report = Report(claim.lease, FAILED, DeadLetter("no"))
+        assert Job.objects.settle([report]).lost == {claim.lease}
+        assert hooks() == []
+
+
+def test_what_cannot_be_a_hook() -> None:
+    cases: list[tuple[Any, str]] = [
+        (len, "is not a task"),
+        ("shop.tasks.note", "is not a task"),
+        (takes_nothing, "takes_nothing must take one argument"),
+        (note_death.using(run_after=5), "has run_after"),
+        (note_death.using(idempotency_key="a"), "has idempotency_key"),
+        (note_death.using(unique=Unique()), "has unique"),
+        (note_death.using(expires=60), "has expires"),
+    ]
+    for hook, why in cases:
+        with pytest.raises(InvalidTask, match=why):
+            task(on_dead=hook)(takes_nothing.func)
+        with pytest.raises(InvalidTask, match=why):
+            takes_nothing.using(on_dead=hook)
