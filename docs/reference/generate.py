@@ -33,6 +33,7 @@ from pulse_django.limits import rules as limiting
 from pulse_django.limits.limiters import LimiterManager
 from pulse_django.managers import ScheduleManager
 from pulse_django.metrics import vital_signs
+from pulse_django.on_dead import hooks
 from pulse_django.pauses import pausing as pauses
 from pulse_django.queue.words import retry_policies, verb_results
 from pulse_django.queue.words.options import OPTIONS
@@ -185,6 +186,7 @@ def python_page() -> str:
             *of_explanations(),
             *of_contexts(),
             *of_chunks(),
+            *of_hooks(),
             *of_workflows(),
             "\n## Unique jobs\n",
             *of_unique(),
@@ -283,6 +285,13 @@ def of_chunks() -> list[str]:
     rows += [(f"job.{name}", text_of(getattr(chunk.ChunkItem, name))) for name in ("context", "job_id", "attempt")]
     rows += [(f"job.{name}(...)", text_of(getattr(chunk.ChunkItem, name))) for name in ("succeed", "fail")]
     return [head, "| with `chunk=` | |\n|---|---|\n", *(f"| `{name}` | {said} |\n" for name, said in rows)]
+
+
+def of_hooks() -> list[str]:
+    page = "../how-to/retries.md#do-something-when-a-job-dies"
+    head = f"\n## Hooks\n\nThe argument of a task that is [`on_dead=` of another]({page}).\n\n"
+    rows = comments_beside(hooks.__file__, "DeadJob")
+    return [head, "| `DeadJob` | |\n|---|---|\n", *(f"| `{name}` | {said} |\n" for name, said in rows.items())]
 
 
 def of_workflows() -> list[str]:

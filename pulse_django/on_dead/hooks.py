@@ -23,12 +23,12 @@ from pulse_django.run.registry import Task
 class DeadJob(TypedDict):
     """The argument of a hook."""
 
-    job_id: str
-    task: str
-    queue: str
+    job_id: str  # the job that died
+    task: str  # its name
+    queue: str  # its queue
     attempt: int  # the number of the run that was the last
-    args: list[Any] | None  # None, as the next: the job is encrypted
-    kwargs: dict[str, Any] | None
+    args: list[Any] | None  # its arguments by position; None: it is encrypted
+    kwargs: dict[str, Any] | None  # its arguments by name; None: it is encrypted
     reason: str  # as it stands on the dead letter
     last_error: str  # of the last run
 

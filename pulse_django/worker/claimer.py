@@ -238,11 +238,12 @@ class Claimer:
 
     def _granted(self, claim: Callable[[], Claims], limit: int) -> Claims:
         """Start what a claim brings."""
-        granted_at = time.monotonic()
+        granted_at, before = time.monotonic(), self._identity.last_holder
         try:
             claims = claim()
         except Exception as error:
-            if fault_of(error) is DatabaseFault.CUT_OFF:  # any other error says that it was rolled back
+            # Any other error says that it was rolled back. Without a holder of its own it was not sent.
+            if fault_of(error) is DatabaseFault.CUT_OFF and self._identity.last_holder != before:
                 self._unanswered.add(self._identity.last_holder)
             raise
         if claims:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import psycopg
 import pytest
@@ -29,7 +30,7 @@ from tests.database import empty_tables
 from tests.factories import make_job
 from tests.faults import all_faults
 from tests.queue.steps import sql
-from tests.worker.steps import reporter_for
+from tests.worker.steps import claimer_for, reporter_for
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -264,3 +265,22 @@ def test_statements_of_the_runtime_are_never_compiled() -> None:
         assert database.call(ask) == [("off",)]
     finally:
         database.hang_up()
+
+
+def test_a_claim_that_was_never_sent_hands_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection could not be opened: what the claim before it was granted is running."""
+    claimer = claimer_for()
+    running = make_job()
+    claimer.run_once()
+    assert Job.objects.get(pk=running.pk).status == Status.RUNNING
+    make_job()
+    claimer.wake("default")
+    cut_off = OperationalError("connection refused")
+    cut_off.__cause__ = psycopg.OperationalError("connection refused")
+    with monkeypatch.context() as patches:
+        patches.setattr(claimer.database, "_prepared", mock.Mock(side_effect=cut_off))
+        with pytest.raises(OperationalError):
+            claimer.run_once()
+    claimer.run_once()
+    found = Job.objects.get(pk=running.pk)
+    assert (found.status, found.refunds) == (Status.RUNNING, 0)

@@ -15,6 +15,8 @@ OPTIONS = {
     "retries": ("max_attempts", "max_attempts={one_more}"),
     "acks_late": ("", "nothing. A job is done when its run has ended, never before"),
     "reject_on_worker_lost": ("", "nothing. The job of a lost worker runs again"),
+    "link_error": ("on_dead", "on_dead=a_task"),
+    "on_failure": ("on_dead", "on_dead=a_task"),
     "ignore_result": ("", "nothing. A function that returns None stores no result"),
     "soft_time_limit": ("timeout", "timeout={given}"),
     "time_limit": ("isolation", "timeout={given}, isolation='process'"),
