@@ -391,7 +391,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "at most once, and handed back": Mutant(
         plant=hands_back_what_has_begun,
-        nemeses=("black hole", "black hole, just longer than a lease"),
+        nemeses=("PostgreSQL away", "SIGTERM"),
         breaks=("at most once",),
     ),
     "expired jobs are claimed all the same": Mutant(

@@ -204,9 +204,8 @@ class Reporter:
 
     def _announce_retries(self, over: list[Performed], settled: Settled) -> None:
         """Let this process know of jobs that run again, and other workers of those that can run at once."""
-        # A dead letter may have left a hook.
-        over = (Status.COMPLETED, Status.CANCELLED)
-        again = {lease for lease, status in settled.accepted.items() if status not in over}
+        ends = (Status.COMPLETED, Status.CANCELLED)  # a dead letter may have left a hook
+        again = {lease for lease, status in settled.accepted.items() if status not in ends}
         if not again:
             return
         self._due_again()

@@ -80,6 +80,8 @@ FROM_OTHERS: list[tuple[str, Any, str, dict[str, Any]]] = [
     ("retries", 3, "max_attempts=4", {"max_attempts": 4}),
     ("acks_late", True, "nothing. A job is done when its run has ended, never before", {}),
     ("reject_on_worker_lost", True, "nothing. The job of a lost worker runs again", {}),
+    ("link_error", print, "on_dead=a_task", {}),
+    ("on_failure", print, "on_dead=a_task", {}),
     ("ignore_result", True, "nothing. A function that returns None stores no result", {}),
     ("soft_time_limit", 60, "timeout=60", {"timeout": 60}),
     ("time_limit", 60, "timeout=60, isolation='process'", {"timeout": 60, "isolation": "process"}),

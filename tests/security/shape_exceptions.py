@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .shapes import Finding
 
-_ENDS = "A run ends once: the job, its place in history, its row in the ledger and the note for whoever needs it."
+_ENDS = "A run ends once: the job, its place in history, its row in the ledger, its hook, the note for who needs it."
 _LEAVES = "A job leaves the hot partition for history, with the note for whoever needs it. It must be in one of them."
 _NOTED = "Who needs what changes here has to look at it. A change without its note would be waited for for ever."
 _DELETED = "What belongs to a job is deleted with it. A walk that looks for orphans is minutes behind."
@@ -18,8 +18,9 @@ _MOVES = "A job moves between plain servers with all that belongs to it. Within 
 
 # What is written, and why together.
 SEVERAL_WRITES = {
-    "DELETE pulse_django_job_hot, INSERT pulse_django_attempt, INSERT pulse_django_job_over, "
-    "INSERT pulse_django_unresolved, INSERT pulse_django_unresolved, UPDATE pulse_django_job_hot": _ENDS,
+    "DELETE pulse_django_job_hot, INSERT pulse_django_attempt, INSERT pulse_django_job_hot, "
+    "INSERT pulse_django_job_over, INSERT pulse_django_unresolved, INSERT pulse_django_unresolved, "
+    "UPDATE pulse_django_job_hot": _ENDS,
     "DELETE pulse_django_job_hot, INSERT pulse_django_job_over, INSERT pulse_django_unresolved": _LEAVES,
     "DELETE pulse_django_job_hot, INSERT pulse_django_job_over, INSERT pulse_django_unresolved, "
     "UPDATE pulse_django_job_hot": "Some jobs are cancelled, others asked to stop: of a job that is locked once, one.",

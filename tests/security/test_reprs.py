@@ -47,7 +47,7 @@ HARMLESS = {
     "Act.says_of_all", "RowAct.do", "RowAct.fits", "RowAct.label", "RowAct.refused", "RowAct.says",
     "LimitFacts.numbers",
     "LimitFacts.of_code", "LimitFacts.override", "Option.annotation", "Option.default",
-    "PulseSettings.alerts", "PulseTask.func", "Presence.vitals", "Reading.value", "Reason.facts",
+    "PulseSettings.alerts", "PulseTask.func", "PulseTask.on_dead", "Presence.vitals", "Reading.value", "Reason.facts",
     "Refused.why", "Repair.act", "Sign.label", "Sign.means", "Subject.key", "Range.least", "Range.most",
 }  # fmt: skip
 

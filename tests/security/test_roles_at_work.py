@@ -167,7 +167,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["pulse_prune", "--all", "--yes"], {WATCHDOG, OPERATOR}),
     (["pulse_schedules"], LOOKS),
     (["pulse_schedules", "next", "nightly"], LOOKS),
-    (["pulse_schedules", "run", "nightly"], {WATCHDOG, OPERATOR}),
+    (["pulse_schedules", "run", "nightly"], {WORKER, WATCHDOG, OPERATOR}),
     (["pulse_schedules", "pause", "nightly"], {WORKER, OPERATOR}),
     (["pulse_schedules", "resume", "paused"], {WORKER, OPERATOR}),
     (["pulse_limits"], LOOKS),

@@ -505,15 +505,14 @@ def rewinding() -> Act:
 
 
 ALL = {PRODUCER, WORKER, WATCHDOG, OPERATOR}
-ENQUEUE = {PRODUCER, WATCHDOG, OPERATOR}  # a worker whose handlers enqueue is granted the producer's role, too
 RUN = {WORKER, WATCHDOG, OPERATOR}  # who ends runs
 
 VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
-    "enqueue": (enqueueing, ENQUEUE),
-    "enqueue many": (enqueueing_many, ENQUEUE),
-    "build a workflow": (building_a_workflow, ENQUEUE),
-    "fill a batch": (filling_a_batch, ENQUEUE),
-    "add to a cancelled batch": (adding_to_a_cancelled_batch, {WATCHDOG, OPERATOR}),
+    "enqueue": (enqueueing, ALL),
+    "enqueue many": (enqueueing_many, ALL),
+    "build a workflow": (building_a_workflow, ALL),
+    "fill a batch": (filling_a_batch, ALL),
+    "add to a cancelled batch": (adding_to_a_cancelled_batch, RUN),
     "send an event": (sending_an_event, ALL),
     "see progress": (seeing_progress, ALL),
     "promote": (promoting, {WORKER, WATCHDOG, OPERATOR}),
@@ -561,10 +560,10 @@ VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
     "set jobs aside": (setting_aside, RUN),
     "end pauses": (ending_pauses, RUN),
     "change schedules": (changing_schedules, {OPERATOR}),
-    "run a schedule": (running_a_schedule, {WATCHDOG, OPERATOR}),
+    "run a schedule": (running_a_schedule, RUN),
     "override limits": (overriding_limits, {WORKER, OPERATOR}),
     "steer a workflow": (steering_a_workflow, RUN),
-    "rewind": (rewinding, {WATCHDOG, OPERATOR}),
+    "rewind": (rewinding, RUN),
     "say that one is there": (being_present, {WORKER}),
     "mark workers lost": (marking_lost, {WATCHDOG}),
     "acknowledge lost workers": (acknowledging, {WORKER, WATCHDOG, OPERATOR}),
