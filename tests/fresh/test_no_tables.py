@@ -73,7 +73,7 @@ def test_sqlite_is_refused_with_a_sentence(new_project: Callable[[], NewProject]
     sentence = "Pulse stores its jobs in database 'default', which is sqlite, not PostgreSQL."
     status = project.manage("pulse_status", ok=False)
     assert status.stderr.strip().startswith(f"CommandError: {sentence}")
-    enqueued = project.shell("from shop.tasks import send_invoices; send_invoices.enqueue(1)", ok=False)
+    enqueued = project.shell("from shop.tasks import send_invoice; send_invoice.enqueue(1)", ok=False)
     assert (
         enqueued.stderr.strip().splitlines()[-1].startswith(f"django.core.exceptions.ImproperlyConfigured: {sentence}")
     )

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client, TestCase, TransactionTestCase
 
-from shop.tasks import send_invoices
+from shop.tasks import send_invoice
 
 
 
@@ -29,7 +29,7 @@ class InTransaction(TestCase):
 
     def test_enqueue_says_what_is_needed(self):
         with self.assertRaisesMessage(ImproperlyConfigured, "which is sqlite, not PostgreSQL"):
-            send_invoices.enqueue(1)
+            send_invoice.enqueue(1)
 
 
 class WithCommits(TransactionTestCase):
