@@ -74,6 +74,7 @@ def test_every_page_is_quiet_complete_and_readable(visit: Visit, request: pytest
         assert response.status == 200, name
         assert unlabelled(visit.page) == [], name
         assert faint(visit.page) == [], name
+        assert "broken" not in visit.page.inner_text("body"), name
         if PICTURES:
             picture = Path(PICTURES) / f"{name}-{scheme}.png"
             visit.page.screenshot(path=picture, full_page=name != "jobs")
