@@ -30,6 +30,7 @@ from .queue.words.options import (
 from .queue.words.options import Isolation as Isolation
 from .queue.words.other_queues import METHODS
 from .run.registry import GenericTask, InvalidTask, Task, calls_plainly, changed, keys_of, registry
+from .run.routes import route_of
 from .run.signatures import signature_of
 
 if TYPE_CHECKING:
@@ -78,6 +79,18 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
     runs_in: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
 
     def __post_init__(self) -> None:
+        # What using() derives from a task has the name and the route of the task.
+        route = {} if self.registered_name else route_of(self.name or self.module_path)
+        for option, value in route.items():
+            object.__setattr__(self, option, value)
+        try:
+            self._complete()
+        except InvalidTask as error:
+            if route:
+                error.add_note(f'PULSE["ROUTES"] gives {self.registered_name!r} these options: {dict(route)!r}')
+            raise
+
+    def _complete(self) -> None:
         object.__setattr__(self, "registered_name", self.registered_name or self.name or self.module_path)
         object.__setattr__(self, "name", self.name or self.func.__name__)
         for option in DURATIONS:
