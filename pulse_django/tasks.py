@@ -110,6 +110,11 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
                 raise
             raise InvalidTask(f"{error} {self._advice_on_queues()}") from None
 
+    def __repr__(self) -> str:
+        name = self.registered_name if len(self.registered_name) <= 54 else f"...{self.registered_name[-51:]}"
+        queue = self.queue_name if len(self.queue_name) <= 20 else f"{self.queue_name[:17]}..."
+        return f"<task {name!r} in the queue {queue!r}>"
+
     def __reduce__(self) -> Any:
         """Go by name, with what differs from the declaration. A function behind a decorator has no name of its own."""
         declared = registry.get(self.registered_name)
