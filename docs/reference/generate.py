@@ -23,7 +23,7 @@ django.setup()
 from django.core.management import BaseCommand, load_command_class
 
 import pulse_django
-from pulse_django import api, checks, conf, exceptions, signals, tasks
+from pulse_django import api, checks, conf, exceptions, pytest_plugin, signals, tasks, testing
 from pulse_django.amendments.amend import Amended
 from pulse_django.chunks import chunk
 from pulse_django.health import explanation
@@ -37,6 +37,7 @@ from pulse_django.pauses import pausing as pauses
 from pulse_django.queue.words import retry_policies, verb_results
 from pulse_django.queue.words.options import OPTIONS
 from pulse_django.run import context, fencing, job_progress, results
+from pulse_django.testing.fake_context import Recorded
 from pulse_django.unique import rule as uniqueness
 from pulse_django.workflows import durable_steps, rewind, waits
 
@@ -56,6 +57,7 @@ def pages() -> dict[str, str]:
         "conditions.md": conditions_page(),
         "python.md": python_page(),
         "commands.md": commands_page(),
+        "testing.md": testing_page(),
     }
 
 
@@ -347,6 +349,31 @@ def text_of(described: Any) -> str:
 
 def table_of(text: str | None) -> str:
     return "".join(f"{line.replace('``', '`')}\n" for line in (text or "").splitlines() if line.startswith("|"))
+
+
+def testing_page() -> str:
+    """What ``pulse_django.testing`` exports, in the order in which its docstring names it, and the fixtures."""
+    tables = {
+        "drain": ("of each run, a `Ran`", testing.Ran),
+        "run_schedules": ("of each tick, a `Fired`", testing.Fired),
+        "fake_context": ("of `context.recorded`", Recorded),
+    }
+    head = "Everything is in `pulse_django.testing`. [How to use it](../how-to/testing.md).\n"
+    lines = ["# Test helpers\n", GENERATED, head, "\n`job` is a `Job`, a `TaskResult`, or the id of one.\n"]
+    for name in re.findall(r"^(\w+)\(", testing.__doc__ or "", re.MULTILINE):
+        lines.append(entry(name, getattr(testing, name)))
+        if name in tables:
+            what, kind = tables[name]
+            fields = comments_beside(inspect.getfile(kind), kind.__name__)
+            lines += [f"\n| {what} | |\n|---|---|\n", *(f"| `{field}` | {said} |\n" for field, said in fields.items())]
+        if name == "Zombie":
+            lines.append("\n| of a `Zombie` | |\n|---|---|\n")
+            methods = (testing.Zombie.freeze, testing.Zombie.report)
+            lines += [f"| `{one.__name__}{shown(one)}` | {text_of(one)} |\n" for one in methods]
+    lines += [entry("DrainLimit", testing.DrainLimit), "\n## Fixtures of pytest\n\n"]
+    lines += [f"{text_of(pytest_plugin)}\n\n| fixture | |\n|---|---|\n"]
+    fixtures = [(name, text_of(getattr(pytest_plugin, name))) for name in sorted(pytest_plugin.FIXTURES)]
+    return "".join([*lines, *(f"| `{name}` | {said} |\n" for name, said in fixtures)])
 
 
 def commands_page() -> str:
