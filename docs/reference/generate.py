@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from argparse import SUPPRESS, Action
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ from pulse_django.workflows import durable_steps, rewind, waits
 OF_BATCHES = (
     *("open", "get", "add", "add_many", "seal", "progress", "cancel", "pause", "resume", "context", "jobs", "row"),
 )
+FIRST_OPTIONS = ("queue_name", "max_attempts", "retry", "schedule", "unique")  # that a beginner needs
 GENERATED = "<!-- Made by docs/reference/generate.py from the code; change it there. -->\n\n"
 
 
@@ -129,16 +131,21 @@ def options_page() -> str:
         "`@task(...)` takes them for all jobs of the task, `.using(...)` for the jobs that are enqueued with it.\n",
         "Durations are a number of seconds or a `timedelta`, and a single name may stand for a list of one.\n",
         "`@task` also takes `takes_context=True`: the first argument of the function is then its `context`.\n",
-        "\n| option | `@task` | `.using` | default | allowed | meaning |\n",
-        "|---|---|---|---|---|---|\n",
+        *options_in_table(FIRST_OPTIONS),
+        "\n## More options\n",
+        *options_in_table([name for name in OPTIONS if name not in FIRST_OPTIONS]),
     ]
-    for one in OPTIONS.values():
+    return "".join(lines)
+
+
+def options_in_table(names: Iterable[str]) -> Iterator[str]:
+    yield "\n| option | `@task` | `.using` | default | allowed | meaning |\n|---|---|---|---|---|---|\n"
+    for one in map(OPTIONS.__getitem__, names):
         where = " | ".join("yes" if there else "" for there in (one.for_task, one.for_call))
         default = (
             f"the setting `{one.setting_at_enqueue.upper()}`" if one.setting_at_enqueue else show_default(one.default)
         )
-        lines.append(f"| `{one.name}` | {where} | {default} | {one.kind.allowed} | {one.help} |\n")
-    return "".join(lines)
+        yield f"| `{one.name}` | {where} | {default} | {one.kind.allowed} | {one.help} |\n"
 
 
 def show_default(value: Any) -> str:
