@@ -31,6 +31,7 @@ class PulseConfig(AppConfig):
             check_foreign_keys,
             check_limits,
             check_middleware,
+            check_routes,
             check_settings,
             check_shards,
             check_tasks,
@@ -50,6 +51,7 @@ class PulseConfig(AppConfig):
             registry.own_modules.append("pulse_django.console.mass.work")
         checks.register(check_settings)
         checks.register(check_middleware)
+        checks.register(check_routes)
         checks.register(check_foreign_keys, checks.Tags.models)
         checks.register(check_alerts)
         checks.register(check_vendor)

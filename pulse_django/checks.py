@@ -19,6 +19,7 @@
 | ``pulse_django.E016`` | ``SHARDS``, ``QUEUE_SHARDS`` or ``PLACEMENT`` names what is not there |
 | ``pulse_django.E017`` | the ids of a shard do not begin with its number |
 | ``pulse_django.E020`` | ``MIDDLEWARE`` names what cannot be imported or cannot be called |
+| ``pulse_django.E021`` | ``ROUTES`` names what cannot be imported or called, or a queue that ``TASKS`` does not allow |
 | ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
 | ``pulse_django.W005`` | a module declares tasks, and no worker imports it |
 | ``pulse_django.W006`` | the tables are missing, or older than this code: ``migrate`` was forgotten |
@@ -33,6 +34,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from django.apps import apps
@@ -49,6 +51,7 @@ from .limits.keys import declared_limits
 from .models import Attempt, Job, StoredAttempt
 from .run.middleware import configured
 from .run.registry import InvalidTask, modules_that_declare_tasks, registry, task_backends
+from .run.routes import routing
 from .shards.placement import placement, routers_alias, where_the_data_is, why_not_one_transaction
 
 HINT_POSTGRESQL = (
@@ -90,6 +93,31 @@ def check_middleware(**_: Any) -> list[CheckMessage]:
         hint = "Each entry must be a context manager: a class, or a function decorated with contextlib.contextmanager."
         return [Error(f"{error}.", hint=hint, id="pulse_django.E020")]
     return []
+
+
+def check_routes(**_: Any) -> list[CheckMessage]:
+    """Load the function that routes tasks, or look for queues of routes that no backend takes."""
+    if (parsed := _readable()) is None:
+        return []
+    if not isinstance(parsed.routes, Mapping):
+        try:
+            routing(parsed.routes)
+        except ImproperlyConfigured as error:
+            hint = "Name a function that takes the name of a task and returns a dict of options, or None."
+            return [Error(f"{error}.", hint=hint, id="pulse_django.E021")]
+        return []
+    allowed = [one.queues for alias in task_backends if isinstance(one := task_backends[alias], PulseBackend)]
+    if not all(allowed):  # one of them takes any queue
+        return []
+    return [
+        Error(
+            f"PULSE['ROUTES'] sends {pattern!r} to the queue {queue!r}, which TASKS does not allow.",
+            hint=f'Add {queue!r} to QUEUES in TASKS, or set "QUEUES": [] to allow all.',
+            id="pulse_django.E021",
+        )
+        for pattern, route in parsed.routes.items()
+        if (queue := route.get("queue_name")) is not None and not any(queue in queues for queues in allowed)
+    ]
 
 
 def check_foreign_keys(**_: Any) -> list[CheckMessage]:

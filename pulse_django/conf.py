@@ -20,7 +20,7 @@ from .exceptions import InvalidJob
 from .limits.rules import Limit
 from .queue.words.job_options import QUEUE_NAME
 from .queue.words.retry_policies import Backoff
-from .queue.words.setting_values import PARSER_OF_TYPE, RANGES
+from .queue.words.setting_values import PARSER_OF_TYPE, RANGES, Routes
 from .queue.words.states import Status
 
 SETTING = "PULSE"
@@ -84,6 +84,9 @@ class PulseSettings:
     # Where to LISTEN, as a libpq connection string, if the usual connection leads through a transaction pooler. Empty:
     # the usual one.
     listen_dsn: str = ""
+    # Options of tasks, also of third-party apps, by patterns of their names: {"wagtail.*": {"queue_name": "a"}}. The
+    # first pattern that fits counts. Or a function of the name that returns options or None, or its dotted path.
+    routes: Routes = field(default_factory=lambda: MappingProxyType({}))
     # Context managers that stand around every handler, as dotted paths; the first is the outermost.
     middleware: tuple[str, ...] = ()
     # Whether the log lines of failed runs show the arguments.

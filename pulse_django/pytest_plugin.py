@@ -1,4 +1,7 @@
-"""pytest fixtures for projects that test their tasks; installed with the package."""
+"""They are there as soon as the package is installed, and bring the databases of the project's jobs.
+
+A ``django_db`` mark that names ``databases`` counts more.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,23 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+FIXTURES = {"pulse_drain", "pulse_run", "assert_enqueued", "assert_idempotent"}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let a test that uses a fixture of ours use the databases of the jobs, unless its mark says which it may use."""
+    if FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+        return
+    from django.db import DEFAULT_DB_ALIAS
+
+    from .shards.placement import shards
+
+    mark = item.get_closest_marker("django_db") or pytest.mark.django_db.mark
+    databases = {DEFAULT_DB_ALIAS, *shards()}
+    if databases != {DEFAULT_DB_ALIAS} and "databases" not in mark.kwargs:
+        named = {**mark.kwargs, "databases": sorted(databases)}
+        item.add_marker(pytest.mark.django_db(*mark.args, **named), append=False)
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from .queue.words.options import (
 from .queue.words.options import Isolation as Isolation
 from .queue.words.other_queues import METHODS
 from .run.registry import GenericTask, InvalidTask, Task, calls_plainly, changed, keys_of, registry
+from .run.routes import route_of
 from .run.signatures import signature_of
 
 if TYPE_CHECKING:
@@ -79,6 +80,18 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
     runs_in: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
 
     def __post_init__(self) -> None:
+        # What using() derives from a task has the name and the route of the task.
+        route = {} if self.registered_name else route_of(self.name or self.module_path)
+        for option, value in route.items():
+            object.__setattr__(self, option, value)
+        try:
+            self._complete()
+        except InvalidTask as error:
+            if route:
+                error.add_note(f'PULSE["ROUTES"] gives {self.registered_name!r} these options: {dict(route)!r}')
+            raise
+
+    def _complete(self) -> None:
         object.__setattr__(self, "registered_name", self.registered_name or self.name or self.module_path)
         object.__setattr__(self, "name", self.name or self.func.__name__)
         for option in DURATIONS:
@@ -99,6 +112,11 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             if self.queue_name == DEFAULT_QUEUE or f"{self.queue_name}" not in str(error):
                 raise
             raise InvalidTask(f"{error} {self._advice_on_queues()}") from None
+
+    def __repr__(self) -> str:
+        name = self.registered_name if len(self.registered_name) <= 54 else f"...{self.registered_name[-51:]}"
+        queue = self.queue_name if len(self.queue_name) <= 20 else f"{self.queue_name[:17]}..."
+        return f"<task {name!r} in the queue {queue!r}>"
 
     def __reduce__(self) -> Any:
         """Go by name, with what differs from the declaration. A function behind a decorator has no name of its own."""
@@ -190,18 +208,18 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         if self.unique is not None and self.idempotency_key is not None:
             raise InvalidTask("unique and idempotency_key cannot be combined; use one of them.")
         if self.limit_key is not None and self.fair_by is not None:
-            raise InvalidTask("key and share cannot be combined; slots are shared among the keys of a limit.")
+            raise InvalidTask("limit_key and fair_by cannot be combined: slots are shared among the keys of a limit.")
         if self.limit_key is not None and self.limit is None:
-            raise InvalidTask("key: give a limit, too; to share slots without one, use share.")
+            raise InvalidTask("limit_key: give a limit, too. To share slots without one, use fair_by.")
         if getattr(self.limit, "needs_key", False) and self.limit_key is None and self.fair_by is None:
-            raise InvalidTask("limit: per_key and rate_per_key need a key.")
+            raise InvalidTask("limit: max_running_per_key and rate_per_key need limit_key or fair_by.")
         if (most := getattr(self.limit, "heaviest", None)) is not None and self.weight > most:
             raise InvalidTask(f"weight: {self.weight} is more than the limit allows at once, which is {most}.")
         check_chunk(self, self)
         if self.on_dead is not None and (why := why_no_hook(self.on_dead)):
             raise InvalidTask(f"on_dead: {why}.")
         if (why := why_not_searched(self.searchable, self.sensitive)) is not None:
-            raise InvalidTask(f"search: {why}")
+            raise InvalidTask(f"searchable: {why}")
         if type(self.priority) is not int:  # numbers out of range are refused by Django's own check, in these words
             raise InvalidTask("priority must be a whole number between -100 and 100.")
         try:

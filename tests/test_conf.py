@@ -123,6 +123,7 @@ def test_every_setting_has_a_range() -> None:
         "encryption_keys",
         "encrypt_all",
         "queue_limits",
+        "routes",
         "fair_by_queue",
         "fair_weights",
         "shards",

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from argparse import SUPPRESS, Action
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ django.setup()
 from django.core.management import BaseCommand, load_command_class
 
 import pulse_django
-from pulse_django import api, checks, conf, exceptions, signals, tasks
+from pulse_django import api, checks, conf, exceptions, pytest_plugin, signals, tasks, testing
 from pulse_django.amendments.amend import Amended
 from pulse_django.chunks import chunk
 from pulse_django.health import explanation
@@ -38,12 +39,14 @@ from pulse_django.pauses import pausing as pauses
 from pulse_django.queue.words import retry_policies, verb_results
 from pulse_django.queue.words.options import OPTIONS
 from pulse_django.run import context, fencing, job_progress, results
+from pulse_django.testing.fake_context import Recorded
 from pulse_django.unique import rule as uniqueness
 from pulse_django.workflows import durable_steps, rewind, waits
 
 OF_BATCHES = (
     *("open", "get", "add", "add_many", "seal", "progress", "cancel", "pause", "resume", "context", "jobs", "row"),
 )
+FIRST_OPTIONS = ("queue_name", "max_attempts", "retry", "schedule", "unique")  # that a beginner needs
 GENERATED = "<!-- Made by docs/reference/generate.py from the code; change it there. -->\n\n"
 
 
@@ -57,6 +60,7 @@ def pages() -> dict[str, str]:
         "conditions.md": conditions_page(),
         "python.md": python_page(),
         "commands.md": commands_page(),
+        "testing.md": testing_page(),
     }
 
 
@@ -128,16 +132,21 @@ def options_page() -> str:
         "`@task(...)` takes them for all jobs of the task, `.using(...)` for the jobs that are enqueued with it.\n",
         "Durations are a number of seconds or a `timedelta`, and a single name may stand for a list of one.\n",
         "`@task` also takes `takes_context=True`: the first argument of the function is then its `context`.\n",
-        "\n| option | `@task` | `.using` | default | allowed | meaning |\n",
-        "|---|---|---|---|---|---|\n",
+        *options_in_table(FIRST_OPTIONS),
+        "\n## More options\n",
+        *options_in_table([name for name in OPTIONS if name not in FIRST_OPTIONS]),
     ]
-    for one in OPTIONS.values():
+    return "".join(lines)
+
+
+def options_in_table(names: Iterable[str]) -> Iterator[str]:
+    yield "\n| option | `@task` | `.using` | default | allowed | meaning |\n|---|---|---|---|---|---|\n"
+    for one in map(OPTIONS.__getitem__, names):
         where = " | ".join("yes" if there else "" for there in (one.for_task, one.for_call))
         default = (
             f"the setting `{one.setting_at_enqueue.upper()}`" if one.setting_at_enqueue else show_default(one.default)
         )
-        lines.append(f"| `{one.name}` | {where} | {default} | {one.kind.allowed} | {one.help} |\n")
-    return "".join(lines)
+        yield f"| `{one.name}` | {where} | {default} | {one.kind.allowed} | {one.help} |\n"
 
 
 def show_default(value: Any) -> str:
@@ -356,6 +365,31 @@ def text_of(described: Any) -> str:
 
 def table_of(text: str | None) -> str:
     return "".join(f"{line.replace('``', '`')}\n" for line in (text or "").splitlines() if line.startswith("|"))
+
+
+def testing_page() -> str:
+    """What ``pulse_django.testing`` exports, in the order in which its docstring names it, and the fixtures."""
+    tables = {
+        "drain": ("of each run, a `Ran`", testing.Ran),
+        "run_schedules": ("of each tick, a `Fired`", testing.Fired),
+        "fake_context": ("of `context.recorded`", Recorded),
+    }
+    head = "Everything is in `pulse_django.testing`. [How to use it](../how-to/testing.md).\n"
+    lines = ["# Test helpers\n", GENERATED, head, "\n`job` is a `Job`, a `TaskResult`, or the id of one.\n"]
+    for name in re.findall(r"^(\w+)\(", testing.__doc__ or "", re.MULTILINE):
+        lines.append(entry(name, getattr(testing, name)))
+        if name in tables:
+            what, kind = tables[name]
+            fields = comments_beside(inspect.getfile(kind), kind.__name__)
+            lines += [f"\n| {what} | |\n|---|---|\n", *(f"| `{field}` | {said} |\n" for field, said in fields.items())]
+        if name == "Zombie":
+            lines.append("\n| of a `Zombie` | |\n|---|---|\n")
+            methods = (testing.Zombie.freeze, testing.Zombie.report)
+            lines += [f"| `{one.__name__}{shown(one)}` | {text_of(one)} |\n" for one in methods]
+    lines += [entry("DrainLimit", testing.DrainLimit), "\n## Fixtures of pytest\n\n"]
+    lines += [f"{text_of(pytest_plugin)}\n\n| fixture | |\n|---|---|\n"]
+    fixtures = [(name, text_of(getattr(pytest_plugin, name))) for name in sorted(pytest_plugin.FIXTURES)]
+    return "".join([*lines, *(f"| `{name}` | {said} |\n" for name, said in fixtures)])
 
 
 def commands_page() -> str:

@@ -258,7 +258,8 @@ def log_task(run: Run, task: Task, status: TaskResultStatus, error: BaseExceptio
     """Log what Django's receivers log of a task that has started or ended, but a failure as a WARNING.
 
     Django's own is an ERROR, which its default settings mail to the admins: one mail for each dead letter. The ERROR
-    of a dead letter is the line of ``pulse_django.jobs``, and the mail is that of the condition ``dead-letters``.
+    of a dead letter is the line of ``pulse_django.jobs``, and the mail is that of the condition ``dead-letters``. The
+    log of a worker has the traceback there.
     """
     has_failed = status is TaskResultStatus.FAILED
     try:
@@ -268,6 +269,7 @@ def log_task(run: Run, task: Task, status: TaskResultStatus, error: BaseExceptio
                 logging.WARNING if has_failed else logging.INFO,
                 (str(run.claim.job_id), task.module_path, status),
             )
-            process_log.writer.put(LOGGER, make_line(place, level, _TEXT, values, error=error))
+            shown = error if process_log.writer is AT_ONCE else None
+            process_log.writer.put(LOGGER, make_line(place, level, _TEXT, values, error=shown))
     except BaseException:  # of a record factory of the project's: it costs the line and not the run
         return

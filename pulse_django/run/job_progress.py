@@ -17,6 +17,7 @@ from pulse_django.shards.placement import locate
 from pulse_django.signed_texts import read_expiring, sign_for
 
 from .codec import codec
+from .notify import watch_progress
 
 EXPIRES_IN = timedelta(days=1)
 _SALT = "pulse_django.progress"
@@ -74,6 +75,8 @@ def job_of_token(token: str) -> int | None:
 def progress_of(job_id: int | str) -> JobProgress:
     """Return how far a job is: one short statement. Raise ``Job.DoesNotExist`` if it was deleted.
 
+    Its worker is told that somebody looks, at most once in five seconds.
+
     What this process cannot decrypt is shown as progress that the handler has not told.
     """
     where = locate(job_id)
@@ -82,6 +85,8 @@ def progress_of(job_id: int | str) -> JobProgress:
         share = share_of(codec().value_of(job, PROGRESS))
     except (CannotDecrypt, DecryptionFailed):
         share = None
+    if job.status == Status.RUNNING:
+        watch_progress(where.alias, where.id)
     stage = _STAGES.get(Status(job.status), Stage.WAITING)
     percent = 100 if stage is Stage.DONE else None if share is None else int(share * 100)
     return JobProgress(stage=stage, percent=percent)

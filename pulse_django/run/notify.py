@@ -33,11 +33,16 @@ CHANNEL = "pulse_django"
 ANY_QUEUE = ""
 # Seconds. Shorter notifies more often than workers can make use of; longer delays the second look.
 SILENCE = 0.004
+# Begins what is said of a job that somebody looks at, instead of a queue: no name of a queue has such a character.
+WATCHED = "\x03"
+BETWEEN_WATCHED = 5.0  # seconds between two that say the same; the worker writes progress for longer after each
+MOST_REMEMBERED = 1_000
 # A worker that hears wake-ups polls every few seconds.
 SOON = timedelta(seconds=30)
 
 NUMBERS = 1_000_003
 _NUMBERED = re.compile("(.*)\x02([0-9]{1,9})[.]([0-9]{1,9})", re.DOTALL)
+_WATCHED = re.compile(f"{WATCHED}([0-9]{{1,18}})")
 
 NOTIFY = "SELECT pg_catalog.pg_notify(%s, %s)"
 _ALONE = f"BEGIN; SET LOCAL synchronous_commit = off; {NOTIFY}; COMMIT"
@@ -94,6 +99,19 @@ def wake_workers(alias: str, queues: Iterable[str]) -> None:
         transaction.on_commit(partial(_notify, alias, frozenset(queues)), using=alias, robust=True)
 
 
+def watch_progress(alias: str, job_id: int) -> None:
+    """Have the worker that runs a job write its progress each second for a while: somebody looks at it."""
+    if len(_notified_at) > MOST_REMEMBERED:
+        _notified_at.clear()
+    wake_workers(alias, [f"{WATCHED}{job_id}"])
+
+
+def watched_job(payload: str) -> int | None:
+    """Return the id of the job that a payload says is looked at."""
+    found = _WATCHED.fullmatch(payload)
+    return None if found is None else int(found[1])
+
+
 def _notify(alias: str, queues: frozenset[str]) -> None:
     connection = connections[alias]
     if not connection.get_autocommit():
@@ -101,12 +119,14 @@ def _notify(alias: str, queues: frozenset[str]) -> None:
     statement = NOTIFY if connection.settings_dict["OPTIONS"].get("server_side_binding") else _ALONE
     for queue in queues:
         now = time.monotonic()
-        if now - _notified_at.get((alias, queue), float("-inf")) < SILENCE:
+        is_watched = queue.startswith(WATCHED)
+        silence = BETWEEN_WATCHED if is_watched else SILENCE
+        if now - _notified_at.get((alias, queue), float("-inf")) < silence:
             continue
         _notified_at[alias, queue] = now
         try:
             with connection.cursor() as cursor:
-                cursor.execute(statement, [CHANNEL, WakeUp.new(queue).payload])
+                cursor.execute(statement, [CHANNEL, queue if is_watched else WakeUp.new(queue).payload])
         except Error as error:  # the jobs are committed: their enqueuer must not see an error
             del _notified_at[alias, queue]
             logger.info("Notifying the workers failed: %s", error_in_one_line(error))

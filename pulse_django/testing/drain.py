@@ -52,13 +52,13 @@ class DrainLimit(AssertionError):
 class Ran:
     """One run of a drain."""
 
-    job_id: int
-    task: str
-    attempt: int
-    outcome: OutcomeName | None  # None: the handler completed the job itself, or had lost it
-    status: Status  # of the job afterwards
-    database: str  # alias of the one that the job lives in
-    error: BaseException | None = field(default=None, repr=False)  # what the handler raised
+    job_id: int  # The job.
+    task: str  # The name of its task.
+    attempt: int  # Which run of the job it was.
+    outcome: OutcomeName | None  # How it ended. None: the handler completed the job itself, or had lost it.
+    status: Status  # That of the job afterwards.
+    database: str  # The alias of the database that the job lives in.
+    error: BaseException | None = field(default=None, repr=False)  # What the handler raised.
 
 
 def drain(
@@ -296,10 +296,10 @@ MOST_TICKS = 10_000
 class Fired:
     """One tick of ``run_schedules``."""
 
-    schedule: str
-    at: datetime
-    outcome: TickOutcome
-    note: str
+    schedule: str  # The name of the schedule.
+    at: datetime  # The instant of the tick.
+    outcome: TickOutcome  # What became of it.
+    note: str  # Why, if it made no job.
 
 
 def run_schedules(

@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 
 class Zombie:
-    """Claims a due job in the name of another worker.
+    """Claims a due job in the name of another worker, which loses it and comes back.
 
-    zombie = Zombie(job)        # it holds the job
-    zombie.freeze()             # its lease runs out, and the job is due again
-    run_job(job)                # another worker does the work
-    zombie.report("late")       # ... and the late report changes nothing
+    It holds the job. After ``freeze()`` another worker may do the work, as with ``run_job(job)``, and ``report()`` is
+    too late: it changes nothing.
     """
 
     def __init__(self, job: AnyJob) -> None:
@@ -48,7 +46,7 @@ class Zombie:
             jump_to_next_run(self._place)
 
     def report(self, result: Any = None) -> Settled:
-        """Report success, as the handler that was frozen would."""
+        """Report success, as the handler that was frozen would. The answer names the leases that are ``lost``."""
         outcome = returned(result, limit=conf.current().max_payload_bytes)
         decision = decide(outcome, self.claim.budget)
         if isinstance(decision, Complete):

@@ -308,7 +308,13 @@ class ChildShard:
         self._listener: Listener | None = None
         if conf.current().notify and options.processes == 1:
             self._listener = Listener(
-                alias, options.queues, self._wake, hears_changed=self._hears, standing=self._standing, of_shard=self.of
+                alias,
+                options.queues,
+                self._wake,
+                hears_changed=self._hears,
+                standing=self._standing,
+                watched=self._note_watched,
+                of_shard=self.of,
             )
         self.claimer = Claimer(
             options,
@@ -370,6 +376,11 @@ class ChildShard:
     def _standing(self) -> tuple[int, int] | None:
         rank, total = self._held.standing
         return (rank, total) if total else None
+
+    def _note_watched(self, job_id: int) -> None:
+        """Tell the keeper, which writes the progress, that somebody looks at a job of this child."""
+        if any(run.claim.job_id == job_id for run in self.in_flight.active):
+            self._tell({"watched": job_id})
 
     def _found_work(self, queue: str, more: bool) -> None:
         """Take that a wake-up was not in vain, and whether other children may find more."""

@@ -130,6 +130,8 @@ class Children:
                 listener.found_work()
                 if message["more"]:
                     self.wake(message["found"], but_not=child, shard=message["shard"])
+            elif "watched" in message:
+                self._lines[message["shard"]].heartbeat.watch(message["watched"])
             elif "is" in message:
                 self._note(child, message["is"])
             elif "draining" in message:

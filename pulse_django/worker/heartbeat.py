@@ -33,6 +33,9 @@ TICK = 0.1
 IDLE_TICK, SHORT_LEASE = 0.25, 1.0
 # After a beat that had to leave out a locked row, until that row is looked at again.
 PAUSE_BEFORE_SKIPPED = 0.1
+# For how long the progress of a job is written each second after it was said that somebody looks at it: for longer than
+# a page may go without being made anew (``changes_in``), which says it again.
+WATCHED_FOR, BETWEEN_WATCHED = 40.0, 1.0
 
 
 Beaten = list[tuple[SharedLeases, HeldLease]]  # of a child
@@ -72,6 +75,8 @@ class Heartbeat:
         self._present_at = float("-inf")
         self.standing: Standing | None = None  # among the workers of the fleet, as it was lately
         self._skipped: Beaten = []
+        self._watched: dict[int, float] = {}  # until when, by job; other threads add some
+        self._watched_at = 0.0
         self.extended_at = float("-inf")  # by the monotonic clock: when a beat last extended a lease
         self.failing_since = 0.0  # 0: beats do not fail
         self.recovered_at = float("-inf")  # when they were written again, after a third of a lease
@@ -105,6 +110,9 @@ class Heartbeat:
             self._due_at = now + _early(interval)
         elif self._skipped:
             self._beat(self._skipped)
+        elif self._watched and now >= self._watched_at + BETWEEN_WATCHED:
+            self._watched_at = now
+            self._save_watched(children, now)
         if self._presence is not None:
             self._tell_presence(now, self._presence)
         if self.standing is not None:
@@ -112,6 +120,28 @@ class Heartbeat:
                 child.note_standing(self.standing.rank, self.standing.total)
         tick = IDLE_TICK if self._idle and self._shortest >= SHORT_LEASE else TICK
         return PAUSE_BEFORE_SKIPPED if self._skipped else min(tick, interval / 2)
+
+    def watch(self, job_id: int) -> None:
+        """Take that somebody looks at a job, if it is one of this worker's."""
+        if any(held.lease.job_id == job_id for child in self._leases_of_children() for held in child.held()):
+            self._watched[job_id] = time.monotonic() + WATCHED_FOR
+
+    def _save_watched(self, children: Sequence[SharedLeases], now: float) -> None:
+        """Beat for jobs that somebody looks at, if there is something new to see."""
+        for job_id, until in list(self._watched.items()):
+            if now > until:
+                del self._watched[job_id]
+        self._beat(
+            [
+                (child, held)
+                for child in children
+                if child.progress
+                for held in child.held()
+                if held.lease.job_id in self._watched
+                and held.lease in child.progress
+                and not child.is_marked_lost(held)
+            ]
+        )
 
     def farewell(self) -> None:
         """Say that this worker stops."""

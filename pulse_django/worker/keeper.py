@@ -326,6 +326,7 @@ class ShardLoops:
                 partial(children.wake, shard=shard),
                 hears_changed=partial(children.listens, shard),
                 standing=lambda: self.heartbeat.standing,
+                watched=self.heartbeat.watch,
                 of_shard=of,
             )
             loops.add(self.listener.database, self.listener.run_once, BEFORE_TRYING_AGAIN, self.listener.hang_up)

@@ -23,7 +23,7 @@ from django.db import connections
 
 from pulse_django import conf
 from pulse_django.queue.database.workers import Standing
-from pulse_django.run.notify import ANY_QUEUE, CHANNEL, NOTIFY, WakeUp
+from pulse_django.run.notify import ANY_QUEUE, CHANNEL, NOTIFY, WakeUp, watched_job
 from pulse_django.safe_logging import SafeLogger
 
 from .guarded_connection import GuardedConnection
@@ -59,16 +59,18 @@ class Listener:
         tick: float = TICK,
         hears_changed: Callable[[bool], None] = lambda hears: None,
         standing: Callable[[], Standing | tuple[int, int] | None] = lambda: None,
+        watched: Callable[[int], None] = lambda job_id: None,
         of_shard: str = "",
     ) -> None:
         """``told`` is called when it is known to hear, and when it is not any more.
 
         ``standing`` says which worker of the fleet this is. As long as it is unknown, every notification counts.
+        ``watched`` gets the id of a job whose progress somebody looks at.
         ``of_shard`` is what the name of its loop ends with.
         """
         self.database = GuardedConnection(alias, f"wake-up{of_shard}")
         self.hears = False
-        self._hears_changed, self._standing = hears_changed, standing
+        self._hears_changed, self._standing, self._watched = hears_changed, standing, watched
         self._alias, self._queues, self._wake, self._tick = alias, frozenset(queues), wake, tick
         self._connection: psycopg.Connection | None = None
         self._budget = WakeUpBudget()
@@ -167,6 +169,9 @@ class Listener:
     def _pass_on(self, names: Collection[str]) -> None:
         rank, total = (self._standing() or (0, 1))[:2]
         for said in dict.fromkeys(names):
+            if (job_id := watched_job(said)) is not None:
+                self._watched(job_id)
+                continue
             wake_up = WakeUp.read(said)
             if said.startswith(TEST) or (self._queues and wake_up.queue and wake_up.queue not in self._queues):
                 continue

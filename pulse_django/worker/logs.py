@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandParser
 
 from pulse_django.run.django_log import (
@@ -25,6 +26,7 @@ from pulse_django.run.django_log import (
     handlers_of,
     refuses_all,
 )
+from pulse_django.run.registry import LOGGER as DJANGOS_TASKS
 from pulse_django.safe_logging import AT_ONCE, Written, makers_of, process_log
 
 from .needed_threads import NeededThreads, start_thread
@@ -366,6 +368,8 @@ def configure(log_format: str = "text", stream: Any = None) -> None:
         if ours.level == logging.NOTSET:
             ours.setLevel(logging.INFO)
         ours.propagate = False
+        if not settings.LOGGING and DJANGOS_TASKS.level == logging.NOTSET:  # its lines say what ours do
+            DJANGOS_TASKS.setLevel(logging.ERROR)
     if log_format == "json":
         loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
         # Some hold the place of a logger that was not asked for. The last resort writes for loggers without a handler.

@@ -38,8 +38,8 @@ class StepNames:
 
     __slots__ = ("done", "used")
 
-    def __init__(self, run: Run) -> None:
-        self.done = {name: result for name, result, *_ in steps_of(alias_of_run(run), run.claim.job_id)}
+    def __init__(self, done: dict[str, str | None]) -> None:
+        self.done = done
         self.used: set[str] = set()
 
     def use(self, name: str) -> None:
@@ -119,7 +119,8 @@ class DurableSteps:
         if self.run.completed:
             raise RuntimeError(f"step {name!r}: this run has already completed its job")
         if self.run.steps is None:
-            self.run.steps = StepNames(self.run)
+            found = steps_of(alias_of_run(self.run), self.run.claim.job_id)
+            self.run.steps = StepNames({name: result for name, result, *_ in found})
         self.run.steps.use(name)
         return self.run.steps
 

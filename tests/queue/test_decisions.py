@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from pulse_django.exceptions import InvalidJob, RetryLater, UnstorableResult
-from pulse_django.queue.words.bounds import UNLIMITED
+from pulse_django.queue.words.bounds import MAX_DELAY, UNLIMITED
 from pulse_django.queue.words.decisions import (
     Budget,
     Cancel,
@@ -238,6 +239,38 @@ def test_curves_are_those_that_people_know() -> None:
         for wrong in ({"jitter": 2}, {"jitter": -0.1}, {"factor": 0.5}, {"factor": float("nan")}):
             with about(wrong), pytest.raises(InvalidJob, match="backoff: jitter"):
                 Backoff(**wrong)
+
+
+def fails(attempt: int) -> float:
+    raise LookupError(attempt)
+
+
+# A function of the attempt, and the delays after the attempts 1 to 4.
+FUNCTIONS: list[tuple[Any, list[float]]] = [
+    (lambda attempt: 30 * attempt, [30, 60, 90, 120]),
+    (lambda attempt: timedelta(minutes=attempt), [60, 120, 180, 240]),
+    (Backoff.fixed(15).__call__, [15, 15, 15, 15]),
+    (lambda attempt: -1, [0, 0, 0, 0]),
+    (lambda attempt: float("inf"), [MAX_DELAY.total_seconds()] * 4),
+    (lambda attempt: "soon", [1, 4, 9, 16]),  # it is logged, and the job is retried
+    (fails, [1, 4, 9, 16]),
+]
+
+
+def test_a_function_of_the_attempt_is_a_backoff() -> None:
+    with all_faults() as about:
+        for function, seconds in FUNCTIONS:
+            with about(seconds):
+                for policy in (
+                    RetryPolicy(function),
+                    retry_on(OSError, backoff=function),
+                    retry_unless(backoff=function),
+                ):
+                    assert policy.backoff is not None
+                    found = [policy.backoff.delay(number, middle).total_seconds() for number in range(1, 5)]
+                    assert found == pytest.approx(seconds)
+    with pytest.raises(InvalidJob, match="neither a Backoff nor a function"):
+        RetryPolicy(backoff=15)  # type: ignore[arg-type]
 
 
 def test_the_backoff_is_never_shorter_than_the_first() -> None:

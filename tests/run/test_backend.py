@@ -44,6 +44,11 @@ except ImportError:  # before Django 6.0
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
 
+def test_a_task_shows_its_name_and_its_queue() -> None:
+    assert repr(tasks.later) == "<task 'testproject.shop.tasks.later' in the queue 'mail'>"
+    assert len(repr(task(name="n" * 200, queue_name="q" * 100)(tasks.later.func))) < 100
+
+
 class TestEnqueue:
     def test_a_job_is_the_task_and_its_options(self) -> None:
         result = tasks.later.using(run_after=timedelta(minutes=5), max_attempts=2).enqueue("x")

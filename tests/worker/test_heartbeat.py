@@ -24,7 +24,14 @@ from pulse_django.queue.words.verb_results import Report
 from pulse_django.run.run import Run
 from pulse_django.worker import heartbeat as module
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.heartbeat import BEATS_PER_LEASE, IDLE_TICK, PAUSE_BEFORE_SKIPPED, TICK, Heartbeat
+from pulse_django.worker.heartbeat import (
+    BEATS_PER_LEASE,
+    IDLE_TICK,
+    PAUSE_BEFORE_SKIPPED,
+    TICK,
+    WATCHED_FOR,
+    Heartbeat,
+)
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.shared_leases import SharedLeases
 from tests.factories import make_job
@@ -186,6 +193,35 @@ def test_progress_rides_along(host: Host) -> None:
     assert len([query for query in queries if "lease_until" in query["sql"]]) == 1
     assert api.progress(run.claim.job_id) == {"done": 5}
     assert host.held_leases[0].progress == {}
+
+
+def test_progress_of_a_job_that_is_looked_at_is_written_each_second_and_nothing_is_sent_for_others(
+    host: Host, clock: Clock
+) -> None:
+    looked_at, other = host.claim(2)
+    host.beat()
+    progress = host.held_leases[0].progress
+
+    def seen(seconds: float) -> tuple[Any, Any, int]:
+        clock.now += seconds
+        with CaptureQueriesContext(connection) as queries:
+            host.heartbeat.run_once()
+        return *(api.progress(run.claim.job_id) for run in (looked_at, other)), len(queries)
+
+    for run in (looked_at, other):
+        progress[run.claim.lease] = '{"done": 1}'
+    host.heartbeat.watch(0)  # no job of this worker
+    assert seen(1.0) == (None, None, 0)
+    host.heartbeat.watch(looked_at.claim.job_id)
+    assert seen(1.0) == ({"done": 1}, None, 1)
+    assert seen(1.0) == ({"done": 1}, None, 0), "it has made no progress"
+    progress[looked_at.claim.lease] = '{"done": 2}'
+    assert seen(1.0) == ({"done": 2}, None, 1)
+    progress[looked_at.claim.lease] = '{"done": 3}'
+    host.heartbeat._watched[looked_at.claim.job_id] -= WATCHED_FOR
+    assert seen(1.0) == ({"done": 2}, None, 0), "nobody looks any more"
+    host.beat()
+    assert [api.progress(run.claim.job_id) for run in (looked_at, other)] == [{"done": 3}, {"done": 1}]
 
 
 def test_progress_of_a_beat_that_failed_goes_with_the_next_unless_there_is_newer(

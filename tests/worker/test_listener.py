@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from pulse_django.queue.database.workers import Standing
+from pulse_django.run.notify import watch_progress
 from pulse_django.worker import listener as module
 from pulse_django.worker.guarded_connection import keep_calling
 from pulse_django.worker.listener import MOST_IN_VAIN, Listener, WakeUpBudget
@@ -72,6 +73,17 @@ def test_the_name_of_the_queue_is_passed_on(listen: Any) -> None:
     heard = listen()
     notify("mail")
     wait_until(lambda: heard.names == ["mail"])
+
+
+def test_a_look_at_a_job_wakes_nobody(listen: Any) -> None:
+    heard, watched = listen(), []
+    heard.listener._watched = watched.append
+    watch_progress("default", 4711)
+    watch_progress("default", 4711)  # so soon, it is not said again
+    notify("\x03" + "9" * 19)  # no id: the name of a queue that nobody has
+    notify("mail")
+    wait_until(lambda: heard.names[-1:] == ["mail"])
+    assert watched == [4711]
 
 
 def test_queues_of_others_wake_nobody(listen: Any) -> None:

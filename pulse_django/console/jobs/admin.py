@@ -24,6 +24,8 @@ from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS, errors_in_words
 from pulse_django.queue.words.options import COLUMNS
 from pulse_django.queue.words.own_tasks import OWN_TASKS
+from pulse_django.queue.words.states import Status
+from pulse_django.run.notify import watch_progress
 from pulse_django.shards.page import alias_to_write, shard_of
 from pulse_django.workflows.console.relations import relations_of
 from pulse_django.workflows.console.rewinding import RewindPage
@@ -177,6 +179,8 @@ class JobAdmin(AmendPage, RewindPage, ExportPage, DuePage, JobList):
     ) -> HttpResponse:
         def page() -> HttpResponse:
             job = self.get_object(request, unquote(object_id))
+            if job is not None and job.status == Status.RUNNING:
+                watch_progress(alias_to_write(job), job.pk)
             context = {} if job is None else self._context_of(request, job)
             return super(JobAdmin, self).change_view(request, object_id, form_url, (extra_context or {}) | context)
 

@@ -103,7 +103,7 @@ def why_not_searched(searched: Sequence[str], sensitive: Sequence[str]) -> str |
     """Say why a task cannot declare these arguments."""
     for name in searched:
         if name in sensitive:
-            return f"{name!r} is masked, and a search would tell its value"
+            return f"{name!r} is sensitive, and a search would tell its value"
         if not name.isidentifier() or iskeyword(name):
             return f"{name!r} is no name of an argument"
         if name in RESERVED:
@@ -121,7 +121,7 @@ def terms_of(searched: Sequence[str], names: Sequence[str], args: Sequence[Any],
     if not searched:
         return ()
     if len(args) > len(names):
-        raise InvalidJob("search: cannot tell the names of arguments by position; pass them by name")
+        raise InvalidJob("searchable: cannot tell the names of arguments by position; pass them by name")
     given = {**dict(zip(names, args)), **kwargs}  # noqa: B905 - fewer may be given than there are
     texts = ((name, text_of(given.get(name))) for name in searched)
     return tuple(term_of(name, text) for name, text in texts if text is not None)

@@ -42,7 +42,7 @@ from .bounds import (
     UNLIMITED,
 )
 from .display import in_words, shown
-from .durations import WANTED, Seconds
+from .durations import WANTED, Seconds, as_timedelta
 from .masks import MOST_SEARCHED
 from .other_queues import option_instead
 from .payloads import clean_text
@@ -578,6 +578,8 @@ COLUMNS = tuple(option.column for option in JOB_OPTIONS)
 
 OF_TASK = frozenset(name for name, option in OPTIONS.items() if option.for_task)
 OF_CALL = frozenset(name for name, option in OPTIONS.items() if option.for_call)
+# Of the rest a route says nothing: it is part of the function, or of a single call.
+OF_ROUTE = OF_TASK - {"name", "aliases", "backend", "schedule", "chunk", "chunk_wait"}
 DURATIONS = ("expires", *(name for name, option in OPTIONS.items() if isinstance(option.kind, Duration)))
 
 _JOB_NAMES = tuple(option.name for option in JOB_OPTIONS)
@@ -620,6 +622,16 @@ def _check_of(names: Iterable[str]) -> Callable[[object], None]:
 
 check_job = _check_of(field.name for field in fields(JobOptions))
 check_task = _check_of(["queue_name", *(field.name for field in fields(Options))])
+
+
+def check_route(options: object) -> None:
+    """Raise TypeError or InvalidJob for what no task can be given by ``PULSE["ROUTES"]``."""
+    if not isinstance(options, Mapping):
+        raise TypeError(f"{options!r} is not a dict of options")
+    refuse_strangers(options, OF_ROUTE, "A route")
+    for name, value in options.items():
+        OPTIONS[name].kind.check(name, as_timedelta(value) if name in DURATIONS else value)
+
 
 # What others call it. The first that is an option there is meant.
 _ELSEWHERE = {"key": ("limit_key", "idempotency_key"), "share": ("fair_by",), "runs_in": ("run_after",)}

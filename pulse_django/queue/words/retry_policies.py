@@ -10,8 +10,12 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from pulse_django.exceptions import InvalidJob
+from pulse_django.safe_logging import SafeLogger
 
+from .bounds import MAX_DELAY
 from .durations import Seconds, as_timedelta
+
+logger = SafeLogger("pulse_django.jobs")
 
 Random = Callable[[], float]  # a number in [0, 1)
 
@@ -75,10 +79,31 @@ class Backoff:
         seconds = min(self.highest, seconds)
         return timedelta(seconds=seconds * (1 - self.jitter + 2 * self.jitter * rand()))
 
+    def __call__(self, attempt: int) -> timedelta:
+        return self.delay(attempt)
+
     @property
     def highest(self) -> float:
         """Seconds that the curve reaches before jitter, so that no pause is longer than the cap."""
         return self.cap.total_seconds() / (1 + self.jitter)
+
+
+BackoffFunction = Callable[[int], Seconds]  # of the number of the attempt; a Backoff is one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CalledBackoff(Backoff):
+    """The pause that a function of the project's returns. If it fails, its job is retried as if there were none."""
+
+    function: BackoffFunction
+
+    def delay(self, counted: int, rand: Random = random.random) -> timedelta:
+        try:
+            delay: timedelta = as_timedelta(self.function(max(counted, 1)))
+            return min(max(delay, timedelta()), MAX_DELAY)
+        except Exception:
+            logger.exception("The backoff %r failed; the job is retried after attempt² seconds", self.function)
+            return Backoff.delay(self, counted, rand)
 
 
 ExceptionType = type[BaseException]
@@ -88,6 +113,9 @@ ExceptionType = type[BaseException]
 class RetryPolicy:
     """A task's own rule for what its handler raised.
 
+    ``backoff`` is a ``Backoff``, or any function that takes the number of an attempt and returns the seconds, or the
+    ``timedelta``, until the next one.
+
     Exceptions are kept as dotted paths and matched against the whole lineage of the one that was raised: a failure
     that crossed a process boundary still finds its rule, also through a base class.
     """
@@ -95,6 +123,21 @@ class RetryPolicy:
     backoff: Backoff | None = None  # None: the fleet's curve
     unless: frozenset[str] = frozenset()
     on: frozenset[str] | None = None  # None: any exception is retried
+
+    if TYPE_CHECKING:  # what may be given, and not what is kept
+
+        def __init__(
+            self,
+            backoff: BackoffFunction | None = None,
+            unless: frozenset[str] = frozenset(),
+            on: frozenset[str] | None = None,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        if self.backoff is not None and not isinstance(self.backoff, Backoff):
+            if not callable(self.backoff):
+                raise InvalidJob(f"backoff: {self.backoff!r} is neither a Backoff nor a function of the attempt")
+            object.__setattr__(self, "backoff", _CalledBackoff(function=self.backoff))
 
     def retries(self, lineage: Iterable[str]) -> bool:
         """Say whether an exception with these classes, from its own up to its last base, may be tried again."""
@@ -118,12 +161,12 @@ def dotted_path(cls: type) -> str:
 NO_RETRIES = RetryPolicy(on=frozenset())
 
 
-def retry_unless(*exceptions: ExceptionType, backoff: Backoff | None = None) -> RetryPolicy:
+def retry_unless(*exceptions: ExceptionType, backoff: BackoffFunction | None = None) -> RetryPolicy:
     """Retry whatever is raised but these."""
     return RetryPolicy(backoff, unless=_classes(exceptions))
 
 
-def retry_on(*exceptions: ExceptionType, backoff: Backoff | None = None) -> RetryPolicy:
+def retry_on(*exceptions: ExceptionType, backoff: BackoffFunction | None = None) -> RetryPolicy:
     """Retry these, and dead-letter anything else at once."""
     return RetryPolicy(backoff, on=_classes(exceptions))
 

@@ -19,8 +19,11 @@ from pulse_django.limits.rules import Limit, limit_of_queue
 from .bounds import LONGEST_LEASE, MOST_ATTEMPTS, SHORTEST_LEASE
 from .durations import WANTED, as_timedelta
 from .job_ids import MOST_SHARD_NUMBER
+from .options import check_route
 
 MAX_KEY_ID = 100
+# Options by patterns of task names, or a function of the name: itself, or its dotted path.
+Routes = Mapping[str, Mapping[str, Any]] | str | Callable[[str], Mapping[str, Any] | None]
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000
 _MAKE_A_KEY = "Make one with: openssl rand -base64 32"
 
@@ -115,6 +118,17 @@ def _queue_limits(value: object) -> Mapping[str, Limit]:
     return MappingProxyType(limits)
 
 
+def _routes(value: object) -> Routes:
+    if isinstance(value, str) or callable(value):
+        return value
+    for pattern, options in _by_name(value, "patterns of task names and options").items():
+        try:
+            check_route(options)
+        except (InvalidJob, TypeError) as error:
+            raise ValueError(f"{pattern!r}: {str(error).rstrip('.')}.") from error
+    return MappingProxyType(dict(value))  # type: ignore[call-overload]  # it is a dict
+
+
 def _keys(value: object) -> Mapping[str, bytes]:
     """No message shows an id either: a key may stand in its place."""
     if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
@@ -148,6 +162,7 @@ PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
     "Mapping[str, tuple[str, ...]]": _lists_by_name,
     "Mapping[str, float]": _weights,
     "Mapping[str, Limit]": _queue_limits,
+    "Routes": _routes,
 }
 
 

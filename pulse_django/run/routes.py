@@ -1,0 +1,44 @@
+"""Options that the project gives to tasks of others: ``PULSE["ROUTES"]``.
+
+A task asks once, when it is declared. What ``.using()`` says of a call comes later, and so it counts more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from pulse_django import conf
+from pulse_django.exceptions import InvalidJob
+from pulse_django.queue.words.options import check_route
+from pulse_django.queue.words.setting_values import Routes
+
+from .registry import InvalidTask, imported
+
+
+def route_of(name: str) -> Mapping[str, Any]:
+    """Return the options that the setting gives to a task of this name."""
+    try:
+        routes = conf.current().routes
+    except ImproperlyConfigured:  # system checks say what is wrong, and must be able to import the tasks
+        return {}
+    if isinstance(routes, Mapping):
+        return next((options for pattern, options in routes.items() if fnmatchcase(name, pattern)), {})
+    options = routing(routes)(name) or {}
+    try:
+        check_route(options)
+    except (InvalidJob, TypeError) as error:
+        raise InvalidTask(f'PULSE["ROUTES"]({name!r}): {error}') from error
+    return options
+
+
+def routing(routes: Routes) -> Callable[[str], Mapping[str, Any] | None]:
+    """Return the function that a project gave, or raise ImproperlyConfigured."""
+    found = imported("ROUTES", routes) if isinstance(routes, str) else routes
+    if not callable(found):
+        raise ImproperlyConfigured(f'PULSE["ROUTES"] names {routes!r}, which is not callable')
+    function: Callable[[str], Mapping[str, Any] | None] = found
+    return function

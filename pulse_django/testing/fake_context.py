@@ -1,0 +1,125 @@
+"""A context for unit tests of handlers: it records what a handler says, and asks no database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from pulse_django import conf
+from pulse_django.exceptions import WaitFor
+from pulse_django.queue.words.durations import Seconds, as_timedelta
+from pulse_django.queue.words.job_options import encode_meta
+from pulse_django.queue.words.leases import Claim, Lease
+from pulse_django.queue.words.payloads import encode_progress, encode_result
+from pulse_django.run.context import Completion, Context
+from pulse_django.run.run import Run
+from pulse_django.workflows.durable_steps import StepNames
+
+T = TypeVar("T")
+_LEASE = 86_400.0  # seconds; longer than a test stops at a breakpoint
+
+
+class Recorded:
+    """What a handler told its context, in order."""
+
+    progress: list[Any]  # What each ``progress()`` would have saved.
+    steps: dict[str, Any]  # What the steps returned that were called, by name.
+    sleeps: list[timedelta]  # For how long each ``sleep()`` would have waited.
+    events: list[str]  # The names that ``wait_for_event()`` was called with.
+    result: Any  # Of ``with context.atomic() as completion``.
+
+    def __init__(self) -> None:
+        self.progress, self.steps, self.sleeps, self.events, self.result = [], {}, [], [], None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeContext(Context):
+    """What ``fake_context()`` returns."""
+
+    recorded: Recorded
+    given_events: Mapping[str, object]
+
+    @property
+    def is_last_attempt(self) -> bool:
+        return self.run.is_last_attempt(None)
+
+    def progress(self, done: float, total: float | None = None, *, flush: bool = False, **payload: Any) -> None:
+        Context.progress(self, done, total, **payload)
+        self.recorded.progress.append(json.loads(self.run.last_progress() or "null"))
+
+    def step(self, name: str, function: Callable[..., T], *args: Any, atomic: bool = False, **kwargs: Any) -> T:
+        return self._step(name, "", False, partial(function, *args, **kwargs))
+
+    def _store(self, alias: str, name: str, encoded: str | None, seconds: float) -> None:
+        self.recorded.steps[name] = self._returned(name, encoded)
+
+    def sleep(self, delay: Seconds, *, name: str = "sleep") -> None:
+        self._begin_step(name)
+        self.recorded.sleeps.append(as_timedelta(delay))
+
+    def wait_for_event(self, name: str, *, timeout: Seconds | None = None) -> Any:
+        self.run.check()
+        self.recorded.events.append(name)
+        if name not in self.given_events:
+            raise WaitFor(f"event {name!r}")
+        if isinstance(event := self.given_events[name], BaseException):
+            raise event
+        return event
+
+    @contextmanager
+    def atomic(self, *, using: str | None = None) -> Iterator[Completion]:
+        completion = Completion()
+        yield completion
+        self.recorded.result = completion.result
+        self._note_completion()
+
+
+def fake_context(
+    *,
+    attempt: int = 1,
+    max_attempts: int | None = None,
+    checkpoint: Any = None,
+    steps: Mapping[str, Any] | None = None,
+    events: Mapping[str, Any] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    cancelled: bool = False,
+) -> FakeContext:
+    """Return a context for ``task.call(context, ...)``, which calls the handler without a job or a database.
+
+    ``checkpoint`` is what an earlier run saved, ``steps`` has what steps of earlier runs returned, by name, and
+    ``events`` the payloads of events that have come. An exception in place of a payload is raised. ``context.recorded``
+    has what the handler says: ``progress``, ``steps``, ``sleeps``, ``events``, and the ``result`` of ``atomic()``.
+
+    Steps are called and written down nowhere, ``sleep()`` returns at once, and ``atomic()`` opens no transaction. For
+    an event that has not come, the exception is raised that ends a run. ``task_result`` is None. What needs other jobs,
+    such as ``results`` and ``wait_for()``, is for ``run_job()``.
+    """
+    limit = conf.current().max_payload_bytes
+    claim = Claim(
+        lease=Lease(1, "pulse-test", attempt),
+        token=attempt,
+        task="",
+        queue="default",
+        priority=0,
+        args_json="[]",
+        kwargs_json="{}",
+        progress_json=None if checkpoint is None else encode_progress(checkpoint, limit=limit),
+        refunds=0,
+        max_attempts=max_attempts or conf.current().max_attempts,
+        losses=0,
+        ttl_seconds=_LEASE,
+        parent_id=None,
+        created_epoch=0.0,
+        started_epoch=0.0,
+        due_epoch=0.0,
+        meta_json=None if meta is None else encode_meta(meta),
+    )
+    done = {name: encode_result(result, limit=limit) for name, result in (steps or {}).items()}
+    run = Run(claim, alias="", steps=StepNames(done), cancelled=cancelled)
+    no_result: Any = None
+    return FakeContext(task_result=no_result, run=run, recorded=Recorded(), given_events=events or {})
