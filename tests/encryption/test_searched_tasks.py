@@ -126,7 +126,7 @@ class TestEncryptedJobs:
 
 
 NOT_SEARCHABLE: list[tuple[dict[str, Any], str]] = [
-    ({"searchable": ["token"], "sensitive": ["token"]}, "'token' is masked"),
+    ({"searchable": ["token"], "sensitive": ["token"]}, "'token' is sensitive"),
     ({"searchable": ["nobody"]}, "has no parameter 'nobody'"),
     ({"searchable": ["return"]}, "no name of an argument"),
     ({"searchable": ["error"]}, "means something else"),

@@ -208,7 +208,7 @@ class TestAmending:
 
 UNFITTING: list[tuple[dict[str, Any], str]] = [
     ({"limit_key": "customer"}, "give a limit"),
-    ({"limit": Limit(max_running_per_key=2)}, "need a key"),
+    ({"limit": Limit(max_running_per_key=2)}, "need limit_key or fair_by"),
     ({"limit": Limit(max_running=2), "limit_key": "customer", "fair_by": "customer"}, "cannot be combined"),
     ({"fair_by": "stranger"}, "no parameter 'stranger'"),
     ({"limit": 3}, "limit"),
