@@ -385,7 +385,7 @@ MUTANTS: dict[str, Mutant] = {
         schema="ALTER TABLE pulse_django_job_hot DROP CONSTRAINT pulse_job_dead_letter_has_reason",
     ),
     "a death without its hook": Mutant(
-        plant=replaced("ends", ("ON job.id = dead.dead_id", "ON job.id = dead.dead_id AND random() < 0.5")),
+        plant=replaced("ends", ("ON job.id = ended.dead_id", "ON job.id = ended.dead_id AND random() < 0.5")),
         nemeses=KILLS,
         breaks=("each death has one hook",),
     ),

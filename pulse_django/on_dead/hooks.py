@@ -45,30 +45,31 @@ _ENQUEUE = f"""
     INSERT INTO pulse_django_job_hot ({_COLUMNS}, sensitive, meta, parent_id, trace, args, payload_bytes)
     SELECT
         {", ".join(f"hook.{column}" for column in _OF_HOOK)},
-        hook.sensitive, COALESCE(hook.meta, job.meta), job.id, job.trace, facts.args,
-        pg_catalog.octet_length(facts.args::text) + 2
+        hook.sensitive, COALESCE(hook.meta, dead.meta), dead.id, dead.trace, dead.facts,
+        pg_catalog.octet_length(dead.facts::text) + 2
     FROM (
         SELECT
-            id AS dead_id, error AS reason,
-            pg_catalog.concat_ws(
-                ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
-            ) AS last_error
-        FROM {{stayed}}
-        WHERE verdict = 'DEAD_LETTERED'
+            job.id, job.on_dead, job.meta, job.trace,
+            pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+                'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
+                'args', CASE WHEN (job.on_dead ->> 'gets_arguments'::text)::boolean THEN job.args END,
+                'kwargs', CASE WHEN (job.on_dead ->> 'gets_arguments'::text)::boolean THEN job.kwargs END,
+                'reason', ended.reason, 'last_error', ended.last_error
+            )) AS facts
+        FROM (
+            SELECT
+                id AS dead_id, error AS reason,
+                pg_catalog.concat_ws(
+                    ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
+                ) AS last_error
+            FROM {{stayed}}
+            WHERE verdict = 'DEAD_LETTERED'
+        ) AS ended
+        JOIN pulse_django_job_hot AS job ON job.id = ended.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
     ) AS dead
-    JOIN pulse_django_job_hot AS job ON job.id = dead.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
-    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(job.on_dead) AS hook (
-        {", ".join(f"{column} {kind}" for column, kind in _OF_HOOK.items())}, sensitive text, meta jsonb,
-        gets_arguments boolean
+    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(dead.on_dead) AS hook (
+        {", ".join(f"{column} {kind}" for column, kind in _OF_HOOK.items())}, sensitive text, meta jsonb
     )
-    CROSS JOIN LATERAL (
-        SELECT pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
-            'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
-            'args', CASE WHEN hook.gets_arguments THEN job.args END,
-            'kwargs', CASE WHEN hook.gets_arguments THEN job.kwargs END,
-            'reason', dead.reason, 'last_error', dead.last_error
-        ))
-    ) AS facts (args)
 """  # noqa: S608 - made of constants
 
 

@@ -120,32 +120,33 @@ stayed_for_on_dead AS (
     SELECT
         hook.task, hook.queue, hook.priority, hook.tags, hook.lane_key, hook.max_attempts, hook.timeout, hook.lease_ttl,
             hook.progress_timeout, hook.max_lost_workers, hook.count_lost_workers, hook.give_up_after, hook.weight,
-        hook.sensitive, COALESCE(hook.meta, job.meta), job.id, job.trace, facts.args,
-        pg_catalog.octet_length(facts.args::text) + 2
+        hook.sensitive, COALESCE(hook.meta, dead.meta), dead.id, dead.trace, dead.facts,
+        pg_catalog.octet_length(dead.facts::text) + 2
     FROM (
         SELECT
-            id AS dead_id, error AS reason,
-            pg_catalog.concat_ws(
-                ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
-            ) AS last_error
-        FROM stayed
-        WHERE verdict = 'DEAD_LETTERED'
+            job.id, job.on_dead, job.meta, job.trace,
+            pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+                'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
+                'args', CASE WHEN (job.on_dead ->> 'gets_arguments'::text)::boolean THEN job.args END,
+                'kwargs', CASE WHEN (job.on_dead ->> 'gets_arguments'::text)::boolean THEN job.kwargs END,
+                'reason', ended.reason, 'last_error', ended.last_error
+            )) AS facts
+        FROM (
+            SELECT
+                id AS dead_id, error AS reason,
+                pg_catalog.concat_ws(
+                    ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
+                ) AS last_error
+            FROM stayed
+            WHERE verdict = 'DEAD_LETTERED'
+        ) AS ended
+        JOIN pulse_django_job_hot AS job ON job.id = ended.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
     ) AS dead
-    JOIN pulse_django_job_hot AS job ON job.id = dead.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
-    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(job.on_dead) AS hook (
+    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(dead.on_dead) AS hook (
         task text, queue text, priority int, tags text[], lane_key text, max_attempts int, timeout interval, lease_ttl
             interval, progress_timeout interval, max_lost_workers int, count_lost_workers boolean, give_up_after
-            interval, weight int, sensitive text, meta jsonb,
-        gets_arguments boolean
+            interval, weight int, sensitive text, meta jsonb
     )
-    CROSS JOIN LATERAL (
-        SELECT pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
-            'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
-            'args', CASE WHEN hook.gets_arguments THEN job.args END,
-            'kwargs', CASE WHEN hook.gets_arguments THEN job.kwargs END,
-            'reason', dead.reason, 'last_error', dead.last_error
-        ))
-    ) AS facts (args)
 ),
 stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
@@ -733,38 +734,40 @@ INSERT INTO pulse_django_job_hot (task, queue, priority, tags, lane_key, max_att
     SELECT
         hook.task, hook.queue, hook.priority, hook.tags, hook.lane_key, hook.max_attempts, hook.timeout, hook.lease_ttl,
             hook.progress_timeout, hook.max_lost_workers, hook.count_lost_workers, hook.give_up_after, hook.weight,
-        hook.sensitive, COALESCE(hook.meta, job.meta), job.id, job.trace, facts.args,
-        pg_catalog.octet_length(facts.args::text) + 2
+        hook.sensitive, COALESCE(hook.meta, dead.meta), dead.id, dead.trace, dead.facts,
+        pg_catalog.octet_length(dead.facts::text) + 2
     FROM (
         SELECT
-            id AS dead_id, error AS reason,
-            pg_catalog.concat_ws(
-                ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
-            ) AS last_error
+            job.id, job.on_dead, job.meta, job.trace,
+            pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+                'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
+                'args', CASE WHEN (job.on_dead ->> 'gets_arguments'::text)::boolean THEN job.args END,
+                'kwargs', CASE WHEN (job.on_dead ->> 'gets_arguments'::text)::boolean THEN job.kwargs END,
+                'reason', ended.reason, 'last_error', ended.last_error
+            )) AS facts
         FROM (
-            SELECT id, attempt, verdict, error_class, message, error, lane_key, NULL::text AS task, NULL::text AS queue
-            FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:attempt::int[]),
-                pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:error_class::text[]),
-                pg_catalog.unnest(:message::text[]), pg_catalog.unnest(:error::text[]),
-                pg_catalog.unnest(:lane_key::text[])) AS given (id, attempt, verdict, error_class, message, error,
-                lane_key)) AS ending
-        WHERE verdict = 'DEAD_LETTERED'
+            SELECT
+                id AS dead_id, error AS reason,
+                pg_catalog.concat_ws(
+                    ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
+                ) AS last_error
+            FROM (
+                SELECT id, attempt, verdict, error_class, message, error, lane_key, NULL::text AS task,
+                    NULL::text AS queue
+                FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:attempt::int[]),
+                    pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:error_class::text[]),
+                    pg_catalog.unnest(:message::text[]), pg_catalog.unnest(:error::text[]),
+                    pg_catalog.unnest(:lane_key::text[])) AS given (id, attempt, verdict, error_class, message, error,
+                    lane_key)) AS ending
+            WHERE verdict = 'DEAD_LETTERED'
+        ) AS ended
+        JOIN pulse_django_job_hot AS job ON job.id = ended.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
     ) AS dead
-    JOIN pulse_django_job_hot AS job ON job.id = dead.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
-    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(job.on_dead) AS hook (
+    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(dead.on_dead) AS hook (
         task text, queue text, priority int, tags text[], lane_key text, max_attempts int, timeout interval, lease_ttl
             interval, progress_timeout interval, max_lost_workers int, count_lost_workers boolean, give_up_after
-            interval, weight int, sensitive text, meta jsonb,
-        gets_arguments boolean
-    )
-    CROSS JOIN LATERAL (
-        SELECT pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
-            'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
-            'args', CASE WHEN hook.gets_arguments THEN job.args END,
-            'kwargs', CASE WHEN hook.gets_arguments THEN job.kwargs END,
-            'reason', dead.reason, 'last_error', dead.last_error
-        ))
-    ) AS facts (args);
+            interval, weight int, sensitive text, meta jsonb
+    );
 
 -- settle(): on Citus
 INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
@@ -951,32 +954,33 @@ stayed_for_on_dead AS (
     SELECT
         hook.task, hook.queue, hook.priority, hook.tags, hook.lane_key, hook.max_attempts, hook.timeout, hook.lease_ttl,
             hook.progress_timeout, hook.max_lost_workers, hook.count_lost_workers, hook.give_up_after, hook.weight,
-        hook.sensitive, COALESCE(hook.meta, job.meta), job.id, job.trace, facts.args,
-        pg_catalog.octet_length(facts.args::text) + 2
+        hook.sensitive, COALESCE(hook.meta, dead.meta), dead.id, dead.trace, dead.facts,
+        pg_catalog.octet_length(dead.facts::text) + 2
     FROM (
         SELECT
-            id AS dead_id, error AS reason,
-            pg_catalog.concat_ws(
-                ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
-            ) AS last_error
-        FROM stayed
-        WHERE verdict = 'DEAD_LETTERED'
+            job.id, job.on_dead, job.meta, job.trace,
+            pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+                'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
+                'args', CASE WHEN (job.on_dead ->> 'gets_arguments'::text)::boolean THEN job.args END,
+                'kwargs', CASE WHEN (job.on_dead ->> 'gets_arguments'::text)::boolean THEN job.kwargs END,
+                'reason', ended.reason, 'last_error', ended.last_error
+            )) AS facts
+        FROM (
+            SELECT
+                id AS dead_id, error AS reason,
+                pg_catalog.concat_ws(
+                    ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
+                ) AS last_error
+            FROM stayed
+            WHERE verdict = 'DEAD_LETTERED'
+        ) AS ended
+        JOIN pulse_django_job_hot AS job ON job.id = ended.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
     ) AS dead
-    JOIN pulse_django_job_hot AS job ON job.id = dead.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
-    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(job.on_dead) AS hook (
+    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(dead.on_dead) AS hook (
         task text, queue text, priority int, tags text[], lane_key text, max_attempts int, timeout interval, lease_ttl
             interval, progress_timeout interval, max_lost_workers int, count_lost_workers boolean, give_up_after
-            interval, weight int, sensitive text, meta jsonb,
-        gets_arguments boolean
+            interval, weight int, sensitive text, meta jsonb
     )
-    CROSS JOIN LATERAL (
-        SELECT pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
-            'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
-            'args', CASE WHEN hook.gets_arguments THEN job.args END,
-            'kwargs', CASE WHEN hook.gets_arguments THEN job.kwargs END,
-            'reason', dead.reason, 'last_error', dead.last_error
-        ))
-    ) AS facts (args)
 ),
 stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
