@@ -12,6 +12,7 @@ from .metrics import minute_recorder
 from .pauses import pausing as pauses
 from .queue import capability
 from .schedules import loop
+from .sql_enqueue import loop as sql_enqueue
 from .unique import keys as unique_keys
 from .workflows import sweeps
 
@@ -26,6 +27,7 @@ def install() -> None:
         claiming.CAPABILITY,
         chunking.CAPABILITY,
         loop.CAPABILITY,
+        sql_enqueue.CAPABILITY,
         minute_recorder.CAPABILITY,
         unknown_tasks.CAPABILITY,
         sweeps.CAPABILITY,

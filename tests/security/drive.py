@@ -42,7 +42,7 @@ from pulse_django.limits.facts import limits
 from pulse_django.limits.rules import Breaker, Limit, Rate
 from pulse_django.metrics import traffic
 from pulse_django.metrics.minute_recorder import MinuteRecorder
-from pulse_django.models import Duty, Job, Limiter, Minute, Pause, Schedule, Worker
+from pulse_django.models import DeclaredTask, Duty, Job, Limiter, Minute, Pause, Schedule, Worker
 from pulse_django.operations.preview import look as preview
 from pulse_django.pauses.facts import paused_tasks, waiting_jobs
 from pulse_django.pauses.pausing import pause_task, resume_task
@@ -452,6 +452,12 @@ def unknown_tasks() -> None:
     assert give_up(ALIAS) == [job.pk]
 
 
+def declaring_tasks() -> None:
+    declarer, tasks = Declarer("project", "w:1", clock(ALIAS)), {"shop.echo": {"refused": "x"}}
+    assert DeclaredTask.objects.declare(declarer, tasks, silence=SOON)
+    assert DeclaredTask.objects.declare(declarer, tasks, silence=SOON)  # which is there
+
+
 def schedules() -> None:
     hour = timedelta(hours=1)
     schedule = Schedule.objects.create(name="nightly", task="shop.echo", args=[1], every=hour)
@@ -503,6 +509,7 @@ STORAGE = [
     explaining,
     unknown_tasks,
     schedules,
+    declaring_tasks,
     limiting,
     pausing_tasks,
     workflows,
