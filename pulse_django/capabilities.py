@@ -13,6 +13,7 @@ from .on_dead import hooks
 from .pauses import pausing as pauses
 from .queue import capability
 from .schedules import loop
+from .sql_enqueue import loop as sql_enqueue
 from .unique import keys as unique_keys
 from .workflows import sweeps
 
@@ -28,6 +29,7 @@ def install() -> None:
         chunking.CAPABILITY,
         hooks.CAPABILITY,
         loop.CAPABILITY,
+        sql_enqueue.CAPABILITY,
         minute_recorder.CAPABILITY,
         unknown_tasks.CAPABILITY,
         sweeps.CAPABILITY,

@@ -19,11 +19,13 @@ from django.core.exceptions import ImproperlyConfigured
 from .exceptions import InvalidJob
 from .limits.rules import Limit
 from .queue.words.job_options import QUEUE_NAME
+from .queue.words.options import Text
 from .queue.words.retry_policies import Backoff
 from .queue.words.setting_values import PARSER_OF_TYPE, RANGES, Routes
 from .queue.words.states import Status
 
 SETTING = "PULSE"
+_DEPLOYMENT = Text(64)  # of the column that keeps it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,9 @@ class PulseSettings:
     queue_shards: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     # The version of your project, such as a tag or a commit. Workers say it, and charts mark when it changed.
     project_version: str = ""
+    # The name of this deployment, such as "production". In a database of another one, as a copy of it is, workers do
+    # nothing. Empty: nobody asks.
+    deployment: str = ""
     # The queue of the jobs that do what an operator asked, in the admin, of all jobs that match a filter.
     admin_queue: str = "default"
     # What Prometheus shows to read the numbers of the fleet: `Authorization: Bearer <token>`. Empty: no token opens
@@ -235,10 +240,12 @@ def _cross_rules(parsed: PulseSettings) -> list[Problem]:
     if parsed.watchdog_interval > parsed.lease_ttl:
         message = "WATCHDOG_INTERVAL is longer than LEASE_TTL: recovery would mostly wait for the watchdog."
         problems.append(Problem("pulse_django.E006", message, "Set WATCHDOG_INTERVAL to at most LEASE_TTL."))
-    try:
-        QUEUE_NAME.check("queue", parsed.admin_queue)
-    except InvalidJob as error:
-        problems.append(_out_of_range("ADMIN_QUEUE", parsed.admin_queue, ValueError(str(error))))
+    texts = {"admin_queue": QUEUE_NAME, **({"deployment": _DEPLOYMENT} if parsed.deployment else {})}
+    for name, kind in texts.items():
+        try:
+            kind.check(name, getattr(parsed, name))
+        except InvalidJob as error:
+            problems.append(_out_of_range(name.upper(), getattr(parsed, name), ValueError(str(error))))
     return problems + _rules_of_shards(parsed)
 
 

@@ -36,6 +36,7 @@ from .schedules.models import Schedule as Schedule
 from .schedules.models import Tick as Tick
 from .shards.models import Arrival as Arrival
 from .shards.models import Departure as Departure
+from .sql_enqueue.models import DeclaredTask as DeclaredTask
 from .unique.models import IdempotencyKey as IdempotencyKey
 from .unique.models import KeyColumns
 from .unique.models import Window as Window

@@ -21,6 +21,7 @@ SHAPES_TABLES = (
     "pulse_django/*.py",
     "pulse_django/migrations/*.py",
     "pulse_django/queue/database/*.py",
+    "pulse_django/unique/clauses.py",
     "testproject/shop/**/*.py",
 )
 
@@ -49,6 +50,7 @@ TABLES = (
     "pulse_django_tick",
     "pulse_django_schedule",
     "pulse_django_declaration",
+    "pulse_django_declared_task",
     "shop_line",
     "shop_invoice",
     "shop_order",

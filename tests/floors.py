@@ -30,6 +30,7 @@ ROOMS = {
     "chunks": "limits",
     "amendments": "unique limits encryption expiry",
     "schedules": "encryption limits pauses health",
+    "sql_enqueue": "encryption limits on_dead unique",
     "workflows": "encryption health",
     "metrics": "limits health",
     "health": "pauses metrics",
@@ -41,10 +42,10 @@ VERBS = (
     *(
         "metrics.minute_stats",
         "metrics.traffic",
-        "on_dead.hooks",
         "pauses.statements",
         "schedules.tick",
         "schedules.verbs",
+        "sql_enqueue.statements",
     ),
     *(
         "shards.citus",
@@ -70,7 +71,7 @@ _FLOORS = (
     "console metrics.exporters amendments.page limits.console pauses.page schedules.console workflows.console"
     " shards.page",
     "operations testing limits.command pauses.command shards.command workflows.acts",
-    "capabilities metrics.minute_recorder chunks.gatherer schedules.loop workflows.sweeps",
+    "capabilities metrics.minute_recorder chunks.gatherer schedules.loop sql_enqueue.loop workflows.sweeps",
     "worker",
     "health limits.facts pauses.facts schedules workflows.reading workflows.why shards.fleet metrics.spans"
     " database_checks",
@@ -78,11 +79,12 @@ _FLOORS = (
     " health.explanation.reasons health.explanation.facts metrics.history",
     "api backend checks tasks run encryption on_dead unique.keys pauses.pausing limits.keys chunks shards.moving"
     " shards.placement amendments.amending workflows.batches workflows.builder workflows.canvas"
-    " workflows.compiling workflows.rewind workflows.calls workflows.resolving workflows.waits workflows.durable_steps",
+    " workflows.compiling workflows.rewind workflows.calls workflows.resolving workflows.waits workflows.durable_steps"
+    " sql_enqueue.task_options",
     "managers models unique.models limits.models pauses.models schedules.models workflows.models shards.models"
-    " amendments.models metrics.models on_dead.models",
+    " amendments.models metrics.models on_dead.models sql_enqueue.models",
     "queue expiry unique limits.claim_limited limits.limiters schedules.tick schedules.verbs workflows shards"
-    " amendments",
+    " amendments sql_enqueue",
     "queue.database queue.capability queue.gates pauses.statements workflows.batch_progress shards.ids shards.citus"
     " shards.citus_nodes metrics.minute_stats metrics.traffic conf signals",
     "queue.words unique.rule encryption.envelopes limits.rules schedules.definitions schedules.tick_rules"

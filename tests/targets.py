@@ -32,6 +32,7 @@ TARGETS = {
         "security/test_statements_of_roles.py::test_each_right_is_needed_by_a_statement",
         "shards/test_moving.py::test_a_mover_that_is_killed_again_and_again_loses_nothing",
         "shards/test_one_level.py",
+        "sql_enqueue/test_torture.py",
         "unique/test_unique.py::TestEveryVerb",
         "unique/test_unique_torture.py",
         "test_benchmarks.py",

@@ -116,6 +116,7 @@ def test_every_setting_has_a_range() -> None:
         "listen_dsn",
         "admin_queue",
         "project_version",
+        "deployment",
         "alerts",
         "alert_mail",
         "metrics_token",

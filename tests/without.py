@@ -95,6 +95,32 @@ ROOMS = {
         },
         functions={},
     ),
+    "sql_enqueue": Room(
+        names=("DeclaredTask",),
+        words=("DeclaredTask", "sql_enqueue"),
+        lines={
+            "pulse_django/capabilities.py": (
+                "from .sql_enqueue import loop as sql_enqueue\n",
+                "        sql_enqueue.CAPABILITY,\n",
+            ),
+            "pulse_django/models.py": ("from .sql_enqueue.models import DeclaredTask as DeclaredTask\n",),
+            "pulse_django/migrations/_schema.py": (
+                "from ._enqueue import DROP, FUNCTION\n",
+                """        if found is _days.TWO_LEVELS:  # its statements are not those that Citus takes
+            cursor.execute("SELECT pg_catalog.quote_ident(pg_catalog.current_schema())")
+            cursor.execute(FUNCTION.replace("{home}", cursor.fetchone()[0]))
+""",
+                "        cursor.execute(DROP)\n",
+            ),
+            "docs/explanation/security.md": (
+                "GRANT SELECT, INSERT, UPDATE, DELETE ON pulse_django_declared_task TO pulse_worker;\n",
+            ),
+            "tests/database.py": ('    "pulse_django_declared_task",\n',),
+            "tests/security/drive.py": ("DeclaredTask, ", "    declaring_tasks,\n"),
+            "tests/floors.py": ('    "sql_enqueue": "encryption limits unique",\n',),
+        },
+        functions={"tests/security/drive.py": ("declaring_tasks",)},
+    ),
 }
 
 # Pages of documents, the public names, the files of statements and the bugs of chaos are about all capabilities.

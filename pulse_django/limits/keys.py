@@ -31,21 +31,26 @@ def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[
 
 def lane_key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return the lane key of a job with these arguments, which fit the task."""
-    of_queue, weight = conf.current().queue_limits.get(task.queue_name), getattr(task, "weight", 1)
-    if of_queue is not None and of_queue.heaviest is not None and weight > of_queue.heaviest:  # it would never start
-        raise InvalidJob(f"weight: {weight} is more than the queue {task.queue_name!r} allows at once")
-    limiter, source = _limiter_of_jobs(task), key_source_of(task)
+    check_weight(task)
+    limiter, source = limiter_of_jobs(task), key_source_of(task)
     if not limiter and source is None:
         return ""
     return lane_key(limiter, None if source is None else _key(task, source, args, kwargs))
 
 
+def check_weight(task: Task) -> None:
+    """Raise InvalidJob for a task whose jobs would never start in its queue."""
+    of_queue, weight = conf.current().queue_limits.get(task.queue_name), getattr(task, "weight", 1)
+    if of_queue is not None and of_queue.heaviest is not None and weight > of_queue.heaviest:
+        raise InvalidJob(f"weight: {weight} is more than the queue {task.queue_name!r} allows at once")
+
+
 def has_lane_key(task: Task) -> bool:
     """Say whether the lane key of a job depends on its call."""
-    return bool(_limiter_of_jobs(task)) or key_source_of(task) is not None
+    return bool(limiter_of_jobs(task)) or key_source_of(task) is not None
 
 
-def _limiter_of_jobs(task: Task) -> str:
+def limiter_of_jobs(task: Task) -> str:
     """Return the name of the limit that stands in the lane keys: the task's, or else its queue's."""
     limit: Limit | None = getattr(task, "limit", None)
     if limit is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulse_django.pauses.statements import MAX_REASON
 from pulse_django.queue.database.transactions import TableManager, run_joined
-from pulse_django.queue.declarations import Declarer, declare_once
+from pulse_django.queue.declarations import MAX_SCOPE, Declarer, declare_once
 from pulse_django.queue.words.bounds import MAX_USER
 from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.lane_keys import check_limiter_name
@@ -27,8 +27,6 @@ IN_FORCE = """(
         ELSE '{}'::jsonb
     END
 )"""
-
-MAX_SCOPE = 200
 
 # What other code has declared, or nobody yet, is written over.
 _DECLARE = """

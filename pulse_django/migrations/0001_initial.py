@@ -662,6 +662,23 @@ class Migration(PostgresMigration):
             },
         ),
         migrations.CreateModel(
+            name="DeclaredTask",
+            fields=[
+                (
+                    "name",
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        db_collation="C", max_length=200, primary_key=True, serialize=False
+                    ),
+                ),
+                ("options", models.JSONField()),
+                ("declared_in", pulse_django.queue.database.sql_functions.ShortText(max_length=200)),
+            ],
+            options={
+                "db_table": "pulse_django_declared_task",
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
             name="IdempotencyKey",
             fields=[
                 (

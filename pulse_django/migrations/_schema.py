@@ -7,6 +7,7 @@ from typing import Any
 from pulse_django.queue.database import rules as job_rules
 
 from . import _days
+from ._enqueue import DROP, FUNCTION
 from ._rights import grant_like
 
 # One token per claim of any job. CACHE 1 (the default) is part of the contract: a cached range would be handed out
@@ -103,9 +104,13 @@ def complete(apps: Any, schema_editor: Any) -> None:
         cursor.execute(f"ALTER TABLE {job_rules.TABLE} VALIDATE CONSTRAINT {job_rules.NAME}")
         for statements in (OF_OWNER_ONLY, MAKE_DAYS, LEDGER, USE_OF_IDS):
             cursor.execute(statements)
+        if found is _days.TWO_LEVELS:  # its statements are not those that Citus takes
+            cursor.execute("SELECT pg_catalog.quote_ident(pg_catalog.current_schema())")
+            cursor.execute(FUNCTION.replace("{home}", cursor.fetchone()[0]))
 
 
 def undo(apps: Any, schema_editor: Any) -> None:
     with schema_editor.connection.cursor() as cursor:
+        cursor.execute(DROP)
         job_rules.drop_rules(cursor)
         cursor.execute(UNDO)

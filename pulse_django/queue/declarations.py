@@ -12,6 +12,8 @@ from django.conf import settings
 
 from .database.transactions import joined, run_joined
 
+MAX_SCOPE = 200
+
 _FIRST = """
 INSERT INTO pulse_django_declaration (scope, worker, booted_at, fingerprint)
 VALUES (%s, '', 'epoch', '') ON CONFLICT (scope) DO NOTHING RETURNING scope

@@ -178,7 +178,10 @@ class Tick(models.Model):
 
 
 class Declaration(models.Model):
-    """Whose code the schedules follow: the latest start among the workers of one settings module."""
+    """Whose code the schedules follow: the latest start among the workers of one settings module.
+
+    The row ``deployment:`` has the name of the deployment that the database belongs to as its fingerprint.
+    """
 
     scope = ShortText(max_length=200, primary_key=True)  # the settings module
     worker = ShortText(max_length=160)

@@ -22,6 +22,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from pulse_django import conf
 from pulse_django.models import Job
 from pulse_django.queue.database.database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
+from pulse_django.queue.database.deployments import require_deployment
 from pulse_django.queue.database.prepared_statements import PreparedStatements
 from pulse_django.queue.database.transactions import limited, with_timeouts
 from pulse_django.queue.words.payloads import error_in_one_line
@@ -74,6 +75,7 @@ class GuardedConnection:
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
         self._calls = 0
+        self._looked_at = float("-inf")  # by the monotonic clock: at which deployment the database belongs to
         self._prepared_statements = PreparedStatements() if keeps_plans else None
 
     @property
@@ -87,6 +89,8 @@ class GuardedConnection:
         self.turned_at = time.monotonic()
         self._until = self.turned_at + longest_wait()
         try:
+            if conf.current().deployment:
+                self._require_deployment(wrapper)
             answer = verb(*args, **kwargs)
         except Error as error:
             if fault_of(error) is DatabaseFault.CUT_OFF or wrapper.connection is None or wrapper.connection.closed:
@@ -100,6 +104,14 @@ class GuardedConnection:
         if self.patience.failures and self.patience.succeeded():
             logger.info("%s: the database is responding again", self.purpose)
         return answer
+
+    def _require_deployment(self, wrapper: BaseDatabaseWrapper) -> None:
+        """Do nothing in a database that belongs to another deployment: it may have been replaced, or adopted."""
+        since, interval = time.monotonic() - self._looked_at, conf.current().heartbeat_interval.total_seconds()
+        if wrapper.connection is None or since >= interval:
+            self._looked_at = float("-inf")
+            require_deployment(self.alias)
+            self._looked_at = time.monotonic()
 
     def connection_params(self) -> dict[str, Any]:
         """Return what psycopg needs to open another connection as ours are. It asks the database nothing."""

@@ -21,7 +21,7 @@ from django.db import IntegrityError, ProgrammingError, transaction
 from django.db import connections as django_connections
 from django.db.backends.signals import connection_created
 from django.db.backends.utils import CursorWrapper
-from django.test import Client
+from django.test import Client, override_settings
 from psycopg.adapt import Dumper
 
 from pulse_django import api
@@ -42,11 +42,12 @@ from pulse_django.limits.facts import limits
 from pulse_django.limits.rules import Breaker, Limit, Rate
 from pulse_django.metrics import traffic
 from pulse_django.metrics.minute_recorder import MinuteRecorder
-from pulse_django.models import Duty, Job, Limiter, Minute, Pause, Schedule, Worker
+from pulse_django.models import DeclaredTask, Duty, Job, Limiter, Minute, Pause, Schedule, Worker
 from pulse_django.operations.preview import look as preview
 from pulse_django.pauses.facts import paused_tasks, waiting_jobs
 from pulse_django.pauses.pausing import pause_task, resume_task
 from pulse_django.queue import reap
+from pulse_django.queue.database import deployments
 from pulse_django.queue.database.job_queries import ServerClock
 from pulse_django.queue.database.tables import changes_in, problem_with_tables
 from pulse_django.queue.database.transactions import run_alone
@@ -452,6 +453,18 @@ def unknown_tasks() -> None:
     assert give_up(ALIAS) == [job.pk]
 
 
+def naming_deployments() -> None:
+    with override_settings(PULSE={"DEPLOYMENT": "production"}):
+        deployments.require_deployment(ALIAS, is_worker=True)
+        deployments.adopt(ALIAS)
+
+
+def declaring_tasks() -> None:
+    declarer, tasks = Declarer("project", "w:1", clock(ALIAS)), {"shop.echo": {"refused": "x"}}
+    assert DeclaredTask.objects.declare(declarer, tasks, silence=SOON)
+    assert DeclaredTask.objects.declare(declarer, tasks, silence=SOON)  # which is there
+
+
 def schedules() -> None:
     hour = timedelta(hours=1)
     schedule = Schedule.objects.create(name="nightly", task="shop.echo", args=[1], every=hour)
@@ -503,6 +516,8 @@ STORAGE = [
     explaining,
     unknown_tasks,
     schedules,
+    declaring_tasks,
+    naming_deployments,
     limiting,
     pausing_tasks,
     workflows,

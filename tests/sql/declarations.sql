@@ -28,6 +28,9 @@ written AS (
 SELECT scope FROM written;
 
 -- declare_once()
+SELECT COUNT(*) AS __count FROM pulse_django_declared_task WHERE pulse_django_declared_task.name::text IN (:name);
+
+-- declare_once()
 SELECT COUNT(*) AS __count
 FROM pulse_django_limiter
 WHERE (pulse_django_limiter.declared_in::text = :declared_in

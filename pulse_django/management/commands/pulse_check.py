@@ -14,13 +14,17 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 from django.db import Error, OperationalError
+from django.db.models import Value
 
 from pulse_django import conf
 from pulse_django.health.conditions import Limits, ask, known, named
 from pulse_django.health.doctor import Advice, Level, examine
+from pulse_django.models import Worker
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.operations.condition_report import findings_in_words, perform, problems_in_words, rehearse, repairable
+from pulse_django.queue.database import deployments
+from pulse_django.queue.database.sql_functions import StatementTimestamp
 from pulse_django.queue.database.tables import explained, require_tables
 from pulse_django.queue.words.display import inert
 from pulse_django.queue.words.payloads import error_in_one_line
@@ -33,7 +37,8 @@ PATIENCE = 3.0  # seconds; probes have timeouts of their own
 class Command(PulseCommand):
     help = (
         "Check the health of the fleet, of one worker on this host (--live, --ready), every condition (--all), or how "
-        "the database and the settings fit (--advice). --repair shows the repair of a condition. Exits with 0, 1 or 2."
+        "the database and the settings fit (--advice). --repair shows the repair of a condition. --adopt lets this "
+        "deployment adopt a copy of another one's database. Exits with 0, 1 or 2."
     )
     requires_system_checks = ()  # a probe should say how things are, and not how they are written
 
@@ -44,7 +49,8 @@ class Command(PulseCommand):
         what.add_argument("--all", action="store_true", help="list every condition; exit with 1 if one is a problem")
         what.add_argument("--advice", action="store_true", help="check leases, connections, vacuum, indexes, retention")
         what.add_argument("--repair", metavar="NAME", help="show the repair of this condition; --yes applies it")
-        parser.add_argument("--yes", action="store_true", help="with --repair: apply the repair")
+        what.add_argument("--adopt", action="store_true", help="show whose database it is; --yes makes it this one's")
+        parser.add_argument("--yes", action="store_true", help="with --repair and --adopt: do it")
         parser.add_argument("--strict", action="store_true", help="with --advice: exit with 1 if there is a warning")
         parser.add_argument("--port", type=int, help="the --metrics-port of the worker, for --live and --ready")
         parser.add_argument(
@@ -54,13 +60,16 @@ class Command(PulseCommand):
         arguments.add_output(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        for flag, needed in (("yes", "repair"), ("strict", "advice")):
-            if options[flag] and not options[needed]:
-                raise CommandError(f"--{flag} requires --{needed}.", returncode=UNKNOWN)
+        for flag, needed in (("yes", ("repair", "adopt")), ("strict", ("advice",))):
+            if options[flag] and not any(options[name] for name in needed):
+                raise CommandError(f"--{flag} requires --{' or --'.join(needed)}.", returncode=UNKNOWN)
         if options["advice"]:
             self._advise(options)
         elif options["all"] or options["repair"]:
             self._conditions(options)
+        elif options["adopt"]:
+            for alias in arguments.aliases_of(options):
+                self._adopt(alias, options)
         else:
             self._probe(options)
 
@@ -143,6 +152,32 @@ class Command(PulseCommand):
     def _write_lines(self, *lines: str) -> None:
         for line in lines:
             self.stdout.write(line)
+
+    def _adopt(self, alias: str, options: dict[str, Any]) -> None:
+        """Make a copy of another deployment's database this one's."""
+        if not (name := conf.current().deployment):
+            raise CommandError("PULSE['DEPLOYMENT'] is not set: there is nothing to adopt.", returncode=UNKNOWN)
+        require_tables(alias)
+        owner, silence = deployments.owner_of(alias), conf.current().worker_silence
+        heard = StatementTimestamp() - Value(silence)
+        if options["yes"]:
+            live = Worker.objects.using(alias).filter(stopped_at=None, last_beat_at__gt=heard).count()
+            if live and owner not in (None, name):
+                raise CommandError(
+                    f"{live} workers of {owner!r} were heard in database {alias!r} within {silence}. Nothing was "
+                    f"changed: stop them, or wait for so long if it is a copy."
+                )
+            deployments.adopt(alias)
+        if options["json"]:
+            facts = {"database": alias, "owner": owner, "deployment": name, "adopted": options["yes"]}
+            self._write_lines(json.dumps(facts))
+            return
+        done = f"It belongs to {name!r} now." if options["yes"] else "Nothing was changed. Add --yes to adopt it."
+        whose = f"belongs to deployment {owner!r}" if owner else "belongs to nobody"
+        said = (
+            f"Database {alias!r} {whose}, and this one is {name!r}. Who adopts it runs its jobs and schedules. {done}"
+        )
+        self._write_lines(inert(said))
 
     # Advice
 

@@ -15,6 +15,7 @@ from pulse_django.health import alerts
 from pulse_django.metrics.minute_recorder import MinuteRecorder
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
+from pulse_django.queue.database.deployments import require_deployment
 from pulse_django.queue.database.tables import require_tables
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.schedules.tick import look
@@ -50,7 +51,7 @@ class Command(PulseCommand):
         if options["interval"] is not None and options["interval"] <= 0:
             raise CommandError("--interval must be positive.")
         try:
-            reachable = self.reachable(aliases, require_tables)
+            reachable = self.reachable(aliases, _require)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
         self.check(tags=[Tags.database], databases=reachable)  # the others ran before this
@@ -99,3 +100,8 @@ class Command(PulseCommand):
         if options["json"]:
             self.stdout.write(swept.to_json())
             self.stdout.flush()
+
+
+def _require(alias: str) -> None:
+    require_tables(alias)
+    require_deployment(alias)

@@ -18,6 +18,7 @@ from pulse_django import conf
 from pulse_django.health.unknown_tasks import run_known_now
 from pulse_django.metrics.exporters.worker import exposed
 from pulse_django.operations.arguments import PulseCommand
+from pulse_django.queue.database.deployments import require_deployment
 from pulse_django.queue.database.tables import require_tables
 from pulse_django.run.middleware import configured
 from pulse_django.run.registry import registry
@@ -112,4 +113,5 @@ def reloads(options: dict[str, Any]) -> bool:
 
 def _require(alias: str) -> None:
     require_tables(alias)
+    require_deployment(alias, is_worker=True)
     require_numbers(alias, shards()[alias])

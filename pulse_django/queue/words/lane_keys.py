@@ -25,7 +25,7 @@ OF_QUEUE = "queue="  # in front of a queue's name: its limit
 _DIGITS = 4
 _OF_CHUNKS = "chunk="
 # A longer one is replaced by its hash, which fits beside the longest name.
-_LONGEST_KEY = MAX_LANE_KEY - MAX_LIMITER_NAME - len(SEPARATOR) - _DIGITS
+LONGEST_KEY = MAX_LANE_KEY - MAX_LIMITER_NAME - len(SEPARATOR) - _DIGITS
 
 
 def check_limiter_name(name: object) -> None:
@@ -48,7 +48,7 @@ def limiter_of_queue(queue: str) -> str:
 
 def lane_of_chunks(task: str) -> str:
     """Return the lane key of the jobs of a task with chunks that has no limit and no share."""
-    longest = _LONGEST_KEY + _DIGITS - len(_OF_CHUNKS)
+    longest = LONGEST_KEY + _DIGITS - len(_OF_CHUNKS)
     return f"{SEPARATOR}{_OF_CHUNKS}{task if len(task) <= longest else _digest(task)}"
 
 
@@ -74,7 +74,7 @@ def limiters_of_lane(queue: str, lane_key: str, limited: Container[str]) -> tupl
 def text_of_key(value: object) -> str:
     """Return what stands for a value in a lane key. Text stands for itself, and anything else is spelt as JSON."""
     text = value if isinstance(value, str) and value.isprintable() else canonical(value, what="key")
-    return text if len(text) <= _LONGEST_KEY else _digest(text)
+    return text if len(text) <= LONGEST_KEY else _digest(text)
 
 
 def lane_key(limiter: str, key: str | None) -> str:

@@ -1,0 +1,29 @@
+"""The table of declared tasks. ``models.py`` loads it with the others."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+
+from pulse_django.queue.database.sql_functions import ShortText
+from pulse_django.queue.words.bounds import MAX_TASK_NAME
+
+from .statements import DeclaredTaskManager
+
+
+class DeclaredTask(models.Model):
+    """What ``pulse_enqueue()`` has to know of a task."""
+
+    name = ShortText(max_length=MAX_TASK_NAME, db_collation="C", primary_key=True)
+    options = models.JSONField()  # as ``task_options.py`` makes them
+    declared_in = ShortText(max_length=200)  # the settings module of that code
+
+    objects: ClassVar[DeclaredTaskManager] = DeclaredTaskManager()
+
+    class Meta:
+        db_table = "pulse_django_declared_task"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.name
