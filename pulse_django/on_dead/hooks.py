@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any, TypedDict
 
 from pulse_django import conf
 from pulse_django.backend import new_job
 from pulse_django.encryption.values import encrypts
 from pulse_django.queue.capability import AtEnd, Capability, OfCall
+from pulse_django.queue.database.transactions import copied
 from pulse_django.queue.words.masks import EVERYTHING, is_encrypted
 from pulse_django.queue.words.options import JOB_OPTIONS, Duration, Flag, Text, Whole, values_of, with_settings
 from pulse_django.run.registry import Task
@@ -92,15 +92,11 @@ def _row_of_hook(task: Task, settings: conf.PulseSettings) -> str:
     row |= {"sensitive": EVERYTHING.text if hides_all else new.sensitive, "gets_arguments": not is_sealed}
     values = zip(JOB_OPTIONS, with_settings(values_of(new), settings), strict=True)
     row |= {option.column: value for option, value in values if option in _OPTIONS}
-    return json.dumps({name: value for name, value in row.items() if value is not None}, default=_seconds)
-
-
-def _seconds(duration: timedelta) -> str:
-    return f"{duration.total_seconds()} seconds"
+    return json.dumps({name: value for name, value in row.items() if value is not None}, default=copied)
 
 
 CAPABILITY = Capability(
     name="on_dead",
     of_call=OfCall(lambda task: getattr(task, "on_dead", None) is not None, of_call),
-    at_end=AtEnd(columns={}, over="", stayed=_ENQUEUE, is_noted="verdict = 'DEAD_LETTERED'"),
+    at_end=AtEnd(columns={}, over="", stayed=_ENQUEUE, is_noted="verdict = 'DEAD_LETTERED'", may_fail=True),
 )

@@ -35,7 +35,15 @@ ME = Identity("worker")
 REFUSED = "ValueError: no [test_on_dead.py:fails]"
 
 
-@task(queue_name="hooks", priority=7, max_attempts=3, tags="hook", timeout=90, limit=Limit("hooks", max_running=2))
+@task(
+    queue_name="hooks",
+    priority=7,
+    max_attempts=3,
+    tags="hook",
+    timeout=90,
+    progress_timeout=0.00001,
+    limit=Limit("hooks", max_running=2),
+)
 def note_death(dead: DeadJob) -> None:
     heard.append(dead)
 
@@ -135,6 +143,20 @@ class TestHook:
         [dead] = heard
         assert (dead["args"], dead["kwargs"]) == (None, None)
         assert "secret" not in str(sql("SELECT args, kwargs, on_dead FROM pulse_django_job"))
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_row_that_cannot_be_stored_keeps_no_run_from_ending(self) -> None:
+        """As one that is older than a column of the table. The job dies without its hook, and the log says so."""
+        for end in ("settled", "reaped"):
+            fails.enqueue()
+            sql("UPDATE pulse_django_job SET on_dead = on_dead - 'weight' WHERE status = 'PENDING'")
+            if end == "settled":
+                assert run(TimedOut(), DeadLetter("too long")).status == Status.DEAD_LETTERED
+                assert sql("SELECT outcome FROM pulse_django_attempt") == [("TIMED_OUT",)]
+            else:
+                expire(Job.objects.get(pk=claim_one(ME).lease.job_id))
+                assert [one.status for one in Job.objects.reap()] == [Status.DEAD_LETTERED]
+            assert hooks() == []
 
     def test_a_row_that_was_written_by_hand_keeps_no_run_from_ending(self) -> None:
         fails.enqueue()
