@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from pulse_django import conf
-from pulse_django.backend import new_job
+from pulse_django.backend import PulseBackend, new_job
 from pulse_django.encryption.values import encrypts
+from pulse_django.exceptions import InvalidJob
 from pulse_django.queue.capability import AtEnd, Capability, OfCall
 from pulse_django.queue.database.transactions import copied
 from pulse_django.queue.words.masks import EVERYTHING, is_encrypted
@@ -83,7 +84,9 @@ def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[
     return {"on_dead": made[1]}
 
 
-def _row_of_hook(task: Task, settings: conf.PulseSettings) -> str:
+def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
+    if not isinstance(task.on_dead.get_backend(), PulseBackend):
+        raise InvalidJob(f"on_dead: no worker of Pulse's runs jobs of the backend {task.on_dead.backend!r}")
     new, is_sealed = new_job(task.on_dead, ({},), {}), encrypts(task)
     row = {"task": new.task, "queue": new.queue, "priority": new.priority, "lane_key": new.lane_key}
     row |= {"tags": new.tags or None, "meta": None if new.meta is None else json.loads(new.meta)}

@@ -10,6 +10,7 @@ import pytest
 from django.test import override_settings
 
 from pulse_django import DeadJob, Discard, Limit, Unique, api, enqueue_many, task
+from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
 from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Decision, Retry
 from pulse_django.queue.words.leases import Identity
@@ -21,6 +22,7 @@ from pulse_django.queue.words.verb_results import Report
 from pulse_django.run.registry import InvalidTask
 from pulse_django.testing import drain
 from tests.queue.steps import claim_one, expire, sql
+from tests.run.test_other_backends import IMMEDIATE
 
 pytestmark = pytest.mark.django_db
 heard: list[DeadJob] = []
@@ -222,9 +224,22 @@ def test_what_cannot_be_a_hook() -> None:
         (note_death.using(idempotency_key="a"), "has idempotency_key"),
         (note_death.using(unique=Unique()), "has unique"),
         (note_death.using(expires=60), "has expires"),
+        (note_death.using(database="other"), "has database"),
     ]
     for hook, why in cases:
         with pytest.raises(InvalidTask, match=why):
             task(on_dead=hook)(takes_nothing.func)
         with pytest.raises(InvalidTask, match=why):
             takes_nothing.using(on_dead=hook)
+
+
+def test_a_hook_of_another_backend_is_refused_with_the_job() -> None:
+    backends = {
+        "default": {"BACKEND": "pulse_django.backend.PulseBackend"},
+        "now": {"BACKEND": IMMEDIATE, "QUEUES": []},
+    }
+    with override_settings(TASKS=backends):
+        dies = fails.using(on_dead=note_death.using(backend="now"))
+        with pytest.raises(InvalidJob, match="no worker of Pulse's runs jobs of the backend 'now'"):
+            dies.enqueue()
+        assert dies.using(backend="now").enqueue().status == "FAILED"  # it has no job, and needs no hook
