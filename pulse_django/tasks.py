@@ -104,6 +104,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             object.__setattr__(self, option, _key_source(option, getattr(self, option)))
         if self.at_most_once:
             self._set_budget_of_one_run()
+        elif self.max_lost_workers == 0:
+            raise InvalidTask("max_lost_workers: 0 is that of at_most_once=True. Write that, or at least 1.")
         self._check_names()
         self._check_options()
         try:

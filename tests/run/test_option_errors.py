@@ -31,6 +31,7 @@ NO_VALUES: list[tuple[dict[str, Any], str]] = [
     ({"priority": True}, "priority must be a whole number between -100 and 100"),
     ({"priority": 101}, "priority must be a whole number between -100 and 100"),
     ({"aliases": 5}, "aliases: 5 is not a list of names"),
+    ({"max_lost_workers": 0}, "max_lost_workers: 0 is that of at_most_once=True. Write that"),
     ({"sensitive": [["order"]]}, "sensitive: .* is not a list of names"),
 ]
 
