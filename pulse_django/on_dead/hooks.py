@@ -17,7 +17,6 @@ from pulse_django.encryption.values import encrypts
 from pulse_django.queue.capability import AtEnd, Capability, OfCall
 from pulse_django.queue.words.masks import EVERYTHING, is_encrypted
 from pulse_django.queue.words.options import JOB_OPTIONS, Duration, Flag, Text, Whole, values_of, with_settings
-from pulse_django.run.registry import Task
 
 
 class DeadJob(TypedDict):
@@ -73,7 +72,7 @@ _ENQUEUE = f"""
 """  # noqa: S608 - made of constants
 
 
-def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, str]:
+def of_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, str]:
     """Return the row of the hook. Only the first job of a task makes it."""
     settings = conf.current()
     made = getattr(task, "_row_of_hook", None)
@@ -83,7 +82,7 @@ def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[
     return {"on_dead": made[1]}
 
 
-def _row_of_hook(task: Task, settings: conf.PulseSettings) -> str:
+def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
     new, is_sealed = new_job(task.on_dead, ({},), {}), encrypts(task)
     row = {"task": new.task, "queue": new.queue, "priority": new.priority, "lane_key": new.lane_key}
     row |= {"tags": new.tags or None, "meta": None if new.meta is None else json.loads(new.meta)}
