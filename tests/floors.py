@@ -87,7 +87,7 @@ _FLOORS = (
     " amendments sql_enqueue",
     "queue.database queue.capability queue.gates pauses.statements workflows.batch_progress shards.ids shards.citus"
     " shards.citus_nodes metrics.minute_stats metrics.traffic conf signals",
-    "queue.words unique.rule encryption.envelopes limits.rules schedules.definitions schedules.tick_rules"
+    "queue.words embedded unique.rule encryption.envelopes limits.rules schedules.definitions schedules.tick_rules"
     " schedules.timings metrics.vital_signs exceptions safe_logging signed_texts",
 )
 _FLOOR_OF = {name: number for number, names in enumerate(_FLOORS) for name in names.split()}
