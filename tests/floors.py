@@ -70,7 +70,7 @@ _FLOORS = (
     "views",
     "console metrics.exporters amendments.page limits.console pauses.page schedules.console workflows.console"
     " shards.page",
-    "operations testing limits.command pauses.command shards.command workflows.acts",
+    "operations testing immediate limits.command pauses.command shards.command workflows.acts",
     "capabilities metrics.minute_recorder chunks.gatherer schedules.loop sql_enqueue.loop workflows.sweeps",
     "worker",
     "health limits.facts pauses.facts schedules workflows.reading workflows.why shards.fleet metrics.spans"
