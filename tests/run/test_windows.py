@@ -49,7 +49,7 @@ from testproject.shop.tasks import echo
 echo.enqueue(1)
 enqueue_many(echo, [[2], [3]])
 assert [ran.status for ran in drain()] == ["COMPLETED"] * 3
-browser, user = Client(headers={"host": "localhost"}), User.objects.create_superuser("ada")
+browser, user = Client(headers={"host": "localhost"}), User.objects.create_superuser("on_windows")
 browser.force_login(user)
 shown = browser.get("/admin/pulse_django/job/").status_code
 browser.logout()
