@@ -216,10 +216,10 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         if (most := getattr(self.limit, "heaviest", None)) is not None and self.weight > most:
             raise InvalidTask(f"weight: {self.weight} is more than the limit allows at once, which is {most}.")
         check_chunk(self, self)
-        if self.on_dead is not None and (why := why_no_hook(self.on_dead)):
-            raise InvalidTask(f"on_dead: {why}.")
-        if (unsearchable := why_not_searched(self.searchable, self.sensitive)) is not None:
-            raise InvalidTask(f"searchable: {unsearchable}")
+        if self.on_dead is not None and (no_hook := why_no_hook(self.on_dead)):
+            raise InvalidTask(f"on_dead: {no_hook}.")
+        if (why := why_not_searched(self.searchable, self.sensitive)) is not None:
+            raise InvalidTask(f"searchable: {why}")
         if type(self.priority) is not int:  # numbers out of range are refused by Django's own check, in these words
             raise InvalidTask("priority must be a whole number between -100 and 100.")
         try:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any, TypedDict
 
 from pulse_django import conf
-from pulse_django.backend import new_job
+from pulse_django.backend import PulseBackend, new_job
 from pulse_django.encryption.values import encrypts
+from pulse_django.exceptions import InvalidJob
 from pulse_django.queue.capability import AtEnd, Capability, OfCall
+from pulse_django.queue.database.transactions import copied
 from pulse_django.queue.words.masks import EVERYTHING, is_encrypted
 from pulse_django.queue.words.options import JOB_OPTIONS, Duration, Flag, Text, Whole, values_of, with_settings
 
@@ -83,6 +84,8 @@ def of_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[s
 
 
 def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
+    if not isinstance(task.on_dead.get_backend(), PulseBackend):
+        raise InvalidJob(f"on_dead: no worker of Pulse's runs jobs of the backend {task.on_dead.backend!r}")
     new, is_sealed = new_job(task.on_dead, ({},), {}), encrypts(task)
     row = {"task": new.task, "queue": new.queue, "priority": new.priority, "lane_key": new.lane_key}
     row |= {"tags": new.tags or None, "meta": None if new.meta is None else json.loads(new.meta)}
@@ -91,15 +94,12 @@ def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
     row |= {"sensitive": EVERYTHING.text if hides_all else new.sensitive, "gets_arguments": not is_sealed}
     values = zip(JOB_OPTIONS, with_settings(values_of(new), settings), strict=True)
     row |= {option.column: value for option, value in values if option in _OPTIONS}
-    return json.dumps({name: value for name, value in row.items() if value is not None}, default=_seconds)
-
-
-def _seconds(duration: timedelta) -> str:
-    return f"{duration.total_seconds()} seconds"
+    return json.dumps({name: value for name, value in row.items() if value is not None}, default=copied)
 
 
 CAPABILITY = Capability(
     name="on_dead",
+    carries=("on_dead",),  # for a copy of the job (``workflows/rewind.py``)
     of_call=OfCall(lambda task: getattr(task, "on_dead", None) is not None, of_call),
-    at_end=AtEnd(columns={}, over="", stayed=_ENQUEUE, is_noted="verdict = 'DEAD_LETTERED'"),
+    at_end=AtEnd(columns={}, over="", stayed=_ENQUEUE, is_noted="verdict = 'DEAD_LETTERED'", may_fail=True),
 )

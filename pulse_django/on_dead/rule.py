@@ -16,6 +16,7 @@ _OF_CALLS = {
     "expires": "expires",
     "run_after": "run_after",
     "runs_in": "run_after",
+    "database": "database",
 }
 
 

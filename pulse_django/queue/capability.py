@@ -195,6 +195,7 @@ class AtEnd(NamedTuple):
     over: str  # an INSERT for jobs of ``{gone}`` that are completed or cancelled; ``{status}`` is which. Empty: none
     stayed: str  # an INSERT for runs of ``{stayed}`` with another ``verdict``
     is_noted: str  # a condition on a run that ended: whether one of the two has written a row, so ``when_over`` follows
+    may_fail: bool = False  # a run that cannot end with the row of ``stayed`` ends without it
 
 
 class AfterRun(NamedTuple):

@@ -301,20 +301,24 @@ def verdict(*, wanted: str, refund: str, too_late: str = "") -> str:
     return _VERDICT.format(wanted=wanted, refund=refund, too_late=too_late and f" OR {too_late}")
 
 
-def end(*, still: str = "", error: str = "ending.error", completes: bool = False) -> str:
+def end(*, still: str = "", error: str = "ending.error", completes: bool = False, bare: bool = False) -> str:
     """Return the SQL that ends what ``ending`` holds, as ``ended``.
 
     ``still`` is a further condition on the row as it is written, ``error`` what stands on a job that stays.
-    ``completes``: all of them succeeded.
+    ``completes``: all of them succeeded. ``bare``: without the notes that may fail.
     """
     if completes:
         return _complete()
     stay = _stay(still, error)
     left = leave("ending", _leaves(still), brings=_BRINGS, **_TAKES_ALONG)
-    notes = "".join(f",\nstayed_for_{name} AS ({one.stayed.format(stayed='stayed')})" for name, one in at_ends())
+    notes = "".join(f",\nstayed_for_{name} AS ({note})" for name, note in _notes_of_stayed("stayed", bare).items())
     ended = _ENDED.format(noted=listed(noted_columns()))
     ledger = _LEDGER.format(ended="ended")
     return f"{stay}{left}{notes},{ended},\nledger AS ({ledger})"
+
+
+def _notes_of_stayed(stayed: str, bare: bool) -> dict[str, str]:
+    return {name: one.stayed.format(stayed=stayed) for name, one in at_ends() if not (bare and one.may_fail)}
 
 
 def _stay(still: str, error: str) -> str:
@@ -323,12 +327,18 @@ def _stay(still: str, error: str) -> str:
 
 
 def end_on_citus(
-    alias: str, ending: Compiled, *, lacks: Collection[str], error: str, lock_timeout: float | None = None
+    alias: str,
+    ending: Compiled,
+    *,
+    lacks: Collection[str],
+    error: str,
+    lock_timeout: float | None = None,
+    bare: bool = False,
 ) -> list[dict[str, Any]]:
     """Lock and judge with CTEs of which the last is ``ending``, end what that holds, and return its rows.
 
     The rows are locked until all is written, so the verdict is not asked for again. ``lacks``: columns that this
-    ``ending`` does not have.
+    ``ending`` does not have. ``bare`` is that of ``end()``.
     """
 
     def writes(given: Given) -> list[Compiled]:
@@ -340,7 +350,7 @@ def end_on_citus(
             stay = _stay("", error).removesuffix(",").replace("FROM ending", "FROM {given}")
             statements.append(given.compiled(f"WITH {stay} SELECT id FROM stayed"))  # noqa: S608 - made of constants
             if any(row["is_noted"] and not row["leaves"] for row in given.rows):
-                statements += [given.compiled(one.stayed.format(stayed="{given}")) for _, one in at_ends()]
+                statements += map(given.compiled, _notes_of_stayed("{given}", bare).values())
         if given.any("has_entry"):
             statements.append(given.compiled(_LEDGER.format(ended="{given}").replace(CLOCK, NOW)))
         return statements

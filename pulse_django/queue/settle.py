@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, assert_never
 
@@ -19,7 +20,7 @@ from pulse_django.shards.one_task import CLOCK, NOW, Given, act_on
 
 from .database.job_queries import JobReader
 from .database.transactions import Row, is_in_transaction, run_joined
-from .ending import WHY, end_on_citus, ends, is_noted, parts
+from .ending import WHY, end, end_on_citus, ends, is_noted, parts
 from .heartbeat import still_held
 from .statements import UNSTORABLE, Compiled, array, check_delay, keys_of, quoted
 from .words.bounds import MAX_DELAY
@@ -217,19 +218,25 @@ def _store_completed_runs(alias: str, reports: str) -> list[Row]:
     return [(row["id"], row["completed_by"], row["attempts"], row["repeated"]) for row in found]
 
 
-def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
-    completes = all(is_plain_completion(report) for report in reports)
+def _settle(jobs: JobReader, reports: list[Report], wait: bool, bare: bool = False) -> list[Row]:
+    completes = not bare and all(is_plain_completion(report) for report in reports)
     source, params = completions(reports) if completes else reported(reports)
     try:
         if is_for_citus(connections[jobs.write_alias]):
-            return _settle_on_citus(jobs.write_alias, source, params, wait)
-        return run_joined(jobs.write_alias, statement_of(source, completes, wait=wait), params, plan_once=True)
+            return _settle_on_citus(jobs.write_alias, source, params, wait, bare)
+        sql = statement_of(source, completes, wait=wait, bare=bare)
+        return run_joined(jobs.write_alias, sql, params, plan_once=not bare)
     except UNSTORABLE as error:
         if connections[jobs.write_alias].in_atomic_block:
             raise  # the caller's transaction is broken; what becomes of it is the caller's to say
         if len(reports) > 1:
             return [row for report in reports for row in _settle(jobs, [report], wait)]
+        if bare:
+            raise
         logger.exception("Storing the report on job %d failed", reports[0].lease.job_id)
+        if isinstance(reports[0].decision, DeadLetter):  # the row of its hook may be what failed
+            with suppress(*UNSTORABLE):
+                return _settle(jobs, reports, wait, bare=True)
         if reports[0].progress is not None:
             return _settle(jobs, [reports[0]._replace(progress=None)], wait)
         if isinstance(reports[0].outcome, Failed) and isinstance(reports[0].decision, DeadLetter):
@@ -239,17 +246,17 @@ def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
         return _settle(jobs, [Report(reports[0].lease, failed, DeadLetter(reason))], wait)
 
 
-def _settle_on_citus(alias: str, reports: str, params: Sequence[Any], wait: bool) -> list[Row]:
+def _settle_on_citus(alias: str, reports: str, params: Sequence[Any], wait: bool, bare: bool) -> list[Row]:
     ending = _ENDING.format(reports=reports, skip_locked="" if wait else "SKIP LOCKED", **parts()[False])
-    rows = end_on_citus(alias, (ending, tuple(params)), lacks=("task", "queue"), error=WHY)
+    rows = end_on_citus(alias, (ending, tuple(params)), lacks=("task", "queue"), error=WHY, bare=bare)
     return [(row["id"], row["holder"], row["attempt"], row["verdict"], row["is_noted"]) for row in rows]
 
 
-def statement_of(reports: str, completes: bool, *, wait: bool) -> str:
+def statement_of(reports: str, completes: bool, *, wait: bool, bare: bool = False) -> str:
     """Return the statement that ends what ``reports`` selects. ``completes``: all of them succeeded."""
     skip = "" if wait else "SKIP LOCKED"
-    end = ends()[completes]
-    return _SETTLE.format(reports=reports, skip_locked=skip, end=end, is_noted=is_noted(), **parts()[completes])
+    ending = end(error=WHY, bare=True) if bare else ends()[completes]
+    return _SETTLE.format(reports=reports, skip_locked=skip, end=ending, is_noted=is_noted(), **parts()[completes])
 
 
 def _record_late_outcomes(jobs: JobReader, late: Sequence[Report]) -> frozenset[Lease]:

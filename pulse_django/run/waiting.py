@@ -74,6 +74,7 @@ class EndWatcher:
             waiting = set(jobs.filter(pk__in=set(waits.values())).values_list("pk", flat=True))
         except Exception as failed:  # each wait raises it: its own look would have
             waiting, error = set(), failed
+            connections[self._alias].close()  # it may be broken, and waits that begin now need another
         for future, job_id in waits.items():
             if job_id in waiting:
                 continue

@@ -9,11 +9,18 @@ import pytest
 
 from pulse_django import api
 from pulse_django.models import Job
+from pulse_django.queue.words.decisions import DeadLetter
+from pulse_django.queue.words.options import ClaimedOptions
 from pulse_django.queue.words.states import Status
+from pulse_django.run.judging import Performed
+from pulse_django.run.run import Run
+from pulse_django.worker.channel import Channel
+from pulse_django.worker.executors.processes import Processes
 from tests.crash.processes import through
 from tests.crash.workers import LONG_LEASE, Workers, outcomes, wait_for, wait_until
 from tests.proxy import BlackHole
 from tests.worker import handlers
+from tests.worker.test_shared_leases import claim
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -84,3 +91,19 @@ def test_the_time_limit_passes(workers: Workers) -> None:
     for _ in range(WAITING):
         handlers.naps_once.enqueue(0)
     check(workers, job_id, "TIMED_OUT")
+
+
+def test_the_fork_server_dies_before_it_says_that_a_process_was_born() -> None:
+    """The process may have been born all the same, and may have read what it is to run."""
+    ours, theirs = Channel.pair()
+    over: list[Performed | None] = []
+    processes = Processes(1, lambda run: True, lambda run, performed: over.append(performed), ours)
+    processes.submit([Run(claim()._replace(options=ClaimedOptions(max_lost_workers=0)), alias="default")])
+    fork_server = Channel(theirs)
+    wait_until(fork_server.receive)
+    fork_server.close()
+    wait_until(lambda: over)
+    [performed] = over
+    assert performed is not None
+    assert performed.report is not None
+    assert isinstance(performed.report.decision, DeadLetter)

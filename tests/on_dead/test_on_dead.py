@@ -10,6 +10,7 @@ import pytest
 from django.test import override_settings
 
 from pulse_django import DeadJob, Discard, Limit, Unique, api, enqueue_many, task
+from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
 from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Decision, Retry
 from pulse_django.queue.words.leases import Identity
@@ -20,7 +21,10 @@ from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Report
 from pulse_django.run.registry import InvalidTask
 from pulse_django.testing import drain
+from pulse_django.workflows.rewind import fork
 from tests.queue.steps import claim_one, expire, sql
+from tests.run.test_other_backends import IMMEDIATE
+from tests.workflows.tasks import stepwise
 
 pytestmark = pytest.mark.django_db
 heard: list[DeadJob] = []
@@ -35,7 +39,15 @@ ME = Identity("worker")
 REFUSED = "ValueError: no [test_on_dead.py:fails]"
 
 
-@task(queue_name="hooks", priority=7, max_attempts=3, tags="hook", timeout=90, limit=Limit("hooks", max_running=2))
+@task(
+    queue_name="hooks",
+    priority=7,
+    max_attempts=3,
+    tags="hook",
+    timeout=90,
+    progress_timeout=0.00001,
+    limit=Limit("hooks", max_running=2),
+)
 def note_death(dead: DeadJob) -> None:
     heard.append(dead)
 
@@ -136,6 +148,20 @@ class TestHook:
         assert (dead["args"], dead["kwargs"]) == (None, None)
         assert "secret" not in str(sql("SELECT args, kwargs, on_dead FROM pulse_django_job"))
 
+    @pytest.mark.django_db(transaction=True)
+    def test_a_row_that_cannot_be_stored_keeps_no_run_from_ending(self) -> None:
+        """As one that is older than a column of the table. The job dies without its hook, and the log says so."""
+        for end in ("settled", "reaped"):
+            fails.enqueue()
+            sql("UPDATE pulse_django_job SET on_dead = on_dead - 'weight' WHERE status = 'PENDING'")
+            if end == "settled":
+                assert run(TimedOut(), DeadLetter("too long")).status == Status.DEAD_LETTERED
+                assert sql("SELECT outcome FROM pulse_django_attempt") == [("TIMED_OUT",)]
+            else:
+                expire(Job.objects.get(pk=claim_one(ME).lease.job_id))
+                assert [one.status for one in Job.objects.reap()] == [Status.DEAD_LETTERED]
+            assert hooks() == []
+
     def test_a_row_that_was_written_by_hand_keeps_no_run_from_ending(self) -> None:
         fails.enqueue()
         sql("UPDATE pulse_django_job SET on_dead = '[1]'")
@@ -200,9 +226,30 @@ def test_what_cannot_be_a_hook() -> None:
         (note_death.using(idempotency_key="a"), "has idempotency_key"),
         (note_death.using(unique=Unique()), "has unique"),
         (note_death.using(expires=60), "has expires"),
+        (note_death.using(database="other"), "has database"),
     ]
     for hook, why in cases:
         with pytest.raises(InvalidTask, match=why):
             task(on_dead=hook)(takes_nothing.func)
         with pytest.raises(InvalidTask, match=why):
             takes_nothing.using(on_dead=hook)
+
+
+def test_a_hook_of_another_backend_is_refused_with_the_job() -> None:
+    backends = {
+        "default": {"BACKEND": "pulse_django.backend.PulseBackend"},
+        "now": {"BACKEND": IMMEDIATE, "QUEUES": []},
+    }
+    with override_settings(TASKS=backends):
+        dies = fails.using(on_dead=note_death.using(backend="now"))
+        with pytest.raises(InvalidJob, match="no worker of Pulse's runs jobs of the backend 'now'"):
+            dies.enqueue()
+        assert dies.using(backend="now").enqueue().status == "FAILED"  # it has no job, and needs no hook
+
+
+def test_a_copy_of_a_job_that_is_over_has_its_hook() -> None:
+    job = stepwise.using(on_dead=note_death).enqueue("order")
+    hook = Job.objects.get(pk=job.id).on_dead
+    drain()
+    assert hook["task"] == note_death.registered_name
+    assert Job.objects.get(pk=fork(job.id, "second").job_id).on_dead == hook

@@ -9,6 +9,7 @@ import pytest
 
 from pulse_django import UNLIMITED, Context, RetryLater, retry
 from pulse_django.models import Job
+from pulse_django.queue.words.bounds import MAX_DELAY
 from pulse_django.queue.words.states import Status
 from pulse_django.run.registry import registry
 from pulse_django.tasks import task
@@ -34,6 +35,10 @@ async def waits_async(context: Context) -> None:
     waits(context)
 
 
+def waits_for_ever() -> None:
+    raise RetryLater(float("inf"), "gone")
+
+
 def fails() -> None:
     raise ValueError("no")
 
@@ -51,6 +56,14 @@ def test_it_counts_as_an_attempt_and_ends_as_a_dead_letter(handler: Any) -> None
     dead = Job.objects.get(pk=job_id)
     assert dead.status == "DEAD_LETTERED"
     assert [one.outcome for one in dead.ledger.order_by("number")] == ["FAILED", "FAILED"]
+
+
+def test_it_may_ask_for_any_delay() -> None:
+    job_id = task(name="tests.retry_later.for_ever", max_attempts=2)(waits_for_ever).enqueue().id
+    run_job(job_id, failures="keep")
+    job = Job.objects.get(pk=job_id)
+    assert "RetryLater" in str(job.last_error)
+    assert timedelta(days=364_999) < job.next_run_at - datetime.now(UTC) <= MAX_DELAY
 
 
 def test_a_job_without_a_limit_is_never_given_up() -> None:

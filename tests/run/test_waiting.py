@@ -55,7 +55,8 @@ class Looks:
             own = connections["default"]
             with CaptureQueriesContext(own) as sent:
                 look(watcher, waits)
-            self.pid = own.connection.info.backend_pid
+            if own.connection is not None:  # it is closed where the look failed
+                self.pid = own.connection.info.backend_pid
             self.seen.append((len(waits), len(sent)))
 
         monkeypatch.setattr(EndWatcher, "_look", noted)
@@ -153,6 +154,26 @@ class TestWait:
         for wait in waits:
             with pytest.raises(OperationalError):
                 wait.result(LONG)
+
+    @pytest.mark.session("the pooler gives the next look another session")
+    def test_a_wait_that_begins_beside_a_lost_connection_has_another(
+        self, looks: Looks, threads: ThreadPoolExecutor
+    ) -> None:
+        """The thread goes on for the next wait, and would go on with what is broken."""
+        first, next_one = tasks.add.enqueue(1, 2), tasks.add.enqueue(1, 2)
+        watcher = watcher_of("default")
+        with watcher.watching(int(next_one.id)) as ended:
+            with watcher.watching(int(first.id)) as broken:
+                looks.until(2)
+                with connection.cursor() as cursor:
+                    cursor.execute("SELECT pg_terminate_backend(%s)", [looks.pid])
+                with pytest.raises(OperationalError):
+                    broken.result(LONG)
+            with pytest.raises(OperationalError):
+                ended.result(LONG)
+            with watcher.watching(int(next_one.id)) as again:
+                api.cancel(next_one.id)
+                again.result(LONG)
 
     def test_looks_become_rarer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         job, pauses = tasks.add.enqueue(1, 2), []

@@ -125,9 +125,9 @@ def live(new: NewJob, claim: Claiming) -> None:
         unique = new.unique and UniqueKey.of(f"k{next(counted)}", new.unique.rule)
         return replace(new, unique=unique, **changes)
 
-    def run() -> Lease:
+    def run(**changes: Any) -> Lease:
         """Enqueue a job and claim it."""
-        job = Job.objects.enqueue(another())
+        job = Job.objects.enqueue(another(**changes))
         return next(claim.lease for claim in claim() if claim.lease.job_id == job.pk)
 
     def fail(decision: Decision) -> None:
@@ -150,6 +150,8 @@ def live(new: NewJob, claim: Claiming) -> None:
     dead = run()
     assert Job.objects.settle([Report(dead, FAILED, DeadLetter("no"))]).accepted
     assert Job.objects.retry([dead.job_id]).revived
+    if new.on_dead is not None:
+        assert Job.objects.settle([Report(run(on_dead="{}"), FAILED, DeadLetter("no"))]).accepted  # without a hook
     waits, runs = Job.objects.enqueue(another(run_after=SOON)), run()
     assert Job.objects.reschedule([waits.pk], delay=SOON / 2).changed
     assert Job.objects.move([waits.pk], queue="other").changed

@@ -80,7 +80,7 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -92,13 +92,13 @@ history AS (
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, (
+        expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -223,18 +223,18 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, job.locked_by, job.token
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, job.locked_by, job.token
 ),
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
-        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'COMPLETED', CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END, locked_by,
             token
@@ -324,6 +324,152 @@ kept AS (
     WHERE attempt.id = late.id AND attempt.late_outcome::text = ''
 )
 SELECT job_id, worker, number, repeated FROM entry;
+
+-- settle(): hooks, all
+WITH report AS MATERIALIZED (SELECT * FROM (
+    SELECT * FROM pg_catalog.json_to_recordset(:report::json) AS report (
+        id bigint, holder text, attempt int, outcome text, status text, delay float8, refund int, loss int,
+        error text, cancel_reason text, result text, progress text, error_class text, message text, traceback text
+    )
+) AS report ORDER BY id),
+ending AS MATERIALIZED (
+    SELECT
+        report.*, job.token, job.started_at, job.next_run_at AS due_at, NULL::timestamptz AS last_seen_at,
+        job.batch_id, job.awaited, late.too_late, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key,
+            CASE
+            WHEN report.status IN ('COMPLETED', 'CANCELLED') THEN report.status
+            WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
+            WHEN report.status = 'RETRYING'
+                AND (job.attempts - job.refunds - COALESCE(report.refund, 0) >= job.max_attempts OR late.too_late)
+            THEN 'DEAD_LETTERED'
+            ELSE report.status
+        END AS verdict
+    FROM report
+    CROSS JOIN LATERAL (
+        SELECT token, started_at, next_run_at, cancel_requested_at, attempts, refunds, max_attempts, batch_id, awaited,
+            created_at, give_up_after, losses, lane_key
+        FROM pulse_django_job_hot AS job
+        WHERE job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt
+        FOR NO KEY UPDATE
+    ) AS job
+    CROSS JOIN LATERAL (
+        SELECT clock_timestamp() + report.delay * interval '1 second' > job.created_at + job.give_up_after
+    ) AS late (too_late)
+),
+staying AS MATERIALIZED (
+    SELECT
+        id, holder, attempt, token, due_at, started_at, last_seen_at, outcome, verdict, error_class, message, traceback,
+        batch_id, awaited, error,
+        had_refunds + COALESCE(refund, 0) AS refunds,
+        had_losses + COALESCE(loss, 0) AS losses,
+        CASE
+            WHEN verdict IN ('PENDING', 'RETRYING') THEN clock_timestamp() + delay * interval '1 second'
+        END AS next_run_at,
+        lane_key::text = '' OR delay IS NULL OR delay <= 0::float8 AS ready,
+        CASE WHEN verdict = 'DEAD_LETTERED' THEN clock_timestamp() END AS finished_at,
+        COALESCE(CASE WHEN ending.too_late
+                AND ending.status = 'RETRYING' THEN 'give_up_after reached: ' || ending.error END,
+                    ending.error) AS last_error,
+        progress::jsonb AS progress
+    FROM ending
+    WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED')
+),
+stayed AS (
+    UPDATE pulse_django_job_hot AS job
+    SET status = staying.verdict,
+        locked_by = NULL,
+        lease_until = NULL,
+        token = NULL,
+        deadline = NULL,
+        refunds = staying.refunds,
+        losses = staying.losses,
+        next_run_at = COALESCE(staying.next_run_at, job.next_run_at),
+        ready = staying.ready,
+        finished_at = staying.finished_at,
+        last_error = COALESCE(staying.last_error, job.last_error),
+        progress = COALESCE(staying.progress, job.progress)
+    FROM staying
+    WHERE job.id = ANY (ARRAY[staying.id]) AND job.locked_by::text = staying.holder AND job.attempts = staying.attempt
+    RETURNING
+        job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
+        staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, job.last_error AS error
+),
+gone AS (
+    DELETE FROM pulse_django_job_hot AS job
+    USING ending
+    WHERE job.id = ANY (ARRAY[ending.id])
+        AND job.locked_by::text = ending.holder
+        AND job.attempts = ending.attempt
+        AND ending.verdict IN ('COMPLETED', 'CANCELLED')
+    RETURNING job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id,
+        job.trace, job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
+        job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
+        job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
+        job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
+        ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
+        ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
+        ending.loss AS source_loss, ending.cancel_reason AS source_cancel_reason, ending.progress AS source_progress,
+        ending.result AS source_result
+),
+history AS (
+    INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
+        sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
+        last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
+        progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
+        refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
+        progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
+        COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
+        lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
+        expires_at, on_dead, batch_id, node, awaited, (
+        SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
+            source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
+            WHEN source_outcome = 'SUCCEEDED' THEN source_token END
+    FROM gone
+),
+over_for_workflows AS (
+    INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
+    SELECT
+        CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE source_verdict = 'COMPLETED'),
+        count(*) FILTER (WHERE source_verdict <> 'COMPLETED')
+    FROM gone
+    WHERE awaited OR batch_id IS NOT NULL
+    GROUP BY 1, 2
+),
+stayed_for_workflows AS (
+    INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
+    SELECT id, NULL::bigint, false FROM stayed WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
+    UNION ALL
+    SELECT DISTINCT NULL::bigint, batch_id, true FROM stayed WHERE batch_id IS NOT NULL AND verdict = 'DEAD_LETTERED'
+),
+ended AS MATERIALIZED (
+    SELECT
+        id, source_holder AS holder, attempts AS attempt, source_token AS token, next_run_at AS due_at, started_at,
+        source_last_seen_at AS last_seen_at, source_outcome AS outcome, source_verdict AS verdict,
+        source_error_class AS error_class, source_message AS message, source_traceback AS traceback,
+        batch_id, awaited, task, queue, source_error AS error
+    FROM gone
+    UNION ALL
+    SELECT * FROM stayed
+),
+ledger AS (
+    INSERT INTO pulse_django_attempt (
+        job_id, number, token, worker, due_at, started_at, finished_at, last_seen_at, outcome, error_class, message,
+        traceback
+    )
+    SELECT
+        id, attempt, token, holder, due_at, started_at, clock_timestamp(), last_seen_at, outcome,
+        COALESCE(error_class, ''), COALESCE(message, ''), COALESCE(traceback, '')
+    FROM ended
+    WHERE outcome <> 'SUCCEEDED'
+    ON CONFLICT (job_id, number) DO NOTHING
+)
+SELECT id, holder, attempt, verdict, verdict = 'DEAD_LETTERED' OR awaited OR batch_id IS NOT NULL OR verdict = 'WAITING'
+FROM ended;
 
 -- settle(): on Citus
 WITH report AS MATERIALIZED (SELECT * FROM (
@@ -499,23 +645,23 @@ FROM ending;
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
-    era, finished_at, status, result, completed_by, completed_token)
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
+    awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE
-        WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN
-        source_token END
+        expires_at, on_dead, batch_id, node, awaited, source_today, source_written_at, source_verdict,
+        source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome =
+        'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -791,23 +937,23 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
-    era, finished_at, status, result, completed_by, completed_token)
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
+    awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE
-        WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN
-        source_token END
+        expires_at, on_dead, batch_id, node, awaited, source_today, source_written_at, source_verdict,
+        source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome =
+        'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -914,7 +1060,7 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -926,13 +1072,13 @@ history AS (
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, (
+        expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -1057,18 +1203,18 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, job.locked_by, job.token
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, job.locked_by, job.token
 ),
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
-        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'COMPLETED', CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END, locked_by,
             token
@@ -1096,23 +1242,23 @@ FROM ended;
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
-    era, finished_at, status, result, completed_by, completed_token)
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
+    awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE
-        WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN
-        source_token END
+        expires_at, on_dead, batch_id, node, awaited, source_today, source_written_at, source_verdict,
+        source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome =
+        'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -1210,7 +1356,7 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -1241,23 +1387,23 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
-    era, finished_at, status, result, completed_by, completed_token)
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
+    awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE
-        WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN
-        source_token END
+        expires_at, on_dead, batch_id, node, awaited, source_today, source_written_at, source_verdict,
+        source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome =
+        'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -1293,7 +1439,7 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,

@@ -85,7 +85,7 @@ class Backoff:
     @property
     def highest(self) -> float:
         """Seconds that the curve reaches before jitter, so that no pause is longer than the cap."""
-        return self.cap.total_seconds() / (1 + self.jitter)
+        return min(self.cap, MAX_DELAY).total_seconds() / (1 + self.jitter)
 
 
 BackoffFunction = Callable[[int], Seconds]  # of the number of the attempt; a Backoff is one

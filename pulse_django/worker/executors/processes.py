@@ -262,8 +262,8 @@ class Processes(Executor):
             self._over(ward.run, None)
         elif ward.out_of_touch:
             self._over(ward.run, OUT_OF_TOUCH)
-        elif ward.pid is None:  # it never was
-            self._over(ward.run, Released(NOT_NOW, f"its process was {how}"))
+        elif ward.pid is None:  # it never was, unless the fork server died before it could say so
+            self._over(ward.run, Released(NOT_NOW, f"its process was {how}", has_begun=self._orphaned))
         else:
             verdict = ward.run.verdict
             if isinstance(verdict, TimedOut | Stalled):
