@@ -99,7 +99,6 @@ def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
 
 CAPABILITY = Capability(
     name="on_dead",
-    carries=("on_dead",),  # for a copy of the job (``workflows/rewind.py``)
     of_call=OfCall(lambda task: getattr(task, "on_dead", None) is not None, of_call),
     at_end=AtEnd(columns={}, over="", stayed=_ENQUEUE, is_noted="verdict = 'DEAD_LETTERED'", may_fail=True),
 )

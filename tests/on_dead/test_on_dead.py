@@ -21,10 +21,8 @@ from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Report
 from pulse_django.run.registry import InvalidTask
 from pulse_django.testing import drain
-from pulse_django.workflows.rewind import fork
 from tests.queue.steps import claim_one, expire, sql
 from tests.run.test_other_backends import IMMEDIATE
-from tests.workflows.tasks import stepwise
 
 pytestmark = pytest.mark.django_db
 heard: list[DeadJob] = []
@@ -245,11 +243,3 @@ def test_a_hook_of_another_backend_is_refused_with_the_job() -> None:
         with pytest.raises(InvalidJob, match="no worker of Pulse's runs jobs of the backend 'now'"):
             dies.enqueue()
         assert dies.using(backend="now").enqueue().status == "FAILED"  # it has no job, and needs no hook
-
-
-def test_a_copy_of_a_job_that_is_over_has_its_hook() -> None:
-    job = stepwise.using(on_dead=note_death).enqueue("order")
-    hook = Job.objects.get(pk=job.id).on_dead
-    drain()
-    assert hook["task"] == note_death.registered_name
-    assert Job.objects.get(pk=fork(job.id, "second").job_id).on_dead == hook
