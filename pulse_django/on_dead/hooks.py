@@ -73,6 +73,10 @@ _ENQUEUE = f"""
 """  # noqa: S608 - made of constants
 
 
+def has_hook(task: Any) -> bool:
+    return getattr(task, "on_dead", None) is not None
+
+
 def of_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, str]:
     """Return the row of the hook. Only the first job of a task makes it."""
     settings = conf.current()
@@ -99,6 +103,6 @@ def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
 
 CAPABILITY = Capability(
     name="on_dead",
-    of_call=OfCall(lambda task: getattr(task, "on_dead", None) is not None, of_call),
+    of_call=OfCall(has_hook, of_call),
     at_end=AtEnd(columns={}, over="", stayed=_ENQUEUE, is_noted="verdict = 'DEAD_LETTERED'", may_fail=True),
 )
