@@ -25,9 +25,9 @@ from django.test import override_settings
 from benchmarks import quota
 from benchmarks.processes import PlainSurroundings, run_burst
 from benchmarks.shard_outages import WAYS, measure_outage
+from pulse_django.embedded.server import DATABASE, PORT
 from pulse_django.models import Job
 from pulse_django.queue.words.job_options import NewJob
-from testproject.server import DATABASE, PORT
 from tests.cluster import Cluster
 
 ALIASES = ("default", "shard_1", "shard_2")

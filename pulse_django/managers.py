@@ -21,6 +21,7 @@ from .queue.reschedule import move, reschedule
 from .queue.retry import retry
 from .queue.set_aside import bring_back, promote, set_aside
 from .queue.settle import keep_errors_after_completion, release, settle
+from .queue.words.durations import as_timedelta
 from .schedules import verbs as schedules
 from .schedules.timings import Timing
 from .workflows.batch_verbs import forget_batches, hold
@@ -100,6 +101,7 @@ class ScheduleManager(TableManager["Schedule"]):
         """
         if isinstance(timing := fields.pop("timing", None), Timing):
             fields |= schedules.columns_of_timing(timing)
+        fields |= {name: as_timedelta(fields[name]) for name in ("every", "phase", "grace", "jitter") if name in fields}
         schedule: Schedule = self.model(**{**fields, "task": _key_of(fields.get("task", ""))})
         schedules.store(schedule, self.write_alias)
         return schedule

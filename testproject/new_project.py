@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 PATIENCE = 60.0
 # A new user has none of these.
-OURS = ("DJANGO_SETTINGS_MODULE", "DATABASE_URL", "PYTHONPATH", "PULSE", "VIRTUAL_ENV")
+OURS = ("DJANGO_SETTINGS_MODULE", "DATABASE_URL", "PYTHONPATH", "PULSE", "PULSE_PG_HOME", "VIRTUAL_ENV")
 DATABASE_OF_THE_README = '"NAME": "mysite"'
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import environ  # type: ignore[import-untyped]  # it ships no types
 
-from testproject.binaries import NoPostgresError
+from pulse_django.embedded.programs import NoPostgresError
 from testproject.postgres import ensure_running
 
 env = environ.Env()
@@ -22,7 +22,7 @@ def database_url() -> str:
     try:
         return ensure_running()
     except NoPostgresError as error:  # it says what to do, and a traceback would hide it
-        raise SystemExit(str(error)) from None
+        raise SystemExit(f"{error} Or set DATABASE_URL.") from None
 
 
 def database(url: str) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from urllib.parse import quote
 
 import psycopg
 
-from testproject import postgres
+from pulse_django.embedded import starter
+from pulse_django.embedded.server import DATABASE, PORT, Server
 from testproject.harness.census import census, descendants
-from testproject.server import DATABASE, PORT, Server, this_server
+from testproject.postgres import this_server
 
 PATIENCE = 30.0
 # A standby that lost its primary looks for it again after this, and not after five seconds.
@@ -39,8 +40,7 @@ class Cluster:
 
     def start(self, *, with_standby: bool = True) -> None:
         """Make both, and return once the standby streams."""
-        postgres._start(self.primary)
-        postgres._create_database(self.primary)
+        starter.start(self.primary)
         if with_standby:
             self.make_standby()
 
@@ -63,11 +63,11 @@ class Cluster:
             return cursor.fetchall() if cursor.description else []
 
     def stop(self, server: Server, mode: str = "fast") -> None:
-        postgres._pg_ctl(server, "-m", mode, "stop")
+        starter.pg_ctl(server, "-m", mode, "stop")
 
     def start_again(self, server: Server) -> None:
-        postgres._forget_the_dead(server)
-        postgres._pg_ctl(server, "-l", str(server.log), "-o", postgres._options(server), "start")
+        starter.forget_the_dead(server)
+        starter.pg_ctl(server, "-l", str(server.log), "-o", starter.options_of(server), "start")
 
     def kill_primary(self) -> None:
         """SIGKILL to all its processes, and return when they are gone: while one of them is attached to the shared
@@ -91,16 +91,16 @@ class Cluster:
 
     def promote(self) -> None:
         """Let the standby take over. The other one is the standby from now on, once it is made anew."""
-        postgres._pg_ctl(self.standby, "promote")
+        starter.pg_ctl(self.standby, "promote")
         self.primary, self.standby = self.standby, self.primary
 
     def make_standby(self) -> None:
         """Copy the primary, let the copy stream, and let commits wait for it if they are to."""
         standby = self.standby
         shutil.rmtree(standby.data, ignore_errors=True)
-        postgres._make_home(standby)
+        starter.make_home(standby)
         source = ["-h", str(self.primary.home), "-p", str(PORT), "-U", "postgres", "-w"]
-        postgres._run(standby, "pg_basebackup", *source, "-D", str(standby.data), "-R", "-c", "fast", "--no-sync")
+        starter.run_program(standby, "pg_basebackup", *source, "-D", str(standby.data), "-R", "-c", "fast", "--no-sync")
         with (standby.data / "postgresql.conf").open("a") as settings:
             settings.write(f"\nwal_retrieve_retry_interval = '{LOOK_AGAIN}'\nhot_standby = on\n")
         self.start_again(standby)

@@ -31,7 +31,7 @@ ROOMS = {
     "amendments": "unique limits encryption expiry",
     "schedules": "encryption limits pauses health",
     "sql_enqueue": "encryption limits on_dead unique",
-    "workflows": "encryption health",
+    "workflows": "encryption health on_dead",
     "metrics": "limits health",
     "health": "pauses metrics",
 }
@@ -70,7 +70,7 @@ _FLOORS = (
     "views",
     "console metrics.exporters amendments.page limits.console pauses.page schedules.console workflows.console"
     " shards.page",
-    "operations testing limits.command pauses.command shards.command workflows.acts",
+    "operations testing immediate limits.command pauses.command shards.command workflows.acts",
     "capabilities metrics.minute_recorder chunks.gatherer schedules.loop sql_enqueue.loop workflows.sweeps",
     "worker",
     "health limits.facts pauses.facts schedules workflows.reading workflows.why shards.fleet metrics.spans"
@@ -87,7 +87,7 @@ _FLOORS = (
     " amendments sql_enqueue",
     "queue.database queue.capability queue.gates pauses.statements workflows.batch_progress shards.ids shards.citus"
     " shards.citus_nodes metrics.minute_stats metrics.traffic conf signals",
-    "queue.words unique.rule encryption.envelopes limits.rules schedules.definitions schedules.tick_rules"
+    "queue.words embedded unique.rule encryption.envelopes limits.rules schedules.definitions schedules.tick_rules"
     " schedules.timings metrics.vital_signs exceptions safe_logging signed_texts",
 )
 _FLOOR_OF = {name: number for number, names in enumerate(_FLOORS) for name in names.split()}

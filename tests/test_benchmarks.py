@@ -77,6 +77,14 @@ def test_the_worker_benchmark_prints_its_figures() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="it reads Linux's /proc")
+def test_the_table_of_a_small_host_has_a_row_for_each_process() -> None:
+    command = [sys.executable, "-m", "benchmarks.small_host", "--jobs", "20", "--calm", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2 + 4 + 4
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="it reads Linux's /proc")
 def test_the_recovery_benchmark_holds_its_figures_against_their_goals(tmp_path: Path) -> None:
     out = tmp_path / "recovery.json"
     tiny = ["--quick", "--kills", "1", "--expired", "300", "--json", str(out)]

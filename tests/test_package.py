@@ -57,8 +57,8 @@ def test_the_version_stands_in_one_place(package: tuple[Path, Path]) -> None:
 
 def test_the_version_is_in_the_changelog() -> None:
     chapters = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert chapters[0] == "Unreleased"
-    assert chapters[1] == pulse_django.__version__ or ".dev" in pulse_django.__version__
+    assert pulse_django.__version__ in chapters[:2]
+    assert len(chapters) == 1 or chapters[0] == "Unreleased"
 
 
 def test_the_source_distribution_builds_the_app_and_holds_its_documentation(package: tuple[Path, Path]) -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from testproject import binaries, postgres
-from testproject.binaries import WHEEL, NoPostgresError, find_programs, own_copy
-from testproject.server import Server, this_server
+from pulse_django.embedded import programs as embedded_programs
+from pulse_django.embedded.programs import WHEEL, NoPostgresError, find_programs, own_copy
+from pulse_django.embedded.server import Server
+from testproject import postgres
+from testproject.postgres import this_server
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -84,7 +86,7 @@ def test_processes_that_race_to_a_cold_start_end_up_with_one_server(empty_home: 
 
     assert [racer.returncode for racer in racers] == [0, 0, 0, 0], said
     assert {out.strip() for out, _ in said} == {this_server().url}
-    assert sum("Starting PostgreSQL" in err for _, err in said) == 1, said
+    assert sum("Started PostgreSQL" in err for _, err in said) == 1, said
     assert this_server().log.read_text().count("ready to accept connections") == 1
 
 
@@ -173,10 +175,10 @@ def test_a_socket_path_that_the_system_cannot_hold_is_refused_with_the_remedy(
 def test_without_any_postgresql_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PULSE_PG_BIN", raising=False)
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(binaries, "WHEEL", "no_such_wheel")
-    monkeypatch.setattr(binaries, "INSTALLED", ())
+    monkeypatch.setattr(embedded_programs, "WHEEL", "no_such_wheel")
+    monkeypatch.setattr(embedded_programs, "INSTALLED", ())
 
-    with pytest.raises(NoPostgresError, match=r"`embedded`.*install PostgreSQL.*DATABASE_URL") as refusal:
+    with pytest.raises(NoPostgresError, match=r'"pulse-django\[embedded\]", or install PostgreSQL') as refusal:
         postgres.ensure_running()
 
     assert "\n" not in str(refusal.value)

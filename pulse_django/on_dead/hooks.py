@@ -18,7 +18,6 @@ from pulse_django.queue.capability import AtEnd, Capability, OfCall
 from pulse_django.queue.database.transactions import copied
 from pulse_django.queue.words.masks import EVERYTHING, is_encrypted
 from pulse_django.queue.words.options import JOB_OPTIONS, Duration, Flag, Text, Whole, values_of, with_settings
-from pulse_django.run.registry import Task
 
 
 class DeadJob(TypedDict):
@@ -74,7 +73,11 @@ _ENQUEUE = f"""
 """  # noqa: S608 - made of constants
 
 
-def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, str]:
+def has_hook(task: Any) -> bool:
+    return getattr(task, "on_dead", None) is not None
+
+
+def of_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, str]:
     """Return the row of the hook. Only the first job of a task makes it."""
     settings = conf.current()
     made = getattr(task, "_row_of_hook", None)
@@ -100,7 +103,6 @@ def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
 
 CAPABILITY = Capability(
     name="on_dead",
-    carries=("on_dead",),  # for a copy of the job (``workflows/rewind.py``)
-    of_call=OfCall(lambda task: getattr(task, "on_dead", None) is not None, of_call),
+    of_call=OfCall(has_hook, of_call),
     at_end=AtEnd(columns={}, over="", stayed=_ENQUEUE, is_noted="verdict = 'DEAD_LETTERED'", may_fail=True),
 )

@@ -33,6 +33,14 @@ MAX_BATCH = 10_000
 MAX_PER_MINUTE = 10_000_000
 
 
+def require_unix(command: str) -> None:
+    if sys.platform == "win32":
+        raise CommandError(
+            f"{command} needs a Unix system: run it in WSL or in a container. Web processes, enqueue() and tests work "
+            "on Windows."
+        )
+
+
 def add_filters(parser: CommandParser, statuses: Iterable[Status]) -> None:
     """Let jobs be chosen; ``statuses`` are those that may be named, none: no choice."""
     parser.add_argument("ids", nargs="*", type=whole_number(1, MAX_ID), metavar="ID", help="these jobs")

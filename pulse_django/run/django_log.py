@@ -66,7 +66,8 @@ class _Here(threading.local):
 
 
 _here = _Here()
-os.register_at_fork(after_in_child=lambda: _here.known.clear())
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=lambda: _here.known.clear())
 
 
 class Place(NamedTuple):

@@ -64,7 +64,7 @@ def _job(task: Task) -> dict[str, Any]:
         **options_of(task),
     )
     columns = {"queue": new.queue, "priority": new.priority, "sensitive": new.sensitive, "tags": list(new.tags) or None}
-    if getattr(task, "on_dead", None) is not None:
+    if hooks.has_hook(task):
         columns["on_dead"] = json.loads(hooks.of_call(task, (), {})["on_dead"])
     columns |= zip(COLUMNS, with_settings(values_of(new), settings), strict=True)
     expires = getattr(task, "expires", None)

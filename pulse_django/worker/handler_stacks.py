@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .channel import Channel
 
 TITLE = "Stack of the handler when it was given up (most recent call last):\n"
-# One that no project is likely to use. Not all systems have those of real time.
-DUMP = getattr(signal, "SIGRTMAX", signal.SIGUSR2) - (1 if hasattr(signal, "SIGRTMAX") else 0)
+# One that no project is likely to use. Not all systems have those of real time, and Windows has neither.
+DUMP = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else getattr(signal, "SIGUSR2", 0)
 
 # Of a keeper, before it kills a child that shows no sign of life. Its heartbeats come from another thread.
 LOOKS_FOR_DUMP, BETWEEN_LOOKS = 10, 0.02

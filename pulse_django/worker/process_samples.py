@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import time
 from collections import deque
@@ -93,5 +92,7 @@ def resident_mib() -> int:
     """Return the resident set of this process in MiB; where only its peak is known, that."""
     if (use := use_of(os.getpid())) is not None:
         return use.rss
+    import resource  # Windows has none
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak // 1024**2 if sys.platform == "darwin" else peak // 1024

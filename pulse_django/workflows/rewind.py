@@ -10,6 +10,7 @@ from django.db import transaction
 from pulse_django.encryption.values import searched
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.models import Job, Step
+from pulse_django.on_dead import hooks
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.masks import Masks
 from pulse_django.queue.words.options import JOB_OPTIONS
@@ -94,6 +95,9 @@ def _copy_of(job: Job) -> NewJob:
     same = ("task", "args", "kwargs", "queue", "priority", "parent_id", "sensitive", "lane_key")
     values: dict[str, Any] = {name: getattr(job, name) for name in same}
     values |= {one.name: getattr(job, one.column) for one in JOB_OPTIONS if one.name != "idempotency_key"}
-    values["on_dead"] = None if job.on_dead is None else json.dumps(job.on_dead)
+    if job.on_dead is not None:
+        values["on_dead"] = json.dumps(job.on_dead)
+    elif task is not None and hooks.has_hook(task):  # of a job that is over, none stands on its row
+        values |= hooks.of_call(task, (), {})
     names = names_of(task) if task else ()
     return NewJob(tags=tuple(job.tags or ()), names=names, searchable=searched(task), **values)

@@ -14,8 +14,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from pulse_django.embedded import starter
+from pulse_django.embedded.server import Server
 from testproject import postgres
-from testproject.server import Server, this_server
+from testproject.postgres import this_server
 from tests.crash.processes import ROOT
 
 
@@ -30,7 +32,7 @@ class Scratch:
 
     def crash(self) -> None:
         """Stop it as a power cut would."""
-        postgres._pg_ctl(self.server, "-m", "immediate", "stop")
+        starter.pg_ctl(self.server, "-m", "immediate", "stop")
 
     def start(self) -> None:
         postgres.ensure_running()

@@ -61,6 +61,12 @@ def test_its_suite_runs(project: NewProject) -> None:
     assert "Ran 4 tests" in done.stderr
 
 
+def test_with_the_immediate_backend_its_tasks_run(project: NewProject) -> None:
+    project.settings('TASKS = {"default": {"BACKEND": "pulse_django.immediate.ImmediateBackend"}}')
+    said = project.shell("from shop.tasks import send_invoice; print(send_invoice.enqueue(1).status)")
+    assert "SUCCESSFUL" in said.stdout, said
+
+
 def test_migrations_do_nothing_there_forwards_and_backwards(project: NewProject) -> None:
     for way in ((), ("pulse_django", "zero"), ()):
         said = project.manage("migrate", *way)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from pulse_django import DeadJob, Discard, Limit, Unique, api, enqueue_many, task
+from pulse_django import Context, DeadJob, Discard, Limit, Unique, api, enqueue_many, task
 from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
 from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Decision, Retry
@@ -24,7 +24,6 @@ from pulse_django.testing import drain
 from pulse_django.workflows.rewind import fork
 from tests.queue.steps import claim_one, expire, sql
 from tests.run.test_other_backends import IMMEDIATE
-from tests.workflows.tasks import stepwise
 
 pytestmark = pytest.mark.django_db
 heard: list[DeadJob] = []
@@ -247,9 +246,15 @@ def test_a_hook_of_another_backend_is_refused_with_the_job() -> None:
         assert dies.using(backend="now").enqueue().status == "FAILED"  # it has no job, and needs no hook
 
 
+@task(takes_context=True, on_dead=note_death, name="test.two_steps")
+def two_steps(context: Context) -> None:
+    context.step("first", int)
+    context.step("second", int)
+
+
 def test_a_copy_of_a_job_that_is_over_has_its_hook() -> None:
-    job = stepwise.using(on_dead=note_death).enqueue("order")
+    job = two_steps.enqueue()
     hook = Job.objects.get(pk=job.id).on_dead
     drain()
-    assert hook["task"] == note_death.registered_name
+    assert Job.objects.get(pk=job.id).on_dead is None
     assert Job.objects.get(pk=fork(job.id, "second").job_id).on_dead == hook

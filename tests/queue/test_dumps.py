@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 from django.db import connections
 
+from pulse_django.embedded import starter
 from pulse_django.models import Attempt, IdempotencyKey, Job
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
-from testproject import postgres
-from testproject.server import this_server
+from testproject.postgres import this_server
 from tests.crash.processes import database_url
 from tests.queue.steps import claim_one, sql, success
 
@@ -41,8 +41,8 @@ def dump_and_restore(alias: str) -> None:
     server, folder = this_server(), this_server().home / f"dump-{os.getpid()}"
     name = str(connections[alias].settings_dict["NAME"])
     try:
-        postgres._run(server, "pg_dump", "-Fd", "-f", str(folder), "-d", database_url())
-        postgres._run(server, "pg_restore", "--exit-on-error", "-d", database_url(name=name), str(folder))
+        starter.run_program(server, "pg_dump", "-Fd", "-f", str(folder), "-d", database_url())
+        starter.run_program(server, "pg_restore", "--exit-on-error", "-d", database_url(name=name), str(folder))
     finally:
         for path in [*folder.glob("*")]:
             path.unlink()

@@ -114,6 +114,9 @@ def test_functions_take_seconds() -> None:
     with pytest.raises(InvalidJob, match="not in the future"):
         progress_token(job.id, expires_in=-1)
     assert event_link("paid", title="Paid?", by="ada", expires_in=60)
+    by_columns = Schedule.objects.create(name="columns", task=send, every=60, jitter=5)
+    assert by_columns.timing == Every(60, jitter=5)
+    by_columns.delete()
     made = Schedule.objects.create(name="t", task=send, timing=Every(minutes=5))
     assert Schedule.objects.pause(made.pk, duration=60) == [made.pk]
     with pytest.raises(ValueError, match="duration"):

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import pulse_django
+
 ROOT = Path(__file__).parent.parent.parent
-PROJECT = Path(__file__).parent / "user_project.py"
+PROJECT, EVERY_NAME = (Path(__file__).parent / name for name in ("user_project.py", "every_name.py"))
 
 
 # As on Django 6, where nobody installs the backport, whose types are those that we use.
@@ -26,8 +28,14 @@ def test_a_small_user_project_is_checked_line_by_line(config: str, tmp_path: Pat
     (tmp_path / "mypy.ini").write_text(config)
     options = ["--strict", "--no-error-summary", "--hide-error-context"]
     options += ["--config-file", str(tmp_path / "mypy.ini")] if config else []
-    command = [sys.executable, "-m", "mypy", *options, str(PROJECT)]
+    command = [sys.executable, "-m", "mypy", *options, str(PROJECT), str(EVERY_NAME)]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     reported = {int(line) for line in re.findall(r"user_project\.py:(\d+): error", checked.stdout)}
     expected = {number for number, line in enumerate(PROJECT.read_text().splitlines(), start=1) if line.endswith("# E")}
     assert reported == expected, checked.stdout + checked.stderr
+    assert "every_name.py" not in checked.stdout, checked.stdout
+
+
+def test_every_public_name_is_checked() -> None:
+    text = EVERY_NAME.read_text()
+    assert [name for name in pulse_django.__all__ if not re.search(rf"\b{name}\b", text)] == []

@@ -189,6 +189,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["pulse_watchdog", "--once"], {WATCHDOG}),
     (["pulse_check", "--repair", "lease-too-long", "--yes"], set()),
     (["pulse_shards"], set(ROLES)),
+    (["pulse_postgres", "status"], set(ROLES)),  # it connects to another server
 ]
 # A process of its own: tests/security/test_grants.py starts it.
 NOT_HERE = {"pulse_worker", "pulse_dev"}  # the second runs the first

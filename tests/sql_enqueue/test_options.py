@@ -304,6 +304,23 @@ def test_the_signature_of_the_function_is_that_of_the_page() -> None:
     assert said == function._ARGUMENTS
 
 
+def test_what_counts_over_jobs_is_refused_where_there_are_several_shards() -> None:
+    refused: list[tuple[dict[str, Any], dict[str, str], str]] = [
+        ({"unique": Unique()}, {}, "its rule of unique jobs needs more than the database knows"),
+        ({"limit": Limit(max_running=1)}, {}, "its limit belongs to one of several shards"),
+        ({}, {"idempotency_key": "'k'"}, "idempotency_key: it belongs to one of several shards"),
+    ]
+    with override_settings(PULSE={"SHARDS": {"default": 0, "other": 1}}), all_faults() as about:
+        for options, given, why in refused:
+            with about(options):
+                made(**options)
+                declare()
+                assert why in refusal("sql.made", [7], **given)
+        made(fair_by="order")
+        declare()
+        assert pulse_enqueue("sql.made", [7])
+
+
 def _options(given: dict[str, Any]) -> dict[str, str]:
     return {name: value for name, value in given.items() if name not in ("args", "kwargs")}
 

@@ -14,6 +14,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.autoreload import get_child_arguments
 
+from pulse_django.operations.arguments import require_unix
+
 INTERVAL = 0.1  # seconds between two looks at whether one has ended
 
 
@@ -28,6 +30,7 @@ class Command(BaseCommand):
         parser.add_argument("addrport", nargs="?", help="port, or address and port, as for runserver")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        require_unix("pulse_dev")
         if not settings.DEBUG:
             raise CommandError("pulse_dev is for development and requires DEBUG = True.")
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell's background job ignores the first

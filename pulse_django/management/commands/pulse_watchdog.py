@@ -46,6 +46,7 @@ class Command(PulseCommand):
         arguments.add_shard(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        arguments.require_unix("pulse_watchdog")
         logs.configure(options["log_format"])
         aliases = arguments.aliases_of(options)
         if options["interval"] is not None and options["interval"] <= 0:

@@ -17,7 +17,7 @@ from django.db import OperationalError, connections
 from pulse_django import conf
 from pulse_django.health.unknown_tasks import run_known_now
 from pulse_django.metrics.exporters.worker import exposed
-from pulse_django.operations.arguments import PulseCommand
+from pulse_django.operations.arguments import PulseCommand, require_unix
 from pulse_django.queue.database.deployments import require_deployment
 from pulse_django.queue.database.tables import require_tables
 from pulse_django.run.middleware import configured
@@ -59,6 +59,7 @@ class Command(PulseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        require_unix("pulse_worker")
         logs.configure(options["log_format"])
         if options["reload"] and not settings.DEBUG:
             raise CommandError("--reload is for development and requires DEBUG = True.")

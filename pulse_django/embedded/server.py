@@ -1,14 +1,15 @@
-"""The one PostgreSQL server that this user has on this machine: where it lives and whether it answers."""
+"""A PostgreSQL server in a folder: where its files are, and whether it answers."""
 
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
 
-from testproject.binaries import NoPostgresError, find_programs, version
+from .programs import NoPostgresError, find_programs, version_of
 
 DATABASE = "pulse"
 PORT = 5432  # only names the socket file; explicit, because a PGPORT in the environment would rename it
@@ -22,6 +23,7 @@ class Server:
     programs: Path
     version: str
     root: Path
+    environment: Mapping[str, str] = field(default_factory=dict)  # of the server's programs, besides PATH
 
     @property
     def major(self) -> str:
@@ -73,23 +75,14 @@ class Server:
         return psycopg.connect(url, dbname=database, autocommit=True)
 
 
-def this_server() -> Server:
-    """Describe the server that the environment asks for, running or not."""
+def server_in(root: Path, environment: Mapping[str, str] | None = None) -> Server:
+    """Describe the server of this folder, running or not. PULSE_PG_HOME names another folder."""
     programs = find_programs()
-    server = Server(programs=programs, version=version(programs), root=_root())
-    _refuse_a_long_socket_path(server)
-    return server
-
-
-def _root() -> Path:
-    # A fixed name below /tmp could be taken by another user before us.
-    default = "/var/lib/pulse-pg" if os.geteuid() == 0 else "~/.cache/pulse-pg"
-    return Path(os.environ.get("PULSE_PG_HOME") or default).expanduser().absolute()
-
-
-def _refuse_a_long_socket_path(server: Server) -> None:
+    root = Path(os.environ.get("PULSE_PG_HOME") or root).expanduser().absolute()
+    server = Server(programs=programs, version=version_of(programs), root=root, environment=environment or {})
     if (length := len(os.fsencode(server.socket))) > LONGEST_SOCKET_PATH:
         raise NoPostgresError(
             f"The socket path {server.socket} has {length} bytes, the system allows {LONGEST_SOCKET_PATH}: "
             "set PULSE_PG_HOME to a folder with a shorter name."
         )
+    return server
