@@ -131,6 +131,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         return _restored, (self.registered_name, changes)
 
     def _set_budget_of_one_run(self) -> None:
+        if self.chunk:
+            raise InvalidTask("at_most_once: with chunk, jobs wait for others of their chunk. Leave chunk out.")
         budget = {"max_attempts": 1, "max_lost_workers": 0, "count_lost_workers": True, "retry": None}
         for option, only in budget.items():
             if getattr(self, option) not in (None, only):

@@ -186,10 +186,10 @@ def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -
     return Settled(accepted=accepted, repeated=repeated, lost=lost, skipped=skipped, has_notes=has_notes)
 
 
-def release(jobs: JobReader, leases: Collection[Lease], *, delay: timedelta = timedelta()) -> Settled:
+def release(jobs: JobReader, leases: Collection[Lease], *, delay: timedelta = timedelta(), reason: str = "") -> Settled:
     """Hand jobs back that no handler is running (any more). The attempts are refunded."""
     check_delay(delay)
-    return settle(jobs, [Report(lease, Released(delay), Postpone(delay)) for lease in leases])
+    return settle(jobs, [Report(lease, Released(delay, reason), Postpone(delay)) for lease in leases])
 
 
 def keep_errors_after_completion(jobs: JobReader, errors: Mapping[Lease, ErrorReport]) -> list[int]:

@@ -128,7 +128,7 @@ def _notify(alias: str, queues: frozenset[str]) -> None:
             with connection.cursor() as cursor:
                 cursor.execute(statement, [CHANNEL, queue if is_watched else WakeUp.new(queue).payload])
         except Error as error:  # the jobs are committed: their enqueuer must not see an error
-            del _notified_at[alias, queue]
+            _notified_at.pop((alias, queue), None)
             logger.info("Notifying the workers failed: %s", error_in_one_line(error))
             if connection.connection is not None and not connection.connection.closed:
                 connection.connection.rollback()

@@ -14,13 +14,16 @@ from django.core.exceptions import ImproperlyConfigured
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
 from pulse_django.queue.words.options import check_route
+from pulse_django.queue.words.own_tasks import OWN_TASKS
 from pulse_django.queue.words.setting_values import Routes
 
 from .registry import InvalidTask, imported
 
 
 def route_of(name: str) -> Mapping[str, Any]:
-    """Return the options that the setting gives to a task of this name."""
+    """Return the options that the setting gives to a task of this name. Pulse's own tasks keep theirs."""
+    if name in OWN_TASKS:
+        return {}
     try:
         routes = conf.current().routes
     except ImproperlyConfigured:  # system checks say what is wrong, and must be able to import the tasks

@@ -13,11 +13,8 @@ from pulse_django import conf
 from pulse_django.queue.claim import NO_BOUNDS, Claims
 from pulse_django.queue.database.database_errors import DatabaseFault, fault_of
 from pulse_django.queue.database.lane_queries import WaitingLane
-from pulse_django.queue.words.decisions import Postpone
 from pulse_django.queue.words.lanes import NOT_AGED, Lane, lane_of, levels_gained
 from pulse_django.queue.words.leases import Claim, Identity, Lease
-from pulse_django.queue.words.outcomes import Released
-from pulse_django.queue.words.verb_results import Report
 from pulse_django.run.notify import ANY_QUEUE, SILENCE, WakeUp, pass_on
 from pulse_django.run.run import Run
 from pulse_django.safe_logging import SafeLogger
@@ -340,8 +337,7 @@ class UnansweredClaims:
         leases: list[Lease] = self._database.call(self._database.jobs.leases_of, holder)
         if not leases:
             return False
-        reports = [Report(lease, Released(reason=REASON), Postpone(Released().delay)) for lease in leases]
-        settled = self._database.call(self._database.jobs.settle, reports)
+        settled = self._database.call(self._database.jobs.release, leases, reason=REASON)
         logger.warning("Returning %d jobs: %s", len(settled.accepted), REASON)
         return True
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulse_django import Backoff, Limit, Rate, RetryPolicy, retry_on, retry_unless, task
+from pulse_django import NO_RETRIES, Backoff, Limit, Rate, RetryPolicy, retry_on, retry_unless, task
 from pulse_django.queue.words.options import OF_CALL, OF_TASK
 from pulse_django.queue.words.other_queues import OPTIONS
 from pulse_django.run.registry import InvalidTask, registry
@@ -32,6 +32,11 @@ NO_VALUES: list[tuple[dict[str, Any], str]] = [
     ({"priority": 101}, "priority must be a whole number between -100 and 100"),
     ({"aliases": 5}, "aliases: 5 is not a list of names"),
     ({"max_lost_workers": 0}, "max_lost_workers: 0 is that of at_most_once=True. Write that"),
+    ({"at_most_once": True, "max_attempts": 3}, "at_most_once: max_attempts would allow a second run"),
+    ({"at_most_once": True, "retry": NO_RETRIES}, "at_most_once: retry would allow a second run"),
+    ({"at_most_once": True, "max_lost_workers": 2}, "at_most_once: max_lost_workers would allow a second run"),
+    ({"at_most_once": True, "count_lost_workers": False}, "at_most_once: count_lost_workers would allow"),
+    ({"at_most_once": True, "chunk": 5}, "at_most_once: with chunk, jobs wait for others of their chunk"),
     ({"sensitive": [["order"]]}, "sensitive: .* is not a list of names"),
 ]
 

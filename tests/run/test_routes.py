@@ -13,7 +13,9 @@ from django.test import override_settings
 
 from pulse_django import retry_unless, task
 from pulse_django.models import Job
+from pulse_django.queue.words.own_tasks import OWN_TASKS
 from pulse_django.run.registry import InvalidTask, registry
+from pulse_django.run.routes import route_of
 from tests.faults import all_faults
 
 try:
@@ -68,6 +70,12 @@ def test_a_call_counts_more_than_a_route_and_a_route_more_than_the_declaration()
     called, plain = Job.objects.order_by("id")
     assert (called.queue, called.max_attempts, called.priority) == ("called", 7, 3)
     assert (plain.queue, plain.max_attempts, plain.priority) == ("routed", 7, 3)
+
+
+def test_pulses_own_tasks_keep_their_options() -> None:
+    with override_settings(PULSE={"ROUTES": {"*": {"timeout": 1}}}):
+        assert {name: dict(route_of(name)) for name in OWN_TASKS} == {name: {} for name in OWN_TASKS}
+        assert route_of("shop.tasks.ship") == {"timeout": 1}
 
 
 def test_a_function_routes() -> None:
