@@ -250,7 +250,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         def __call__(self, *_: Any, **__: Any) -> Any:
             name = self.func.__name__
             raise TypeError(
-                f"{name} is a task. Use {name}.enqueue(...), or {name}.func(...) to call the function here."
+                f"{name} is a task. Use {name}.enqueue(...), or {name}.call(...) to call the function here."
             )
 
         def __getattr__(self, name: str) -> Any:

@@ -113,7 +113,7 @@ INDEXES = {
 }
 
 _DROP_DAY = """
-CREATE FUNCTION pulse_django_drop_day(era int) RETURNS boolean
+CREATE OR REPLACE FUNCTION pulse_django_drop_day(era int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     home text := pg_catalog.quote_ident({schema});

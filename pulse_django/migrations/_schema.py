@@ -12,7 +12,8 @@ from ._rights import grant_like
 
 # One token per claim of any job. CACHE 1 (the default) is part of the contract: a cached range would be handed out
 # late, and a later claim could get a smaller token.
-TOKENS = "CREATE SEQUENCE pulse_django_token AS bigint"
+# It may be left over: tools for tests drop the tables of models, and nothing else.
+TOKENS = "CREATE SEQUENCE IF NOT EXISTS pulse_django_token AS bigint"
 
 # fillfactor: room in each page, so that heartbeats update in place (docs/adr/0004 has the measurements).
 # autovacuum: a queue's table is small and dies fast. Waiting for a fifth of it, as the default does, lets dead rows

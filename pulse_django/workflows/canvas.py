@@ -14,11 +14,11 @@ from .rules import MAX_NODE_NAME, MOST_NESTED
 Part = Call | Task | Workflow
 
 
-def chain(*parts: Part, name: str = "chain") -> Workflow:
+def chain(*parts: Part | Iterable[Part], name: str = "chain") -> Workflow:
     """Return a workflow whose parts run one after another."""
     made = Workflow(name)
     last: list[str] = []
-    for part in parts:
+    for part in _flat(parts):
         last = _merged(made, part, last) or last
     return made
 

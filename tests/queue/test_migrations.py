@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 import pytest
+from django.apps import apps
 from django.core.checks import run_checks
 from django.core.management import call_command
 from django.db import connection, connections, models
@@ -37,6 +38,21 @@ def test_the_migration_can_be_undone_and_done_again() -> None:
     try:
         call_command("migrate", "pulse_django", "zero", verbosity=0)
         assert objects_of_the_app() == set()
+    finally:
+        call_command("migrate", "pulse_django", verbosity=0)
+    assert objects_of_the_app() == before
+
+
+@pytest.mark.one_server("a distributed schema is not migrated backwards")
+def test_tables_that_a_tool_for_tests_has_dropped_are_made_again() -> None:
+    """It drops those of the models, and nothing else."""
+    before = objects_of_the_app()
+    managed = [
+        model._meta.db_table for model in apps.get_app_config("pulse_django").get_models() if model._meta.managed
+    ]
+    try:
+        sql(f"DROP TABLE {', '.join(managed)} CASCADE")
+        sql("DELETE FROM django_migrations WHERE app = 'pulse_django'")
     finally:
         call_command("migrate", "pulse_django", verbosity=0)
     assert objects_of_the_app() == before

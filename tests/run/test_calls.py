@@ -219,7 +219,8 @@ def test_the_path_into_a_nested_value_is_named() -> None:
 CELERYS = {
     "delay": "two.enqueue(...)",
     "apply_async": "two.using(run_after=..., queue_name=..., priority=...).enqueue(...)",
-    "apply": "two.func(...)",
+    "apply": "two.call(...)",
+    "run": "two.call(...)",
     "s": "two.prepare(...)",
     "si": "two.prepare(...)",
     "signature": "two.prepare(...)",

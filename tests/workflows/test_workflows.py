@@ -57,6 +57,8 @@ def test_chains_groups_and_chords_are_workflows() -> None:
     drain()
     assert (saw()[0], saw()[-1], sorted(saw())) == ("a", "d", ["a", "b", "c", "d"])
     SAW.clear()
+    listed, named = chain([note.prepare("a"), note.prepare("b")]), chain(note.prepare("a"), note.prepare("b"))
+    assert listed.nodes == named.nodes
     chord([note.prepare("e"), note.prepare("f")], note.prepare("g")).enqueue()
     drain()
     assert SAW[-1] == ("g", {"note": "E", "note 2": "F"})

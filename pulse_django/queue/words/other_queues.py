@@ -15,6 +15,10 @@ OPTIONS = {
     "retries": ("max_attempts", "max_attempts={one_more}"),
     "acks_late": ("", "nothing. A job is done when its run has ended, never before"),
     "reject_on_worker_lost": ("", "nothing. The job of a lost worker runs again"),
+    "base": ("on_dead", 'on_dead=a_task, or name a function in PULSE["MIDDLEWARE"]'),
+    "throws": ("retry", "retry=retry_unless({given})"),
+    "link": ("", "chain(this.prepare(...), that.prepare(...)).enqueue() instead"),
+    "serializer": ("", "nothing. Arguments and results are JSON"),
     "link_error": ("on_dead", "on_dead=a_task"),
     "on_failure": ("on_dead", "on_dead=a_task"),
     "ignore_result": ("", "nothing. A function that returns None stores no result"),
@@ -32,7 +36,7 @@ OPTIONS = {
 METHODS = {
     "delay": "{task}.enqueue(...)",
     "apply_async": "{task}.using(run_after=..., queue_name=..., priority=...).enqueue(...)",
-    "apply": "{task}.func(...)",
+    **dict.fromkeys(("apply", "run"), "{task}.call(...)"),
     **dict.fromkeys(("s", "si", "signature", "subtask"), "{task}.prepare(...)"),
 }
 
