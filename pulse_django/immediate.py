@@ -6,7 +6,6 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pulse_django import conf
@@ -16,10 +15,10 @@ from pulse_django.run.registry import BaseTaskBackend, Task, TaskContext, TaskRe
 from pulse_django.tasks import PulseTask
 from pulse_django.testing.fake_context import FakeContext, fake_context
 
-if TYPE_CHECKING:
+if TYPE_CHECKING or BaseTaskBackend.__module__.startswith("django_tasks"):
     from django_tasks.backends.immediate import ImmediateBackend as DjangosBackend
 else:
-    DjangosBackend = import_module(BaseTaskBackend.__module__.replace("base", "immediate")).ImmediateBackend
+    from django.tasks.backends.immediate import ImmediateBackend as DjangosBackend
 
 
 class ImmediateBackend(DjangosBackend):
