@@ -9,6 +9,7 @@ import os
 import pwd
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -100,6 +101,13 @@ def make_home(server: Server) -> None:
     if os.geteuid() == 0 and server.home.stat().st_uid == 0:
         user = _unprivileged_user()
         os.chown(server.home, user.pw_uid, user.pw_gid)
+    owner = server.home.stat().st_uid
+    for parent in server.home.parents if os.geteuid() == 0 else ():
+        if parent.stat().st_uid != owner and not parent.stat().st_mode & stat.S_IXOTH:
+            raise NoPostgresError(
+                f"User {owner} cannot enter {parent}. PostgreSQL does not run as root: use another user, or a folder "
+                "that everybody can enter."
+            )
 
 
 def _unprivileged_user() -> pwd.struct_passwd:
@@ -171,10 +179,7 @@ def run_program(server: Server, program: str, *arguments: str, heir: IO[str] | N
             pass_fds=[heir.fileno()] if heir else [],
         )
     except OSError as error:
-        problem = f"User {home.st_uid} cannot run {programs / program}: {error.strerror}."
-        if is_root:
-            problem += " PostgreSQL does not run as root: use another user, or a folder that everybody can enter."
-        raise NoPostgresError(problem) from error
+        raise NoPostgresError(f"User {home.st_uid} cannot run {programs / program}: {error.strerror}.") from error
     if done.returncode:
         raise NoPostgresError(_with_log(server, f"{program} failed: {done.stdout.strip()}"))
 
