@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import django
 import psycopg
 import pytest
 from django.db import connection
@@ -123,6 +124,8 @@ def begin(reader: Reader, folder: Path) -> None:
     install, start_project, change_folder, start_app, migrate, check = reader.console("1. A project")
     assert install[:4] == ["python", "-m", "pip", "install"]
     extras = re.fullmatch(r"pulse-django\[(.*)\]", install[4])
+    if django.VERSION < (6, 0):
+        extras = re.search(r"On Django 5[.]2, .* write `\[(.*?)\]`", FIRST)
     assert extras is not None
     python = python_with(built(folder / "dist")[0], extras[1], folder)
     reader.environment["PATH"] = f"{python.parent}{os.pathsep}{reader.environment['PATH']}"
