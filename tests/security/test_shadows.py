@@ -173,12 +173,12 @@ def test_every_call_that_is_sent_says_whose_function_it_means(sent: dict[str, st
 
 
 def test_every_text_in_the_sources_is_driven(sent: dict[str, str]) -> None:
-    """What is not sent cannot be found: add it to drive.py."""
+    """What is not sent cannot be found: add it to drive.py. A server that Pulse has just made has no shadows yet."""
     everything = "\n".join(" ".join(text.split()) for text in sent.values())
     missed = [
         (path, line)
         for path, text in sources()
-        if (line := _longest(text)) not in everything and not path.startswith("migrations")
+        if (line := _longest(text)) not in everything and not path.startswith(("migrations", "embedded"))
     ]
     assert not missed
 
