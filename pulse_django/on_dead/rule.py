@@ -8,16 +8,7 @@ from pulse_django.run.calls import misfit
 from pulse_django.run.registry import GenericTask
 
 # What depends on the call, or on the time of it. The database makes the job of a hook, and knows the row alone.
-_OF_CALLS = {
-    "unique": "unique",
-    "idempotency_key": "idempotency_key",
-    "limit_key": "limit_key",
-    "fair_by": "fair_by",
-    "expires": "expires",
-    "run_after": "run_after",
-    "runs_in": "run_after",
-    "database": "database",
-}
+_OF_CALLS = ("unique", "idempotency_key", "limit_key", "fair_by", "expires", "run_after", "runs_in", "database")
 
 
 def why_no_hook(hook: Any) -> str:
@@ -26,7 +17,8 @@ def why_no_hook(hook: Any) -> str:
         return f"{hook!r} is not a task. Write on_dead=a_task, with a function that @task decorates"
     if getattr(hook, "chunk", None) or misfit(hook, ({},), {}):
         return f"{hook.func.__name__} must take one argument: the facts about the dead job"
-    for field, option in _OF_CALLS.items():
+    for field in _OF_CALLS:
         if getattr(hook, field, None) is not None:
+            option = "run_after" if field == "runs_in" else field
             return f"{hook.func.__name__} has {option}, which is not possible for a hook. Use another task"
     return ""
