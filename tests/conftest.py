@@ -18,6 +18,7 @@ from django.db import connection
 from django.test import Client
 from hypothesis import HealthCheck
 
+from pulse_django.models import Job
 from pulse_django.queue.words.leases import Identity
 from pulse_django.shards.citus import is_for_citus
 from tests import citus
@@ -176,6 +177,12 @@ def pulse_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
             connection.set_autocommit(True)
         empty_tables()
         forget_session()
+
+
+@pytest.fixture
+def days(pulse_db: None) -> None:
+    """A partition for each day to come, also when midnight has passed since the database was created."""
+    Job.objects.make_days()
 
 
 @pytest.fixture

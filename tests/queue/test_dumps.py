@@ -49,6 +49,7 @@ def dump_and_restore(alias: str) -> None:
         folder.rmdir()
 
 
+@pytest.mark.usefixtures("days")
 @pytest.mark.session("pg_dump sets up its session")
 @pytest.mark.one_server("its copy is a database that Citus does not know")
 def test_a_restored_queue_goes_on(restored: str) -> None:

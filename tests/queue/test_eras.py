@@ -210,7 +210,7 @@ class TestKeys:
 
 class TestDays:
     @pytest.fixture(autouse=True)
-    def _drop_what_was_made(self, pulse_db: None) -> Any:
+    def _drop_what_was_made(self, days: None) -> Any:
         yield
         sql("SELECT pulse_django_drop_day(%s)", era_of(OLD))
         sql("TRUNCATE pulse_django_job_other")
@@ -219,7 +219,6 @@ class TestDays:
         assert sql("SELECT pulse_django_make_day(%s, 0)", era_of(OLD)) == [(True,)]
 
     def test_missing_days_are_made_once(self) -> None:
-        Job.objects.make_days()
         ahead = prune.DAYS_AHEAD + 1
         [made] = Job.objects.make_days(ahead=ahead)
         try:
