@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from django.utils.text import smart_split, unescape_string_literal
 
@@ -28,6 +29,40 @@ def id_in(text: str) -> int | None:
         return None
     number = number_in(digits)
     return _NOBODY if number is None else number
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+# Microseconds, which say which instant they are: without time zones Django would be given one that does not.
+PLACED = "(EXTRACT(epoch FROM {}) * 1000000.0)::bigint"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A job's place in a list that is in the order of instants."""
+
+    at: datetime | str
+    id: int
+
+    @classmethod
+    def of(cls, microseconds: int, job_id: int) -> Place:
+        return cls(_EPOCH + microseconds * _MICROSECOND, job_id)
+
+    @classmethod
+    def named(cls, text: str) -> Place | None:
+        """Return the place that an address or a form means; None: it means none."""
+        numbers = [number_in(part) for part in text.split("_")]
+        if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
+            return None
+        try:
+            return cls.of(numbers[0], numbers[1])
+        except OverflowError:  # beyond Python's calendar
+            return None
+
+    @property
+    def name(self) -> str:
+        assert isinstance(self.at, datetime), "only the place of a job has a name"  # noqa: S101
+        return f"{(self.at - _EPOCH) // _MICROSECOND}_{self.id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

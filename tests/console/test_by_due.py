@@ -80,15 +80,7 @@ def test_pages_follow_one_another_though_many_are_due_at_the_same_instant(
 
 
 def test_a_cursor_that_is_none_is_the_beginning(admin_client: Client) -> None:
-    cursors = [
-        "x",
-        "_",
-        "2026-11-26_1",
-        "2026-11-26T00:00+00:00_x",
-        "2026-11-26T00:00+00:00_-1",
-        "\0",
-        "0001-01-01T00:00+23:00_0",
-    ]
+    cursors = ["x", "_", "2026-11-26T00:00+00:00_1", "1_x", "1_-1", "\0", "1_2_3", "9223372036854775807_0"]
     with all_faults() as about:
         for after in cursors:
             with about(after), undone():
@@ -103,14 +95,8 @@ def test_more_lanes_than_are_walked_are_told(admin_client: Client, monkeypatch: 
     assert "There are more than 2 lanes" in shown(admin_client)
     due_in(10, queue="zzz")
     assert len(listed(shown(admin_client, "?queue=zzz"))) == 1, "its lanes alone count"
-    far = shown(admin_client, "?after=2100-01-01T00:00:00%2B00:00_0")
+    far = shown(admin_client, "?after=4102444800000000_0")
     assert "There are more than 2 lanes" in far, "also on a page without jobs"
-
-
-def test_a_cursor_in_any_zone_of_python(admin_client: Client) -> None:
-    job = due_in(5)
-    for offset in ("%2B23:00", "-23:59", "%2B00:00:30.5"):
-        assert listed(shown(admin_client, f"?after=2020-01-01T00:00:00{offset}_0")) == [job.pk]
 
 
 def test_pages_follow_one_another_without_time_zones(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

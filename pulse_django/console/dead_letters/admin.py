@@ -22,7 +22,7 @@ from django.views.decorators.http import require_POST, require_safe
 from pulse_django.console.board.sparkline import draw
 from pulse_django.console.mass.page import started
 from pulse_django.console.pages import ReadOnly
-from pulse_django.console.search_terms import number_in
+from pulse_django.console.search_terms import Place, number_in
 from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS, ActForm, errors_in_words
 from pulse_django.queue.words.display import in_words
@@ -74,7 +74,7 @@ class DeadLetterAdmin(ReadOnly):
         """Show one group: what it says, its latest traceback and its dead letters."""
         fingerprint, alias = fingerprint_in(request), shard_of(request)
         group = groups.group(alias, fingerprint)
-        before = groups.Place.named(request.GET.get("older", "")) or groups.LATEST  # where to go on
+        before = Place.named(request.GET.get("older", "")) or groups.LATEST  # where to go on
         extra: dict[str, Any] = {"title": gettext("Dead letters of one error")}
         if group is None:
             return self._page_of_group(request, "group", extra)
@@ -175,7 +175,8 @@ class DeadLetterAdmin(ReadOnly):
         group = groups.group(shard_of(request), fingerprint_in(request))
         if group is None:
             return self._nothing_selected(request)
-        extra = few_tasks(group.tasks) | {
+        extra = {
+            "tasks": few_tasks(group.tasks),
             "title": gettext("Retry all dead letters of this error?"),
             "form": form,
             "count": counted(group),
@@ -202,7 +203,8 @@ class DeadLetterAdmin(ReadOnly):
             found = groups.among(alias, fingerprint, ids_in(request), until=until)
             jobs = sorted(found, key=lambda job: -job.pk)
             count, tasks = str(len(jobs)), tuple(sorted({job.task for job in jobs}))
-        extra |= few_tasks(tasks) | {
+        extra |= {
+            "tasks": few_tasks(tasks),
             "count": count,
             "named": [str(job.id) for job in jobs[:MOST_NAMED]],
             "ids": [] if is_all else [str(job.id) for job in jobs],
@@ -249,6 +251,7 @@ class DeadLetterAdmin(ReadOnly):
             "is": group,
             "url": self._group_url(group.fingerprint),
             "count": counted(group),
+            "tasks": few_tasks(group.tasks),
             "first_seen": in_words((group.now - group.first_seen).total_seconds()),
             "last_seen": in_words((group.now - group.last_seen).total_seconds()),
             "hours": draw(group.hours),
@@ -271,9 +274,9 @@ def fingerprint_in(request: HttpRequest) -> str:
     return fingerprint
 
 
-def until_in(request: HttpRequest) -> groups.Place | None:
+def until_in(request: HttpRequest) -> Place | None:
     """The newest dead letter that the page showed, or that its question was about."""
-    return groups.Place.named(request.POST.get("until", ""))
+    return Place.named(request.POST.get("until", ""))
 
 
 def means_all(request: HttpRequest) -> bool:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.utils.formats import number_format
 
-from pulse_django.console.search_terms import number_in
+from pulse_django.console.search_terms import PLACED, Place
 from pulse_django.models import Attempt, Job, Release, Worker
 from pulse_django.queue.database.releases import version_of
 from pulse_django.queue.database.sql_functions import Fingerprint, InUtc, loose_scan
 from pulse_django.queue.database.transactions import run_joined
 from pulse_django.queue.words.display import in_words, most_shown
+from pulse_django.queue.words.job_ids import MAX_ID
 from pulse_django.queue.words.payloads import one_line
 
 # Groups that are looked for. Each costs some five buffers; with fewer, a broken deploy hides what else there is.
@@ -34,40 +34,7 @@ SAMPLE = 300  # characters of a last error, of which one line is shown
 
 MOST_CHARACTERS = 200  # of a fingerprint: none is longer
 
-_LAST_ID = 2**63 - 1
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A dead letter's place in its group."""
-
-    finished_at: datetime | str
-    id: int
-
-    @classmethod
-    def of(cls, microseconds: int, job_id: int) -> Place:
-        return cls(_EPOCH + microseconds * _MICROSECOND, job_id)
-
-    @classmethod
-    def named(cls, text: str) -> Place | None:
-        """Return the place that an address or a form means; None: it means none."""
-        numbers = [number_in(part) for part in text.split("_")]
-        if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
-            return None
-        try:
-            return cls.of(numbers[0], numbers[1])
-        except OverflowError:  # beyond Python's calendar
-            return None
-
-    @property
-    def name(self) -> str:
-        assert isinstance(self.finished_at, datetime), "only a dead letter's place has a name"  # noqa: S101
-        return f"{(self.finished_at - _EPOCH) // _MICROSECOND}_{self.id}"
-
-
-LATEST = Place("infinity", _LAST_ID)
+LATEST = Place("infinity", MAX_ID)
 
 
 class ErrorGroup(NamedTuple):
@@ -95,14 +62,6 @@ class ErrorGroup(NamedTuple):
     @property
     def has_more(self) -> bool:
         return self.letters > self.counted
-
-    @property
-    def few_tasks(self) -> Sequence[str]:
-        return self.tasks[:MOST_TASKS]
-
-    @property
-    def other_tasks(self) -> int:
-        return max(0, len(self.tasks) - MOST_TASKS)
 
 
 class Groups(NamedTuple):
@@ -165,7 +124,7 @@ def _group_of(row: tuple[Any, ...]) -> ErrorGroup:
 
 def letters(alias: str, fingerprint: str, *, before: Place = LATEST) -> tuple[list[Letter], bool]:
     """Return dead letters of a group, latest first, and whether there are older ones."""
-    params = {"fingerprint": fingerprint, "finished_at": before.finished_at, "id": before.id}
+    params = {"fingerprint": fingerprint, "finished_at": before.at, "id": before.id}
     rows = run_joined(alias, LETTERS, params | {"sample": SAMPLE, "page_size": LETTERS_ON_A_PAGE})
     found = [Letter._make(row) for row in rows[:LETTERS_ON_A_PAGE]]
     return [one._replace(error=one_line(one.error)) for one in found], len(rows) > LETTERS_ON_A_PAGE
@@ -176,7 +135,7 @@ def oldest(alias: str, fingerprint: str, *, until: Place, most: int) -> tuple[li
 
     None of them died after ``until``: the newest that was there when the user decided about them.
     """
-    params = {"fingerprint": fingerprint, "most": most, "finished_at": until.finished_at, "id": until.id}
+    params = {"fingerprint": fingerprint, "most": most, "finished_at": until.at, "id": until.id}
     rows = run_joined(alias, OLDEST, params)
     return [job_id for (job_id,) in rows[:most]], len(rows) > most
 
@@ -188,7 +147,7 @@ def among(alias: str, fingerprint: str, job_ids: Sequence[int], *, until: Place 
     """
     dead = Job.objects.using(alias).dead_letters().filter(pk__in=job_ids).only("pk", "task")
     if until is not LATEST:
-        dead = dead.filter(finished_at__lte=until.finished_at)
+        dead = dead.filter(finished_at__lte=until.at)
     return [job for job in dead.annotate(fingerprint=Fingerprint("last_error")) if job.fingerprint == fingerprint]
 
 
@@ -262,9 +221,6 @@ _IN_GROUP = f"""
         FROM pulse_django_job_hot
         WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} = shown.fingerprint"""
 
-# Microseconds, which say which instant they are: without time zones Django would be given one that does not.
-_PLACED = "(EXTRACT(epoch FROM {}finished_at) * 1000000.0)::bigint"
-
 # How many dead letters each group has, and how many died in each of the last hours. Of a page, those at the top are
 # counted first, and what they leave of ``most_counted`` is for the others; ``least_counted`` is for each.
 _COUNTED = f""",
@@ -301,7 +257,7 @@ _FACTS = f"""{_COUNTED}
 SELECT
     shown.groups, shown.is_partial, statement_timestamp(), shown.fingerprint, counted.letters, counted.most,
     counted.hours::text, several.tasks, earliest.finished_at, earliest.id, latest.finished_at,
-    {_PLACED.format("latest.")}, latest.id, latest.sample
+    {PLACED.format("latest.finished_at")}, latest.id, latest.sample
 FROM shown
 JOIN counted ON counted.place = shown.place
 CROSS JOIN LATERAL (
@@ -331,7 +287,7 @@ GROUP = _ONE + _FACTS
 LETTERS = f"""
 SELECT
     id, task, queue, attempts - refunds, max_attempts, finished_at, statement_timestamp(),
-    {_PLACED.format("")}, pg_catalog.left(last_error, %(sample)s)
+    {PLACED.format("finished_at")}, pg_catalog.left(last_error, %(sample)s)
 FROM pulse_django_job_hot
 WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} = %(fingerprint)s
     AND ({_AT}, id) < (%(finished_at)s::timestamptz AT TIME ZONE 'UTC', %(id)s::bigint)
@@ -388,4 +344,4 @@ def counted(group: ErrorGroup) -> str:
 
 
 def few_tasks(tasks: Sequence[str]) -> dict[str, Any]:
-    return {"tasks": tasks[:MOST_TASKS], "other_tasks": max(0, len(tasks) - MOST_TASKS)}
+    return {"named": tasks[:MOST_TASKS], "others": max(0, len(tasks) - MOST_TASKS)}

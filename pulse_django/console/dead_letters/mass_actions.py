@@ -15,6 +15,7 @@ from django.utils.http import urlencode
 from pulse_django.console.jobs.page_window import ERROR
 from pulse_django.console.mass.criteria import Criteria
 from pulse_django.console.mass.page import start_operation
+from pulse_django.console.search_terms import Place
 from pulse_django.models import DeadLetter
 from pulse_django.operations.acts import Act, ActForm, Answer
 from pulse_django.operations.batches import BATCH
@@ -67,7 +68,7 @@ class Press:
         return self.act.do(alias, dead, given) if dead else {}
 
 
-def to_selected(press: Press, alias: str, ids: Sequence[int], until: groups.Place, user: Any) -> None:
+def to_selected(press: Press, alias: str, ids: Sequence[int], until: Place, user: Any) -> None:
     """Act on those of these jobs that are in the group as it was shown, with an entry in the log for each."""
     jobs = groups.among(alias, press.error, list(ids), until=until)
     commits_by_itself = press.act.commits_by_itself
@@ -89,7 +90,7 @@ def to_selected(press: Press, alias: str, ids: Sequence[int], until: groups.Plac
     press.met = len(ids)
 
 
-def to_all(press: Press, alias: str, until: groups.Place, user: Any) -> tuple[bool, Batch | None]:
+def to_all(press: Press, alias: str, until: Place, user: Any) -> tuple[bool, Batch | None]:
     """Act on the group as it was shown, one entry in the log for all.
 
     Return whether one press does not take them all, and the operation that retries them then. All ids are read

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django import forms
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils.decorators import method_decorator
-from django.utils.timezone import make_aware
 from django.utils.translation import gettext, gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
 from pulse_django.console.pages import ConsoleAdmin
+from pulse_django.console.search_terms import PLACED, Place
 from pulse_django.queue.database.constraints import IS_CLAIMABLE
 from pulse_django.queue.database.sql_functions import loose_scan
 from pulse_django.queue.database.transactions import Row, run_joined
 from pulse_django.queue.words.bounds import MAX_QUEUE_NAME
 from pulse_django.queue.words.display import in_words, inert
-from pulse_django.queue.words.job_ids import MAX_ID
 from pulse_django.shards.page import shard_of
 
 MOST_LANES = 500  # each is a probe of the index; with a key of its own for each job there are more
@@ -62,7 +60,7 @@ def of_lanes(lanes: str, page: str) -> str:
     return f"""{lanes}
 SELECT
     due.id, due.task, due.queue, due.next_run_at,
-    EXTRACT(epoch FROM due.next_run_at - statement_timestamp())::float8,
+    EXTRACT(epoch FROM due.next_run_at - statement_timestamp())::float8, {PLACED.format("due.next_run_at")},
     seen.is_partial
 FROM (SELECT pg_catalog.max(place) > %(most_lanes)s AS is_partial FROM lane) AS seen
 LEFT JOIN (
@@ -92,6 +90,7 @@ class Due:
     queue: str
     at: datetime
     seconds: float  # from now
+    placed: int
 
     @property
     def wait(self) -> str:
@@ -122,8 +121,8 @@ def due_soon(alias: str) -> tuple[list[Due], bool]:
 
 def read_due(rows: Sequence[Row]) -> tuple[list[Due], bool]:
     """Read what a query of ``of_lanes`` returned."""
-    found = [Due(*row[:5]) for row in rows if row[0] is not None]
-    return found, bool(rows and rows[0][5])
+    found = [Due(*row[:6]) for row in rows if row[0] is not None]
+    return found, bool(rows and rows[0][6])
 
 
 def bars(found: Sequence[Due]) -> list[Bar]:
@@ -160,30 +159,7 @@ _BY_DUE = of_lanes(LANES, _PAGE) + _FIRST
 _BY_DUE_IN_QUEUE = of_lanes(LANES_OF_QUEUE, _PAGE) + _FIRST
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """The job after which a page begins."""
-
-    at: datetime
-    id: int
-
-    @classmethod
-    def of(cls, text: str) -> Cursor:
-        """Read what ``text`` wrote. What is none is the beginning."""
-        at, _, job_id = text.rpartition("_")
-        with suppress(ValueError, OverflowError):
-            instant, number = datetime.fromisoformat(at), int(job_id)
-            if instant.tzinfo is not None and 0 <= number <= MAX_ID:
-                return cls(instant.astimezone(UTC), number)  # the server takes fewer offsets than Python
-        return BEGINNING
-
-    @property
-    def text(self) -> str:
-        at = self.at if self.at.tzinfo is not None else make_aware(self.at)  # without USE_TZ
-        return f"{at.isoformat()}_{self.id}"
-
-
-BEGINNING = Cursor(datetime.min.replace(tzinfo=UTC), 0)
+BEGINNING = Place("-infinity", 0)
 
 
 class QueueForm(forms.Form):
@@ -192,7 +168,7 @@ class QueueForm(forms.Form):
     )
 
 
-def by_due(alias: str, queue: str, after: Cursor) -> tuple[list[Due], bool]:
+def by_due(alias: str, queue: str, after: Place) -> tuple[list[Due], bool]:
     """Return the next jobs, one more than a page has, and whether there are lanes that were not looked at."""
     params = {"most_lanes": MOST_LANES, "most": PER_PAGE, "queue": queue, "at": after.at, "id": after.id}
     return read_due(run_joined(alias, _BY_DUE_IN_QUEUE if queue else _BY_DUE, params))
@@ -205,14 +181,14 @@ class DuePage(ConsoleAdmin):
     def due_view(self, request: HttpRequest) -> HttpResponse:
         """Show all waiting jobs by their time. The first page of all queues begins with the next hour as a chart."""
         form, alias = QueueForm(request.GET), shard_of(request, reads=True)
-        after = Cursor.of(request.GET.get("after", ""))
+        after = Place.named(request.GET.get("after", "")) or BEGINNING
         found, is_partial = by_due(alias, form.cleaned_data["queue"], after) if form.is_valid() else ([], False)
         last = found[PER_PAGE - 1] if len(found) > PER_PAGE else None
         context: dict[str, Any] = {
             "title": gettext("Waiting jobs by due time"),
             "form": form,
             "rows": [{"is": one, "url": self.url("job_change", one.id)} for one in found[:PER_PAGE]],
-            "next_query": _query(request.GET, Cursor(last.at, last.id)) if last else "",
+            "next_query": _query(request.GET, Place.of(last.placed, last.id)) if last else "",
             "first_query": "" if after == BEGINNING else _query(request.GET, None),
             "is_partial": is_partial,
             "most_lanes": MOST_LANES,
@@ -225,10 +201,10 @@ class DuePage(ConsoleAdmin):
         return self.page(request, "job/due", context)
 
 
-def _query(asked: QueryDict, after: Cursor | None) -> str:
+def _query(asked: QueryDict, after: Place | None) -> str:
     """Return the query of another page of the same queue and shard."""
     query = asked.copy()
     query.pop("after", None)
     if after is not None:
-        query["after"] = after.text
+        query["after"] = after.name
     return f"?{query.urlencode()}"

@@ -14,6 +14,7 @@ from django.http import HttpRequest, QueryDict
 from django.utils.http import urlencode
 from django.utils.translation import gettext
 
+from pulse_django.console.jobs.paging import CREATED
 from pulse_django.console.jobs.searching import Searching, may_search_arguments
 from pulse_django.console.jobs.sidebar import Sidebar
 from pulse_django.console.periods import Period
@@ -23,7 +24,6 @@ from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.words.display import inert
 from pulse_django.shards.page import SHARD, request_for
 
-CREATED = "created"
 PLACES = frozenset({SHARD, "older", "newer", "e"})  # of a page of the list: they choose no jobs in a shard
 MOST_CHARACTERS = 4_000
 
