@@ -29,7 +29,7 @@ from .queue.words.options import (
     refuse_strangers,
 )
 from .queue.words.options import Isolation as Isolation
-from .queue.words.other_queues import METHODS
+from .queue.words.other_queues import OF_TASKS, no_pipe, says_instead
 from .run.registry import GenericTask, InvalidTask, Task, calls_plainly, changed, keys_of, registry
 from .run.routes import route_of
 from .run.signatures import signature_of
@@ -253,10 +253,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
                 f"{name} is a task. Use {name}.enqueue(...), or {name}.call(...) to call the function here."
             )
 
-        def __getattr__(self, name: str) -> Any:
-            if name not in METHODS:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            raise AttributeError(f"{name}() is Celery's: write {METHODS[name].format(task=self.func.__name__)}")
+        __getattr__, __or__ = says_instead(OF_TASKS), no_pipe
 
 
 def _patch(task: PulseTask[..., Any], name: str, *value: Any) -> None:

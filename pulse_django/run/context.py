@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
@@ -20,6 +20,7 @@ from pulse_django.queue.words.decisions import Complete
 from pulse_django.queue.words.durations import Seconds
 from pulse_django.queue.words.lane_keys import key_of, limiter_of
 from pulse_django.queue.words.masks import PROGRESS, RESULT
+from pulse_django.queue.words.other_queues import OF_CONTEXTS, says_instead
 from pulse_django.queue.words.outcomes import Failed, returned
 from pulse_django.queue.words.verb_results import Report
 from pulse_django.safe_logging import SafeLogger
@@ -50,6 +51,9 @@ class Context(DurableSteps, Waits, TaskContext):
     """Django's context, and what a run that may be interrupted needs."""
 
     run: Run = field(repr=False)
+
+    if not TYPE_CHECKING:
+        __getattr__ = says_instead(OF_CONTEXTS)
 
     @property
     def job_id(self) -> int:
