@@ -93,6 +93,9 @@ def _run_with_a_crash(job: TaskResult) -> Any:
 
 def _with_two_attempts(task: Task) -> Task:
     """A task that may have one attempt only still needs two for a rehearsal."""
+    if getattr(task, "at_most_once", False):
+        why = "with at_most_once=True no crash makes it run again, so there is nothing to compare"
+        raise ValueError(f"{task.module_path}: {why}. Test what it does with run_job().")
     if (getattr(task, "max_attempts", None) or 2) >= 2:
         return task
     again: Task = task.using(max_attempts=2)  # type: ignore[call-arg]  # only ours have the option
