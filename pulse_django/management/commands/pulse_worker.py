@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from argparse import SUPPRESS, BooleanOptionalAction
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -65,9 +66,10 @@ class Command(PulseCommand):
             raise CommandError("--reload is for development and requires DEBUG = True.")
         try:
             worker_options = self._worker_options(options)
-            reachable = self.reachable(worker_options.aliases, _require)
+            require = partial(_require, is_worker=not options["only_load"])
+            reachable = self.reachable(worker_options.aliases, require)
             if not reachable:  # of several, none
-                _require(worker_options.aliases[0])
+                require(worker_options.aliases[0])
             self.check(tags=[Tags.database], databases=reachable)  # the others ran before this
             registry.discover()
             configured()
@@ -112,7 +114,7 @@ def reloads(options: dict[str, Any]) -> bool:
     return settings.DEBUG and on_a_terminal and not options["burst"]
 
 
-def _require(alias: str) -> None:
+def _require(alias: str, *, is_worker: bool) -> None:
     require_tables(alias)
-    require_deployment(alias, is_worker=True)
+    require_deployment(alias, is_worker=is_worker)
     require_numbers(alias, shards()[alias])
