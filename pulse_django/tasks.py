@@ -100,8 +100,9 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             object.__setattr__(self, option, _names(option, getattr(self, option)))
         if self.tags:
             object.__setattr__(self, "tags", _checked(self.registered_name, tags_of, self.tags))
-        for option in ("limit_key", "fair_by"):
-            object.__setattr__(self, option, _key_source(option, getattr(self, option)))
+        for option in ("limit_key", "fair_by"):  # names, or a function of the arguments
+            if (given := getattr(self, option)) is not None and not callable(given):
+                object.__setattr__(self, option, _names(option, given))
         if self.at_most_once:
             self._set_budget_of_one_run()
         elif self.max_lost_workers == 0:
@@ -271,13 +272,6 @@ def _checked(key: str, check: Callable[[Any], T], given: Any) -> T:
         return check(given)
     except InvalidJob as error:
         raise InvalidTask(f"{key}: {error}") from error
-
-
-def _key_source(option: str, given: Any) -> Any:
-    """Return a function as it is, and names as a tuple."""
-    if given is None or callable(given):
-        return given
-    return _names(option, given)
 
 
 def _names(option: str, given: object) -> tuple[str, ...]:

@@ -166,10 +166,8 @@ class Context(DurableSteps, Waits, TaskContext):
             if report is not None:
                 jobs.settle([report])  # once more, for the ledger: the first was rolled back with the transaction
                 # Log and signal the refusal, as the worker does for every other report.
-                claim, text = (
-                    self.run.claim,
-                    "job %d %r attempt %d: lease lost; its completion was refused and rolled back",
-                )
+                claim = self.run.claim
+                text = "job %d %r attempt %d: lease lost; its completion was refused and rolled back"
                 logger.warning(text, claim.job_id, claim.task, claim.attempt)
                 send(lease_lost, Job, claim=claim, outcome=report.outcome, using=alias)
             raise
@@ -197,9 +195,8 @@ class Context(DurableSteps, Waits, TaskContext):
         if only_key:
             if limit is not None or key_of(self.run.claim.lane_key) is None:
                 raise ValueError("pause_limit(only_key=True) is for the key of this job, and it has none")
-            Pause.objects.db_manager(self.run.alias).pause(
-                lane_key=self.run.claim.lane_key, duration=duration, reason=reason
-            )
+            pauses = Pause.objects.db_manager(self.run.alias)
+            pauses.pause(lane_key=self.run.claim.lane_key, duration=duration, reason=reason)
             return
         limiter = limiter_of(self.run.claim.lane_key) if limit is None else limit
         if not limiter:

@@ -129,9 +129,8 @@ def judged_value(run: Run, task: Task, context: Context | None, value: Any) -> P
     outcome: Outcome | None = None if run.completed else NOTHING_RETURNED
     if value is not None and not run.completed:
         limit = conf.current().max_payload_bytes
-        hides = (run.claim.sensitive is not None or uses_of(task).hides) and codec().hides_result(
-            task, run.claim.sensitive
-        )
+        sensitive = run.claim.sensitive
+        hides = (sensitive is not None or uses_of(task).hides) and codec().hides_result(task, sensitive)
         outcome = returned(value, limit=limit, sensitive=hides)
     return judged(run, task, outcome, None, context.task_result if context else None)
 

@@ -18,7 +18,6 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulse_django.queue.words.payloads import CALLS_HANDLERS
@@ -33,13 +32,8 @@ DUMP = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else getattr(signal, "
 # Of a keeper, before it kills a child that shows no sign of life. Its heartbeats come from another thread.
 LOOKS_FOR_DUMP, BETWEEN_LOOKS = 10, 0.02
 
-_HOME = Path(__file__).parent.parent
-_AROUND = (
-    f"{_HOME}{os.sep}worker{os.sep}",
-    *CALLS_HANDLERS,
-    threading.__file__,
-    f"{Path(asyncio.__file__).parent}{os.sep}",
-)
+_HERE, _ASYNCIO = (os.path.join(os.path.dirname(file), "") for file in (__file__, asyncio.__file__))
+_AROUND = (_HERE, *CALLS_HANDLERS, threading.__file__, _ASYNCIO)
 _THREAD = re.compile(r"^(?:Current thread|Thread) ", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.+)$', re.MULTILINE)
 

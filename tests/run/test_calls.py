@@ -257,7 +257,7 @@ CELERYS: list[tuple[Callable[[], Any], dict[str, str], dict[str, str]]] = [
             "successful": f"{REFRESHED}status == TaskResultStatus.SUCCESSFUL",
             "failed": f"{REFRESHED}status == TaskResultStatus.FAILED",
             "task_id": "result.id",
-            "revoke": "cancel(result.id)",
+            "revoke": "pulse_django.cancel(result.id)",
         },
     ),
 ]

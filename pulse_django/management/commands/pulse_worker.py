@@ -55,9 +55,8 @@ class Command(PulseCommand):
         parser.add_argument("--only-load", action="store_true", help=SUPPRESS)  # what --reload tries before it starts
         parser.add_argument("--metrics-port", type=int, help="port for /live, /ready and /metrics; default: none")
         parser.add_argument("--metrics-host", help="address for --metrics-port; default: 127.0.0.1")
-        parser.add_argument(
-            "--shard", action="append", metavar="ALIAS", help="serve this shard alone; may be repeated; default: all"
-        )
+        shard = "serve this shard alone; may be repeated; default: all"
+        parser.add_argument("--shard", action="append", metavar="ALIAS", help=shard)
 
     def handle(self, *args: Any, **options: Any) -> None:
         require_unix("pulse_worker")

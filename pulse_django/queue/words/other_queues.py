@@ -9,30 +9,25 @@ from typing import Any, NoReturn
 OPTIONS = {
     "bind": ("takes_context", "takes_context=True, and context instead of self"),
     "autoretry_for": ("retry", "retry=retry_on({given})"),
-    "dont_autoretry_for": ("retry", "retry=retry_unless({given})"),
+    **dict.fromkeys(("dont_autoretry_for", "throws"), ("retry", "retry=retry_unless({given})")),
     "retry_backoff": ("retry", "retry=RetryPolicy(backoff=Backoff.exponential())"),
     "retry_backoff_max": ("retry", "retry=RetryPolicy(backoff=Backoff.exponential(cap={given}))"),
     "retry_kwargs": ("max_attempts", "max_attempts=..., and retry=RetryPolicy(backoff=Backoff.fixed(...))"),
     "default_retry_delay": ("retry", "retry=RetryPolicy(backoff=Backoff.fixed({given}))"),
-    "max_retries": ("max_attempts", "max_attempts={one_more}"),
-    "retries": ("max_attempts", "max_attempts={one_more}"),
+    **dict.fromkeys(("max_retries", "retries"), ("max_attempts", "max_attempts={one_more}")),
     "acks_late": ("", "nothing. A job is done when its run has ended, never before"),
     "reject_on_worker_lost": ("", "nothing. The job of a lost worker runs again"),
     "base": ("on_dead", 'on_dead=a_task, or name a function in PULSE["MIDDLEWARE"]'),
-    "throws": ("retry", "retry=retry_unless({given})"),
     "link": ("", "chain(this.prepare(...), that.prepare(...)).enqueue() instead"),
     "track_started": ("", "nothing. The result of a job says when it started"),
     "serializer": ("", "nothing. Arguments and results are JSON"),
-    "link_error": ("on_dead", "on_dead=a_task"),
-    "on_failure": ("on_dead", "on_dead=a_task"),
+    **dict.fromkeys(("link_error", "on_failure"), ("on_dead", "on_dead=a_task")),
     "ignore_result": ("", "nothing. A function that returns None stores no result"),
     "soft_time_limit": ("timeout", "timeout={given}"),
     "time_limit": ("isolation", "timeout={given}, isolation='process'"),
     "rate_limit": ("limit", "limit=Limit(rate=Rate.parse({given}))"),
     "queue": ("queue_name", "queue_name={given}"),
-    "countdown": ("run_after", "run_after={given}"),
-    "delay": ("run_after", "run_after={given}"),
-    "eta": ("run_after", "run_after={given}"),
+    **dict.fromkeys(("countdown", "delay", "eta"), ("run_after", "run_after={given}")),
     "task_id": ("idempotency_key", "idempotency_key={given}"),
 }
 
@@ -58,7 +53,7 @@ OF_RESULTS = {
     "successful": "result.refresh(), then result.status == TaskResultStatus.SUCCESSFUL",
     "failed": "result.refresh(), then result.status == TaskResultStatus.FAILED",
     "task_id": "result.id",
-    "revoke": "cancel(result.id)",
+    "revoke": "pulse_django.cancel(result.id)",
 }
 
 
