@@ -29,7 +29,7 @@ from .queue.words.options import (
     refuse_strangers,
 )
 from .queue.words.options import Isolation as Isolation
-from .queue.words.other_queues import METHODS
+from .queue.words.other_queues import OF_TASKS, no_pipe, says_instead
 from .run.registry import GenericTask, InvalidTask, Task, calls_plainly, changed, keys_of, registry
 from .run.routes import route_of
 from .run.signatures import signature_of
@@ -100,8 +100,9 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             object.__setattr__(self, option, _names(option, getattr(self, option)))
         if self.tags:
             object.__setattr__(self, "tags", _checked(self.registered_name, tags_of, self.tags))
-        for option in ("limit_key", "fair_by"):
-            object.__setattr__(self, option, _key_source(option, getattr(self, option)))
+        for option in ("limit_key", "fair_by"):  # names, or a function of the arguments
+            if (given := getattr(self, option)) is not None and not callable(given):
+                object.__setattr__(self, option, _names(option, given))
         if self.at_most_once:
             self._set_budget_of_one_run()
         elif self.max_lost_workers == 0:
@@ -253,10 +254,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
                 f"{name} is a task. Use {name}.enqueue(...), or {name}.call(...) to call the function here."
             )
 
-        def __getattr__(self, name: str) -> Any:
-            if name not in METHODS:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            raise AttributeError(f"{name}() is Celery's: write {METHODS[name].format(task=self.func.__name__)}")
+        __getattr__, __or__ = says_instead(OF_TASKS), no_pipe
 
 
 def _patch(task: PulseTask[..., Any], name: str, *value: Any) -> None:
@@ -274,13 +272,6 @@ def _checked(key: str, check: Callable[[Any], T], given: Any) -> T:
         return check(given)
     except InvalidJob as error:
         raise InvalidTask(f"{key}: {error}") from error
-
-
-def _key_source(option: str, given: Any) -> Any:
-    """Return a function as it is, and names as a tuple."""
-    if given is None or callable(given):
-        return given
-    return _names(option, given)
 
 
 def _names(option: str, given: object) -> tuple[str, ...]:

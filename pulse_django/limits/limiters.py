@@ -14,11 +14,14 @@ from pulse_django.queue.words.bounds import MAX_USER
 from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.lane_keys import check_limiter_name
 from pulse_django.queue.words.options import Duration, Note
+from pulse_django.safe_logging import SafeLogger
 
 from .rules import Breaker, check_numbers
 
 if TYPE_CHECKING:
     from pulse_django.models import Limiter  # noqa: F401 - named in the base class below
+
+logger = SafeLogger("pulse_django.limits")
 
 # The numbers of a row that hold now.
 IN_FORCE = """(
@@ -44,6 +47,8 @@ _DECLARE_ALL = _DECLARE.format(
     where="limiter.declared_at IS NULL OR limiter.numbers <> excluded.numbers "
     "OR limiter.declared_in::text <> excluded.declared_in::text"
 )
+
+_TAKEN = "Limit %s was declared by the settings module %s and is declared by %s now"
 
 # Jobs of a limiter that no code declares any more have no limit, but what people have set.
 _FORGET = """
@@ -155,8 +160,12 @@ class LimiterManager(TableManager["Limiter"]):
         Return whether it did.
         """
         scope = declarer.scope
+        # Also those that another settings module has declared since: two would take a row from each other for ever.
+        declared = self.using(self.write_alias).filter(name__in=list(limits), declared_at__isnull=False)
 
         def store() -> None:
+            for name, other in declared.exclude(declared_in=scope).values_list("name", "declared_in"):
+                logger.warning(_TAKEN, name, other, scope)
             self._declare(_DECLARE_ALL, scope, limits)
             run_joined(self.write_alias, _FORGET, [scope, list(limits)])
 
@@ -165,7 +174,7 @@ class LimiterManager(TableManager["Limiter"]):
             declarer._replace(scope=f"limits:{scope}"[:MAX_SCOPE]),
             limits,
             silence=silence,
-            stored=self.using(self.write_alias).filter(name__in=list(limits), declared_in=scope).count,
+            stored=declared.count,
             store=store,
         )
 

@@ -14,6 +14,7 @@ from pulse_django.queue.words.bounds import MAX_META_BYTES, MAX_TAG
 from pulse_django.queue.words.lane_keys import LONGEST_KEY
 from pulse_django.queue.words.masks import MAX_VALUE
 from pulse_django.queue.words.options import COLUMNS, JOB_OPTIONS
+from pulse_django.queue.words.payloads import MAX_DIGITS
 from pulse_django.run.notify import CHANNEL, NUMBERS, SOON
 from pulse_django.unique.clauses import HOLDS_KEY, conflict_of
 from pulse_django.unique.rule import Unique
@@ -149,6 +150,14 @@ BEGIN
         WHEN given IS NULL THEN 'args is a JSON array, and kwargs is a JSON object'
         WHEN GREATEST(pg_catalog.octet_length(args::text), pg_catalog.octet_length(kwargs::text))
             > (said ->> 'most_bytes')::int THEN 'the arguments are longer than PULSE[''MAX_PAYLOAD_BYTES''] allows'
+        -- Python's limit. Most calls are shorter than such a number.
+        WHEN pg_catalog.octet_length(pg_catalog.concat(args, kwargs, made.meta)) > {MAX_DIGITS} AND EXISTS (
+            SELECT
+            FROM pg_catalog.jsonb_path_query(
+                pg_catalog.jsonb_build_array(args, kwargs, made.meta), 'strict $.** ? (@.type() == "number")'
+            ) AS one (number)
+            WHERE pg_catalog.length(pg_catalog.ltrim(number::text, '-')) > {MAX_DIGITS} AND number::text !~ '[.]'
+        ) THEN 'a whole number of more than {MAX_DIGITS} digits, which Python cannot read'
         WHEN pg_catalog.jsonb_array_length(args) > (said ->> 'most')::int
             OR by_name ?| ARRAY(SELECT pg_catalog.jsonb_object_keys(kwargs))
             OR kwargs - ARRAY(SELECT pg_catalog.jsonb_array_elements_text(said -> 'allowed')) <> '{{}}'

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
@@ -20,6 +20,7 @@ from pulse_django.queue.words.decisions import Complete
 from pulse_django.queue.words.durations import Seconds
 from pulse_django.queue.words.lane_keys import key_of, limiter_of
 from pulse_django.queue.words.masks import PROGRESS, RESULT
+from pulse_django.queue.words.other_queues import OF_CONTEXTS, says_instead
 from pulse_django.queue.words.outcomes import Failed, returned
 from pulse_django.queue.words.verb_results import Report
 from pulse_django.safe_logging import SafeLogger
@@ -50,6 +51,9 @@ class Context(DurableSteps, Waits, TaskContext):
     """Django's context, and what a run that may be interrupted needs."""
 
     run: Run = field(repr=False)
+
+    if not TYPE_CHECKING:
+        __getattr__ = says_instead(OF_CONTEXTS)
 
     @property
     def job_id(self) -> int:
@@ -162,10 +166,8 @@ class Context(DurableSteps, Waits, TaskContext):
             if report is not None:
                 jobs.settle([report])  # once more, for the ledger: the first was rolled back with the transaction
                 # Log and signal the refusal, as the worker does for every other report.
-                claim, text = (
-                    self.run.claim,
-                    "job %d %r attempt %d: lease lost; its completion was refused and rolled back",
-                )
+                claim = self.run.claim
+                text = "job %d %r attempt %d: lease lost; its completion was refused and rolled back"
                 logger.warning(text, claim.job_id, claim.task, claim.attempt)
                 send(lease_lost, Job, claim=claim, outcome=report.outcome, using=alias)
             raise
@@ -193,9 +195,8 @@ class Context(DurableSteps, Waits, TaskContext):
         if only_key:
             if limit is not None or key_of(self.run.claim.lane_key) is None:
                 raise ValueError("pause_limit(only_key=True) is for the key of this job, and it has none")
-            Pause.objects.db_manager(self.run.alias).pause(
-                lane_key=self.run.claim.lane_key, duration=duration, reason=reason
-            )
+            pauses = Pause.objects.db_manager(self.run.alias)
+            pauses.pause(lane_key=self.run.claim.lane_key, duration=duration, reason=reason)
             return
         limiter = limiter_of(self.run.claim.lane_key) if limit is None else limit
         if not limiter:

@@ -266,10 +266,8 @@ def log_task(run: Run, task: Task, status: TaskResultStatus, error: BaseExceptio
     try:
         if is_on(logging.WARNING) if has_failed else _is_info_on():
             place = _STARTED if status is TaskResultStatus.RUNNING else _FINISHED
-            level, values = (
-                logging.WARNING if has_failed else logging.INFO,
-                (str(run.claim.job_id), task.module_path, status),
-            )
+            level = logging.WARNING if has_failed else logging.INFO
+            values = (str(run.claim.job_id), task.module_path, status)
             shown = error if process_log.writer is AT_ONCE else None
             process_log.writer.put(LOGGER, make_line(place, level, _TEXT, values, error=shown))
     except BaseException:  # of a record factory of the project's: it costs the line and not the run

@@ -69,8 +69,7 @@ def _announce_to_django(performed: Performed, task: Task, status: Status, outcom
 def _send_task_finished(signal: Signal, performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
     run = performed.run
     try:
-        result = performed.result or _result_of(run, task)
-        result = finished(result, status, outcome, run.begun_at)
+        result = finished(performed.result or _result_of(run, task), status, outcome, run.begun_at)
     except Exception:  # the job is settled; the signals change nothing about it
         logger.exception("Sending the signals for the end of job %d failed", run.claim.job_id)
         return

@@ -45,15 +45,10 @@ def fenced_update(queryset: QuerySet[Any], context: HasToken, /, **values: Any) 
     wanted = queryset.using(alias).order_by()
     rows = model._base_manager.using(alias)
     with transaction.atomic(using=alias):
-        locked = list(
-            rows.filter(pk__in=list(wanted.values_list("pk", flat=True)))
-            .order_by("pk")
-            .select_for_update(no_key=True)
-            .values_list("pk", flat=True)
-        )
+        meant = rows.filter(pk__in=list(wanted.values_list("pk", flat=True))).order_by("pk")
+        locked = list(meant.select_for_update(no_key=True).values_list("pk", flat=True))
         # Asked again under the locks: what a row was before another write is no reason to write it now.
-        still = wanted.filter(pk__in=locked).values_list("pk", "fencing_token")
-        tokens = dict(still)
+        tokens = dict(wanted.filter(pk__in=locked).values_list("pk", "fencing_token"))
         if newer := [pk for pk, token in tokens.items() if token > context.token]:
             label = f"{model._meta.label} {newer[0]}"
             raise StaleToken(f"{label} already has a newer token than {context.token}; nothing was changed")

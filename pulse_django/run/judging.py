@@ -35,7 +35,7 @@ from pulse_django.queue.words.outcomes import (
     Waited,
     returned,
 )
-from pulse_django.queue.words.payloads import ErrorReport, one_line
+from pulse_django.queue.words.payloads import ErrorReport, begin_at_handler, one_line
 from pulse_django.queue.words.verb_results import Report
 
 from .calls import misfit, uses_of
@@ -116,6 +116,7 @@ def judged(
 def judged_error(run: Run, task: Task, context: Context | None, error: BaseException) -> Performed:
     if isinstance(error, TypeError) and (why := misfit(task, run.claim.args, run.claim.kwargs)):
         error = CannotBeCalled(why)  # which no retry changes
+    begin_at_handler(error)
     outcome, result = outcome_of(run, error), context.task_result if context else None
     if not run.completed:
         return judged(run, task, outcome, error, result)
@@ -128,9 +129,8 @@ def judged_value(run: Run, task: Task, context: Context | None, value: Any) -> P
     outcome: Outcome | None = None if run.completed else NOTHING_RETURNED
     if value is not None and not run.completed:
         limit = conf.current().max_payload_bytes
-        hides = (run.claim.sensitive is not None or uses_of(task).hides) and codec().hides_result(
-            task, run.claim.sensitive
-        )
+        sensitive = run.claim.sensitive
+        hides = (sensitive is not None or uses_of(task).hides) and codec().hides_result(task, sensitive)
         outcome = returned(value, limit=limit, sensitive=hides)
     return judged(run, task, outcome, None, context.task_result if context else None)
 

@@ -49,9 +49,8 @@ class Registry:
                 if key not in known or known[key].func is not task.func:
                     self._tasks[key] = task  # new, or its module was loaded again
                     others = {name: other for name, other in self.chunked.items() if name != key}
-                    self.chunked = (
-                        others | {key: task} if chunk_of(task) else others
-                    )  # others may be reading the old one
+                    # Another dict: a thread may be reading the old one.
+                    self.chunked = others | {key: task} if chunk_of(task) else others
 
     def get(self, key: str) -> Task | None:
         """Look a task up by the key that stands on its jobs."""
@@ -68,9 +67,7 @@ class Registry:
             self._discovering = True
             try:
                 autodiscover_modules(MODULE)
-                for module in self.own_modules:
-                    import_module(module)
-                for module in conf.current().task_modules:
+                for module in (*self.own_modules, *conf.current().task_modules):
                     import_module(module)
                 if urls := getattr(settings, "ROOT_URLCONF", None):
                     import_module(urls)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -26,6 +26,7 @@ from pulse_django.queue.words.display import shown
 from pulse_django.queue.words.leases import Claim
 from pulse_django.queue.words.masks import RESULT
 from pulse_django.queue.words.options import JOB_OPTIONS
+from pulse_django.queue.words.other_queues import OF_RESULTS, says_instead
 from pulse_django.queue.words.outcomes import Failed, Outcome, OutcomeName, Succeeded
 from pulse_django.queue.words.retry_policies import dotted_path
 from pulse_django.queue.words.states import Status
@@ -62,6 +63,9 @@ class PulseTaskResult(TaskResult):
     """Django's result, with what Pulse adds. Its repr shows neither arguments nor the return value."""
 
     is_new: bool | None = field(default=None, compare=False)  # whether the call made the job; None: it was no enqueue
+
+    if not TYPE_CHECKING:
+        __getattr__ = says_instead(OF_RESULTS)
 
     @property
     def public_id(self) -> str:

@@ -187,10 +187,8 @@ class Run:
 
     def stalled(self, now: float) -> bool:
         """Without progress for longer than its task allows."""
-        progress_timeout: timedelta | None = self.claim.options.progress_timeout
-        return (
-            progress_timeout is not None and now - (self.noted_at or self.granted_at) > progress_timeout.total_seconds()
-        )
+        most: timedelta | None = self.claim.options.progress_timeout
+        return most is not None and now - (self.noted_at or self.granted_at) > most.total_seconds()
 
 
 _current: ContextVar[Run | None] = ContextVar("pulse_run", default=None)

@@ -231,54 +231,43 @@ def is_shown_in_full(job: Job | NewJob) -> bool:
 # Move the instants of a job, as if time had passed. The server's clock stays what it is.
 
 
-_EXPIRE = """
-WITH held AS MATERIALIZED (
-    SELECT id FROM pulse_django_job WHERE id = %s AND locked_by IS NOT NULL FOR NO KEY UPDATE
+_MOVE = """
+WITH meant AS MATERIALIZED (
+    SELECT id FROM pulse_django_job WHERE id = %s AND {which} FOR NO KEY UPDATE
 ),
-over AS MATERIALIZED (
-    SELECT id, clock_timestamp() - interval '1 microsecond' AS lease_until FROM held
+moved AS MATERIALIZED (
+    SELECT id, {instant} AS {column} FROM meant
 ),
 written AS (
-    UPDATE pulse_django_job AS job SET lease_until = over.lease_until
-    FROM over
-    WHERE job.id = over.id AND job.locked_by IS NOT NULL
+    UPDATE pulse_django_job AS job SET {column} = moved.{column}
+    FROM moved
+    WHERE job.id = moved.id AND {which}
     RETURNING job.id
 )
 SELECT id FROM written
 """
-
-_JUMP = """
-WITH waiting AS MATERIALIZED (
-    SELECT id FROM pulse_django_job WHERE id = %s AND finished_at IS NULL AND locked_by IS NULL FOR NO KEY UPDATE
-),
-due AS MATERIALIZED (
-    SELECT id, clock_timestamp() AS next_run_at FROM waiting
-),
-written AS (
-    UPDATE pulse_django_job AS job SET next_run_at = due.next_run_at
-    FROM due
-    WHERE job.id = due.id AND job.finished_at IS NULL AND job.locked_by IS NULL
-    RETURNING job.id
+_EXPIRE = _MOVE.format(
+    column="lease_until", instant="clock_timestamp() - interval '1 microsecond'", which="locked_by IS NOT NULL"
 )
-SELECT id FROM written
-"""
+_JUMP = _MOVE.format(
+    column="next_run_at", instant="clock_timestamp()", which="finished_at IS NULL AND locked_by IS NULL"
+)
 
 
 def expire_lease(job: AnyJob) -> None:
     """Let the lease of a running job run out: the next reap finds it."""
-    if not _moved(job, _EXPIRE):
-        raise AssertionError(f"{fresh(job)} is {fresh(job).status}: it has no lease")
+    _move(job, _EXPIRE, "it has no lease")
 
 
 def jump_to_next_run(job: AnyJob) -> None:
     """Let a waiting job be due now."""
-    if not _moved(job, _JUMP):
-        raise AssertionError(f"{fresh(job)} is {fresh(job).status}: it is not waiting")
+    _move(job, _JUMP, "it is not waiting")
 
 
-def _moved(job: AnyJob, statement: str) -> bool:
+def _move(job: AnyJob, statement: str, why_not: str) -> None:
     place = place_of(job)
-    return bool(run_joined(place.alias, statement, [place.id]))
+    if not run_joined(place.alias, statement, [place.id]):
+        raise AssertionError(f"{fresh(job)} is {fresh(job).status}: {why_not}")
 
 
 # Let time pass for schedules: fire what is due until an instant of the test's choice.

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 from pulse_django import conf
 from pulse_django.models import Job
 from pulse_django.queue.words.decisions import Complete, decide
-from pulse_django.queue.words.leases import Claim, Identity
+from pulse_django.queue.words.leases import Claim
 from pulse_django.queue.words.masks import RESULT
 from pulse_django.queue.words.outcomes import returned
 from pulse_django.queue.words.verb_results import Report, Settled
 from pulse_django.run.codec import codec
-from pulse_django.run.run import Run
 
-from .drain import expire_lease, fresh, jump_to_next_run, place_of
+from .drain import claimed, expire_lease, fresh, jump_to_next_run, place_of
 
 if TYPE_CHECKING:
     from .drain import AnyJob
@@ -30,11 +29,8 @@ class Zombie:
     def __init__(self, job: AnyJob) -> None:
         self._place = place_of(job)
         self._jobs = Job.objects.db_manager(self._place.alias)
-        claims = self._jobs.claim_these(Identity("zombie"), [self._place.id])
-        if not claims:
-            state = fresh(self._place)
-            raise AssertionError(f"{state} is {state.status}: it cannot be claimed now")
-        self.run = Run(claims[0], alias=self._place.alias)  # for a handler's context
+        self.run = claimed(self._place, "zombie")  # for a handler's context
+        self.run.beat = None  # it is frozen
         self.run.decrypt()
         self.claim: Claim = self.run.claim
 

@@ -18,8 +18,9 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pulse_django.queue.words.payloads import CALLS_HANDLERS
 
 if TYPE_CHECKING:
     from .channel import Channel
@@ -31,10 +32,8 @@ DUMP = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else getattr(signal, "
 # Of a keeper, before it kills a child that shows no sign of life. Its heartbeats come from another thread.
 LOOKS_FOR_DUMP, BETWEEN_LOOKS = 10, 0.02
 
-_HOME = Path(__file__).parent.parent
-# What calls a handler, up to its first line. Its own calls into Pulse are further in, and are shown.
-_CALLS = tuple(f"{_HOME}{os.sep}{part}{os.sep}" for part in ("run", "chunks"))
-_AROUND = (f"{_HOME}{os.sep}worker{os.sep}", *_CALLS, threading.__file__, f"{Path(asyncio.__file__).parent}{os.sep}")
+_HERE, _ASYNCIO = (os.path.join(os.path.dirname(file), "") for file in (__file__, asyncio.__file__))
+_AROUND = (_HERE, *CALLS_HANDLERS, threading.__file__, _ASYNCIO)
 _THREAD = re.compile(r"^(?:Current thread|Thread) ", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.+)$', re.MULTILINE)
 
@@ -68,7 +67,7 @@ def stack_in_dump(dump: str) -> str:
 def _threads_in(dump: str) -> Iterator[list[traceback.FrameSummary]]:
     for thread in _THREAD.split(dump)[1:]:
         found = [traceback.FrameSummary(file, int(line), name) for file, line, name in _FRAME.findall(thread)]
-        if any(frame.filename.startswith(_CALLS) for frame in found):
+        if any(frame.filename.startswith(CALLS_HANDLERS) for frame in found):
             yield found
 
 
@@ -79,7 +78,7 @@ def _first_of(link: Any, *names: str) -> Any:
 def _in_words(frames: Iterable[traceback.FrameSummary]) -> str:
     """Spell frames, the outermost first, from the handler's first line on."""
     every = list(frames)
-    first = next((place for place, one in enumerate(every) if one.filename.startswith(_CALLS)), 0)
+    first = next((place for place, one in enumerate(every) if one.filename.startswith(CALLS_HANDLERS)), 0)
     while first < len(every) - 1 and every[first].filename.startswith(_AROUND):
         first += 1
     return TITLE + "".join(traceback.StackSummary.from_list(every[first:]).format())

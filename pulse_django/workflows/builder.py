@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.queue.words.options import Text
+from pulse_django.queue.words.other_queues import OF_CALLS, no_pipe, says_instead
 from pulse_django.run.registry import GenericTaskResult, Task
 
 from .batches import NAME, Batch
@@ -29,6 +30,9 @@ class WorkflowNode:
 
 class Workflow:
     """Jobs that need each other."""
+
+    if not TYPE_CHECKING:
+        __getattr__, __or__ = says_instead(OF_CALLS), no_pipe
 
     def __init__(
         self,

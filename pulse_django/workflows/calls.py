@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pulse_django.backend import PulseBackend, new_job
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.other_queues import OF_CALLS, no_pipe, says_instead
 from pulse_django.run.calls import checked
 from pulse_django.run.registry import GenericTask, Task, TaskResult
 from pulse_django.shards.placement import shard_of_call
@@ -23,6 +24,9 @@ class Call:
     task: Task
     args: Sequence[Any] = field(default=(), repr=False)
     kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    if not TYPE_CHECKING:
+        __getattr__, __or__ = says_instead(OF_CALLS), no_pipe
 
     def __post_init__(self) -> None:
         backend = self.task.get_backend()

@@ -66,6 +66,32 @@ class TestDeclaring:
         declare(Limit("mail", max_running=1))
         assert numbers() == {"max_running": 3}
 
+    def test_of_two_projects_with_the_same_limit_the_one_that_was_deployed_last_has_it(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Each took the row from the other, minute by minute."""
+        one, other = Limit("stripe", max_running=3), Limit("stripe", max_running=9)
+        said = "Limit stripe was declared by the settings module {} and is declared by {} now"
+        for limit, scope, has_it in [
+            (one, "one", one),
+            (other, "other", other),
+            (one, "one", other),
+            (other, "other", other),
+            (Limit("stripe", max_running=4), "one", Limit("stripe", max_running=4)),
+            (other, "other", Limit("stripe", max_running=4)),
+        ]:
+            declare(limit, scope=scope)
+            assert numbers() == has_it.numbers()
+        told = [record.getMessage() for record in caplog.records if record.name == "pulse_django.limits"]
+        assert told == [said.format("one", "other"), said.format("other", "one")]
+
+    def test_a_limit_that_only_the_other_project_gave_up_comes_back(self) -> None:
+        declare(Limit("stripe", max_running=3), scope="one")
+        declare(Limit("stripe", max_running=9), scope="other")
+        declare(Limit("mail", max_running=1), scope="other")
+        declare(Limit("stripe", max_running=3), scope="one")
+        assert numbers() == {"max_running": 3}
+
     def test_a_child_declares_only_what_is_new(self) -> None:
         new, other = {"stripe": {"max_running": 3}}, {"stripe": {"max_running": 9}}
         assert Limiter.objects.declare_new("project", new) == ["stripe"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -229,6 +230,23 @@ CURVES = [
 ]
 
 
+# What is no number failed only when a run was judged, and kept its report from being written.
+WRONG: list[dict[str, Any]] = [
+    {"jitter": 2},
+    {"jitter": -0.1},
+    {"jitter": "0.1"},
+    {"power": "2"},
+    {"power": None},
+    {"power": 2j},
+    {"power": -1},
+    {"power": float("nan")},
+    {"factor": 0.5},
+    {"factor": "2"},
+    {"factor": Decimal(2)},
+    {"factor": float("nan")},
+]
+
+
 def test_curves_are_those_that_people_know() -> None:
     with all_faults() as about:
         for curve, seconds in CURVES:
@@ -236,8 +254,8 @@ def test_curves_are_those_that_people_know() -> None:
                 found = [curve.delay(number, middle).total_seconds() for number in range(1, 5)]
                 assert found == pytest.approx(seconds)
                 assert curve.delay(10**9, middle).total_seconds() == pytest.approx(curve.highest)
-        for wrong in ({"jitter": 2}, {"jitter": -0.1}, {"factor": 0.5}, {"factor": float("nan")}):
-            with about(wrong), pytest.raises(InvalidJob, match="backoff: jitter"):
+        for wrong in WRONG:
+            with about(wrong), pytest.raises(InvalidJob, match="backoff: each of these is to be a number"):
                 Backoff(**wrong)
 
 

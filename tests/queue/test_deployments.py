@@ -66,6 +66,12 @@ def test_the_first_worker_writes_the_name_and_others_read_it() -> None:
 
 
 @STAGING
+def test_a_worker_that_only_loads_writes_no_name() -> None:
+    call_command("pulse_worker", "--only-load")
+    assert owner_of("default") is None
+
+
+@STAGING
 def test_commands_that_would_act_do_not_start() -> None:
     of_production()
     for command in (["pulse_worker"], ["pulse_worker", "--burst"], ["pulse_watchdog"], ["pulse_watchdog", "--once"]):

@@ -181,6 +181,11 @@ def has_one_attempt() -> int:
     return 1
 
 
+@task(at_most_once=True)
+def runs_once() -> None:
+    pass
+
+
 @task
 def raises_sync() -> None:
     raise ValueError("no luck")

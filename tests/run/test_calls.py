@@ -14,13 +14,13 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import transaction
 
-from pulse_django import Context, cancel, enqueue_many, retry, retry_on, retry_unless, task
+from pulse_django import Context, cancel, chain, enqueue_many, group, retry, retry_on, retry_unless, task
 from pulse_django.exceptions import InvalidJob, PayloadError, WrongArguments
 from pulse_django.models import Attempt, Job
-from pulse_django.queue.words.other_queues import METHODS
+from pulse_django.queue.words.other_queues import OF_CALLS, OF_CONTEXTS, OF_RESULTS, OF_TASKS
 from pulse_django.queue.words.states import Status
 from pulse_django.run.registry import BaseTaskBackend, InvalidTask
-from pulse_django.testing import jump_to_next_run, run_job
+from pulse_django.testing import fake_context, jump_to_next_run, run_job
 from testproject.shop import tasks
 from tests.database import empty_tables
 from tests.factories import make_job
@@ -216,27 +216,79 @@ def test_the_path_into_a_nested_value_is_named() -> None:
         anything.enqueue(x=UUID(int=1))
 
 
-CELERYS = {
-    "delay": "two.enqueue(...)",
-    "apply_async": "two.using(run_after=..., queue_name=..., priority=...).enqueue(...)",
-    "apply": "two.call(...)",
-    "run": "two.call(...)",
-    "s": "two.prepare(...)",
-    "si": "two.prepare(...)",
-    "signature": "two.prepare(...)",
-    "subtask": "two.prepare(...)",
-}
+OF_A_CALL = {"delay": ".enqueue()", "apply_async": ".enqueue()"}
+REFRESHED = "result.refresh(), then result."
+# What is asked, and what it says: each raised an error of Python's own.
+CELERYS: list[tuple[Callable[[], Any], dict[str, str], dict[str, str]]] = [
+    (
+        lambda: two,
+        OF_TASKS,
+        {
+            "delay": "two.enqueue(...)",
+            "apply_async": "two.using(run_after=..., queue_name=..., priority=...).enqueue(...)",
+            "apply": "two.call(...)",
+            "run": "two.call(...)",
+            "s": "two.prepare(...)",
+            "si": "two.prepare(...)",
+            "signature": "two.prepare(...)",
+            "subtask": "two.prepare(...)",
+            "AsyncResult": "two.get_result(...)",
+        },
+    ),
+    (lambda: two.prepare(1, 2), OF_CALLS, OF_A_CALL),
+    (lambda: chain(two.prepare(1, 2)), OF_CALLS, OF_A_CALL),
+    (
+        fake_context,
+        OF_CONTEXTS,
+        {
+            "retry": "raise RetryLater(delay), or let the exception out",
+            "request": "context.job_id, context.attempt, context.task_result",
+            "update_state": "context.progress(done, total)",
+        },
+    ),
+    (
+        lambda: two.enqueue(1, 2),
+        OF_RESULTS,
+        {
+            "get": "result.wait(timeout).return_value",
+            "result": f"{REFRESHED}return_value",
+            "ready": f"{REFRESHED}is_finished",
+            "state": f"{REFRESHED}status",
+            "successful": f"{REFRESHED}status == TaskResultStatus.SUCCESSFUL",
+            "failed": f"{REFRESHED}status == TaskResultStatus.FAILED",
+            "task_id": "result.id",
+            "revoke": "pulse_django.cancel(result.id)",
+        },
+    ),
+]
 
 
-def test_celerys_verbs_say_what_to_write_instead() -> None:
-    assert CELERYS.keys() == METHODS.keys()
-    assert not hasattr(two, "no_such_thing")
+def test_celerys_words_say_what_to_write_instead() -> None:
     with all_faults() as about:
-        for name, line in CELERYS.items():
-            with about(name):
-                with pytest.raises(AttributeError) as refused:
-                    getattr(two, name)
-                assert str(refused.value) == f"{name}() is Celery's: write {line}"
+        for make, table, said in CELERYS:
+            given = make()
+            with about(repr(given)):
+                assert said.keys() == table.keys()
+                assert not hasattr(given, "no_such_thing")
+            for name, line in said.items():
+                with about(name), pytest.raises(AttributeError) as refused:
+                    getattr(given, name)
+                assert str(refused.value) == f"{name} is Celery's: write {line}"
+
+
+def test_celerys_pipe_says_what_to_write_instead() -> None:
+    call: Any = two.prepare(1, 2)
+    with all_faults() as about:
+        for this, that in ((call, call), (two, call), (group(call), call)):
+            with about(repr(this)), pytest.raises(TypeError, match=r"^\| is Celery's: write chain\(this, that\)"):
+                this | that
+
+
+def test_an_error_inside_a_property_is_the_one_that_is_seen() -> None:
+    context = fake_context()
+    context.run.claim = None  # type: ignore[assignment]
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute"):
+        context.job_id  # noqa: B018
 
 
 def test_an_option_among_the_arguments_of_a_call_is_told() -> None:

@@ -172,6 +172,10 @@ class TestIdempotence:
     def test_a_task_with_one_attempt_can_be_rehearsed(self) -> None:
         assert_idempotent(more.has_one_attempt)
 
+    def test_a_task_that_runs_at_most_once_is_never_repeated(self) -> None:
+        with pytest.raises(ValueError, match=r"runs_once: with at_most_once=True .* nothing to compare"):
+            assert_idempotent(more.runs_once)
+
 
 class TestRegistry:
     def test_a_discovery_that_failed_is_told_again(self, settings: Any) -> None:

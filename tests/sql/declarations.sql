@@ -33,5 +33,5 @@ SELECT COUNT(*) AS __count FROM pulse_django_declared_task WHERE pulse_django_de
 -- declare_once()
 SELECT COUNT(*) AS __count
 FROM pulse_django_limiter
-WHERE (pulse_django_limiter.declared_in::text = :declared_in
+WHERE (pulse_django_limiter.declared_at IS NOT NULL
         AND pulse_django_limiter.name::text IN (:name));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from django.test import override_settings
 
 from pulse_django import NO_RETRIES, DeadJob, Every, Limit, Rate, Unique, task
 from pulse_django.migrations import _enqueue as function
+from pulse_django.models import Job
 from pulse_django.queue.words.options import OPTIONS
 from pulse_django.run.registry import registry
 from pulse_django.tasks import PulseTask
@@ -284,6 +286,35 @@ def test_what_enqueue_refuses_is_refused_with_a_sentence() -> None:
     made(unique=Unique(on_conflict="debounce"))
     declare()
     assert "on_conflict='debounce' requires run_after" in refusal("sql.made", [1])
+
+
+BY_TEXT = "SELECT pulse_enqueue('sql.made', '[1]', %s, meta => %s)"
+# Arguments by name, and meta. 1e4300 has one digit more than Python reads, and the worker failed to read the job.
+TOO_LONG = [
+    ('{"note": 1e4300}', "{}"),
+    ('{"note": -1e4300}', "{}"),
+    ('{"note": {"deep": ["", {"in": [1.5, 1e4300]}]}}', "{}"),
+    ("{}", '{"x": 1e4300}'),
+]
+LONG = [
+    (f'{{"note": {"9" * 4300}}}', "{}"),
+    (f'{{"note": -{"9" * 4300}}}', "{}"),
+    (f'{{"note": "{"1" * 5000}"}}', f'{{"{"1" * 5000}": 7}}'),
+    (f'{{"note": 0.{"1" * 5000}}}', f'{{"x": "{"x" * 5000}", "y": [1, 2.5]}}'),
+]
+
+
+def test_a_whole_number_that_python_cannot_read_is_refused() -> None:
+    made()
+    declare()
+    with all_faults() as about:
+        for kwargs, meta in TOO_LONG:
+            with about((kwargs, meta)), pytest.raises(DataError, match="a whole number of more than 4300 digits"):
+                sql(BY_TEXT, kwargs, meta)
+        for kwargs, meta in LONG:
+            with about(kwargs[:20]):
+                [(job_id,)] = sql(BY_TEXT, kwargs, meta)
+                assert Job.objects.get(pk=job_id).kwargs == json.loads(kwargs)
 
 
 def test_a_value_out_of_range_is_refused_by_the_table() -> None:

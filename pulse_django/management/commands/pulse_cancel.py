@@ -25,9 +25,8 @@ class Command(MassCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--reason", default="", metavar="TEXT", help="reason to store with each job")
-        parser.add_argument(
-            "--children", action="store_true", help="also cancel the jobs that they enqueued, recursively"
-        )
+        children = "also cancel the jobs that they enqueued, recursively"
+        parser.add_argument("--children", action="store_true", help=children)
 
     def jobs(self, alias: str) -> JobQuerySet:
         """Return those that live. A job that was asked to stop before is not asked again."""

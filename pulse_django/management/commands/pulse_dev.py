@@ -55,7 +55,8 @@ Started = tuple[subprocess.Popen[str], Thread]
 def _start(name: str, *arguments: str) -> Started:
     """Run another command of this project. Ctrl-C does not reach it: it would get two signals."""
     process = subprocess.Popen(  # noqa: S603 - ourselves
-        [*_this_manage_py(), *arguments],
+        # As this command was called, as far as its name: ``python -m django`` has another beginning.
+        [*get_child_arguments()[: 1 - len(sys.argv)], *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -67,11 +68,6 @@ def _start(name: str, *arguments: str) -> Started:
     printing = Thread(target=_print_lines, args=(name, process), daemon=True)
     printing.start()
     return process, printing
-
-
-def _this_manage_py() -> list[str]:
-    """Return how this command was called, as far as its name: ``python -m django`` has another beginning."""
-    return get_child_arguments()[: 1 - len(sys.argv)]
 
 
 def _print_lines(name: str, process: subprocess.Popen[str]) -> None:

@@ -76,11 +76,8 @@ class Command(ActCommand):
 
     def _set(self, alias: str, options: dict[str, Any]) -> Said:
         one = named(alias, options["name"])
-        given = {
-            name: options[name]
-            for name in ("max_running", "max_running_per_key", "rate", "rate_per_key")
-            if options[name]
-        }
+        numbers_of = ("max_running", "max_running_per_key", "rate", "rate_per_key")
+        given = {name: options[name] for name in numbers_of if options[name]}
         if not given:
             raise CommandError("set: give --max-running, --max-running-per-key, --rate or --rate-per-key.")
         numbers = override_of({name: None if value == NO_LIMIT else value for name, value in given.items()})

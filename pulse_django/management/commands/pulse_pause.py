@@ -23,9 +23,7 @@ class Command(PulseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         add_subject(parser)
         command.add_limit(parser)
-        parser.add_argument(
-            "--for", dest="duration", type=arguments.duration, metavar="DURATION", help="for so long; default: no end"
-        )
+        arguments.add_duration(parser, "for so long; default: no end")
         parser.add_argument("--reason", default="", help="shown beside it")
         parser.add_argument("--force", action="store_true", help="also if no queue or task of this name is known")
 

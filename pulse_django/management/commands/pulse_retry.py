@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from django.core.management.base import CommandParser
 from django.db.models.functions import Coalesce
@@ -28,13 +29,10 @@ class Command(MassCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        runs = arguments.whole_number(1, MOST_RUNS)
-        parser.add_argument(
-            "--runs", type=runs, default=1, metavar="N", help="minimum number of additional runs for each; default: 1"
-        )
-        parser.add_argument(
-            "--delay", type=arguments.duration, default=timedelta(), metavar="DURATION", help="delay before they run"
-        )
+        runs, said = arguments.whole_number(1, MOST_RUNS), "minimum number of additional runs for each; default: 1"
+        parser.add_argument("--runs", type=runs, default=1, metavar="N", help=said)
+        delay: dict[str, Any] = {"type": arguments.duration, "default": timedelta(), "metavar": "DURATION"}
+        parser.add_argument("--delay", **delay, help="delay before they run")
         arguments.add_cancelled_too(parser)
 
     def notes(self, alias: str) -> list[str]:

@@ -27,9 +27,8 @@ class Command(ActCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         self.add_act(parser)
-        parser.add_argument(
-            "name", type=arguments.text, nargs="?", help="of the schedule; needed by every act but list"
-        )
+        name = "of the schedule; needed by every act but list"
+        parser.add_argument("name", type=arguments.text, nargs="?", help=name)
         parser.add_argument("--task", type=arguments.text, metavar="NAME", help="list: of this task only")
         count = arguments.whole_number(1, MOST_NEXT)
         parser.add_argument("--count", type=count, default=10, metavar="N", help="next: so many; default: 10")

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from argparse import SUPPRESS, BooleanOptionalAction
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -54,9 +55,8 @@ class Command(PulseCommand):
         parser.add_argument("--only-load", action="store_true", help=SUPPRESS)  # what --reload tries before it starts
         parser.add_argument("--metrics-port", type=int, help="port for /live, /ready and /metrics; default: none")
         parser.add_argument("--metrics-host", help="address for --metrics-port; default: 127.0.0.1")
-        parser.add_argument(
-            "--shard", action="append", metavar="ALIAS", help="serve this shard alone; may be repeated; default: all"
-        )
+        shard = "serve this shard alone; may be repeated; default: all"
+        parser.add_argument("--shard", action="append", metavar="ALIAS", help=shard)
 
     def handle(self, *args: Any, **options: Any) -> None:
         require_unix("pulse_worker")
@@ -65,9 +65,10 @@ class Command(PulseCommand):
             raise CommandError("--reload is for development and requires DEBUG = True.")
         try:
             worker_options = self._worker_options(options)
-            reachable = self.reachable(worker_options.aliases, _require)
+            require = partial(_require, is_worker=not options["only_load"])
+            reachable = self.reachable(worker_options.aliases, require)
             if not reachable:  # of several, none
-                _require(worker_options.aliases[0])
+                require(worker_options.aliases[0])
             self.check(tags=[Tags.database], databases=reachable)  # the others ran before this
             registry.discover()
             configured()
@@ -112,7 +113,7 @@ def reloads(options: dict[str, Any]) -> bool:
     return settings.DEBUG and on_a_terminal and not options["burst"]
 
 
-def _require(alias: str) -> None:
+def _require(alias: str, *, is_worker: bool) -> None:
     require_tables(alias)
-    require_deployment(alias, is_worker=True)
+    require_deployment(alias, is_worker=is_worker)
     require_numbers(alias, shards()[alias])

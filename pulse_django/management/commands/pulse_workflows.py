@@ -32,13 +32,12 @@ class Command(ActCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         self.add_act(parser)
-        parser.add_argument(
-            "id", nargs="?", type=arguments.whole_number(1, MAX_ID), metavar="ID", help="needed by every act but list"
-        )
+        any_id = arguments.whole_number(1, MAX_ID)
+        parser.add_argument("id", nargs="?", type=any_id, metavar="ID", help="needed by every act but list")
         parser.add_argument("--open", action="store_true", help="list: only those that are not over")
         parser.add_argument("--inside", action="store_true", help="list: also those within others")
         before = "list: go on with those before this one"
-        parser.add_argument("--before", type=arguments.whole_number(1, MAX_ID), metavar="ID", help=before)
+        parser.add_argument("--before", type=any_id, metavar="ID", help=before)
         most = arguments.whole_number(1, MOST_LISTED)
         parser.add_argument("--most", type=most, default=20, metavar="N", help="list: so many; default 20")
         parser.add_argument("--reason", default="", help="cancel: reason to store with each job")

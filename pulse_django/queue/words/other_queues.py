@@ -2,43 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 # Options of tasks and calls: the option that is meant, and the line. ``{given}`` is what was given.
 OPTIONS = {
     "bind": ("takes_context", "takes_context=True, and context instead of self"),
     "autoretry_for": ("retry", "retry=retry_on({given})"),
-    "dont_autoretry_for": ("retry", "retry=retry_unless({given})"),
+    **dict.fromkeys(("dont_autoretry_for", "throws"), ("retry", "retry=retry_unless({given})")),
     "retry_backoff": ("retry", "retry=RetryPolicy(backoff=Backoff.exponential())"),
+    "retry_backoff_max": ("retry", "retry=RetryPolicy(backoff=Backoff.exponential(cap={given}))"),
+    "retry_kwargs": ("max_attempts", "max_attempts=..., and retry=RetryPolicy(backoff=Backoff.fixed(...))"),
     "default_retry_delay": ("retry", "retry=RetryPolicy(backoff=Backoff.fixed({given}))"),
-    "max_retries": ("max_attempts", "max_attempts={one_more}"),
-    "retries": ("max_attempts", "max_attempts={one_more}"),
+    **dict.fromkeys(("max_retries", "retries"), ("max_attempts", "max_attempts={one_more}")),
     "acks_late": ("", "nothing. A job is done when its run has ended, never before"),
     "reject_on_worker_lost": ("", "nothing. The job of a lost worker runs again"),
     "base": ("on_dead", 'on_dead=a_task, or name a function in PULSE["MIDDLEWARE"]'),
-    "throws": ("retry", "retry=retry_unless({given})"),
     "link": ("", "chain(this.prepare(...), that.prepare(...)).enqueue() instead"),
+    "track_started": ("", "nothing. The result of a job says when it started"),
     "serializer": ("", "nothing. Arguments and results are JSON"),
-    "link_error": ("on_dead", "on_dead=a_task"),
-    "on_failure": ("on_dead", "on_dead=a_task"),
+    **dict.fromkeys(("link_error", "on_failure"), ("on_dead", "on_dead=a_task")),
     "ignore_result": ("", "nothing. A function that returns None stores no result"),
     "soft_time_limit": ("timeout", "timeout={given}"),
     "time_limit": ("isolation", "timeout={given}, isolation='process'"),
     "rate_limit": ("limit", "limit=Limit(rate=Rate.parse({given}))"),
     "queue": ("queue_name", "queue_name={given}"),
-    "countdown": ("run_after", "run_after={given}"),
-    "delay": ("run_after", "run_after={given}"),
-    "eta": ("run_after", "run_after={given}"),
+    **dict.fromkeys(("countdown", "delay", "eta"), ("run_after", "run_after={given}")),
     "task_id": ("idempotency_key", "idempotency_key={given}"),
 }
 
-# Methods of tasks.
-METHODS = {
-    "delay": "{task}.enqueue(...)",
-    "apply_async": "{task}.using(run_after=..., queue_name=..., priority=...).enqueue(...)",
-    **dict.fromkeys(("apply", "run"), "{task}.call(...)"),
-    **dict.fromkeys(("s", "si", "signature", "subtask"), "{task}.prepare(...)"),
+# Attributes, by what is asked for them. ``{0}`` is what was asked.
+OF_TASKS = {
+    "delay": "{0.func.__name__}.enqueue(...)",
+    "apply_async": "{0.func.__name__}.using(run_after=..., queue_name=..., priority=...).enqueue(...)",
+    **dict.fromkeys(("apply", "run"), "{0.func.__name__}.call(...)"),
+    **dict.fromkeys(("s", "si", "signature", "subtask"), "{0.func.__name__}.prepare(...)"),
+    "AsyncResult": "{0.func.__name__}.get_result(...)",
 }
+OF_CALLS = dict.fromkeys(("delay", "apply_async"), ".enqueue()")
+OF_CONTEXTS = {
+    "retry": "raise RetryLater(delay), or let the exception out",
+    "request": "context.job_id, context.attempt, context.task_result",
+    "update_state": "context.progress(done, total)",
+}
+OF_RESULTS = {
+    "get": "result.wait(timeout).return_value",
+    "result": "result.refresh(), then result.return_value",
+    "ready": "result.refresh(), then result.is_finished",
+    "state": "result.refresh(), then result.status",
+    "successful": "result.refresh(), then result.status == TaskResultStatus.SUCCESSFUL",
+    "failed": "result.refresh(), then result.status == TaskResultStatus.FAILED",
+    "task_id": "result.id",
+    "revoke": "pulse_django.cancel(result.id)",
+}
+
+
+def says_instead(lines: Mapping[str, str]) -> Callable[[Any, str], Any]:
+    """Make the ``__getattr__`` of a class. Declare it where type checkers do not look: it lets every name pass."""
+
+    def refuse(asked: Any, name: str) -> Any:
+        if name in lines:
+            raise AttributeError(f"{name} is Celery's: write {lines[name].format(asked)}")
+        return object.__getattribute__(asked, name)  # raise what Python says, or what a property raised
+
+    return refuse
+
+
+def no_pipe(this: object, that: object) -> NoReturn:
+    raise TypeError("| is Celery's: write chain(this, that).enqueue()")
 
 
 def option_instead(name: str, given: Any) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -261,6 +262,8 @@ MAX_FRAME = 80
 
 
 _PULSE = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
+# What calls a handler, up to its first line. Its own calls into Pulse are further in, and are shown.
+CALLS_HANDLERS = tuple(os.path.join(_PULSE, room, "") for room in ("run", "chunks"))
 _UNFIT = re.compile(r"[\[\]\s]|[^\x21-\x7e]")  # for the brackets that a frame stands in
 
 
@@ -298,6 +301,16 @@ class ErrorReport:
         """What stands on the job: the summary, and where it was raised. Dead letters are grouped by both."""
         where = f" [{self.frame}]" if self.frame else ""
         return one_line(clean_text(self.summary, MAX_SUMMARY - len(where))) + where
+
+
+def begin_at_handler(error: BaseException) -> None:
+    """Leave out of its traceback how the handler was called. An error in the call itself keeps it."""
+    with suppress(Exception):  # one of the project's own making may have no such traceback
+        link = error.__traceback__
+        while link is not None and link.tb_frame.f_code.co_filename.startswith(CALLS_HANDLERS):
+            link = link.tb_next
+        if link is not None:
+            BaseException.with_traceback(error, link)
 
 
 def _read(read: Callable[[], str], most: int, what: str, how: str) -> str:

@@ -51,8 +51,11 @@ class Backoff:
             if not isinstance(delay := as_timedelta(given), timedelta) or delay < timedelta():
                 raise InvalidJob(f"backoff: {name}={given!r} is not a non-negative number of seconds or timedelta")
             object.__setattr__(self, name, delay)
-        if not 0 <= self.jitter <= 1 or not self.factor >= 1:
-            raise InvalidJob(f"backoff: jitter={self.jitter!r} is from 0 to 1, and factor={self.factor!r} at least 1")
+        jitter, power, factor = self.jitter, self.power, self.factor
+        are_numbers = all(isinstance(one, int | float) for one in (jitter, power, factor))
+        if not (are_numbers and 0 <= jitter <= 1 and power >= 0 and factor >= 1):
+            numbers = f"jitter={jitter!r} from 0 to 1, power={power!r} at least 0, factor={factor!r} at least 1"
+            raise InvalidJob(f"backoff: each of these is to be a number: {numbers}")
 
     @classmethod
     def fixed(cls, delay: Seconds) -> Backoff:

@@ -9,6 +9,13 @@ WHERE limiter.declared_at IS NULL
 RETURNING name;
 
 -- LimiterManager.declare()
+SELECT pulse_django_limiter.name AS name, pulse_django_limiter.declared_in AS declared_in
+FROM pulse_django_limiter
+WHERE (pulse_django_limiter.declared_at IS NOT NULL
+        AND pulse_django_limiter.name::text IN (:name)
+        AND NOT (pulse_django_limiter.declared_in::text = :declared_in));
+
+-- LimiterManager.declare()
 INSERT INTO pulse_django_limiter AS limiter (name, numbers, declared_at, declared_in)
 SELECT name, numbers, clock_timestamp(), :declared_in
 FROM ROWS FROM (pg_catalog.unnest(:name::text[]), pg_catalog.unnest(:numbers::jsonb[])) AS declared (name, numbers)
