@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum, auto
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import ReferenceType
@@ -188,31 +187,19 @@ _STARTED = Place(LOGGER.name, SIGNALS_FILE, "log_task_started")
 _FINISHED = Place(LOGGER.name, SIGNALS_FILE, "log_task_finished")
 
 
-class Receivers(Enum):
-    """Who receives a signal of Django's."""
-
-    NONE = auto()
-    DJANGOS_LOG = auto()  # and nothing else
-    PROJECT = auto()
+def is_sent(signal: Signal) -> bool:
+    """Whether one of Django's signals has a receiver of the project's, which gets what Django would send it."""
+    return not all(map(_is_djangos, signal.receivers))
 
 
-def receivers_of(signal: Signal) -> Receivers:
-    """Say who receives one of Django's signals: a receiver of the project's gets what Django would send it."""
-    if not signal.receivers:
-        return Receivers.NONE
-    return Receivers.DJANGOS_LOG if all(map(_is_djangos, signal.receivers)) else Receivers.PROJECT
+def is_logged(signal: Signal) -> bool:
+    """Whether Django's own log receives it."""
+    return any(map(_is_djangos, signal.receivers))
 
 
-def is_heard(signal: Signal, level: int) -> bool:
-    """Whether anything hears one of Django's signals: a receiver of the project's, or Django's log at this level."""
-    heard_by = receivers_of(signal)
-    return heard_by is Receivers.PROJECT or (heard_by is Receivers.DJANGOS_LOG and LOGGER.isEnabledFor(level))
-
-
-def is_told(signal: Signal) -> bool:
-    """Whether anything would hear of a run that starts or succeeds: a receiver of the project's, or Django's log."""
-    heard_by = receivers_of(signal)
-    return heard_by is Receivers.PROJECT or (heard_by is Receivers.DJANGOS_LOG and _is_info_on())
+def is_heard(signal: Signal, level: int = logging.INFO) -> bool:
+    """Whether a receiver of the project's or a line of Django's log at this level would come of it."""
+    return is_sent(signal) or (is_logged(signal) and (_is_info_on() if level == logging.INFO else is_on(level)))
 
 
 def without_djangos_log(signal: Signal) -> Signal:
@@ -220,10 +207,6 @@ def without_djangos_log(signal: Signal) -> Signal:
     part = Signal()
     part.receivers = [one for one in signal.receivers if not _is_djangos(one)]
     return part
-
-
-def has_djangos_log(signal: Signal) -> bool:
-    return any(_is_djangos(one) for one in signal.receivers)
 
 
 def _is_djangos(entry: tuple[Any, ...]) -> bool:

@@ -13,7 +13,6 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import error_after_completion, is_end_heard, job_failed, lease_lost, send, send_finished
 
 from . import django_log
-from .django_log import Receivers, receivers_of
 from .judging import Performed
 from .registry import Task, TaskResult, TaskResultStatus, sender_of, task_finished
 from .results import finished, result_of_run
@@ -55,14 +54,12 @@ def announce(performed: Performed, settled: Settled) -> None:
 
 def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
     """Send ``task_finished``, if anything of the project's receives it, and write what Django's receiver logs."""
-    heard_by, signal = receivers_of(task_finished), task_finished
-    if status is Status.COMPLETED:
-        if heard_by is Receivers.DJANGOS_LOG:
-            django_log.log_task(performed.run, task, TaskResultStatus.SUCCESSFUL)
-    elif django_log.has_djangos_log(task_finished):
-        django_log.log_task(performed.run, task, TaskResultStatus.FAILED, performed.error)
-        signal = django_log.without_djangos_log(task_finished)
-    if heard_by is Receivers.PROJECT:
+    signal, is_sent, is_completed = task_finished, django_log.is_sent(task_finished), status is Status.COMPLETED
+    if django_log.is_logged(signal) and not (is_sent and is_completed):
+        said = TaskResultStatus.SUCCESSFUL if is_completed else TaskResultStatus.FAILED
+        django_log.log_task(performed.run, task, said, None if is_completed else performed.error)
+        signal = django_log.without_djangos_log(signal)
+    if is_sent:
         _send_task_finished(signal, performed, task, status, outcome)
 
 

@@ -25,7 +25,6 @@ from pulse_django.signals import job_started, send
 
 from . import django_log
 from .context import Context
-from .django_log import Receivers, receivers_of
 from .judging import Performed, judged, judged_error, judged_value, report_of
 from .middleware import surrounded
 from .registry import Registry, Task, TaskResultStatus, chunk_of, is_plain, registry, sender_of, task_started
@@ -122,7 +121,7 @@ def _planned(task: Task | None) -> Plan:
         or conf.current().middleware
         or traces.are_followed()
         or job_started.receivers
-        or django_log.is_told(task_started)
+        or django_log.is_heard(task_started)
     )
     return Plan(task, is_bare)
 
@@ -213,15 +212,14 @@ def prepared(run: Run, task: Task, *, is_bare: bool = False) -> Call:
     if is_bare:
         return Call(args, kwargs, None)
     context = None
-    heard_by = receivers_of(task_started)
-    announced = heard_by is Receivers.PROJECT
+    announced = django_log.is_sent(task_started)
     if announced or task.takes_context or getattr(task, "atomic", False) or conf.current().middleware:
         context = Context(task_result=result_of_run(claim, task, args, kwargs, run.alias), run=run)
         if task.takes_context:
             args = [context, *args]
     if announced and context is not None:
         send(task_started, sender_of(task), is_encrypted=claim.is_encrypted, task_result=context.task_result)
-    elif heard_by is Receivers.DJANGOS_LOG:
+    elif django_log.is_logged(task_started):
         django_log.log_task(run, task, TaskResultStatus.RUNNING)
     send(job_started, Job, claim=claim, task=task, using=run.alias)
     return Call(args, kwargs, context)

@@ -63,7 +63,7 @@ class RunEvents:
         if batch is None:
             return
         ended, settled = batch
-        is_heard = is_end_heard() or django_log.is_told(task_finished)
+        is_heard = is_end_heard() or django_log.is_heard(task_finished)
         if is_heard or logging.getLogRecordFactory() is not logging.LogRecord:
             is_logged_alone = [True] * len(ended)
         else:
