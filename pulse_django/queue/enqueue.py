@@ -26,7 +26,7 @@ from .database.transactions import (
     run_often,
 )
 from .words.job_options import NewJob, Payload, is_ready, run_at_or_delay
-from .words.options import COLUMNS, OPTIONS, values_of, with_settings
+from .words.options import COLUMNS, OPTIONS, with_settings
 
 if TYPE_CHECKING:
     from pulse_django.models import Job
@@ -37,14 +37,14 @@ _NEW = "RETURNING id, created_at, next_run_at, {expires_at}, true"
 # The version that an INSERT writes has no xmax. That of a row which ON CONFLICT has locked and changed has one.
 _NEW_OR_CHANGED = "RETURNING id, created_at, next_run_at, {expires_at}, xmax = 0"
 
+_EXPIRES = ("expires", "expires_in")
 # What next_run_at and expires_at get. A job that is due at once gets the default of the first. Seconds, because an
 # interval of days is as long as the calendar of the session's time zone has it.
 _INSTANT = "%s::timestamptz"
 _DELAY = "clock_timestamp() + %s::float8 * interval '1 second'"
-_DUE = {"run_at": _INSTANT, "delay": _DELAY}
-_EXPIRES = {"expires_at": _INSTANT, "expires_in": _DELAY}
-_VALUES = _DUE | _EXPIRES
-_COLUMNS = dict.fromkeys(_DUE, "next_run_at") | dict.fromkeys(_EXPIRES, "expires_at")
+_FROM_NOW = {"run_after": "run_in", "expires": "expires_in"}
+_VALUES = dict.fromkeys(_FROM_NOW, _INSTANT) | dict.fromkeys(_FROM_NOW.values(), _DELAY)
+_COLUMNS = dict.fromkeys(("run_after", "run_in"), "next_run_at") | dict.fromkeys(_EXPIRES, "expires_at")
 
 
 def enqueue(jobs: JobReader, new: NewJob) -> Job:
@@ -146,32 +146,24 @@ def _shared_of_alike(new: NewJob, settings: conf.PulseSettings, admits: OnInsert
     return new.alike.shared
 
 
-_TRUE = frozenset(option.column for option in OPTIONS.values() if option.default is True)  # where nothing is sent
+# Of what is true by default, only false is sent.
+_TRUE = {"ready", *(option.column for option in OPTIONS.values() if option.default is True)}
 
 
 def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) -> Mapping[str, Any]:
-    run_at, delay = run_at_or_delay(new.run_after)
-    expires_at, expires_in = run_at_or_delay(new.expires)
-    values: dict[str, Any] = {
-        "task": new.task,
-        "queue": new.queue,
-        "priority": new.priority,
-        "run_at": run_at,
-        "delay": delay.total_seconds() or None,
-        "sensitive": new.sensitive,
-        "expires_at": expires_at,
-        "expires_in": expires_in.total_seconds() or None,
-        "tags": list(new.tags) or None,
-        "meta": new.meta,
-        "lane_key": new.lane_key or None,
-        "on_dead": new.on_dead,
-        **({} if new.place is None else new.place.by_column()),
-        **({} if admits is None else admits.columns(new)),
-        **dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)),
-    }
-    # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
-    sent = {name: value for name, value in values.items() if value is not None and value is not (name in _TRUE)}
-    return sent if is_ready(new.lane_key, new.run_after) else sent | {"ready": False}
+    """Return what is sent of a job beside its arguments, its parent and its trace."""
+    row = with_settings(new.by_column(), settings) | {"tags": list(new.tags)}
+    options = {column: row.pop(column) for column in (*COLUMNS, "ready")}
+    row |= {} if new.place is None else new.place.by_column()
+    row |= options if admits is None else admits.columns(new) | options
+    sent: dict[str, Any] = {}
+    for name, value in row.items():
+        if name in _FROM_NOW and isinstance(value, timedelta):
+            name, value = _FROM_NOW[name], value.total_seconds() or None
+        # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
+        if value not in (None, "", []) and value is not (name in _TRUE) and name not in ("parent_id", "trace"):
+            sent[name] = value
+    return sent
 
 
 @lru_cache(maxsize=4)
@@ -221,7 +213,7 @@ def _enqueue(names: tuple[str, ...], *, take: str = "", conflict: str = "") -> s
     columns = ", ".join(_COLUMNS.get(name, name) for name in names)
     values = ", ".join(_VALUES.get(name, "%s") for name in names)
     # A role that may only enqueue need not be allowed to read the instant that most jobs do not have.
-    expires_at = "expires_at" if not _EXPIRES.keys().isdisjoint(names) else "NULL"
+    expires_at = "expires_at" if not set(_EXPIRES).isdisjoint(names) else "NULL"
     new, new_or_changed = (text.format(expires_at=expires_at) for text in (_NEW, _NEW_OR_CHANGED))
     if take:
         return f"{take}{_INTO} (id, {columns}) SELECT job_id, {values} FROM taken {new}"  # noqa: S608
@@ -377,7 +369,7 @@ def _encoded(lines: str) -> bytes:
 
 def columns_of(jobs: JobReader, news: Sequence[NewJob]) -> list[dict[str, Any]]:
     settings = conf.current()
-    rows = [new.by_column() | dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)) for new in news]
+    rows = [with_settings(new.by_column(), settings) for new in news]
     if place := next((new.place for new in news if new.place is not None), None):
         for row, new in zip(rows, news, strict=True):  # each row has the same columns
             row |= (new.place or type(place)()).by_column()

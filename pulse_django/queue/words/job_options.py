@@ -169,11 +169,13 @@ class NewJob(JobOptions):
         return (*_own(self), _in_utc(self.run_after), _in_utc(self.expires), self.place, values_of(self))
 
     def by_column(self) -> dict[str, Any]:
-        """Return all but its arguments by the columns of the row; ``run_after`` and ``expires`` have none."""
+        """Return all but its arguments and its place, by the columns of its row. ``with_settings`` makes that whole.
+
+        ``run_after`` and ``expires`` are no columns: what is stored depends on the server's clock.
+        """
         row = dict(zip(_OWN, _own(self), strict=True)) | dict(zip(COLUMNS, values_of(self), strict=True))
         row |= {"run_after": _in_utc(self.run_after), "expires": _in_utc(self.expires)}
-        row |= {"tags": self.tags or None, "ready": is_ready(self.lane_key, self.run_after)}
-        return row if self.place is None else row | self.place.by_column()
+        return row | {"tags": self.tags or None, "ready": is_ready(self.lane_key, self.run_after)}
 
     def encoded(self, limit: int) -> Payload:
         return self.encoded_with(self.args, self.kwargs, limit)

@@ -584,9 +584,7 @@ DURATIONS = ("expires", *(name for name, option in OPTIONS.items() if isinstance
 
 _JOB_NAMES = tuple(option.name for option in JOB_OPTIONS)
 _JOB_DEFAULTS = tuple(option.default for option in JOB_OPTIONS)
-_FROM_SETTINGS = tuple(
-    (place, option.setting_at_enqueue) for place, option in enumerate(JOB_OPTIONS) if option.setting_at_enqueue
-)
+_FROM_SETTINGS = {option.column: option.setting_at_enqueue for option in JOB_OPTIONS if option.setting_at_enqueue}
 
 values_of: Callable[[JobOptions], tuple[Any, ...]] = attrgetter(*_JOB_NAMES)
 
@@ -598,12 +596,9 @@ def options_of(task: object) -> dict[str, Any]:
     return dict(zip(_JOB_NAMES, values, strict=True))
 
 
-def with_settings(values: tuple[Any, ...], settings: object) -> tuple[Any, ...]:
-    """Return the values of ``values_of`` as they are stored: where None means a setting, that of the settings."""
-    for place, setting in _FROM_SETTINGS:
-        if values[place] is None:
-            values = (*values[:place], getattr(settings, setting), *values[place + 1 :])
-    return values
+def with_settings(row: Mapping[str, Any], settings: object) -> dict[str, Any]:
+    """Return a row of a new job as it is stored: where None means a setting, that of the settings."""
+    return {**row, **{name: getattr(settings, said) for name, said in _FROM_SETTINGS.items() if row[name] is None}}
 
 
 def _check_of(names: Iterable[str]) -> Callable[[object], None]:
