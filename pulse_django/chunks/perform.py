@@ -112,7 +112,7 @@ class _ChunkCall:
     @contextmanager
     def surroundings(self) -> Iterator[Chunk]:
         """Give what the handler is called with, where it is to be called."""
-        pid, chunk = os.getpid(), Chunk(self._task, self.items)
+        pid, chunk = os.getpid(), Chunk.of(self._task, self.items)
         with running(self._run), surrounded(chunk) if conf.current().middleware else NOTHING_AROUND:
             try:
                 yield chunk
