@@ -19,12 +19,6 @@ _BETWEEN = "between 10 ms and 366 days"
 Period = Literal["second", "minute", "hour", "day"]
 PERIODS: dict[str, int] = dict(zip(get_args(Period), (1, 60, 3_600, 86_400), strict=True))
 
-_KEPT_AS = {
-    "max_running": "max_running",
-    "max_running_per_key": "max_running_per_key",
-    "rate": "rate",
-    "rate_per_key": "key_rate",
-}
 _KEPT = (
     "max_running",
     "max_running_per_key",
@@ -192,7 +186,7 @@ def override_of(fields: Mapping[str, int | Rate | None]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in fields.items():
         if value is None:
-            found[_KEPT_AS[name]] = None
+            found["key_rate" if name == "rate_per_key" else name] = None
         else:
             found |= Limit(**{name: value}).numbers()  # type: ignore[arg-type]
     return found
