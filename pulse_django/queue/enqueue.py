@@ -172,8 +172,8 @@ def _blank(model: type[Job]) -> dict[str, Any]:
 
 
 @assembled
-def _on_insert() -> list[OnInsert]:
-    return [one.on_insert for one in installed() if one.on_insert is not None]
+def _on_insert() -> OnInsert | None:
+    return next((one.on_insert for one in installed() if one.on_insert is not None), None)
 
 
 @assembled
@@ -182,10 +182,10 @@ def _around_insert() -> list[AroundInsert]:
 
 
 def _admits(new: NewJob) -> OnInsert | None:
-    for one in _on_insert():
-        for name in one.fields:
-            if getattr(new, name) is not None:
-                return one
+    one = _on_insert()
+    for name in one.fields if one is not None else ():
+        if getattr(new, name) is not None:
+            return one
     return None
 
 
