@@ -140,9 +140,9 @@ def _shared_of_alike(new: NewJob, settings: conf.PulseSettings, admits: OnInsert
     """Return what a job shares with those that differ in their arguments, their parent and their trace alone."""
     if new.alike is None:
         return _shared(new, settings, admits)
-    if new.alike.shared is None:
-        new.alike.shared = _shared(new, settings, admits)
-    return new.alike.shared
+    if not new.alike:
+        new.alike.update(_shared(new, settings, admits))
+    return new.alike
 
 
 # Of what is true by default, only false is sent.

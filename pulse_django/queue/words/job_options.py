@@ -95,15 +95,6 @@ class Place(Protocol):
     def by_column(self) -> dict[str, object]: ...
 
 
-class Alike:
-    """What jobs share that differ in their arguments, their parent and their trace: it is made by the first."""
-
-    __slots__ = ("shared",)
-
-    def __init__(self) -> None:
-        self.shared: Mapping[str, Any] | None = None  # their columns
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob(JobOptions):
     """One job to enqueue. What is None follows the fleet's default."""
@@ -127,7 +118,8 @@ class NewJob(JobOptions):
     place: Place | None = None
     searchable: tuple[str, ...] = ()  # the arguments by which it is found
     on_dead: str | None = None  # the row of its hook, as JSON: ``on_dead`` makes it
-    alike: Alike | None = field(default=None, init=False, repr=False, compare=False)  # ``replace()`` drops it
+    # What is sent of those that ``called`` makes, but for what differs among them. The first one of them fills it in.
+    alike: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)  # ``replace()`` drops it
 
     def __post_init__(self) -> None:
         TASK_NAME.check("task", self.task)
@@ -149,7 +141,7 @@ class NewJob(JobOptions):
 
     def for_calls(self) -> NewJob:
         """Let the jobs that ``called`` makes share what does not differ among them."""
-        object.__setattr__(self, "alike", Alike())
+        object.__setattr__(self, "alike", {})
         return self
 
     def called(
