@@ -14,6 +14,7 @@ from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.limits.keys import check_weight, key_source_of, lane_key_of_call, limiter_of_jobs
 from pulse_django.on_dead import hooks
 from pulse_django.queue.database.transactions import copied
+from pulse_django.queue.words.durations import seconds_of
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lane_keys import lane_of_chunks
 from pulse_django.queue.words.options import COLUMNS, options_of, with_settings
@@ -127,7 +128,7 @@ def _unique(task: Task) -> dict[str, Any]:
             "conflict": conflict,
             "raises": rule.on_conflict == "raise",
             "until_start": rule.until_start,
-            "longest": None if rule.max_delay is None else rule.max_delay.total_seconds(),
+            "longest": None if rule.max_delay is None else seconds_of(rule.max_delay),
         }
     }
 

@@ -14,6 +14,7 @@ from pulse_django.queue.database.job_queries import IS_EXPIRED, JobReader
 from pulse_django.queue.database.transactions import joined, run_joined, undone_alone
 from pulse_django.queue.enqueue import Encoded, columns_of, enqueue_all, in_chunks, take_ids
 from pulse_django.queue.retry import REVIVE
+from pulse_django.queue.words.durations import seconds_of
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.shards.citus import is_for_citus
 
@@ -74,7 +75,7 @@ def _clauses(alias: str, new: NewJob) -> Clauses:
     key, rule = new.unique
     if rule.per is None:
         return conflict_of(rule)
-    seconds = rule.per.total_seconds()
+    seconds = seconds_of(rule.per)
     if is_for_citus(connections[alias]):
         [drawn] = run_joined(alias, f"SELECT {NEXT_ID}", [])
         return Clauses(TAKE_WINDOW_WITH_ID, (seconds, new.task, key, *drawn, seconds))

@@ -29,6 +29,7 @@ from pulse_django.queue.capability import Clauses
 from pulse_django.queue.database.job_queries import IS_EXPIRED, JobReader, is_expired
 from pulse_django.queue.database.transactions import Json, copied, run_joined, undone_alone
 from pulse_django.queue.words.display import without
+from pulse_django.queue.words.durations import seconds_of
 from pulse_django.queue.words.job_options import NewJob, Payload
 from pulse_django.queue.words.states import HOT
 
@@ -173,7 +174,7 @@ def conflict_of(rule: Unique) -> Clauses:
     if rule.on_conflict == "debounce":
         if rule.max_delay is None:
             return Clauses(conflict=_ON_CONFLICT + _CHANGE.format(due=_LATER))
-        longest = (rule.max_delay.total_seconds(),)
+        longest = (seconds_of(rule.max_delay),)
         return Clauses(conflict=_ON_CONFLICT + _CHANGE.format(due=_UP_TO_LONGEST), conflict_params=longest)
     if rule.until_start and rule.on_conflict != "raise":
         return Clauses(conflict=_ON_CONFLICT + _HOLD_BACK)
@@ -183,7 +184,7 @@ def conflict_of(rule: Unique) -> Clauses:
 def begin_windows_with_jobs(jobs: JobReader, rule: Unique, job_ids: Sequence[int]) -> None:
     """Let the periods that these new jobs took begin when the jobs were written."""
     if rule.per is not None and job_ids:
-        seconds = rule.per.total_seconds()
+        seconds = seconds_of(rule.per)
         run_joined(jobs.write_alias, _BEGIN_WINDOWS_WITH_JOBS, [seconds, seconds, list(job_ids), list(job_ids)])
 
 
@@ -315,7 +316,7 @@ def insert(jobs: JobReader, rule: Unique, rows: Iterable[NewRow], names: Sequenc
 def _insert(jobs: JobReader, rule: Unique, rows: Iterable[NewRow], names: tuple[str, ...]) -> list[tuple[Any, ...]]:
     document = f"[{','.join(row.text for row in rows)}]"
     conflict = conflict_of(rule)
-    window = () if rule.per is None else (rule.per.total_seconds(),) * 2
+    window = () if rule.per is None else (seconds_of(rule.per),) * 2
     statement = _statement(names, conflict.conflict, rule.per is not None)
     return run_joined(jobs.write_alias, statement, (document, *window, *conflict.conflict_params))
 

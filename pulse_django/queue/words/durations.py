@@ -9,6 +9,10 @@ Seconds = timedelta | float
 WANTED = "a number of seconds or a timedelta"
 
 
+def seconds_of(duration: Seconds) -> float:
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration
+
+
 def as_timedelta(given: Any) -> Any:
     """Return a number of seconds as a ``timedelta``, and anything else as it is: its caller refuses it in its words."""
     if isinstance(given, bool) or not isinstance(given, int | float):
