@@ -11,6 +11,7 @@ from typing import Any
 
 from pulse_django.exceptions import InvalidJob, InvalidSchedule
 from pulse_django.queue.words.bounds import FIRST_YEAR, LAST_YEAR
+from pulse_django.queue.words.durations import seconds_of
 from pulse_django.queue.words.job_options import PRIORITY, QUEUE_NAME, TASK_NAME, Payload
 from pulse_django.queue.words.options import Text
 
@@ -73,9 +74,9 @@ class Definition:
         return {
             "timing": _timing_as_json(timing, zone),
             "missed": str(timing.missed),
-            "grace": _unless_none(timedelta.total_seconds, timing.grace),
+            "grace": _unless_none(seconds_of, timing.grace),
             "overlap": str(timing.overlap),
-            "jitter": timing.jitter.total_seconds(),
+            "jitter": seconds_of(timing.jitter),
             "args": json.loads(json.dumps(list(self.args))),
             "kwargs": json.loads(json.dumps(dict(self.kwargs))),
             "queue": self.queue,
