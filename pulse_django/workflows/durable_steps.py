@@ -38,7 +38,7 @@ STEP_NAME = Text(MAX_NODE_NAME)
 class StepNames:
     """The steps of one run."""
 
-    done: dict[str, str | None]  # what each returned, as JSON
+    done: dict[str, str | None] = field(repr=False)  # what each returned, as JSON
     used: set[str] = field(default_factory=set)  # the names that this run has used
 
 
