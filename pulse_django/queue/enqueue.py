@@ -296,7 +296,7 @@ def enqueue_all(
     with joined(jobs.write_alias):
         for chunk in chunks:
             if any(getattr(new, name) is not None for name in one_by_one for new, _ in chunk):
-                ids += [_id_of(_add(jobs, new)) for new, _ in chunk]
+                ids += [_add(jobs, new).id for new, _ in chunk]
             else:
                 taken = take_ids(jobs.write_alias, len(chunk))
                 _copy(jobs, chunk, taken)
@@ -304,10 +304,6 @@ def enqueue_all(
             if progress is not None:
                 progress(len(ids))
     return ids
-
-
-def _id_of(added: Added | Job) -> int:
-    return added.id if isinstance(added, Added) else int(added.pk)
 
 
 def in_chunks(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:
