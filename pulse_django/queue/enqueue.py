@@ -160,7 +160,7 @@ def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) 
         if name in _FROM_NOW and isinstance(value, timedelta):
             name, value = _FROM_NOW[name], value.total_seconds() or None
         # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
-        if value not in (None, "", []) and value is not (name in _TRUE) and name not in ("parent_id", "trace"):
+        if (value or value == 0) and value is not (name in _TRUE) and name not in ("parent_id", "trace"):
             sent[name] = value
     return sent
 
