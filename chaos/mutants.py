@@ -209,7 +209,7 @@ def looks_for_the_key_first() -> None:
         return insert(jobs, new, *rest)
 
     enqueue._insert = looking
-    unique.conflict_of = admission.conflict_of = lambda rule: unique.Conflict("ON CONFLICT DO NOTHING")
+    unique.conflict_of = admission.conflict_of = lambda rule: unique.Clauses(conflict="ON CONFLICT DO NOTHING")
 
 
 def all_of(*plants: Callable[[], None]) -> Callable[[], None]:

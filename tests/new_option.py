@@ -12,18 +12,17 @@ MIGRATION = "pulse_django/migrations/0001_initial.py"
 VALUES = "pulse_django/queue/words/options.py"
 
 _TOP = 'class OptionsAnywhere(TypedDict, total=False):\n    """What both take."""\n\n'
-_ENTRY = """    imaginary_limit: Annotated[
-        int | None,
-        Option(
-            kind=Whole(100, 1_000_000),
-            column="imaginary_limit",
-            label=_("Maximum result bytes"),
-            help=_("How large a result may be."),
-        ),
-    ]
+_TABLE = "_ABOUT: Mapping[str, Option] = {\n"
+_ENTRY = """    "imaginary_limit": Option(
+        kind=Whole(100, 1_000_000),
+        column="imaginary_limit",
+        label=_("Maximum result bytes"),
+        help=_("How large a result may be."),
+    ),
 """
 _EDITS = [
-    (DECLARATION, _TOP, _TOP + _ENTRY),
+    (DECLARATION, _TOP, f"{_TOP}    imaginary_limit: int | None\n"),
+    (DECLARATION, _TABLE, _TABLE + _ENTRY),
     (
         VALUES,
         "    idempotency_key: str | None = None\n",

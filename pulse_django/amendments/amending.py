@@ -53,11 +53,8 @@ def amend(
             raise InvalidJob(f"job {job_id}: {ONLY_PULSE}")
         if task is None:
             raise InvalidJob(f"job {job_id}: this process has no task {found.task!r}, so arguments cannot be checked")
-        if args is None or kwargs is None:
-            old_args, old_kwargs = _arguments_of(found)
-            new = (old_args if args is None else args, old_kwargs if kwargs is None else kwargs)
-        else:
-            new = (args, kwargs)
+        old_args, old_kwargs = _arguments_of(found) if args is None or kwargs is None else ([], {})
+        new = (old_args if args is None else args, old_kwargs if kwargs is None else kwargs)
         answer: Amended = jobs.amend(
             job_id,
             _payload(task, found, *checked(task, *new)),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import async_to_sync, sync_to_async
 
@@ -90,27 +90,19 @@ class ChunkItem:
         self._decided(self)
 
 
-class Chunk(Sequence[ChunkItem]):
+class Chunk(tuple[ChunkItem, ...]):
     """Some jobs of a task, in the order in which they were claimed."""
 
-    __slots__ = ("_items", "task")
+    task: Task
 
-    def __init__(self, task: Task, items: Sequence[ChunkItem]) -> None:
-        self.task = task
-        self._items = items
+    @classmethod
+    def of(cls, task: Task, items: Iterable[ChunkItem]) -> Chunk:
+        chunk = cls(items)
+        chunk.task = task
+        return chunk
 
     def __repr__(self) -> str:
         return f"<Chunk of {len(self)} jobs>"
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    @overload
-    def __getitem__(self, index: int) -> ChunkItem: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[ChunkItem]: ...
-    def __getitem__(self, index: int | slice) -> ChunkItem | Sequence[ChunkItem]:
-        return self._items[index]
 
 
 def call_alone(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -136,7 +128,7 @@ def call_handler(task: Task, chunk: Chunk) -> None:
 
 def _chunk_of_one(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Chunk:
     _, named = checked(task, args, kwargs)
-    return Chunk(task, [ChunkItem(dict(named))])
+    return Chunk.of(task, [ChunkItem(dict(named))])
 
 
 def _result_of(item: ChunkItem) -> Any:

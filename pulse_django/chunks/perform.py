@@ -64,8 +64,7 @@ def perform_chunk(run: ChunkRun, task: Task | None) -> Performed:
             call.ends_with[id(raised)] = failed(member, task, raised)
         elif member.claim.is_probe:
             succeeded(member)
-    call.end(error)
-    return call.performed
+    return call.end(error)
 
 
 async def perform_chunk_async(run: ChunkRun, task: Task) -> Performed:
@@ -87,8 +86,7 @@ async def perform_chunk_async(run: ChunkRun, task: Task) -> Performed:
             call.ends_with[id(raised)] = await afailed(member, task, raised)
         elif member.claim.is_probe:
             await sync_to_async(succeeded)(member)
-    call.end(error)
-    return call.performed
+    return call.end(error)
 
 
 class _ChunkCall:
@@ -112,7 +110,7 @@ class _ChunkCall:
     @contextmanager
     def surroundings(self) -> Iterator[Chunk]:
         """Give what the handler is called with, where it is to be called."""
-        pid, chunk = os.getpid(), Chunk(self._task, self.items)
+        pid, chunk = os.getpid(), Chunk.of(self._task, self.items)
         with running(self._run), surrounded(chunk) if conf.current().middleware else NOTHING_AROUND:
             try:
                 yield chunk
@@ -131,8 +129,8 @@ class _ChunkCall:
                 yielded.add((id(one), of_key))
                 yield run, one
 
-    def end(self, error: BaseException | None) -> None:
-        """Judge what is left when the handler is over."""
+    def end(self, error: BaseException | None) -> Performed:
+        """Judge what is left when the handler is over. Return what was not reported before, in ``members``."""
         # Whether it stopped because some of its jobs were asked to.
         is_stop = isinstance(error, _STOPS) and any(map(_was_asked_to_stop, self._run.members))
         for item in self._late:
@@ -140,6 +138,7 @@ class _ChunkCall:
         for item in self._undecided:
             item.is_decided = True
             self._pass_on(self._stopped(item, error) if is_stop else self._judged(item, error))
+        return self.performed
 
     @property
     def _undecided(self) -> list[ChunkItem]:

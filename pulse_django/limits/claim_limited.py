@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connections
 
@@ -27,9 +27,6 @@ from pulse_django.queue.words.leases import Claim, Identity
 from pulse_django.shards.citus import is_for_citus
 
 from .limiters import IN_FORCE
-
-if TYPE_CHECKING:
-    pass
 
 # Of one claim: a lock each. PostgreSQL's table of locks has room for 64 of each connection.
 MOST_LANES = 60
@@ -153,9 +150,9 @@ def claim_limited(
     found = _marks({scope: lowest[scope] for scope in locked if scope in lowest}, (limiter, queue_limit), claims)
     each = dict(zip(visited, map(int, allowed.strip("{}").split(",")), strict=True))
     said = {} if len(claims) >= int(most) else {lane: n for lane, n in each.items() if lane not in too_heavy}
-    refusal = None
-    if not claims and not claims.is_left:
-        refusal = _refusal((queue_limit, of_queue), (limiter, why or ("full" if too_heavy else None)))
+    refusals = [(queue_limit, of_queue), (limiter, why or ("full" if too_heavy else None))]
+    is_refused = not claims and not claims.is_left
+    refusal = next((one for one in refusals if is_refused and one[1]), None)
     running = [number for number in (are_counted["limiter"], are_counted["queue"]) if number is not None]
     may_wait = None if at_once else Bounds(min(running, default=None), are_counted["key"])
     return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal, may_wait)
@@ -177,11 +174,6 @@ def _one_by_one(
         return [locked, counted, rows]
 
 
-def _refusal(*found: tuple[str, str | None]) -> tuple[str, str] | None:
-    """Return the first limit that has a reason."""
-    return next(((limiter, reason) for limiter, reason in found if reason), None)
-
-
 def _marks(lowest: Mapping[str, int | None], shared: tuple[str, str], claims: Sequence[Claim]) -> dict[str, int]:
     """Return the smallest token of each scope that was locked: of its runs then, or else of those that begin now.
 
@@ -201,6 +193,10 @@ LOCK_CLASS = 1_886_547_059  # of our advisory locks; the other half of a lock is
 
 NO_LIMIT = 2_147_483_647  # as an integer of PostgreSQL
 
+_RATE = """(n ->> '{rate}'::text)::float8 AS {rate}, (n ->> '{rate}_per'::text)::float8 AS {rate}_per,
+        CASE WHEN n ->> '{rate}'::text IS NOT NULL THEN
+            LEAST((n ->> '{rate}'::text)::float8, COALESCE((n ->> '{rate}_burst'::text)::float8, 1))
+        END AS {rate}_burst"""
 # A limiter's numbers. One that probes has a limit, which is one run of whatever weight. Without a row it has no limit.
 _NUMBERS = f"""
     SELECT
@@ -208,14 +204,8 @@ _NUMBERS = f"""
             ELSE (n ->> 'max_running'::text)::int
         END AS running,
         (n ->> 'max_running_per_key'::text)::int AS per_key,
-        (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
-        CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
-            LEAST((n ->> 'rate'::text)::float8, COALESCE((n ->> 'rate_burst'::text)::float8, 1))
-        END AS rate_burst,
-        (n ->> 'key_rate'::text)::float8 AS key_rate, (n ->> 'key_rate_per'::text)::float8 AS key_rate_per,
-        CASE WHEN n ->> 'key_rate'::text IS NOT NULL THEN
-            LEAST((n ->> 'key_rate'::text)::float8, COALESCE((n ->> 'key_rate_burst'::text)::float8, 1))
-        END AS key_rate_burst,
+        {_RATE.format(rate="rate")},
+        {_RATE.format(rate="key_rate")},
         row.paused_until, COALESCE(row.half_open, false) AS half_open, row.version
     FROM (SELECT %s::text AS name) AS asked
     LEFT JOIN (
@@ -260,14 +250,10 @@ TOKENS = """LEAST(
             END
         )"""
 NEXT_IN = "(1::float8 - {tokens}) * {per} / ({n} - {burst} + 1::float8)"
-OVERALL = {"n": "limiter.rate", "per": "limiter.rate_per", "burst": "limiter.rate_burst", "bucket": "bucket"}
-OF_QUEUE = {
-    "n": "queue_limit.rate",
-    "per": "queue_limit.rate_per",
-    "burst": "queue_limit.rate_burst",
-    "bucket": "bucket",
-}
-OF_KEY = {"n": "limiter.key_rate", "per": "limiter.key_rate_per", "burst": "limiter.key_rate_burst", "bucket": "bucket"}
+OVERALL, OF_QUEUE, OF_KEY = (
+    {"n": rate, "per": f"{rate}_per", "burst": f"{rate}_burst", "bucket": "bucket"}
+    for rate in ("limiter.rate", "queue_limit.rate", "limiter.key_rate")
+)
 
 # Written with the instant at which the locks were held, so that starts stand in the ledger as the buckets count them.
 AT = "pg_catalog.current_setting('pulse.at')::timestamptz"

@@ -95,18 +95,14 @@ class LaneMarks:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._since: dict[tuple[str | None, str], float] = {}  # by the limiter's version and scope: when first locked
-        self._marks: dict[str, int] = {}
-
-    @property
-    def known(self) -> Mapping[str, int]:
-        return self._marks
+        self.known: dict[str, int] = {}
 
     def learn(self, version: str | None, marks: Mapping[str, int]) -> None:
         """Take over what a claim has counted, when the row of its limiter had that version."""
         now = self._clock()
         if len(self._since) > MOST_SCOPES:
             self._since.clear()
-            self._marks.clear()
+            self.known.clear()
         for scope, mark in marks.items():
             if now - self._since.setdefault((version, scope), now) > SETTLES_IN:
-                self._marks[scope] = mark
+                self.known[scope] = mark

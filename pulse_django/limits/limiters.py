@@ -11,7 +11,7 @@ from pulse_django.pauses.statements import MAX_REASON
 from pulse_django.queue.database.transactions import TableManager, run_joined
 from pulse_django.queue.declarations import MAX_SCOPE, Declarer, declare_once
 from pulse_django.queue.words.bounds import MAX_USER
-from pulse_django.queue.words.durations import Seconds, as_timedelta
+from pulse_django.queue.words.durations import Seconds, as_timedelta, seconds_of
 from pulse_django.queue.words.lane_keys import check_limiter_name
 from pulse_django.queue.words.options import Duration, Note
 from pulse_django.safe_logging import SafeLogger
@@ -217,8 +217,8 @@ class LimiterManager(TableManager["Limiter"]):
         values = {
             "name": name,
             "most": breaker.failures,
-            "within": breaker.window.total_seconds(),
-            "seconds": breaker.pause_for.total_seconds(),
+            "within": seconds_of(breaker.window),
+            "seconds": seconds_of(breaker.pause_for),
             "reason": _REASON.cleaned("reason", reason),
         }
         return [is_open for (is_open,) in run_joined(self.write_alias, _FAILED, values)] == [True]

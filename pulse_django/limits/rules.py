@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.queue.words.display import in_words as seconds_in_words
@@ -19,12 +19,6 @@ _BETWEEN = "between 10 ms and 366 days"
 Period = Literal["second", "minute", "hour", "day"]
 PERIODS: dict[str, int] = dict(zip(get_args(Period), (1, 60, 3_600, 86_400), strict=True))
 
-_KEPT_AS = {
-    "max_running": "max_running",
-    "max_running_per_key": "max_running_per_key",
-    "rate": "rate",
-    "rate_per_key": "key_rate",
-}
 _KEPT = (
     "max_running",
     "max_running_per_key",
@@ -47,12 +41,8 @@ class Rate:
     """
 
     n: int
-    per: timedelta
+    per: Seconds | Period  # kept as a timedelta
     burst: int = 0  # 0: a tenth of n, and at least 1
-
-    if TYPE_CHECKING:  # what may be given, and not what is kept
-
-        def __init__(self, n: int, per: Seconds | Period, burst: int = 0) -> None: ...
 
     def __post_init__(self) -> None:
         _check_number("rate", self.n)
@@ -86,19 +76,9 @@ class Breaker:
     """
 
     failures: int = 5
-    window: timedelta = timedelta(minutes=1)
-    pause_for: timedelta = timedelta(minutes=1)
-    on: tuple[type[Exception], ...] = (Exception,)
-
-    if TYPE_CHECKING:  # what may be given, and not what is kept
-
-        def __init__(
-            self,
-            failures: int = 5,
-            window: Seconds = 60,
-            pause_for: Seconds = 60,
-            on: type[Exception] | tuple[type[Exception], ...] = (Exception,),
-        ) -> None: ...
+    window: Seconds = timedelta(minutes=1)  # kept as a timedelta
+    pause_for: Seconds = timedelta(minutes=1)  # the same
+    on: type[Exception] | tuple[type[Exception], ...] = (Exception,)  # kept as a tuple
 
     def __post_init__(self) -> None:
         _check_number("failures", self.failures)
@@ -163,7 +143,8 @@ class Limit:
         found: dict[str, Any] = {"max_running": self.max_running, "max_running_per_key": self.max_running_per_key}
         for name, rate in (("rate", self.rate), ("key_rate", self.rate_per_key)):
             if rate is not None:
-                found |= {name: rate.n, f"{name}_per": rate.per.total_seconds(), f"{name}_burst": rate.burst}
+                period = as_timedelta(rate.per).total_seconds()
+                found |= {name: rate.n, f"{name}_per": period, f"{name}_burst": rate.burst}
         return {name: number for name, number in found.items() if number is not None}
 
 
@@ -192,7 +173,7 @@ def override_of(fields: Mapping[str, int | Rate | None]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in fields.items():
         if value is None:
-            found[_KEPT_AS[name]] = None
+            found["key_rate" if name == "rate_per_key" else name] = None
         else:
             found |= Limit(**{name: value}).numbers()  # type: ignore[arg-type]
     return found

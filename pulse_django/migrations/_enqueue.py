@@ -42,7 +42,7 @@ _RULES: dict[str, Unique] = {
     "debounce": Unique(on_conflict="debounce", max_delay=1),
 }
 _INSERTS = "\n        ".join(
-    f"WHEN '{name}' THEN {_INSERT.replace('{conflict}', conflict_of(rule).sql.replace('%s', 'longest'))}"
+    f"WHEN '{name}' THEN {_INSERT.replace('{conflict}', conflict_of(rule).conflict.replace('%s', 'longest'))}"
     for name, rule in _RULES.items()
 )
 _DEFAULTS = json.dumps({one.column: one.default for one in JOB_OPTIONS if one.default is not None})

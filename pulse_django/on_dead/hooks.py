@@ -17,7 +17,7 @@ from pulse_django.exceptions import InvalidJob
 from pulse_django.queue.capability import AtEnd, Capability, OfCall
 from pulse_django.queue.database.transactions import copied
 from pulse_django.queue.words.masks import EVERYTHING, is_encrypted
-from pulse_django.queue.words.options import JOB_OPTIONS, Duration, Flag, Text, Whole, values_of, with_settings
+from pulse_django.queue.words.options import JOB_OPTIONS, Duration, Flag, Text, Whole, with_settings
 
 
 class DeadJob(TypedDict):
@@ -34,9 +34,8 @@ class DeadJob(TypedDict):
 
 
 _KINDS: Mapping[type, str] = {Whole: "int", Duration: "interval", Text: "text", Flag: "boolean"}
-_OPTIONS = [option for option in JOB_OPTIONS if option.name != "idempotency_key"]
 _OF_HOOK = {"task": "text", "queue": "text", "priority": "int", "tags": "text[]", "lane_key": "text"} | {
-    option.column: _KINDS[type(option.kind)] for option in _OPTIONS
+    option.column: _KINDS[type(option.kind)] for option in JOB_OPTIONS if option.name != "idempotency_key"
 }
 _COLUMNS = ", ".join(_OF_HOOK)
 
@@ -91,13 +90,11 @@ def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
     if not isinstance(task.on_dead.get_backend(), PulseBackend):
         raise InvalidJob(f"on_dead: no worker of Pulse's runs jobs of the backend {task.on_dead.backend!r}")
     new, is_sealed = new_job(task.on_dead, ({},), {}), encrypts(task)
-    row = {"task": new.task, "queue": new.queue, "priority": new.priority, "lane_key": new.lane_key}
-    row |= {"tags": new.tags or None, "meta": None if new.meta is None else json.loads(new.meta)}
+    stored = with_settings(new.by_column(), settings)
+    row = {column: stored[column] for column in _OF_HOOK} | {"meta": None if new.meta is None else json.loads(new.meta)}
     # The database encrypts nothing, and what the task hides must not be seen on its hook either.
     hides_all = is_encrypted(new.sensitive) or (new.sensitive is None and (is_sealed or task.sensitive))
     row |= {"sensitive": EVERYTHING.text if hides_all else new.sensitive, "gets_arguments": not is_sealed}
-    values = zip(JOB_OPTIONS, with_settings(values_of(new), settings), strict=True)
-    row |= {option.column: value for option, value in values if option in _OPTIONS}
     return json.dumps({name: value for name, value in row.items() if value is not None}, default=copied)
 
 

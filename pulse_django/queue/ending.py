@@ -92,21 +92,6 @@ def leave_on_citus(
     return [given.compiled(text.replace(CLOCK, f"source_{NOW}").replace(ERA, f"source_{TODAY}")) for text in texts]
 
 
-def leave_all(source: str, *, also: Sequence[str], beside: str, **values: str) -> str:
-    """Return the SQL that moves all jobs of ``source``, which are locked, without joining them to it.
-
-    ``also`` are further columns of theirs that the values need, and ``beside`` is a relation of one row.
-    """
-    return _left(
-        using="",
-        ids=f"(SELECT id FROM {source})",  # noqa: S608 - made of constants
-        condition="job.locked_by IS NOT NULL",
-        also=also,
-        gone=f"gone CROSS JOIN {beside}",
-        values=values,
-    )
-
-
 def _left(*, using: str, ids: str, condition: str, also: Sequence[str], gone: str, values: dict[str, str]) -> str:
     columns = _columns(values)
     own = ", ".join([*(f"job.{column}" for column in carried()), *also])
@@ -279,14 +264,14 @@ results AS MATERIALIZED (
 
 @assembled
 def _complete() -> str:
-    left = leave_all(
-        "ending",
+    result = "CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END"
+    left = _left(
+        using="",
+        ids="(SELECT id FROM ending)",
+        condition="job.locked_by IS NOT NULL",
         also=["job.locked_by", "job.token"],
-        beside="results",
-        status="'COMPLETED'",
-        result="CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END",
-        completed_by="locked_by",
-        completed_token="token",  # noqa: S106 - no password
+        gone="gone CROSS JOIN results",
+        values={"status": "'COMPLETED'", "result": result, "completed_by": "locked_by", "completed_token": "token"},
     )
     return f"""{_RESULTS}{left},
 ended AS (

@@ -17,7 +17,6 @@ from .database.transactions import (
     Json,
     Row,
     copied,
-    copied_columns,
     copied_json,
     copy_from,
     copy_joined,
@@ -26,7 +25,7 @@ from .database.transactions import (
     run_often,
 )
 from .words.job_options import NewJob, Payload, is_ready, run_at_or_delay
-from .words.options import COLUMNS, OPTIONS, values_of, with_settings
+from .words.options import COLUMNS, OPTIONS, with_settings
 
 if TYPE_CHECKING:
     from pulse_django.models import Job
@@ -37,14 +36,14 @@ _NEW = "RETURNING id, created_at, next_run_at, {expires_at}, true"
 # The version that an INSERT writes has no xmax. That of a row which ON CONFLICT has locked and changed has one.
 _NEW_OR_CHANGED = "RETURNING id, created_at, next_run_at, {expires_at}, xmax = 0"
 
+_EXPIRES = ("expires", "expires_in")
 # What next_run_at and expires_at get. A job that is due at once gets the default of the first. Seconds, because an
 # interval of days is as long as the calendar of the session's time zone has it.
 _INSTANT = "%s::timestamptz"
 _DELAY = "clock_timestamp() + %s::float8 * interval '1 second'"
-_DUE = {"run_at": _INSTANT, "delay": _DELAY}
-_EXPIRES = {"expires_at": _INSTANT, "expires_in": _DELAY}
-_VALUES = _DUE | _EXPIRES
-_COLUMNS = dict.fromkeys(_DUE, "next_run_at") | dict.fromkeys(_EXPIRES, "expires_at")
+_FROM_NOW = {"run_after": "run_in", "expires": "expires_in"}
+_VALUES = dict.fromkeys(_FROM_NOW, _INSTANT) | dict.fromkeys(_FROM_NOW.values(), _DELAY)
+_COLUMNS = dict.fromkeys(("run_after", "run_in"), "next_run_at") | dict.fromkeys(_EXPIRES, "expires_at")
 
 
 def enqueue(jobs: JobReader, new: NewJob) -> Job:
@@ -141,37 +140,29 @@ def _shared_of_alike(new: NewJob, settings: conf.PulseSettings, admits: OnInsert
     """Return what a job shares with those that differ in their arguments, their parent and their trace alone."""
     if new.alike is None:
         return _shared(new, settings, admits)
-    if new.alike.shared is None:
-        new.alike.shared = _shared(new, settings, admits)
-    return new.alike.shared
+    if not new.alike:
+        new.alike.update(_shared(new, settings, admits))
+    return new.alike
 
 
-_TRUE = frozenset(option.column for option in OPTIONS.values() if option.default is True)  # where nothing is sent
+# Of what is true by default, only false is sent.
+_TRUE = {"ready", *(option.column for option in OPTIONS.values() if option.default is True)}
 
 
 def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) -> Mapping[str, Any]:
-    run_at, delay = run_at_or_delay(new.run_after)
-    expires_at, expires_in = run_at_or_delay(new.expires)
-    values: dict[str, Any] = {
-        "task": new.task,
-        "queue": new.queue,
-        "priority": new.priority,
-        "run_at": run_at,
-        "delay": delay.total_seconds() or None,
-        "sensitive": new.sensitive,
-        "expires_at": expires_at,
-        "expires_in": expires_in.total_seconds() or None,
-        "tags": list(new.tags) or None,
-        "meta": new.meta,
-        "lane_key": new.lane_key or None,
-        "on_dead": new.on_dead,
-        **({} if new.place is None else new.place.by_column()),
-        **({} if admits is None else admits.columns(new)),
-        **dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)),
-    }
-    # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
-    sent = {name: value for name, value in values.items() if value is not None and value is not (name in _TRUE)}
-    return sent if is_ready(new.lane_key, new.run_after) else sent | {"ready": False}
+    """Return what is sent of a job beside its arguments, its parent and its trace."""
+    row = with_settings(new.by_column(), settings) | {"tags": list(new.tags)}
+    options = {column: row.pop(column) for column in (*COLUMNS, "ready")}
+    row |= {} if new.place is None else new.place.by_column()
+    row |= options if admits is None else admits.columns(new) | options
+    sent: dict[str, Any] = {}
+    for name, value in row.items():
+        if name in _FROM_NOW and isinstance(value, timedelta):
+            name, value = _FROM_NOW[name], value.total_seconds() or None
+        # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
+        if (value or value == 0) and value is not (name in _TRUE) and name not in ("parent_id", "trace"):
+            sent[name] = value
+    return sent
 
 
 @lru_cache(maxsize=4)
@@ -181,8 +172,8 @@ def _blank(model: type[Job]) -> dict[str, Any]:
 
 
 @assembled
-def _on_insert() -> list[OnInsert]:
-    return [one.on_insert for one in installed() if one.on_insert is not None]
+def _on_insert() -> OnInsert | None:
+    return next((one.on_insert for one in installed() if one.on_insert is not None), None)
 
 
 @assembled
@@ -191,10 +182,10 @@ def _around_insert() -> list[AroundInsert]:
 
 
 def _admits(new: NewJob) -> OnInsert | None:
-    for one in _on_insert():
-        for name in one.fields:
-            if getattr(new, name) is not None:
-                return one
+    one = _on_insert()
+    for name in one.fields if one is not None else ():
+        if getattr(new, name) is not None:
+            return one
     return None
 
 
@@ -221,7 +212,7 @@ def _enqueue(names: tuple[str, ...], *, take: str = "", conflict: str = "") -> s
     columns = ", ".join(_COLUMNS.get(name, name) for name in names)
     values = ", ".join(_VALUES.get(name, "%s") for name in names)
     # A role that may only enqueue need not be allowed to read the instant that most jobs do not have.
-    expires_at = "expires_at" if not _EXPIRES.keys().isdisjoint(names) else "NULL"
+    expires_at = "expires_at" if not set(_EXPIRES).isdisjoint(names) else "NULL"
     new, new_or_changed = (text.format(expires_at=expires_at) for text in (_NEW, _NEW_OR_CHANGED))
     if take:
         return f"{take}{_INTO} (id, {columns}) SELECT job_id, {values} FROM taken {new}"  # noqa: S608
@@ -305,7 +296,7 @@ def enqueue_all(
     with joined(jobs.write_alias):
         for chunk in chunks:
             if any(getattr(new, name) is not None for name in one_by_one for new, _ in chunk):
-                ids += [_id_of(_add(jobs, new)) for new, _ in chunk]
+                ids += [_add(jobs, new).id for new, _ in chunk]
             else:
                 taken = take_ids(jobs.write_alias, len(chunk))
                 _copy(jobs, chunk, taken)
@@ -313,10 +304,6 @@ def enqueue_all(
             if progress is not None:
                 progress(len(ids))
     return ids
-
-
-def _id_of(added: Added | Job) -> int:
-    return added.id if isinstance(added, Added) else int(added.pk)
 
 
 def in_chunks(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:
@@ -346,23 +333,14 @@ def copy_with_ids(jobs: JobReader, new_jobs: Sequence[tuple[NewJob, int]]) -> No
 
 
 def _copy(jobs: JobReader, chunk: Sequence[Encoded], ids: Sequence[int]) -> None:
-    """Write many jobs by COPY, which takes the server three quarters of the time of an INSERT.
-
-    Jobs that are enqueued together mostly share all but their arguments. The text of what they share is made once.
-    """
-    jobs_of_chunk = {id(new): new for new, _ in chunk}
-    heads = {job: new.head for job, new in jobs_of_chunk.items()}
-    distinct = {head: jobs_of_chunk[job] for job, head in heads.items()}
-    columns, texts = copied_columns(columns_of(jobs, list(distinct.values())))
-    text_of = dict(zip(distinct, texts, strict=True))
-    shared = {job: text_of[head] for job, head in heads.items()}
+    """Write many jobs by COPY, which takes the server three quarters of the time of an INSERT."""
+    columns, shared = columns_of(jobs, chunk, lambda row: "\t".join(map(copied, row.values())))
     own = ["id", "args", "kwargs", "payload_bytes"]
     lines = [
         f"{job_id}\t{copied_json(one.args)}\t{copied_json(one.kwargs)}\t{one.size}\t{shared[id(new)]}"
         for job_id, (new, one) in zip(ids, chunk, strict=True)
     ]
-    if any(one.terms for _, one in chunk):
-        columns = [*columns, "search_terms"]
+    if "search_terms" in columns:
         lines = [f"{line}\t{copied(one.terms or None)}" for line, (_, one) in zip(lines, chunk, strict=True)]
     into = copy_from("pulse_django_job_hot", [*own, *columns])
     copy_joined(jobs.write_alias, into, _encoded("".join(f"{line}\n" for line in lines)))
@@ -375,9 +353,28 @@ def _encoded(lines: str) -> bytes:
         raise InvalidJob("a name, a trace or a mask contains a lone surrogate") from None  # its error has all lines
 
 
-def columns_of(jobs: JobReader, news: Sequence[NewJob]) -> list[dict[str, Any]]:
+def columns_of(
+    jobs: JobReader, chunk: Sequence[Encoded], spell: Callable[[dict[str, Any]], str]
+) -> tuple[list[str], dict[int, str]]:
+    """Return the columns in which any of these jobs has a value, and by the id of each ``NewJob`` its text in them.
+
+    Jobs that are enqueued together mostly share all but their arguments. The text of what they share is made once. The
+    last column are the terms, if there are any, which are not in the text.
+    """
+    news = {id(new): new for new, _ in chunk}
+    heads = {key: new.head for key, new in news.items()}
+    distinct = {head: news[key] for key, head in heads.items()}
+    rows = _rows_of(jobs, list(distinct.values()))
+    columns = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    texts = (spell({name: row[name] for name in columns}) for row in rows)
+    text_of = dict(zip(distinct, texts, strict=True))
+    columns += ["search_terms"] if any(one.terms for _, one in chunk) else []
+    return columns, {key: text_of[head] for key, head in heads.items()}
+
+
+def _rows_of(jobs: JobReader, news: Sequence[NewJob]) -> list[dict[str, Any]]:
     settings = conf.current()
-    rows = [new.by_column() | dict(zip(COLUMNS, with_settings(values_of(new), settings), strict=True)) for new in news]
+    rows = [with_settings(new.by_column(), settings) for new in news]
     if place := next((new.place for new in news if new.place is not None), None):
         for row, new in zip(rows, news, strict=True):  # each row has the same columns
             row |= (new.place or type(place)()).by_column()

@@ -86,22 +86,19 @@ SELECT id FROM written
 def mend(jobs: JobReader, job_ids: Collection[int]) -> list[int]:
     """Bring leases that cannot be, missing or too long, to what one may be. Return of which jobs."""
     settings = conf.current()
-    longest = settings.longest_lease
     try:
-        rows = run_joined(jobs.write_alias, _MEND, [sorted(job_ids), longest, settings.lease_ttl])
+        rows = run_joined(jobs.write_alias, _MEND, [sorted(job_ids), settings.longest_lease, settings.lease_ttl])
     except UNSTORABLE:
         if len(job_ids) <= 1 or connections[jobs.write_alias].in_atomic_block:
             raise
-        return [mended for job_id in sorted(job_ids) for mended in _mend_one(jobs, job_id)]
+        mended = []
+        for job_id in sorted(job_ids):
+            try:
+                mended += mend(jobs, [job_id])
+            except UNSTORABLE:
+                logger.exception("Repairing job %d failed", job_id)
+        return mended
     return sorted(job_id for (job_id,) in rows)
-
-
-def _mend_one(jobs: JobReader, job_id: int) -> list[int]:
-    try:
-        return mend(jobs, [job_id])
-    except UNSTORABLE:
-        logger.exception("Repairing job %d failed", job_id)
-        return []
 
 
 def shorten_leases(jobs: JobReader, *, step: timedelta | None = None) -> int:

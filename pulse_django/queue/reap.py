@@ -20,6 +20,7 @@ from .ending import end, end_on_citus, listed, noted_columns, verdict
 from .settle import settle
 from .statements import UNSTORABLE, Compiled, check_limit, compiled, skip_locked
 from .words.decisions import GAVE_UP, DeadLetter
+from .words.durations import seconds_of
 from .words.leases import Lease
 from .words.outcomes import OutcomeName, WorkerLost
 from .words.payloads import error_in_one_line
@@ -175,7 +176,7 @@ def touch_expired(jobs: JobReader) -> bool:
 def _reap(jobs: JobReader, pick: Compiled) -> list[Reaped]:
     settings, (sql, params) = conf.current(), pick
     backoff = settings.backoff
-    curve: list[Any] = [backoff.highest, backoff.unit.total_seconds(), 1 - backoff.jitter, 2 * backoff.jitter]
+    curve: list[Any] = [backoff.highest, seconds_of(backoff.unit), 1 - backoff.jitter, 2 * backoff.jitter]
     values = (settings.max_lost_workers, *curve, settings.lease_ttl, *params)
     if is_for_citus(connections[jobs.write_alias]):
         refuse_callers_transaction(jobs.write_alias)

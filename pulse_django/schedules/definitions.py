@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -11,6 +11,7 @@ from typing import Any
 
 from pulse_django.exceptions import InvalidJob, InvalidSchedule
 from pulse_django.queue.words.bounds import FIRST_YEAR, LAST_YEAR
+from pulse_django.queue.words.durations import seconds_of
 from pulse_django.queue.words.job_options import PRIORITY, QUEUE_NAME, TASK_NAME, Payload
 from pulse_django.queue.words.options import Text
 
@@ -73,15 +74,15 @@ class Definition:
         return {
             "timing": _timing_as_json(timing, zone),
             "missed": str(timing.missed),
-            "grace": _seconds(timing.grace),
+            "grace": _unless_none(seconds_of, timing.grace),
             "overlap": str(timing.overlap),
-            "jitter": timing.jitter.total_seconds(),
+            "jitter": seconds_of(timing.jitter),
             "args": json.loads(json.dumps(list(self.args))),
             "kwargs": json.loads(json.dumps(dict(self.kwargs))),
             "queue": self.queue,
             "priority": self.priority,
-            "starts_at": _iso(self.starts_at),
-            "ends_at": _iso(self.ends_at),
+            "starts_at": _unless_none(datetime.isoformat, self.starts_at),
+            "ends_at": _unless_none(datetime.isoformat, self.ends_at),
         }
 
 
@@ -91,15 +92,10 @@ def columns_of(fields: Fields) -> dict[str, Any]:
     return {
         "cron": timing.get("cron"),
         "tz": timing.get("tz"),
-        "every": _duration(timing.get("every")),
-        "phase": _duration(timing.get("phase")),
-        "missed": fields["missed"],
-        "grace": _duration(fields["grace"]),
-        "overlap": fields["overlap"],
-        "jitter": _duration(fields["jitter"]),
-        "starts_at": _instant(fields["starts_at"]),
-        "ends_at": _instant(fields["ends_at"]),
-        **{name: fields[name] for name in ("args", "kwargs", "queue", "priority")},
+        **{name: _unless_none(_duration, timing.get(name)) for name in ("every", "phase")},
+        **{name: _unless_none(_duration, fields[name]) for name in ("grace", "jitter")},
+        **{name: _unless_none(datetime.fromisoformat, fields[name]) for name in ("starts_at", "ends_at")},
+        **{name: fields[name] for name in ("missed", "overlap", "args", "kwargs", "queue", "priority")},
     }
 
 
@@ -148,20 +144,12 @@ def _timing_as_json(timing: Timing, zone: str) -> dict[str, Any]:
     raise InvalidSchedule(f"{timing!r} is neither a Cron nor an Every")
 
 
-def _seconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else duration.total_seconds()
+def _unless_none(spell: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else spell(value)
 
 
-def _duration(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
-
-
-def _iso(instant: datetime | None) -> str | None:
-    return None if instant is None else instant.isoformat()
-
-
-def _instant(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+def _duration(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)
 
 
 def _check_instant(name: str, value: object) -> None:

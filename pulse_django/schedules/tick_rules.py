@@ -10,6 +10,8 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import groupby, takewhile
 
+from pulse_django.queue.words.durations import as_timedelta
+
 from .timings import Missed, Overlap, Timing, next_of
 
 # Ticks that a schedule catches up with. Older ones never fire, and have no rows.
@@ -106,7 +108,8 @@ def jittered(timing: Timing, name: str, at: datetime) -> datetime:
     if not timing.jitter:
         return at
     digest = hashlib.blake2b(f"{name}:{at.timestamp():.0f}".encode(), digest_size=8).digest()
-    return at + timing.jitter * (int.from_bytes(digest) / 2**64)
+    spread: timedelta = as_timedelta(timing.jitter)
+    return at + spread * (int.from_bytes(digest) / 2**64)
 
 
 def _due(
@@ -181,7 +184,7 @@ def _judged(
 def _why_missed(timing: Timing, at: datetime, now: datetime, *, is_latest: bool) -> str:
     """Say why a tick does not fire. Empty: it fires."""
     late = now - at
-    if timing.grace is not None and late > timing.grace:
+    if timing.grace is not None and late > as_timedelta(timing.grace):
         return f"{late} late, and the grace is {timing.grace}"
     if (is_latest and late <= PUNCTUAL) or timing.missed == Missed.ALL or (timing.missed == Missed.ONCE and is_latest):
         return ""

@@ -317,7 +317,7 @@ def _tick(
         schedules=len(plans),
         ticks=[(plan.schedule, tick) for plan in plans for tick in plan.ticks],
         job_ids=[job_id for ids in made.values() for job_id in ids],
-        has_more=len(plans) < len(due) or len(due) == limit or any(_is_due(plan, now) for plan in plans),
+        has_more=len(plans) < len(due) or len(due) == limit or any(one.next_at and one.next_at <= now for one in plans),
     )
 
 
@@ -335,10 +335,6 @@ def _plans(alias: str, due: Sequence[Schedule], now: datetime, refusal: str, row
         plans.append(_admitted(alias, plan))
         rows -= len(plan.ticks)
     return plans
-
-
-def _is_due(plan: Advance, now: datetime) -> bool:
-    return plan.next_at is not None and plan.next_at <= now
 
 
 def _admitted(alias: str, plan: Advance) -> Advance:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -67,14 +67,11 @@ class Policy(TypedDict, total=False):
 class Timing:
     """When a schedule is due, and which of its ticks fire. It is a ``Cron`` or an ``Every``."""
 
+    # Durations are kept as a timedelta.
     missed: Missed | str = Missed.ONCE
-    grace: timedelta | None = None  # a tick that is later does not fire; None: however late it is
+    grace: Seconds | None = None  # a tick that is later does not fire; None: however late it is
     overlap: Overlap | str = Overlap.SKIP
-    jitter: timedelta = timedelta()  # the jobs of many schedules that are due at once are spread over so long
-
-    if TYPE_CHECKING:  # what may be given, and not what is kept
-
-        def __init__(self, **policy: Unpack[Policy]) -> None: ...
+    jitter: Seconds = timedelta()  # the jobs of many schedules that are due at once are spread over so long
 
     def ticks(self, after: datetime) -> Iterator[datetime]:
         """Yield the instants that are later than this one, in order."""
@@ -108,10 +105,6 @@ class Cron(Timing):
 
     expression: str
     tz: str | None = None  # None: the project's TIME_ZONE
-
-    if TYPE_CHECKING:
-
-        def __init__(self, expression: str, tz: str | None = None, **policy: Unpack[Policy]) -> None: ...
 
     def __post_init__(self) -> None:
         self.check()

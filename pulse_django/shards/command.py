@@ -76,15 +76,12 @@ class ActCommand(PulseCommand):
     def aliases(self, options: dict[str, Any]) -> list[str]:
         return aliases_of(options)
 
-    def is_unnamed(self, options: dict[str, Any]) -> bool:
-        return options[self.subject] is None
-
     def handle(self, *args: Any, **options: Any) -> None:
-        act = options["act"]
-        if act != "list" and self.is_unnamed(options):
+        act, is_named = options["act"], options[self.subject] is not None
+        if act != "list" and not is_named:
             raise CommandError(f"{act}: {self.wanted}")
         head, as_json = {"command": type(self).__module__.rpartition(".")[2], "act": act}, options["json"]
-        ask, is_named = partial(self.act, options=options), options[self.subject] is not None
+        ask = partial(self.act, options=options)
         tell_each(self, self.aliases(options), ask, head=head, as_json=as_json, one_is_enough=is_named)
 
     def act(self, alias: str, options: dict[str, Any]) -> Said:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import timedelta
 from inspect import Parameter
 from typing import Any
 
@@ -15,9 +14,10 @@ from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.limits.keys import check_weight, key_source_of, lane_key_of_call, limiter_of_jobs
 from pulse_django.on_dead import hooks
 from pulse_django.queue.database.transactions import copied
+from pulse_django.queue.words.durations import seconds_of
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lane_keys import lane_of_chunks
-from pulse_django.queue.words.options import COLUMNS, options_of, values_of, with_settings
+from pulse_django.queue.words.options import COLUMNS, options_of, with_settings
 from pulse_django.queue.words.own_tasks import OWN_TASKS
 from pulse_django.queue.words.payloads import canonical
 from pulse_django.run.calls import names_of
@@ -63,17 +63,14 @@ def _job(task: Task) -> dict[str, Any]:
         tags=getattr(task, "tags", ()),
         **options_of(task),
     )
-    columns = {"queue": new.queue, "priority": new.priority, "sensitive": new.sensitive, "tags": list(new.tags) or None}
+    row = with_settings(new.by_column(), settings)
+    names = ("queue", "priority", "sensitive", "tags", *COLUMNS)
+    columns = {name: row[name] for name in names if row[name] is not None}
     if hooks.has_hook(task):
         columns["on_dead"] = json.loads(hooks.of_call(task, (), {})["on_dead"])
-    columns |= zip(COLUMNS, with_settings(values_of(new), settings), strict=True)
     expires = getattr(task, "expires", None)
     return {
-        "columns": {
-            name: copied(value) if isinstance(value, timedelta) else value
-            for name, value in columns.items()
-            if value is not None
-        },
+        "columns": json.loads(json.dumps(columns, default=copied)),
         "expires_in": None if expires is None else expires.total_seconds(),
         "searchable": hides["searchable"],
         "most_bytes": settings.max_payload_bytes,
@@ -131,7 +128,7 @@ def _unique(task: Task) -> dict[str, Any]:
             "conflict": conflict,
             "raises": rule.on_conflict == "raise",
             "until_start": rule.until_start,
-            "longest": None if rule.max_delay is None else rule.max_delay.total_seconds(),
+            "longest": None if rule.max_delay is None else seconds_of(rule.max_delay),
         }
     }
 

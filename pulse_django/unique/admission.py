@@ -14,6 +14,7 @@ from pulse_django.queue.database.job_queries import IS_EXPIRED, JobReader
 from pulse_django.queue.database.transactions import joined, run_joined, undone_alone
 from pulse_django.queue.enqueue import Encoded, columns_of, enqueue_all, in_chunks, take_ids
 from pulse_django.queue.retry import REVIVE
+from pulse_django.queue.words.durations import seconds_of
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.shards.citus import is_for_citus
 
@@ -73,9 +74,8 @@ def _clauses(alias: str, new: NewJob) -> Clauses:
         return Clauses(_TAKE_KEY, (new.task, new.idempotency_key))
     key, rule = new.unique
     if rule.per is None:
-        conflict = conflict_of(rule)
-        return Clauses(conflict=conflict.sql, conflict_params=conflict.params)
-    seconds = rule.per.total_seconds()
+        return conflict_of(rule)
+    seconds = seconds_of(rule.per)
     if is_for_citus(connections[alias]):
         [drawn] = run_joined(alias, f"SELECT {NEXT_ID}", [])
         return Clauses(TAKE_WINDOW_WITH_ID, (seconds, new.task, key, *drawn, seconds))
@@ -127,16 +127,11 @@ def _insert_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Callab
     in_order = sorted(zip(ids, encoded, strict=True), key=lambda one: key_of(one[1][0]))
     found: dict[TaskKey, int] = {}
     for chunk in in_chunks(one for _, one in in_order):
-        heads = [new.head for new, _ in chunk]
-        distinct = {head: new for head, (new, _) in zip(heads, chunk, strict=True)}
-        names, texts = spelt(columns_of(jobs, list(distinct.values())))
-        text_of = dict(zip(distinct, texts, strict=True))
-        if any(payload.terms for _, payload in chunk):
-            names = [*names, "search_terms"]
+        names, shared = columns_of(jobs, chunk, spelt)
         own = [job_id for job_id, _ in in_order[len(found) : len(found) + len(chunk)]]
         rules: dict[Unique, list[NewRow]] = {}
-        for job_id, head, (new, payload) in zip(own, heads, chunk, strict=True):
-            row = row_of(job_id, new, payload, text_of[head])
+        for job_id, (new, payload) in zip(own, chunk, strict=True):
+            row = row_of(job_id, new, payload, shared[id(new)])
             rules.setdefault(rule_of(new), []).append(row)
         for rule, rows in rules.items():
             found |= insert(jobs, rule, rows, names)
@@ -191,34 +186,31 @@ WHERE {IS_EXPIRED} AND unique_key IS NOT NULL AND EXISTS (
 
 def retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str, Any]) -> tuple[set[int], set[int]]:
     """Retry dead letters that have unique keys. Return which were retried, and of which the key is taken."""
-    retried, taken = _told_apart(_retry_keyed(jobs, keyed, how))
+    retried, taken = _retry_keyed(jobs, keyed, how)
     if taken and (expired := run_joined(jobs.write_alias, _EXPIRED_HOLDERS, [sorted(taken)])):
         expire_these(jobs, [job_id for (job_id,) in expired])
-        again, _ = _told_apart(_retry_keyed(jobs, [one for one in keyed if one[0] in taken], how))
+        again, _ = _retry_keyed(jobs, [one for one in keyed if one[0] in taken], how)
         retried, taken = retried | again, taken - again
     return retried, taken
 
 
-def _told_apart(answers: Sequence[tuple[int, bool]]) -> tuple[set[int], set[int]]:
-    """Return the jobs whose key is free, and those whose key is taken."""
-    return ({job for job, is_taken in answers if not is_taken}, {job for job, is_taken in answers if is_taken})
-
-
-def _retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str, Any]) -> list[tuple[int, bool]]:
-    """Revive those whose key is free, and say of each whether it is taken.
+def _retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str, Any]) -> tuple[set[int], set[int]]:
+    """Revive those whose key is free. Return these, and those whose key is taken.
 
     A job with the key may be enqueued after the look. The index refuses the list then, and each is tried alone.
     """
     params = how | {"ids": [job_id for job_id, _ in keyed], "places": [place for _, place in keyed]}
     try:
         with undone_alone(jobs.write_alias):
-            return [(job_id, is_taken) for job_id, is_taken in run_joined(jobs.write_alias, _RETRY_KEYED, params)]
+            rows = run_joined(jobs.write_alias, _RETRY_KEYED, params)
+        return {job for job, is_taken in rows if not is_taken}, {job for job, is_taken in rows if is_taken}
     except IntegrityError as error:
         if "pulse_job_one_per_unique_key" not in str(error):
             raise
         if len(keyed) == 1:
-            return [(keyed[0][0], True)]
-        return [answer for one in keyed for answer in _retry_keyed(jobs, [one], how)]
+            return set(), {keyed[0][0]}
+        parts = [_retry_keyed(jobs, [one], how) for one in keyed]
+        return set().union(*(retried for retried, _ in parts)), set().union(*(taken for _, taken in parts))
 
 
 ON_RETRY = OnRetry("unique_key IS NOT NULL AND NOT unique_until_start", retry_keyed)

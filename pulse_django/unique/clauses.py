@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.expiry.expire import expire_these
+from pulse_django.queue.capability import Clauses
 from pulse_django.queue.database.job_queries import IS_EXPIRED, JobReader, is_expired
 from pulse_django.queue.database.transactions import Json, copied, run_joined, undone_alone
 from pulse_django.queue.words.display import without
+from pulse_django.queue.words.durations import seconds_of
 from pulse_django.queue.words.job_options import NewJob, Payload
 from pulse_django.queue.words.states import HOT
 
@@ -163,32 +165,26 @@ RETURNING win.job_id
 """  # noqa: S608 - made of constants
 
 
-class Conflict(NamedTuple):
-    """The clause of an INSERT for the case that the key is held, and its parameters."""
-
-    sql: str
-    params: tuple[float, ...] = ()
-
-
-def conflict_of(rule: Unique) -> Conflict:
+def conflict_of(rule: Unique) -> Clauses:
     """Return what an INSERT of a job with such a key does if another job holds it."""
     if rule.per is not None:
-        return Conflict("")
+        return Clauses()
     if rule.on_conflict == "replace":
-        return Conflict(_ON_CONFLICT + _CHANGE.format(due="excluded.next_run_at"))
+        return Clauses(conflict=_ON_CONFLICT + _CHANGE.format(due="excluded.next_run_at"))
     if rule.on_conflict == "debounce":
         if rule.max_delay is None:
-            return Conflict(_ON_CONFLICT + _CHANGE.format(due=_LATER))
-        return Conflict(_ON_CONFLICT + _CHANGE.format(due=_UP_TO_LONGEST), (rule.max_delay.total_seconds(),))
+            return Clauses(conflict=_ON_CONFLICT + _CHANGE.format(due=_LATER))
+        longest = (seconds_of(rule.max_delay),)
+        return Clauses(conflict=_ON_CONFLICT + _CHANGE.format(due=_UP_TO_LONGEST), conflict_params=longest)
     if rule.until_start and rule.on_conflict != "raise":
-        return Conflict(_ON_CONFLICT + _HOLD_BACK)
-    return Conflict(f"{_ON_CONFLICT}NOTHING")
+        return Clauses(conflict=_ON_CONFLICT + _HOLD_BACK)
+    return Clauses(conflict=f"{_ON_CONFLICT}NOTHING")
 
 
 def begin_windows_with_jobs(jobs: JobReader, rule: Unique, job_ids: Sequence[int]) -> None:
     """Let the periods that these new jobs took begin when the jobs were written."""
     if rule.per is not None and job_ids:
-        seconds = rule.per.total_seconds()
+        seconds = seconds_of(rule.per)
         run_joined(jobs.write_alias, _BEGIN_WINDOWS_WITH_JOBS, [seconds, seconds, list(job_ids), list(job_ids)])
 
 
@@ -279,10 +275,9 @@ def folded(encoded: Sequence[tuple[NewJob, Payload]]) -> tuple[list[tuple[NewJob
     return kept, places
 
 
-def spelt(columns: Sequence[dict[str, Any]]) -> tuple[list[str], list[str]]:
-    """Return the columns in which any of these has a value, and each as the inside of a JSON object."""
-    names = [name for name in columns[0] if any(one[name] is not None for one in columns)]
-    return names, [",".join(f'"{name}":{_spelt(one[name])}' for name in names) for one in columns]
+def spelt(row: dict[str, Any]) -> str:
+    """Return a row as the inside of a JSON object."""
+    return ",".join(f'"{name}":{_spelt(value)}' for name, value in row.items())
 
 
 def row_of(job_id: int, new: NewJob, payload: Payload, shared: str) -> NewRow:
@@ -321,9 +316,9 @@ def insert(jobs: JobReader, rule: Unique, rows: Iterable[NewRow], names: Sequenc
 def _insert(jobs: JobReader, rule: Unique, rows: Iterable[NewRow], names: tuple[str, ...]) -> list[tuple[Any, ...]]:
     document = f"[{','.join(row.text for row in rows)}]"
     conflict = conflict_of(rule)
-    window = () if rule.per is None else (rule.per.total_seconds(),) * 2
-    statement = _statement(names, conflict.sql, rule.per is not None)
-    return run_joined(jobs.write_alias, statement, (document, *window, *conflict.params))
+    window = () if rule.per is None else (seconds_of(rule.per),) * 2
+    statement = _statement(names, conflict.conflict, rule.per is not None)
+    return run_joined(jobs.write_alias, statement, (document, *window, *conflict.conflict_params))
 
 
 @lru_cache(maxsize=64)

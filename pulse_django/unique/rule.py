@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.queue.words.bounds import MAX_DELAY
 from pulse_django.queue.words.display import in_words
-from pulse_django.queue.words.durations import WANTED, Seconds, as_timedelta
+from pulse_django.queue.words.durations import WANTED, Seconds, as_timedelta, seconds_of
 
 KEY_LENGTH = 64  # hexadecimal digits of a SHA-256
 
@@ -39,23 +39,12 @@ class Unique:
     Without it, all arguments are.
     """
 
-    by: tuple[str, ...] | Callable[..., object] = ()  # names of parameters, or a function of the arguments
+    # Durations are kept as a timedelta, and names as a tuple.
+    by: str | Sequence[str] | Callable[..., object] = ()  # names of parameters, or a function of the arguments
     until: Until | None = None  # "end" or "start" of the job; None: what on_conflict implies
     on_conflict: OnConflict = "keep"  # or "replace", "debounce", "follow", "raise"
-    per: timedelta | None = None  # one in each such period, whatever became of it
-    max_delay: timedelta | None = None  # from the first call to the run, however often a call postpones it
-
-    if TYPE_CHECKING:  # what may be given, and not what is kept
-
-        def __init__(
-            self,
-            *,
-            by: str | Sequence[str] | Callable[..., object] = (),
-            until: Until | None = None,
-            on_conflict: OnConflict = "keep",
-            per: Seconds | None = None,
-            max_delay: Seconds | None = None,
-        ) -> None: ...
+    per: Seconds | None = None  # one in each such period, whatever became of it
+    max_delay: Seconds | None = None  # from the first call to the run, however often a call postpones it
 
     def __post_init__(self) -> None:
         if isinstance(self.by, str):
@@ -117,12 +106,10 @@ class UniqueKey(NamedTuple):
             return
         if run_after is None:
             raise InvalidJob("unique: on_conflict='debounce' requires a delay: .using(run_after=...)")
-        longest = self.rule.max_delay
-        if longest is not None and isinstance(run_after, timedelta) and run_after > longest:
-            raise InvalidJob(
-                f"unique: run_after is {in_words(run_after.total_seconds())}, over max_delay="
-                f"{in_words(longest.total_seconds())}"
-            )
+        if isinstance(run_after, timedelta) and self.rule.max_delay is not None:
+            delay, longest = run_after.total_seconds(), seconds_of(self.rule.max_delay)
+            if delay > longest:
+                raise InvalidJob(f"unique: run_after is {in_words(delay)}, over max_delay={in_words(longest)}")
 
 
 def _check_duration(name: str, value: object) -> None:

@@ -39,7 +39,7 @@ _LOCK_PARENT = (
     "SELECT finished_at IS NOT NULL, cancelled_at, cancel_reason FROM pulse_django_batch WHERE id = %s FOR SHARE"
 )
 
-_OPEN = """
+_INSERT = """
 INSERT INTO pulse_django_batch (name, kind, parent_id, context, sealed_at, cancelled_at, cancel_reason)
 VALUES (%s, %s, %s, %s::jsonb, %s, %s, %s)
 RETURNING id
@@ -73,17 +73,20 @@ WITH RECURSIVE tree (id) AS (
     SELECT batch.id FROM tree JOIN pulse_django_batch AS batch ON batch.parent_id = tree.id
 )"""
 
-_CANCEL = f"""{TREE},
+_FOUND = f"""{TREE},
 found AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch
-    WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND finished_at IS NULL AND cancelled_at IS NULL
+    WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND {{which}}
     ORDER BY id
     FOR NO KEY UPDATE
-),
+),"""  # noqa: S608 - made of constants
+_OPEN = f"""{_FOUND.format(which="finished_at IS NULL AND {which}")}
 open AS MATERIALIZED (
     SELECT id, clock_timestamp() AS now FROM found
-),
+),"""  # noqa: S608 - made of constants
+
+_CANCEL = f"""{_OPEN.format(which="cancelled_at IS NULL")}
 cancelled AS (
     UPDATE pulse_django_batch AS batch
     SET cancelled_at = open.now, sealed_at = COALESCE(batch.sealed_at, open.now), cancel_reason = %s
@@ -129,7 +132,7 @@ def open_batch(
             if is_finished and cancelled_at is None:
                 raise BatchFinished(f"batch {parent_id} is finished: all of its jobs are over")
         values = [name, kind, parent_id, context, cancelled_at, cancelled_at, reason]
-        [(batch_id,)] = run_joined(jobs.write_alias, _OPEN, values)
+        [(batch_id,)] = run_joined(jobs.write_alias, _INSERT, values)
     return int(batch_id)
 
 
@@ -422,31 +425,14 @@ def judge_batches(alias: str, rows: Collection[int], batches: Collection[int]) -
 
 HOLD_LIMIT = 1_000
 
-_PAUSE = f"""{TREE},
-found AS MATERIALIZED (
-    SELECT id
-    FROM pulse_django_batch
-    WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND finished_at IS NULL AND paused_at IS NULL
-    ORDER BY id
-    FOR NO KEY UPDATE
-),
-open AS MATERIALIZED (
-    SELECT id, clock_timestamp() AS now FROM found
-),
+_PAUSE = f"""{_OPEN.format(which="paused_at IS NULL")}
 written AS (
     UPDATE pulse_django_batch AS batch SET paused_at = open.now FROM open WHERE batch.id = open.id RETURNING batch.id
 )
 SELECT id FROM written
 """  # noqa: S608 - made of constants
 
-_RESUME = f"""{TREE},
-found AS MATERIALIZED (
-    SELECT id
-    FROM pulse_django_batch
-    WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND paused_at IS NOT NULL
-    ORDER BY id
-    FOR NO KEY UPDATE
-),
+_RESUME = f"""{_FOUND.format(which="paused_at IS NOT NULL")}
 resumed AS (
     UPDATE pulse_django_batch AS batch SET paused_at = NULL FROM found WHERE batch.id = found.id
 )

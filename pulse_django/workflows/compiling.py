@@ -45,7 +45,6 @@ class _Job:
 class _Part:
     """A workflow that is being enqueued."""
 
-    workflow: Workflow
     batch: Batch
     jobs: dict[str, _Job] = field(default_factory=dict)
     parts: dict[str, _Part] = field(default_factory=dict)
@@ -124,7 +123,7 @@ def _sorter(workflow: Workflow) -> TopologicalSorter[str]:
 def _opened(workflow: Workflow, parent: Batch | None, outer: Mapping[str, object], alias: str) -> _Part:
     """Open the batch of a workflow. Its jobs that need nothing within it need what the workflow needs: ``outer``."""
     batch = Batch.open(workflow.name, parent=parent, context=workflow.context, kind="workflow", using=alias)
-    part = _Part(workflow, batch)
+    part = _Part(batch)
     for name in _sorter(workflow).static_order():
         node = workflow.nodes[name]
         needs: dict[str, object] = {

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -33,20 +34,12 @@ T = TypeVar("T")
 STEP_NAME = Text(MAX_NODE_NAME)
 
 
+@dataclass(slots=True)
 class StepNames:
-    """The steps of one run: those that earlier runs left, and the names that this run has used."""
+    """The steps of one run."""
 
-    __slots__ = ("done", "used")
-
-    def __init__(self, done: dict[str, str | None]) -> None:
-        self.done = done
-        self.used: set[str] = set()
-
-    def use(self, name: str) -> None:
-        STEP_NAME.check("step", name)
-        if name in self.used:
-            raise InvalidJob(f"step: this run has had a step {name!r}; give each step a name of its own")
-        self.used.add(name)
+    done: dict[str, str | None] = field(repr=False)  # what each returned, as JSON
+    used: set[str] = field(default_factory=set)  # the names that this run has used
 
 
 class DurableSteps:
@@ -121,7 +114,10 @@ class DurableSteps:
         if self.run.steps is None:
             found = steps_of(alias_of_run(self.run), self.run.claim.job_id)
             self.run.steps = StepNames({name: result for name, result, *_ in found})
-        self.run.steps.use(name)
+        STEP_NAME.check("step", name)
+        if name in self.run.steps.used:
+            raise InvalidJob(f"step: this run has had a step {name!r}; give each step a name of its own")
+        self.run.steps.used.add(name)
         return self.run.steps
 
     def _encoded(self, name: str, value: Any) -> str | None:

@@ -309,7 +309,6 @@ class Resolved:
     """What followed from changes."""
 
     queues: tuple[str, ...] = ()  # of the jobs that may run now
-    freed: frozenset[int] = frozenset()
     endings: tuple[Ending, ...] = ()  # of jobs that were cancelled because of what they need
     finished: frozenset[int] = frozenset()  # batches
     cancelling: frozenset[int] = frozenset()  # batches with members that were not asked to stop yet
@@ -358,7 +357,6 @@ def resolve(jobs: JobReader, *, with_timeouts: bool = False, after: int = 0) -> 
     ]
     return Resolved(
         queues=tuple(sorted({queue for _, queue, _, _, reason in freed if reason is None})),
-        freed=frozenset(job_id for job_id, *_, reason in freed if reason is None),
         endings=tuple(cancelled),
         finished=batches.finished,
         cancelling=batches.cancelling,

@@ -14,10 +14,6 @@ from .why import WHY
 logger = SafeLogger("pulse_django.watchdog")
 
 
-def _hold_paused(database: WorkerDatabase) -> StepDone:
-    return StepDone(hold_paused(database.alias, call=database.call))
-
-
 def _resolve(database: WorkerDatabase) -> StepDone:
     left = resolve(database.alias, call=database.call, with_timeouts=True)
     return StepDone(left is Remaining.MORE)  # what is locked is for the next sweep
@@ -53,7 +49,7 @@ CAPABILITY = Capability(
     sweeps=(
         SweepStep(
             name="paused batches",
-            run=_hold_paused,
+            run=lambda database: StepDone(hold_paused(database.alias, call=database.call)),
             exists="EXISTS (SELECT 1 FROM pulse_django_batch WHERE paused_at IS NOT NULL AND finished_at IS NULL)",
         ),
         SweepStep(name="unresolved", run=_resolve, exists=ARE_UNRESOLVED),  # the last one, because the others end jobs

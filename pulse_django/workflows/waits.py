@@ -168,17 +168,12 @@ def _flat(needs: Iterable[object], depth: int = 0) -> Iterable[object]:
 
 
 def _is_over(need: Need, jobs: dict[int, Job], batches: dict[int, StoredBatch]) -> bool:
+    goes_on = need.on_need_failed is OnNeedFailed.CONTINUE
     if need.batch_id is not None:
         batch = batches.get(need.batch_id)
-        return (
-            batch is None
-            or batch.finished_at is not None
-            or (need.on_need_failed is OnNeedFailed.CONTINUE and bool(batch.ended_at))
-        )
+        return batch is None or batch.finished_at is not None or (goes_on and batch.ended_at is not None)
     job = jobs.get(need.job_id or 0)
-    if job is None or job.status == Status.COMPLETED:
-        return True
-    return need.on_need_failed is OnNeedFailed.CONTINUE and Status(job.status) in TERMINAL
+    return job is None or job.status == Status.COMPLETED or (goes_on and Status(job.status) in TERMINAL)
 
 
 def _said(need: Need) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 
@@ -28,22 +28,13 @@ WHERE job.id = %(id)s AND batch.paused_at IS NOT NULL
 """
 
 
-class PausedBatch(NamedTuple):
-    id: int
-    name: str
-
-
 def of_waiting(alias: str, job: JobFacts) -> list[Reason]:
-    needs = needs_of(alias, job.id, unmet_only=True, most=MOST_NEEDS)
-    paused = [PausedBatch._make(row) for row in rows(alias, _PAUSED_BATCH, {"id": job.id})]
-    return reasons_of(needs, paused[0] if paused else None)
-
-
-def reasons_of(needs: Sequence[NeedFacts], paused: PausedBatch | None) -> list[Reason]:
     """Explain a job by the needs of it that are not met, and by its batch if that is paused."""
-    found = []
-    if paused is not None:
-        found.append(Reason(code="batch-paused", facts={"batch": paused.id, "name": paused.name}))
+    needs = needs_of(alias, job.id, unmet_only=True, most=MOST_NEEDS)
+    found = [
+        Reason(code="batch-paused", facts={"batch": batch_id, "name": name})
+        for batch_id, name in rows(alias, _PAUSED_BATCH, {"id": job.id})
+    ]
     if held_by := [job_id for need in needs for job_id in need.held_by]:
         found.append(Reason(code="held-by-dead-letter", facts=_named(held_by)))
     found += _of_batches(needs)

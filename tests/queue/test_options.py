@@ -11,6 +11,7 @@ from django.db import connection
 
 from pulse_django import task
 from pulse_django.models import Job
+from pulse_django.queue.words import options
 from pulse_django.queue.words.durations import Seconds
 from pulse_django.queue.words.options import COLUMNS, JOB_OPTIONS, OPTIONS, ClaimedOptions, JobOptions, Options, Whole
 from pulse_django.run.registry import InvalidTask
@@ -37,6 +38,10 @@ def test_a_task_has_each_option_as_an_attribute_with_the_declared_default() -> N
         for name in OPTIONS:
             with about(name):
                 assert ATTRIBUTES[name].default == OPTIONS[name].default
+
+
+def test_each_option_can_be_given() -> None:
+    assert options._ABOUT.keys() == OPTIONS.keys()
 
 
 def test_an_attribute_has_the_declared_type() -> None:

@@ -37,7 +37,7 @@ CARRIERS = {
 }
 # Fields of any type that hold nothing of a job's.
 HARMLESS = {
-    "Clauses.conflict_params", "Clauses.take_params", "Given.rows",  # their reprs leave these out
+    "Clauses.conflict_params", "Clauses.take_params", "Given.rows", "NewJob.alike",  # their reprs leave these out
     "AroundInsert.many", "Codec.arguments_of", "Codec.read", "Codec.shown", "Codec.value_of", "OnInsert.columns",
     "OnRetry.retry",  # functions
     "Gate.sentence", "Gate.sentence_until", "OfCall.fields", "Why.bounds", "Why.of_waiting", "Why.sentences",

@@ -106,7 +106,7 @@ def resolves() -> None:
         [Report(lease_of(needed), Succeeded(), Complete()), Report(lease_of(dead), FAILED, DeadLetter("x"))]
     )
     found = Job.objects.resolve()
-    assert (len(found.freed), len(found.endings), found.finished, found.has_more) == (1, 1, {inner}, True)
+    assert (found.queues, len(found.endings), found.finished, found.has_more) == (("default",), 1, {inner}, True)
     make_job(Status.WAITING)
     assert Job.objects.note_overlooked() == 1
     needs._walked_until.clear()

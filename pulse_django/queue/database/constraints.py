@@ -41,13 +41,9 @@ MAX_PAYLOAD_TEXT = 32 * 1024 * 1024
 MAX_LABELS_TEXT = 2 * MAX_META_BYTES
 
 
-def _stored_payload() -> models.expressions.Combinable:
-    own = StoredSize("args") + StoredSize("kwargs")
-    return own + Coalesce(StoredSize("progress"), 0) + Coalesce(StoredSize("result"), 0)
-
-
-def _text_for_a_claim() -> models.expressions.Combinable:
-    return TextSize("args") + TextSize("kwargs") + Coalesce(TextSize("progress"), 0)
+_STORED_ARGUMENTS = StoredSize("args") + StoredSize("kwargs")
+_STORED_PAYLOAD = _STORED_ARGUMENTS + Coalesce(StoredSize("progress"), 0) + Coalesce(StoredSize("result"), 0)
+_TEXT_FOR_A_CLAIM = TextSize("args") + TextSize("kwargs") + Coalesce(TextSize("progress"), 0)
 
 
 def _bounded_list(column: str, most: int) -> Q:
@@ -119,12 +115,12 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         "pulse_job_arguments_have_their_shape",
         Exact(JsonType("args"), Value("array")) & Exact(JsonType("kwargs"), Value("object")),
     ),
-    rule("pulse_job_payload_is_bounded", LessThanOrEqual(_stored_payload(), MAX_STORED_PAYLOAD)),
+    rule("pulse_job_payload_is_bounded", LessThanOrEqual(_STORED_PAYLOAD, MAX_STORED_PAYLOAD)),
     # Measuring unpacks the values, so it is done when a job begins to wait and when it gets its result, and neither
     # at a claim nor at a heartbeat (docs/adr/0030).
     rule(
         "pulse_job_payload_text_is_bounded",
-        (~Q(status__in=_CLAIMABLE) | Q(LessThanOrEqual(_text_for_a_claim(), MAX_PAYLOAD_TEXT)))
+        (~Q(status__in=_CLAIMABLE) | Q(LessThanOrEqual(_TEXT_FOR_A_CLAIM, MAX_PAYLOAD_TEXT)))
         & (Q(result__isnull=True) | Q(LessThanOrEqual(TextSize("result"), MAX_PAYLOAD_TEXT))),
     ),
     # Measured when a job begins to wait, as its payload. Most jobs have none, and the others end at their status.

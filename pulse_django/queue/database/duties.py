@@ -29,19 +29,13 @@ SET_ASIDE = "set aside"  # jobs are, or may have to be
 
 
 @assembled
-def _work_conditions() -> dict[str, str]:
-    """Return the conditions that watchdogs ask in each turn, by name: who has nothing to do sends no statement."""
-    asked = {SET_ASIDE: f"{may_shut_tasks()} OR {ARE_SET_ASIDE}"}
-    for one in installed():
-        asked |= {one.name: one.exists} if one.exists else {}
-        asked |= {step.name: step.exists for step in one.sweeps if step.exists}
-    return asked
-
-
-@assembled
 def _take_sql() -> str:
     """Those who come second in the same moment skip the locked row. Under the lock the condition is looked at again."""
-    with_work = ", ".join(f"CASE WHEN {condition} THEN '{name}' END" for name, condition in _work_conditions().items())
+    asked = {SET_ASIDE: f"{may_shut_tasks()} OR {ARE_SET_ASIDE}"}
+    for one in installed():  # who has nothing to do sends no statement
+        asked |= {one.name: one.exists} if one.exists else {}
+        asked |= {step.name: step.exists for step in one.sweeps if step.exists}
+    with_work = ", ".join(f"CASE WHEN {condition} THEN '{name}' END" for name, condition in asked.items())
     return f"""
 WITH wanted (name, seconds) AS (
     SELECT * FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::float8[])) AS wanted (name, seconds)

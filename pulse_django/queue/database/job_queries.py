@@ -14,7 +14,7 @@ from pulse_django.queue.words.outcomes import UNKNOWN_TASK
 from .constraints import IS_CLAIMABLE
 from .lane_queries import IN_LANE, IS_SET_ASIDE, LANES_CTE, LaneReader
 from .querysets import JobQuerySet
-from .transactions import Params, Row, run_joined
+from .transactions import run_joined
 
 if TYPE_CHECKING:
     from pulse_django.models import Job
@@ -175,23 +175,21 @@ class JobReader(LaneReader, models.Manager.from_queryset(JobQuerySet)):  # type:
 
     def server_clock(self) -> ServerClock:
         """Return when the server was started, and for how long it has been running, by its own clock."""
-        return ServerClock(*self._rows(SERVER_CLOCK, [])[0])
+        return ServerClock(*run_joined(self.write_alias, SERVER_CLOCK, [])[0])
 
     def family(self, job_ids: Collection[int]) -> list[int]:
         """Return these jobs and all that their handlers enqueued, and those theirs."""
-        return [job_id for (job_id,) in self._rows(FAMILY, [sorted(job_ids)])]
+        return [job_id for (job_id,) in run_joined(self.write_alias, FAMILY, [sorted(job_ids)])]
 
     def put_back_for(self, job_id: int) -> timedelta | None:
         """Return since when workers have done nothing but put the job back, because none knew its task; or None."""
-        waited: timedelta | None = self._rows(_PUT_BACK_FOR, {"job": job_id, "unknown": UNKNOWN_TASK})[0][0]
+        params = {"job": job_id, "unknown": UNKNOWN_TASK}
+        waited: timedelta | None = run_joined(self.write_alias, _PUT_BACK_FOR, params)[0][0]
         return waited
 
     def id_at(self, instant: datetime) -> int:
         """Return about the id of the first job that was created then or later, give or take ``OUT_OF_ORDER``."""
         return id_at(self.write_alias, "pulse_django_job", "created_at", instant)
-
-    def _rows(self, sql: str, params: Params) -> list[Row]:
-        return run_joined(self.write_alias, sql, params)
 
     @property
     def write_alias(self) -> str:

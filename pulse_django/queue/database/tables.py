@@ -11,6 +11,7 @@ from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.queue.words.states import HOT_PARTITION
 from pulse_django.shards.citus import is_for_citus
 
+from .read_only import rows
 from .transactions import refuse_other_vendors
 
 _UNDEFINED = ("42P01", "42703")  # undefined_table, undefined_column
@@ -32,12 +33,9 @@ def require_tables(alias: str) -> None:
 
 def problem_with_tables(alias: str) -> str:
     """Say in one sentence what is wrong with the tables and what to do. Empty: nothing."""
-    connection = connections[alias]
-    refuse_other_vendors(connection)
+    refuse_other_vendors(connections[alias])
     models = models_with_tables()
-    with connection.cursor() as cursor:
-        cursor.execute(COLUMNS, [[model._meta.db_table for model in models]])
-        there = set(cursor.fetchall())
+    there = set(rows(alias, COLUMNS, [[model._meta.db_table for model in models]]))
     option = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"
     run = f"Run: python manage.py migrate{option}"
     if not there:
@@ -103,7 +101,4 @@ def changes_in(alias: str) -> str:
     """
     if is_for_citus(connections[alias]):
         return ""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_CHANGES)
-        row = cursor.fetchone()
-    return row[0] if row else ""
+    return next((changes for (changes,) in rows(alias, _CHANGES)), "")

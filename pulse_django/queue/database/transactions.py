@@ -112,10 +112,10 @@ def run_joined(
     refuse_other_vendors(connection)
     sql = naming_history(connection, sql)
     if _is_in_transaction(connection):
-        return _execute(connection, sql, params)
+        return _execute(connection, sql, params)[0]
     prepared: PreparedStatements | None = connection.settings_dict.get(_PREPARED)
     if plan_once and prepared is not None and prepared.can_run(connection, _of_session(connection)):
-        with _without_values():
+        with _without_values:
             return prepared.run(connection, sql, params)
     return _run_in_own_transaction(connection, sql, params, lock_timeout)[0]
 
@@ -131,7 +131,7 @@ def run_often(alias: str, sql: str, params: Params) -> list[Row]:
     is_alone = not _is_in_transaction(connection)
     try:
         if is_prepared_in(connection):
-            with _without_values():
+            with _without_values:
                 rows = run_prepared(connection, sql + _DURABLY if is_alone else sql, params)
             return [row[:-1] for row in rows] if is_alone else rows
     except NotPrepared:
@@ -153,18 +153,18 @@ def run_message(alias: str, statements: Sequence[tuple[str, Sequence[Any]]]) -> 
     connection = connections[alias]
     refuse_other_vendors(connection)
     if _is_in_transaction(connection):  # in a TestCase's
-        return [_execute(connection, sql, params) for sql, params in statements]
+        return [_execute(connection, sql, params)[0] for sql, params in statements]
     prepared: PreparedStatements | None = connection.settings_dict.get(_PREPARED)
     if prepared is not None and prepared.can_run(connection, _of_session(connection)):
         try:
-            with _without_values():
+            with _without_values:
                 return prepared.run_message(connection, statements)
         except BaseException:
             _leave_failed_transaction(connection)
             raise
     if connection.settings_dict["OPTIONS"].get("server_side_binding"):
         with joined(alias):
-            return [_execute(connection, sql, params) for sql, params in statements]
+            return [_execute(connection, sql, params)[0] for sql, params in statements]
     text = "; ".join(sql for sql, _ in statements)
     return _run_in_own_transaction(
         connection, text, [value for _, params in statements for value in params], None, answers=len(statements)
@@ -186,23 +186,16 @@ def run_in_turn(
     refuse_other_vendors(connection)
     if _is_in_transaction(connection) or connection.settings_dict["OPTIONS"].get("server_side_binding"):
         with joined(alias):
-            rows = _execute(connection, naming_history(connection, first[0]), first[1])
-            return rows, [_execute(connection, naming_history(connection, sql), params) for sql, params in then(rows)]
+            [rows] = _execute(connection, naming_history(connection, first[0]), first[1])
+            others = [(naming_history(connection, sql), params) for sql, params in then(rows)]
+            return rows, [_execute(connection, sql, params)[0] for sql, params in others]
     begin = _begin(connection, lock_timeout) + _ANSWER_SOON
     try:
-        with _without_values(), connection.cursor() as cursor:
-            cursor.execute(f"{begin}{naming_history(connection, first[0])}", first[1])
-            for _ in range(begin.count(";")):
-                cursor.nextset()
-            rows = list(cursor.fetchall())
-            statements = then(rows)
-            text = "".join(f"{naming_history(connection, sql)}; " for sql, _ in statements)
-            cursor.execute(f"{text}COMMIT", [value for _, params in statements for value in params])
-            answers = []
-            for _ in statements:
-                answers.append(list(cursor.fetchall()) if cursor.description else [])
-                cursor.nextset()
-            return rows, answers
+        [rows] = _execute(connection, f"{begin}{naming_history(connection, first[0])}", first[1], begin.count(";"))
+        statements = then(rows)
+        text = "".join(f"{naming_history(connection, sql)}; " for sql, _ in statements)
+        values = [value for _, params in statements for value in params]
+        return rows, _execute(connection, f"{text}COMMIT", values, answers=len(statements))
     except BaseException:
         _leave_failed_transaction(connection)
         raise
@@ -213,14 +206,9 @@ def read_message(alias: str, questions: Sequence[tuple[str, Sequence[Any]]]) -> 
     connection = connections[alias]
     refuse_other_vendors(connection)
     if connection.settings_dict["OPTIONS"].get("server_side_binding"):
-        return [_execute(connection, sql, params) for sql, params in questions]
-    with _without_values(), connection.cursor() as cursor:
-        cursor.execute("; ".join(sql for sql, _ in questions), [value for _, params in questions for value in params])
-        answers = [list(cursor.fetchall())]
-        while len(answers) < len(questions):
-            cursor.nextset()
-            answers.append(list(cursor.fetchall()))
-        return answers
+        return [_execute(connection, sql, params)[0] for sql, params in questions]
+    values = [value for _, params in questions for value in params]
+    return _execute(connection, "; ".join(sql for sql, _ in questions), values, answers=len(questions))
 
 
 def copy_joined(alias: str, statement: str, rows: bytes) -> None:
@@ -228,7 +216,7 @@ def copy_joined(alias: str, statement: str, rows: bytes) -> None:
     connection = connections[alias]
     connection.validate_no_broken_transaction()
     with (
-        _without_values(DatabaseError),  # all of them: with any error PostgreSQL repeats the row that it read last
+        _without_copied_values,
         connection.wrap_database_errors,
         connection.cursor() as cursor,
         cursor.copy(statement) as sink,
@@ -287,10 +275,19 @@ def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
     return connection.in_atomic_block or not connection.get_autocommit()
 
 
-def _execute(connection: BaseDatabaseWrapper, sql: str, params: Params) -> list[Row]:
-    with _without_values(), connection.cursor() as cursor:
-        cursor.execute(sql, params)
-        return list(cursor.fetchall()) if cursor.description else []
+def _execute(
+    connection: BaseDatabaseWrapper, message: str, params: Params, passed: int = 0, answers: int = 1
+) -> list[list[Row]]:
+    """Send a message, and return the rows of so many of its statements, behind the first ``passed``."""
+    with _without_values, connection.cursor() as cursor:
+        cursor.execute(message, params)
+        for _ in range(passed):
+            cursor.nextset()
+        rows: list[list[Row]] = []
+        while len(rows) < answers:
+            rows.append(list(cursor.fetchall()) if cursor.description else [])
+            cursor.nextset()
+        return rows
 
 
 def limited(execute: Any, sql: Any, params: Any, many: bool, context: Mapping[str, Any]) -> Any:
@@ -326,29 +323,21 @@ def _run_in_own_transaction(
     if connection.settings_dict["OPTIONS"].get("server_side_binding"):
         # The extended protocol takes one statement at a time: five round trips instead of one.
         with joined(connection.alias):
-            return [_execute(connection, sql, params)]
+            return _execute(connection, sql, params)
     begin = _begin(connection, lock_timeout)
-    try:
-        with _without_values(), connection.cursor() as cursor:
-            cursor.execute(f"{begin}{sql}{_COMMIT}", params)
-            for _ in range(begin.count(";")):  # the results of BEGIN and of each SET come before ours
-                cursor.nextset()
-            rows = [list(cursor.fetchall())]
-            while len(rows) < answers:
-                cursor.nextset()
-                rows.append(list(cursor.fetchall()))
-            return rows
+    try:  # the results of BEGIN and of each SET come before ours
+        return _execute(connection, f"{begin}{sql}{_COMMIT}", params, begin.count(";"), answers)
     except BaseException:
         _leave_failed_transaction(connection)
         raise
 
 
-class _without_values:  # noqa: N801 - reads as a phrase; a generator would cost each statement more
+class _WithoutValues:
     """Keep of an error what went wrong and not with which values: PostgreSQL repeats the row and the parameters, and so
-    would logs, dead letters and error trackers."""
+    would logs, dead letters and error trackers. A generator would cost each statement more."""
 
     def __init__(self, *kinds: type[Exception]) -> None:
-        self._kinds = kinds or (DataError, IntegrityError, ProgrammingError)
+        self._kinds = kinds
 
     def __enter__(self) -> None:
         pass
@@ -357,6 +346,10 @@ class _without_values:  # noqa: N801 - reads as a phrase; a generator would cost
         cause = error.__cause__ if isinstance(error, self._kinds) else None
         if error is not None and isinstance(cause, psycopg.Error) and cause.diag.message_primary:
             error.args = cause.args = (cause.diag.message_primary,)
+
+
+_without_values = _WithoutValues(DataError, IntegrityError, ProgrammingError)
+_without_copied_values = _WithoutValues(DatabaseError)  # with any error PostgreSQL repeats the row that it read last
 
 
 def _leave_failed_transaction(connection: BaseDatabaseWrapper) -> None:
@@ -415,9 +408,3 @@ def copied(value: Any) -> str:
 def copied_json(text: str) -> str:
     """Spell a JSON text. It contains no tabs and no line ends: JSON escapes them."""
     return text.replace("\\", r"\\") if "\\" in text else text
-
-
-def copied_columns(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Return the columns in which any row has a value, and the text of each row in these columns."""
-    columns = [name for name in rows[0] if any(row[name] is not None for row in rows)]
-    return columns, ["\t".join(copied(row[name]) for name in columns) for row in rows]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite
@@ -192,16 +192,13 @@ class Durations:
     runs_by_bucket: list[int] = field(default_factory=list)  # of a histogram, from its first bucket
 
     def measure(self, bucket: int, runs: int, seconds: float) -> None:
-        self._add([0] * max(0, bucket) + [runs], seconds)
+        self.add(Durations(seconds, [0] * max(0, bucket) + [runs]))
 
     def add(self, other: Durations) -> None:
-        self._add(other.runs_by_bucket, other.seconds)
-
-    def _add(self, runs_by_bucket: Sequence[int], seconds: float) -> None:
-        self.seconds += seconds
+        self.seconds += other.seconds
         mine = self.runs_by_bucket
-        mine += [0] * (len(runs_by_bucket) - len(mine))
-        for bucket, runs in enumerate(runs_by_bucket):
+        mine += [0] * (len(other.runs_by_bucket) - len(mine))
+        for bucket, runs in enumerate(other.runs_by_bucket):
             mine[bucket] += runs
 
     @property

@@ -104,7 +104,8 @@ def decide(
     not counted here: only the database knows it, and it decides again (``queue/ending.py``).
     """
     decision = _decided(outcome, budget, policy, fleet, max_lost_workers, rand)
-    if budget.is_at_most_once and isinstance(decision, Retry | Postpone | Wait) and _has_begun(outcome):
+    is_at_most_once = budget.max_lost_workers == 0
+    if is_at_most_once and isinstance(decision, Retry | Postpone | Wait) and _has_begun(outcome):
         return DeadLetter(f"at_most_once: {getattr(decision, 'reason', '') or 'the handler asked for another run'}")
     if not isinstance(decision, Retry) or budget.retries_for is None:
         return decision
@@ -179,15 +180,11 @@ class Budget:
     refunds: int
     max_attempts: int
     losses: int = 0  # how many earlier runs ended with their worker
-    max_lost_workers: int | None = None  # with so many it is taken for what kills them; None: the fleet's limit
+    # With so many it is taken for what kills them. None: the fleet's limit. 0: no run may follow one that has begun.
+    max_lost_workers: int | None = None
     count_lost_workers: bool = True  # a lost worker costs an attempt
     cancel_requested: bool = False
     retries_for: float | None = None  # seconds after the claim in which a retry may be scheduled; None: for ever
-
-    @property
-    def is_at_most_once(self) -> bool:
-        """Whether no run may follow one that has begun."""
-        return self.max_lost_workers == 0
 
     @property
     def counted(self) -> int:

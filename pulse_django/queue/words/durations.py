@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from operator import methodcaller
 from typing import Any
 
 Seconds = timedelta | float
 WANTED = "a number of seconds or a timedelta"
+
+# Of a duration that is kept: there it is a ``timedelta``, whatever was given.
+seconds_of: Callable[[Seconds], float] = methodcaller("total_seconds")
 
 
 def as_timedelta(given: Any) -> Any:

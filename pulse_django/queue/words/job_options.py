@@ -95,15 +95,6 @@ class Place(Protocol):
     def by_column(self) -> dict[str, object]: ...
 
 
-class Alike:
-    """What jobs share that differ in their arguments, their parent and their trace: it is made by the first."""
-
-    __slots__ = ("shared",)
-
-    def __init__(self) -> None:
-        self.shared: Mapping[str, Any] | None = None  # their columns
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob(JobOptions):
     """One job to enqueue. What is None follows the fleet's default."""
@@ -127,7 +118,8 @@ class NewJob(JobOptions):
     place: Place | None = None
     searchable: tuple[str, ...] = ()  # the arguments by which it is found
     on_dead: str | None = None  # the row of its hook, as JSON: ``on_dead`` makes it
-    alike: Alike | None = field(default=None, init=False, repr=False, compare=False)  # ``replace()`` drops it
+    # What is sent of those that ``called`` makes, but for what differs among them. The first one of them fills it in.
+    alike: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)  # ``replace()`` drops it
 
     def __post_init__(self) -> None:
         TASK_NAME.check("task", self.task)
@@ -149,7 +141,7 @@ class NewJob(JobOptions):
 
     def for_calls(self) -> NewJob:
         """Let the jobs that ``called`` makes share what does not differ among them."""
-        object.__setattr__(self, "alike", Alike())
+        object.__setattr__(self, "alike", {})
         return self
 
     def called(
@@ -169,11 +161,13 @@ class NewJob(JobOptions):
         return (*_own(self), _in_utc(self.run_after), _in_utc(self.expires), self.place, values_of(self))
 
     def by_column(self) -> dict[str, Any]:
-        """Return all but its arguments by the columns of the row; ``run_after`` and ``expires`` have none."""
+        """Return all but its arguments and its place, by the columns of its row. ``with_settings`` makes that whole.
+
+        ``run_after`` and ``expires`` are no columns: what is stored depends on the server's clock.
+        """
         row = dict(zip(_OWN, _own(self), strict=True)) | dict(zip(COLUMNS, values_of(self), strict=True))
         row |= {"run_after": _in_utc(self.run_after), "expires": _in_utc(self.expires)}
-        row |= {"tags": self.tags or None, "ready": is_ready(self.lane_key, self.run_after)}
-        return row if self.place is None else row | self.place.by_column()
+        return row | {"tags": self.tags or None, "ready": is_ready(self.lane_key, self.run_after)}
 
     def encoded(self, limit: int) -> Payload:
         return self.encoded_with(self.args, self.kwargs, limit)

@@ -1,7 +1,7 @@
 """The options of a task. An option is declared here, and the rest of the package follows.
 
-An entry of ``TaskOptions``, ``CallOptions`` or ``OptionsAnywhere`` declares it: where it may be given, its type, and an
-``Option`` with the rest. Type checkers need its attribute in writing as well: ``Options`` has them. A test holds
+An entry of ``TaskOptions``, ``CallOptions`` or ``OptionsAnywhere`` says where it may be given, and its type. ``_ABOUT``
+has an ``Option`` with the rest. Type checkers need its attribute in writing as well: ``Options`` has them. A test holds
 them together.
 """
 
@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, TypedDict, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypedDict, get_type_hints
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.limits.rules import KeySource, Limit
@@ -53,7 +53,7 @@ from .retry_policies import RetryPolicy
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. Its name, type and place are those of the entry that it annotates."""
+    """One option. Its name, type and place are those of its entry."""
 
     kind: Kind
     help: str  # for the reference, and with a label also for the page of a job
@@ -216,8 +216,6 @@ Kind = Whole | Duration | Text | Note | Flag | OneOfTwo | Made | CheckedElsewher
 
 
 # The options that ``@task`` takes for all jobs, and ``.using()`` for some. None is the same as leaving it out.
-#
-# They are declared as the others are, in ``options.py``.
 
 
 DEFAULT_BACKEND = "default"  # of TASKS
@@ -226,94 +224,18 @@ DEFAULT_BACKEND = "default"  # of TASKS
 class OptionsAnywhere(TypedDict, total=False):
     """What both take."""
 
-    priority: Annotated[
-        int | None,
-        Option(
-            Whole(LOWEST_PRIORITY, HIGHEST_PRIORITY),
-            _("Jobs with a higher priority run first."),
-            _("Priority"),
-            default=0,
-        ),
-    ]
-    queue_name: Annotated[
-        str | None,
-        Option(
-            Text(MAX_QUEUE_NAME),
-            _("Only workers that serve this queue run its jobs. Any name is valid."),
-            _("Queue"),
-            default=DEFAULT_QUEUE,
-            column="queue",
-        ),
-    ]
-    backend: Annotated[
-        str | None, Option(CheckedElsewhere("an alias"), "The alias in `TASKS`.", default=DEFAULT_BACKEND)
-    ]
-    max_attempts: Annotated[
-        int | None,
-        Option(
-            Whole(1, UNLIMITED),
-            _("How many runs a job may have before it becomes a dead letter."),
-            _("Maximum attempts"),
-            setting_at_enqueue="max_attempts",
-        ),
-    ]
-    timeout: Annotated[
-        Seconds | None, Option(Duration(), _("The longest that a single run may take."), _("Time limit of a run"))
-    ]
-    lease: Annotated[
-        Seconds | None,
-        Option(
-            Duration(
-                SHORTEST_LEASE,
-                LONGEST_LEASE,
-                "The job of a dead worker would not be recovered for that long. "
-                "Heartbeats extend the lease of a long run",
-            ),
-            _("How long the worker may be silent. None uses the setting."),
-            _("Lease"),
-            column="lease_ttl",
-        ),
-    ]
-    progress_timeout: Annotated[
-        Seconds | None,
-        Option(
-            Duration(), _("The longest that a run may go without reporting progress."), _("Time limit without progress")
-        ),
-    ]
-    give_up_after: Annotated[
-        Seconds | None,
-        Option(Duration(), _("No retry is scheduled later than this after the job was enqueued."), _("Retry for")),
-    ]
-    weight: Annotated[
-        int,
-        Option(
-            Whole(1, MOST_WEIGHT), _("How many slots of a worker a run takes, and how much of its limit."), _("Weight")
-        ),
-    ]
-    tags: Annotated[
-        Sequence[object] | None,
-        Option(
-            CheckedElsewhere(
-                f"at most {MOST_TAGS}: texts of at most {MAX_TAG} characters without spaces, or saved model instances"
-            ),
-            _("Jobs can be searched by tag. The tags of a call are added to those of the task."),
-            _("Tags"),
-        ),
-    ]
-    unique: Annotated[
-        Unique | None,
-        Option(Made(Unique, "Unique(...)"), "At most one job with the same key: alive at a time, or in each period."),
-    ]
-    on_dead: Annotated[
-        Any,
-        Option(
-            CheckedElsewhere("a task with one parameter"),
-            "A task to enqueue when a job becomes a dead letter. It gets the arguments and the reason.",
-        ),
-    ]
-
-
-_OF_ARGUMENTS = CheckedElsewhere("a parameter's name, a tuple of them, or a function of the arguments")
+    priority: int | None
+    queue_name: str | None
+    backend: str | None
+    max_attempts: int | None
+    timeout: Seconds | None
+    lease: Seconds | None
+    progress_timeout: Seconds | None
+    give_up_after: Seconds | None
+    weight: int
+    tags: Sequence[object] | None
+    unique: Unique | None
+    on_dead: Any
 
 
 class Isolation(StrEnum):
@@ -323,149 +245,36 @@ class Isolation(StrEnum):
     PROCESS = "process"  # one for each run: slower to start, and really killed on timeout and cancel
 
 
-# A call may give an instant as well.
-_EXPIRES = Option(
-    CheckedElsewhere("an aware `datetime`; seconds or a `timedelta`, above 0"),
-    _("A job that has not started by then does not start. It is cancelled."),
-    _("Expires"),
-    column="expires_at",
-)
-
-
 class TaskOptions(OptionsAnywhere, total=False):
     """What ``@task`` takes."""
 
-    limit: Annotated[
-        Limit | None,
-        Option(
-            Made(Limit, "Limit(...)"),
-            "How many of its jobs run at once, and how many start in a time: in all, and for each key.",
-        ),
-    ]
-    limit_key: Annotated[
-        KeySource | None,
-        Option(_OF_ARGUMENTS, "What the keys of its limit are made of. Slots are shared among the keys."),
-    ]
-    fair_by: Annotated[
-        KeySource | None, Option(_OF_ARGUMENTS, "Who shares the slots: a free one goes to who holds the fewest.")
-    ]
+    limit: Limit | None
+    limit_key: KeySource | None
+    fair_by: KeySource | None
 
-    name: Annotated[
-        str,
-        Option(
-            CheckedElsewhere(f"at most {MAX_TASK_NAME} characters"),
-            "A key of its own for its jobs, so that the function may move. Default: the path of the function.",
-            default="",
-        ),
-    ]
-    aliases: Annotated[
-        str | Sequence[str],
-        Option(
-            CheckedElsewhere(f"names of at most {MAX_TASK_NAME} characters"),
-            "Earlier names of the task. Waiting jobs that carry them still find it.",
-        ),
-    ]
-    retry: Annotated[
-        RetryPolicy | None,
-        Option(
-            Made(RetryPolicy, "retry_unless(...), retry_on(...) or NO_RETRIES"),
-            "Which exceptions are retried, and after which delays.",
-        ),
-    ]
-    expires: Annotated[Seconds | None, _EXPIRES]
-    max_lost_workers: Annotated[
-        int | None,
-        Option(
-            Whole(0, MOST_ATTEMPTS),
-            _(
-                "After this many lost workers, the job becomes a dead letter even if attempts remain. None uses the "
-                "setting."
-            ),
-            _("Maximum lost workers"),
-        ),
-    ]
-    count_lost_workers: Annotated[
-        bool,
-        Option(
-            Flag(),
-            _("A lost worker costs an attempt. If not, the maximum of lost workers still holds."),
-            _("Lost workers count"),
-        ),
-    ]
-    at_most_once: Annotated[
-        bool,
-        Option(
-            Flag(), "A job whose handler was called never runs again by itself. It becomes a dead letter if it fails."
-        ),
-    ]
-    isolation: Annotated[
-        str,
-        Option(
-            OneOfTwo(Isolation.THREAD.value, Isolation.PROCESS.value),
-            'With `"process"` each run has a process, which is really killed on timeout and cancel.',
-        ),
-    ]
-    atomic: Annotated[bool, Option(Flag(), "The handler and its completion are one transaction.")]
-    sensitive: Annotated[
-        str | Sequence[str],
-        Option(
-            CheckedElsewhere("names of parameters"),
-            'Parameters that the admin and logs do not show. `"return"` is the result.',
-        ),
-    ]
-    searchable: Annotated[
-        str | Sequence[str],
-        Option(
-            CheckedElsewhere(f"names of at most {MOST_SEARCHED} parameters that are not masked"),
-            "Arguments by which the admin finds jobs, as `order_id:4711`. They are stored twice.",
-        ),
-    ]
-    encrypted: Annotated[
-        bool, Option(Flag(), "Arguments, progress and results are encrypted in the table, and nothing shows them.")
-    ]
-    schedule: Annotated[
-        Timing | None,
-        Option(
-            Made(Timing, "Cron(...) or Every(...)"),
-            "When the task runs without being called. For several schedules of one task, use `Schedule(...)`.",
-        ),
-    ]
+    name: str
+    aliases: str | Sequence[str]
+    retry: RetryPolicy | None
+    expires: Seconds | None
+    max_lost_workers: int | None
+    count_lost_workers: bool
+    at_most_once: bool
+    isolation: str
+    atomic: bool
+    sensitive: str | Sequence[str]
+    searchable: str | Sequence[str]
+    encrypted: bool
+    schedule: Timing | None
 
 
 class CallOptions(OptionsAnywhere, total=False):
     """What ``.using()`` takes."""
 
-    run_after: Annotated[
-        datetime | Seconds | None,
-        Option(
-            CheckedElsewhere("an aware `datetime`, seconds or a `timedelta`"),
-            "Not before this instant, or this long from now.",
-        ),
-    ]
-    idempotency_key: Annotated[
-        str | None,
-        Option(
-            Text(MAX_IDEMPOTENCY_KEY),
-            _("A second job of the task with the same key is not enqueued while this job exists."),
-            _("Idempotency key"),
-        ),
-    ]
-    expires: Annotated[datetime | Seconds | None, _EXPIRES]
-    meta: Annotated[
-        Mapping[str, Any] | None,
-        Option(
-            CheckedElsewhere(f"a dict of at most {MAX_META_BYTES:,} bytes as JSON"),
-            _("Facts about the job for people, logs and signal receivers. They are not searched."),
-            _("Meta"),
-        ),
-    ]
-    database: Annotated[
-        str | None,
-        Option(
-            CheckedElsewhere("an alias"),
-            "The alias of the database that takes the job. Default: the handler's own, or the router's.",
-        ),
-    ]
+    run_after: datetime | Seconds | None
+    idempotency_key: str | None
+    expires: datetime | Seconds | None
+    meta: Mapping[str, Any] | None
+    database: str | None
 
 
 # The options as attributes.
@@ -537,20 +346,152 @@ class ClaimedOptions(NamedTuple):
 class ChunkTaskOptions(TaskOptions, total=False):
     """What ``@task`` takes in all. Without ``chunk``, a handler is called for each job."""
 
-    chunk: Annotated[
-        int | None,
-        Option(
-            Whole(SMALLEST_CHUNK, LARGEST_CHUNK),
-            "The handler is called with up to so many jobs at once. Each keeps its own result and retries.",
+    chunk: int | None
+    chunk_wait: Seconds | None
+
+
+# What else is said of each option, by its name.
+
+
+_OF_ARGUMENTS = CheckedElsewhere("a parameter's name, a tuple of them, or a function of the arguments")
+_ABOUT: Mapping[str, Option] = {
+    "priority": Option(
+        Whole(LOWEST_PRIORITY, HIGHEST_PRIORITY), _("Jobs with a higher priority run first."), _("Priority"), default=0
+    ),
+    "queue_name": Option(
+        Text(MAX_QUEUE_NAME),
+        _("Only workers that serve this queue run its jobs. Any name is valid."),
+        _("Queue"),
+        default=DEFAULT_QUEUE,
+        column="queue",
+    ),
+    "backend": Option(CheckedElsewhere("an alias"), "The alias in `TASKS`.", default=DEFAULT_BACKEND),
+    "max_attempts": Option(
+        Whole(1, UNLIMITED),
+        _("How many runs a job may have before it becomes a dead letter."),
+        _("Maximum attempts"),
+        setting_at_enqueue="max_attempts",
+    ),
+    "timeout": Option(Duration(), _("The longest that a single run may take."), _("Time limit of a run")),
+    "lease": Option(
+        Duration(
+            SHORTEST_LEASE,
+            LONGEST_LEASE,
+            "The job of a dead worker would not be recovered for that long. Heartbeats extend the lease of a long run",
         ),
-    ]
-    chunk_wait: Annotated[
-        Seconds | None,
-        Option(
-            Duration(most=LONGEST_GATHERING, or_zero=True),
-            "How long a worker waits for more jobs of a chunk. Without it, a chunk is what one claim brought.",
+        _("How long the worker may be silent. None uses the setting."),
+        _("Lease"),
+        column="lease_ttl",
+    ),
+    "progress_timeout": Option(
+        Duration(), _("The longest that a run may go without reporting progress."), _("Time limit without progress")
+    ),
+    "give_up_after": Option(
+        Duration(), _("No retry is scheduled later than this after the job was enqueued."), _("Retry for")
+    ),
+    "weight": Option(
+        Whole(1, MOST_WEIGHT), _("How many slots of a worker a run takes, and how much of its limit."), _("Weight")
+    ),
+    "tags": Option(
+        CheckedElsewhere(
+            f"at most {MOST_TAGS}: texts of at most {MAX_TAG} characters without spaces, or saved model instances"
         ),
-    ]
+        _("Jobs can be searched by tag. The tags of a call are added to those of the task."),
+        _("Tags"),
+    ),
+    "unique": Option(
+        Made(Unique, "Unique(...)"), "At most one job with the same key: alive at a time, or in each period."
+    ),
+    "on_dead": Option(
+        CheckedElsewhere("a task with one parameter"),
+        "A task to enqueue when a job becomes a dead letter. It gets the arguments and the reason.",
+    ),
+    "limit": Option(
+        Made(Limit, "Limit(...)"),
+        "How many of its jobs run at once, and how many start in a time: in all, and for each key.",
+    ),
+    "limit_key": Option(_OF_ARGUMENTS, "What the keys of its limit are made of. Slots are shared among the keys."),
+    "fair_by": Option(_OF_ARGUMENTS, "Who shares the slots: a free one goes to who holds the fewest."),
+    "name": Option(
+        CheckedElsewhere(f"at most {MAX_TASK_NAME} characters"),
+        "A key of its own for its jobs, so that the function may move. Default: the path of the function.",
+        default="",
+    ),
+    "aliases": Option(
+        CheckedElsewhere(f"names of at most {MAX_TASK_NAME} characters"),
+        "Earlier names of the task. Waiting jobs that carry them still find it.",
+    ),
+    "retry": Option(
+        Made(RetryPolicy, "retry_unless(...), retry_on(...) or NO_RETRIES"),
+        "Which exceptions are retried, and after which delays.",
+    ),
+    "expires": Option(
+        CheckedElsewhere("an aware `datetime`; seconds or a `timedelta`, above 0"),
+        _("A job that has not started by then does not start. It is cancelled."),
+        _("Expires"),
+        column="expires_at",
+    ),
+    "max_lost_workers": Option(
+        Whole(0, MOST_ATTEMPTS),
+        _(
+            "After this many lost workers, the job becomes a dead letter even if attempts remain. None uses the "
+            "setting."
+        ),
+        _("Maximum lost workers"),
+    ),
+    "count_lost_workers": Option(
+        Flag(),
+        _("A lost worker costs an attempt. If not, the maximum of lost workers still holds."),
+        _("Lost workers count"),
+    ),
+    "at_most_once": Option(
+        Flag(), "A job whose handler was called never runs again by itself. It becomes a dead letter if it fails."
+    ),
+    "isolation": Option(
+        OneOfTwo(Isolation.THREAD.value, Isolation.PROCESS.value),
+        'With `"process"` each run has a process, which is really killed on timeout and cancel.',
+    ),
+    "atomic": Option(Flag(), "The handler and its completion are one transaction."),
+    "sensitive": Option(
+        CheckedElsewhere("names of parameters"),
+        'Parameters that the admin and logs do not show. `"return"` is the result.',
+    ),
+    "searchable": Option(
+        CheckedElsewhere(f"names of at most {MOST_SEARCHED} parameters that are not masked"),
+        "Arguments by which the admin finds jobs, as `order_id:4711`. They are stored twice.",
+    ),
+    "encrypted": Option(Flag(), "Arguments, progress and results are encrypted in the table, and nothing shows them."),
+    "schedule": Option(
+        Made(Timing, "Cron(...) or Every(...)"),
+        "When the task runs without being called. For several schedules of one task, use `Schedule(...)`.",
+    ),
+    "run_after": Option(
+        CheckedElsewhere("an aware `datetime`, seconds or a `timedelta`"),
+        "Not before this instant, or this long from now.",
+    ),
+    "idempotency_key": Option(
+        Text(MAX_IDEMPOTENCY_KEY),
+        _("A second job of the task with the same key is not enqueued while this job exists."),
+        _("Idempotency key"),
+    ),
+    "meta": Option(
+        CheckedElsewhere(f"a dict of at most {MAX_META_BYTES:,} bytes as JSON"),
+        _("Facts about the job for people, logs and signal receivers. They are not searched."),
+        _("Meta"),
+    ),
+    "database": Option(
+        CheckedElsewhere("an alias"),
+        "The alias of the database that takes the job. Default: the handler's own, or the router's.",
+    ),
+    "chunk": Option(
+        Whole(SMALLEST_CHUNK, LARGEST_CHUNK),
+        "The handler is called with up to so many jobs at once. Each keeps its own result and retries.",
+    ),
+    "chunk_wait": Option(
+        Duration(most=LONGEST_GATHERING, or_zero=True),
+        "How long a worker waits for more jobs of a chunk. Without it, a chunk is what one claim brought.",
+    ),
+}
 
 
 # The options that are declared, as values: all of them in order, those of a job's row, and what each refuses.
@@ -560,16 +501,14 @@ class ChunkTaskOptions(TaskOptions, total=False):
 
 def _declared() -> Iterator[Option]:
     """Those of ``@task`` first, then those of ``.using()`` alone."""
-    task, call = (get_type_hints(one, include_extras=True) for one in (ChunkTaskOptions, CallOptions))
+    task, call = (get_type_hints(one) for one in (ChunkTaskOptions, CallOptions))
     defaults = {one.name: one.default for one in fields(Options)}
     for name, annotation in {**task, **call}.items():
-        if get_origin(annotation) is not Annotated:
-            raise TypeError(f"{name}: annotate it with an Option(...), as the other options are")
-        kind, option = get_args(annotation)
+        option = _ABOUT[name]
         default = defaults.get(name, option.default)
         column = option.column or (name if option.label else "")
-        places = {"for_task": name in task, "for_call": name in call}
-        yield replace(option, name=name, annotation=kind, default=default, column=column, **places)
+        places: Any = {"for_task": name in task, "for_call": name in call}
+        yield replace(option, name=name, annotation=annotation, default=default, column=column, **places)
 
 
 OPTIONS: Mapping[str, Option] = MappingProxyType({option.name: option for option in _declared()})
@@ -584,9 +523,7 @@ DURATIONS = ("expires", *(name for name, option in OPTIONS.items() if isinstance
 
 _JOB_NAMES = tuple(option.name for option in JOB_OPTIONS)
 _JOB_DEFAULTS = tuple(option.default for option in JOB_OPTIONS)
-_FROM_SETTINGS = tuple(
-    (place, option.setting_at_enqueue) for place, option in enumerate(JOB_OPTIONS) if option.setting_at_enqueue
-)
+_FROM_SETTINGS = {option.column: option.setting_at_enqueue for option in JOB_OPTIONS if option.setting_at_enqueue}
 
 values_of: Callable[[JobOptions], tuple[Any, ...]] = attrgetter(*_JOB_NAMES)
 
@@ -598,12 +535,9 @@ def options_of(task: object) -> dict[str, Any]:
     return dict(zip(_JOB_NAMES, values, strict=True))
 
 
-def with_settings(values: tuple[Any, ...], settings: object) -> tuple[Any, ...]:
-    """Return the values of ``values_of`` as they are stored: where None means a setting, that of the settings."""
-    for place, setting in _FROM_SETTINGS:
-        if values[place] is None:
-            values = (*values[:place], getattr(settings, setting), *values[place + 1 :])
-    return values
+def with_settings(row: Mapping[str, Any], settings: object) -> dict[str, Any]:
+    """Return a row of a new job as it is stored: where None means a setting, that of the settings."""
+    return {**row, **{name: getattr(settings, said) for name, said in _FROM_SETTINGS.items() if row[name] is None}}
 
 
 def _check_of(names: Iterable[str]) -> Callable[[object], None]:

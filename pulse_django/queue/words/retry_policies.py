@@ -13,7 +13,7 @@ from pulse_django.exceptions import InvalidJob
 from pulse_django.safe_logging import SafeLogger
 
 from .bounds import MAX_DELAY
-from .durations import Seconds, as_timedelta
+from .durations import Seconds, as_timedelta, seconds_of
 
 logger = SafeLogger("pulse_django.jobs")
 
@@ -27,23 +27,11 @@ class Backoff:
     As it is, ``attempt²`` seconds. The reap statement computes that curve in SQL; a test holds the two together.
     """
 
-    unit: timedelta = timedelta(seconds=1)
-    cap: timedelta = timedelta(hours=1)
+    unit: Seconds = timedelta(seconds=1)  # kept as a timedelta
+    cap: Seconds = timedelta(hours=1)  # the same
     jitter: float = 0.1  # the share by which a delay may be shorter or longer
     power: float = 2
     factor: float = 1
-
-    if TYPE_CHECKING:  # what may be given, and not what is kept
-
-        def __init__(
-            self,
-            *,
-            unit: Seconds = 1,
-            cap: Seconds = 3600,
-            jitter: float = 0.1,
-            power: float = 2,
-            factor: float = 1,
-        ) -> None: ...
 
     def __post_init__(self) -> None:
         for name in ("unit", "cap"):
@@ -76,7 +64,7 @@ class Backoff:
         """Return the pause after the ``counted``-th attempt that counts."""
         number = max(counted, 1)
         try:
-            seconds = self.unit.total_seconds() * number**self.power * float(self.factor) ** (number - 1)
+            seconds = seconds_of(self.unit) * number**self.power * float(self.factor) ** (number - 1)
         except OverflowError:
             seconds = self.highest
         seconds = min(self.highest, seconds)
@@ -88,7 +76,7 @@ class Backoff:
     @property
     def highest(self) -> float:
         """Seconds that the curve reaches before jitter, so that no pause is longer than the cap."""
-        return min(self.cap, MAX_DELAY).total_seconds() / (1 + self.jitter)
+        return min(seconds_of(self.cap), MAX_DELAY.total_seconds()) / (1 + self.jitter)
 
 
 BackoffFunction = Callable[[int], Seconds]  # of the number of the attempt; a Backoff is one

@@ -34,21 +34,15 @@ def _duration(value: object) -> timedelta:
     return made
 
 
-def _one(kind: type, what: str) -> Callable[[object], Any]:
+def _one(kind: Any, what: str, kept_as: Callable[[Any], Any] = lambda value: value) -> Callable[[object], Any]:
     """Return a parser of one type. A bool is no number."""
 
-    def parsed(value: object) -> object:
+    def parsed(value: object) -> Any:
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise TypeError(what)
-        return value
+        return kept_as(value)
 
     return parsed
-
-
-def _share(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("a number from 0 to 1")
-    return float(value)
 
 
 def _names(value: object) -> tuple[str, ...]:
@@ -153,7 +147,7 @@ PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
     "int": _one(int, "a whole number"),
     "bool": _one(bool, "True or False"),
     "str": _one(str, "a string"),
-    "float": _share,
+    "float": _one(int | float, "a number from 0 to 1", float),
     "tuple[str, ...]": _names,
     "Mapping[str, float | bool]": _alerts,
     "Mapping[str, bytes]": _keys,

@@ -28,10 +28,6 @@ class PauseForm(RowForm):
     )
 
 
-def _run(alias: str, schedule: Schedule, data: Data, by: str) -> str:
-    return gettext("Ran now: job %d") % run_now(alias, schedule.pk, by=by)
-
-
 def _pause(alias: str, schedule: Schedule, data: Data, by: str) -> str:
     duration = timedelta(seconds=data["duration"]) if data["duration"] else None
     schedules = Schedule.objects.db_manager(alias)
@@ -58,7 +54,7 @@ ACTS = (
         label=_("Run now"),
         says=_("Enqueue the job of this schedule now. The next instant stays as it is"),
         fits=lambda schedule: schedule.gone_at is None,
-        do=_run,
+        do=lambda alias, schedule, data, by: gettext("Ran now: job %d") % run_now(alias, schedule.pk, by=by),
     ),
     RowAct(
         name="pause",

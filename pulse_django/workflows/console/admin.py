@@ -80,14 +80,6 @@ def _approve(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
     return gettext("Event sent: %(event)s") % {"event": event} if is_new else ""
 
 
-def _pause(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
-    return gettext("Paused") if Batch(batch.id, alias).pause() else ""
-
-
-def _resume(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
-    return gettext("Resumed") if Batch(batch.id, alias).resume() else ""
-
-
 ACTS = (
     RowAct(
         name="approve",
@@ -113,7 +105,7 @@ ACTS = (
         says=_("Start no job of this workflow and of those within it. Those that run go on"),
         permission="pulse_schedule_jobs",
         fits=lambda batch: batch.state in (OPEN, HELD),
-        do=_pause,
+        do=lambda alias, batch, *_: gettext("Paused") if Batch(batch.id, alias).pause() else "",
     ),
     RowAct(
         name="resume",
@@ -121,7 +113,7 @@ ACTS = (
         says=_("Let jobs of this workflow and of those within it start again"),
         permission="pulse_schedule_jobs",
         fits=lambda batch: batch.state == PAUSED,
-        do=_resume,
+        do=lambda alias, batch, *_: gettext("Resumed") if Batch(batch.id, alias).resume() else "",
     ),
     RowAct(
         name=CANCEL,
