@@ -18,7 +18,7 @@ from pulse_django.queue.words.leases import Claim
 from pulse_django.queue.words.masks import PROGRESS
 from pulse_django.queue.words.outcomes import Outcome
 from pulse_django.queue.words.payloads import encode_progress
-from pulse_django.queue.words.retry_policies import RetryPolicy
+from pulse_django.queue.words.retry_policies import RetryPolicy, delay_of
 
 from .codec import codec
 from .registry import registry
@@ -130,7 +130,7 @@ class Run:
         fleet = conf.current().backoff
         curves = (fleet, fleet if policy is None or policy.backoff is None else policy.backoff)
         counted = budget.counted if budget.count_lost_workers else min(budget.counted, budget.losses + 1)
-        soonest = min(curve.delay(counted, lambda: 0.0) for curve in curves)
+        soonest = min(delay_of(curve, counted, lambda: 0.0) for curve in curves)
         return soonest.total_seconds() > budget.retries_for - (self.clock() - self.granted_at)
 
     @property

@@ -39,7 +39,7 @@ from pulse_django.queue.words.outcomes import (
     returned,
 )
 from pulse_django.queue.words.payloads import ErrorReport
-from pulse_django.queue.words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, retry_on, retry_unless
+from pulse_django.queue.words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, delay_of, retry_on, retry_unless
 from tests.faults import all_faults
 
 FRESH = Budget(attempts=1, refunds=0, max_attempts=10)
@@ -285,7 +285,7 @@ def test_a_function_of_the_attempt_is_a_backoff() -> None:
                     retry_unless(backoff=function),
                 ):
                     assert policy.backoff is not None
-                    found = [policy.backoff.delay(number, middle).total_seconds() for number in range(1, 5)]
+                    found = [delay_of(policy.backoff, number, middle).total_seconds() for number in range(1, 5)]
                     assert found == pytest.approx(seconds)
     with pytest.raises(InvalidJob, match="neither a Backoff nor a function"):
         RetryPolicy(backoff=15)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ from .outcomes import (
     Waited,
     WorkerLost,
 )
-from .retry_policies import Backoff, Random, RetryPolicy, dotted_path
+from .retry_policies import Backoff, BackoffFunction, Random, RetryPolicy, delay_of, dotted_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +161,12 @@ def _decide_lost(reason: str, budget: Budget, fleet: Backoff, max_lost_workers: 
     return Retry(fleet.delay(counted, rand), reason, refund=not budget.count_lost_workers)
 
 
-def _retry_or_dead_letter(reason: str, budget: Budget, backoff: Backoff, rand: Random) -> Decision:
+def _retry_or_dead_letter(reason: str, budget: Budget, backoff: BackoffFunction, rand: Random) -> Decision:
     if budget.cancel_requested:
         return Cancel()
     if budget.left <= 0:
         return DeadLetter(reason)
-    return Retry(backoff.delay(budget.counted, rand), reason)
+    return Retry(delay_of(backoff, budget.counted, rand), reason)
 
 
 # How many runs a job may have, how many of its runs count, and until when it is retried.

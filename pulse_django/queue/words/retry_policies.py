@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.safe_logging import SafeLogger
@@ -82,19 +82,16 @@ class Backoff:
 BackoffFunction = Callable[[int], Seconds]  # of the number of the attempt; a Backoff is one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CalledBackoff(Backoff):
-    """The pause that a function of the project's returns. If it fails, its job is retried as if there were none."""
-
-    function: BackoffFunction
-
-    def delay(self, counted: int, rand: Random = random.random) -> timedelta:
+def delay_of(backoff: BackoffFunction, counted: int, rand: Random = random.random) -> timedelta:
+    """Return the pause after an attempt. If a function of the project's fails, it is as if there were none."""
+    if not isinstance(backoff, Backoff):
         try:
-            delay: timedelta = as_timedelta(self.function(max(counted, 1)))
+            delay: timedelta = as_timedelta(backoff(max(counted, 1)))
             return min(max(delay, timedelta()), MAX_DELAY)
         except Exception:
-            logger.exception("The backoff %r failed; the job is retried after attempt² seconds", self.function)
-            return Backoff.delay(self, counted, rand)
+            logger.exception("The backoff %r failed; the job is retried after attempt² seconds", backoff)
+            backoff = Backoff()
+    return backoff.delay(counted, rand)
 
 
 ExceptionType = type[BaseException]
@@ -111,24 +108,13 @@ class RetryPolicy:
     that crossed a process boundary still finds its rule, also through a base class.
     """
 
-    backoff: Backoff | None = None  # None: the fleet's curve
+    backoff: BackoffFunction | None = None  # None: the fleet's curve
     unless: frozenset[str] = frozenset()
     on: frozenset[str] | None = None  # None: any exception is retried
 
-    if TYPE_CHECKING:  # what may be given, and not what is kept
-
-        def __init__(
-            self,
-            backoff: BackoffFunction | None = None,
-            unless: frozenset[str] = frozenset(),
-            on: frozenset[str] | None = None,
-        ) -> None: ...
-
     def __post_init__(self) -> None:
-        if self.backoff is not None and not isinstance(self.backoff, Backoff):
-            if not callable(self.backoff):
-                raise InvalidJob(f"backoff: {self.backoff!r} is neither a Backoff nor a function of the attempt")
-            object.__setattr__(self, "backoff", _CalledBackoff(function=self.backoff))
+        if self.backoff is not None and not callable(self.backoff):
+            raise InvalidJob(f"backoff: {self.backoff!r} is neither a Backoff nor a function of the attempt")
 
     def retries(self, lineage: Iterable[str]) -> bool:
         """Say whether an exception with these classes, from its own up to its last base, may be tried again."""
