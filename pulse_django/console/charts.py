@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.utils import timezone
 from django.utils.formats import date_format
@@ -113,9 +113,7 @@ def _runs(course: Course) -> Chart:
         highest=str(highest),
         legend=[("good", gettext("succeeded")), ("bad", gettext("failed"))],
         bars=bars,
-        hovers=_hovers(course, _runs_in_words),
-        ticks=_ticks(course),
-        marks=_marks(course),
+        **_around(course, _runs_in_words),
     )
 
 
@@ -133,9 +131,7 @@ def _times(course: Course, title: str, pick: Callable[[TrafficCounts], Durations
         highest=took_in_words(highest),
         legend=[(kind, kind) for kind in DRAWN],
         lines=[ChartLine(kind=kind, path=_path(line, highest)) for kind, line in values.items()],
-        hovers=_hovers(course, says),
-        ticks=_ticks(course),
-        marks=_marks(course),
+        **_around(course, says),
     )
 
 
@@ -161,29 +157,25 @@ def _path(values: Sequence[float | None], highest: float) -> str:
     return path_of(points, f"h{width / 4:.1f}")
 
 
-def _hovers(course: Course, says: Callable[[TrafficCounts], str]) -> list[Hover]:
-    width = PLOT_WIDTH / len(course.points)
-    return [
-        Hover(_r(LEFT + place * width), _r(width), f"{_at(begin)}: {says(one)}")
-        for place, (begin, one) in enumerate(zip(course.begins, course.points, strict=True))
-    ]
-
-
-def _ticks(course: Course) -> list[Tick]:
-    step, width = max(1, len(course.begins) // TICKS), PLOT_WIDTH / len(course.begins)
+def _around(course: Course, says: Callable[[TrafficCounts], str]) -> dict[str, Any]:
+    """Return what each chart has beside its bars or lines."""
+    step, width = max(1, len(course.begins) // TICKS), PLOT_WIDTH / len(course.points)
     form = "MONTH_DAY_FORMAT" if course.window.span > timedelta(days=2) else "H:i"
-    return [
-        Tick(_r(LEFT + place * width), date_format(timezone.localtime(course.begins[place]), form))
-        for place in range(0, len(course.begins), step)
-    ]
-
-
-def _marks(course: Course) -> list[Hover]:
     said = gettext("Release %(version)s, %(at)s")
-    return [
-        Hover(_r(LEFT + mark.place * PLOT_WIDTH), 1, said % {"version": mark.version, "at": _at(mark.at)})
-        for mark in course.marks
-    ]
+    points = enumerate(zip(course.begins, course.points, strict=True))
+    return {
+        "hovers": [
+            Hover(_r(LEFT + place * width), _r(width), f"{_at(begin)}: {says(one)}") for place, (begin, one) in points
+        ],
+        "ticks": [
+            Tick(_r(LEFT + place * width), date_format(timezone.localtime(course.begins[place]), form))
+            for place in range(0, len(course.begins), step)
+        ],
+        "marks": [
+            Hover(_r(LEFT + mark.place * PLOT_WIDTH), 1, said % {"version": mark.version, "at": _at(mark.at)})
+            for mark in course.marks
+        ],
+    }
 
 
 def _at(instant: datetime) -> str:

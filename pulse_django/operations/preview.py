@@ -50,18 +50,8 @@ class Preview:
     newest_age: timedelta | None
 
 
-class FirstLine(Func):
-    """The first line of a text."""
-
-    function = "pg_catalog.split_part"
-    output_field = TextField()
-
-    def __init__(self, text: str) -> None:
-        super().__init__(F(text), Value("\n"), Value(1))
-
-
-def error_line() -> Left:
-    return Left(FirstLine("last_error"), ERROR_LENGTH, function="pg_catalog.left")
+_FIRST_LINE = Func(F("last_error"), Value("\n"), Value(1), function="pg_catalog.split_part", output_field=TextField())
+ERROR_LINE = Left(_FIRST_LINE, ERROR_LENGTH, function="pg_catalog.left")
 
 
 def look(jobs: JobQuerySet, *, limit: int | None = None) -> Preview:
@@ -85,7 +75,7 @@ def look(jobs: JobQuerySet, *, limit: int | None = None) -> Preview:
 
 
 def _groups(jobs: JobQuerySet) -> tuple[PreviewGroup, ...]:
-    kinds = jobs.values("status", "queue", "task", error=error_line()).annotate(jobs=Count("*"))
+    kinds = jobs.values("status", "queue", "task", error=ERROR_LINE).annotate(jobs=Count("*"))
     return tuple(PreviewGroup(**kind) for kind in kinds.order_by("-jobs", "status", "queue", "task", "error")[:TOP])
 
 
@@ -187,7 +177,7 @@ def _bound(selection: Selection, status: Status, alias: str) -> datetime | None:
 
 def _shown(part: JobQuerySet) -> Any:
     age = StatementTimestamp() - F("created_at")
-    return part.values("id", "status", "queue", "task", "attempts", age=age, error=error_line())
+    return part.values("id", "status", "queue", "task", "attempts", age=age, error=ERROR_LINE)
 
 
 def _all(parts: list[Any]) -> Any:

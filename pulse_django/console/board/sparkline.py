@@ -14,18 +14,10 @@ MARGIN = 1.5  # so that the line is not cut at its highest
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sparkline:
     path: str  # of an SVG; empty: nothing is known
-    latest: float | None
-    highest: float | None
+    latest: str  # in words, as a rate
+    highest: str
     width: int = WIDTH
     height: int = HEIGHT
-
-    @property
-    def latest_said(self) -> str:
-        return rate_in_words(self.latest)
-
-    @property
-    def highest_said(self) -> str:
-        return rate_in_words(self.highest)
 
 
 def rate_in_words(rate: float | None) -> str:
@@ -40,8 +32,8 @@ def draw(values: Sequence[float | None], *, highest: float | None = None) -> Spa
     top = max([*known, highest or 0.0]) or 1.0
     return Sparkline(
         path=_path(values, top),
-        latest=next((value for value in values[:-RECENT:-1] if value is not None), None),
-        highest=max(known) if known else None,
+        latest=rate_in_words(next((value for value in values[:-RECENT:-1] if value is not None), None)),
+        highest=rate_in_words(max(known, default=None)),
     )
 
 

@@ -8,17 +8,16 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.search_terms import number_in
 from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
-from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.database.querysets import JobQuerySet, held_by_start
 from pulse_django.queue.database.sql_functions import StatementTimestamp
 from pulse_django.queue.words.job_options import tag_of
-from pulse_django.queue.words.leases import holder_prefixes
 from pulse_django.queue.words.states import Status
 from pulse_django.workflows.batch_verbs import members_of
 
@@ -112,8 +111,7 @@ class WorkerFilter(Chosen):
         return sidebar.names.workers
 
     def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
-        own, children = holder_prefixes(*value.rpartition(":")[::2])
-        return jobs.running().filter(Q(locked_by__startswith=own) | Q(locked_by__startswith=children))
+        return jobs.running().filter(held_by_start("locked_by", *value.rpartition(":")[::2]))
 
 
 class TagFilter(Chosen):

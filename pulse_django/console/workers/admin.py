@@ -10,7 +10,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
@@ -26,11 +26,11 @@ from pulse_django.console.pages import ReadOnly, ShardList
 from pulse_django.console.statuses import column_of, here, instant_shown
 from pulse_django.models import Attempt, Job, Worker
 from pulse_django.operations.acts import errors_in_words
+from pulse_django.queue.database.querysets import held_by_start
 from pulse_django.queue.database.sql_functions import StatementTimestamp
 from pulse_django.queue.database.workers import is_asked, is_shown
 from pulse_django.queue.words.counters import Histogram
 from pulse_django.queue.words.display import in_words, share_of
-from pulse_django.queue.words.leases import holder_prefixes
 from pulse_django.queue.words.outcomes import OutcomeName
 from pulse_django.shards.page import alias_to_write, shard_of
 
@@ -252,7 +252,8 @@ def _vital(worker: Worker, name: str, default: Any) -> Any:
 
 def held_by(worker: Any, alias: str) -> list[dict[str, Any]]:
     """Return what it is running, from the index of running jobs."""
-    jobs: Any = Job.objects.using(alias).running().filter(_begins("locked_by", worker)).order_by("started_at", "pk")
+    held = held_by_start("locked_by", worker.name, worker.boot_id)
+    jobs: Any = Job.objects.using(alias).running().filter(held).order_by("started_at", "pk")
     shown = jobs.only("id", "task", "queue", "attempts", "started_at", "lease_until", "progress")
     return [
         {
@@ -267,10 +268,6 @@ def held_by(worker: Any, alias: str) -> list[dict[str, Any]]:
 
 def lost_with(worker: Worker, alias: str) -> list[Attempt]:
     """Return the runs that ended with it, or whose lease it lost."""
-    runs = Attempt.objects.using(alias).filter(_begins("worker", worker), outcome=OutcomeName.WORKER_LOST.value)
+    held = held_by_start("worker", worker.name, worker.boot_id)
+    runs = Attempt.objects.using(alias).filter(held, outcome=OutcomeName.WORKER_LOST.value)
     return list(runs.select_related("job").defer("job__args", "job__kwargs", "job__result").order_by("-id")[:MOST_LOST])
-
-
-def _begins(column: str, worker: Worker) -> Q:
-    own, children = holder_prefixes(worker.name, worker.boot_id)
-    return Q(**{f"{column}__startswith": own}) | Q(**{f"{column}__startswith": children})

@@ -132,8 +132,8 @@ class Command(PulseCommand):
         for alias, verdict in fleet.by_shard.items() if not as_json else ():
             if len(aliases) > 1:
                 self.stdout.write(f"Shard {alias!r}:")
-            for line in findings_in_words(verdict.findings, self.style.SUCCESS, self.style.WARNING, self.style.ERROR):
-                self.stdout.write(line)
+            paints = self.style.SUCCESS, self.style.WARNING, self.style.ERROR
+            self._write_lines(*findings_in_words(verdict.findings, *paints))
         if not fleet.is_well:
             raise CommandError(problems_in_words(fleet), returncode=_code_of(fleet))
 
@@ -211,10 +211,8 @@ class Command(PulseCommand):
 
     def _write_advice(self, advice: Advice) -> None:
         paint = {Level.GOOD: self.style.SUCCESS, Level.WARNING: self.style.ERROR}.get(advice.level, self.style.WARNING)
-        self.stdout.write(f"{paint(f'{advice.level:7}')} {advice.topic}: {inert(advice.what)}")
-        self.stdout.write(f"        Why: {advice.why}")
-        if advice.to_do:
-            self.stdout.write(f"        Do:  {advice.to_do}")
+        lines = [f"{paint(f'{advice.level:7}')} {advice.topic}: {inert(advice.what)}", f"        Why: {advice.why}"]
+        self._write_lines(*lines, *([f"        Do:  {advice.to_do}"] if advice.to_do else []))
 
 
 def _code_of(verdict: FleetVerdict) -> int:

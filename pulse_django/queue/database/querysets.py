@@ -27,6 +27,11 @@ def lease_ran_out_lately(within: timedelta) -> Q:
     return Q(lease_until__gte=StatementTimestamp() - within)
 
 
+def held_by_start(column: str, name: str, boot_id: str) -> Q:
+    """Rows whose holder is one start of a worker: itself, or one of its children, which it numbers."""
+    return Q(**{f"{column}__startswith": f"{name}:{boot_id}:"}) | Q(**{f"{column}__startswith": f"{name}:{boot_id}."})
+
+
 def _any_of(conditions: list[str]) -> RawSQL:
     """Return the condition that one of those of capabilities is true."""
     sql = " OR ".join(filter(None, conditions)).replace("{job}", '"pulse_django_job"') or "false"

@@ -166,11 +166,6 @@ class Identity:
         return f"Identity({self.name!r}, {self.boot_id!r})"
 
 
-def holder_prefixes(name: str, boot_id: str) -> tuple[str, str]:
-    """Return how the holders of one start of a worker begin: its own, and those of its children, which it numbers."""
-    return f"{name}:{boot_id}:", f"{name}:{boot_id}."
-
-
 def _new_boot_id() -> str:
     return secrets.token_hex(6)
 
