@@ -51,11 +51,11 @@ class Place:
     @classmethod
     def named(cls, text: str) -> Place | None:
         """Return the place that an address or a form means; None: it means none."""
-        numbers = [number_in(part) for part in text.split("_")]
+        numbers = [number_in(part) for part in text.removeprefix("-").split("_")]
         if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
             return None
         try:
-            return cls.of(numbers[0], numbers[1])
+            return cls.of(-numbers[0] if text.startswith("-") else numbers[0], numbers[1])
         except OverflowError:  # beyond Python's calendar
             return None
 

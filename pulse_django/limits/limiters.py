@@ -164,7 +164,8 @@ class LimiterManager(TableManager["Limiter"]):
         declared = self.using(self.write_alias).filter(name__in=list(limits), declared_at__isnull=False)
 
         def store() -> None:
-            for name, other in declared.exclude(declared_in=scope).values_list("name", "declared_in"):
+            others = declared.exclude(declared_in=scope).values_list("name", "declared_in", "numbers")
+            for name, other in [(name, other) for name, other, said in others if said != limits[name]]:
                 logger.warning(_TAKEN, name, other, scope)
             self._declare(_DECLARE_ALL, scope, limits)
             run_joined(self.write_alias, _FORGET, [scope, list(limits)])

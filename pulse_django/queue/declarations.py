@@ -83,7 +83,7 @@ def declare_once(
         [(last, booted_at, is_own, lives)] = run_joined(alias, _STANDING, params)
         if lives and not is_own and booted_at > declarer.booted_at:
             return False
-        if last != fingerprint or stored() < len(wanted):
+        if last != fingerprint or not is_own or stored() < len(wanted):
             store()
         if last != fingerprint or not is_own:
             run_joined(alias, _DECLARED, [declarer.worker, declarer.booted_at, fingerprint, declarer.scope])

@@ -151,7 +151,8 @@ _TRUE = {"ready", *(option.column for option in OPTIONS.values() if option.defau
 
 def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) -> Mapping[str, Any]:
     """Return what is sent of a job beside its arguments, its parent and its trace."""
-    row = with_settings(new.by_column(), settings) | {"tags": list(new.tags)}
+    row = with_settings(new.by_column(), settings)
+    row |= {"tags": list(new.tags) or None, "lane_key": new.lane_key or None}
     options = {column: row.pop(column) for column in (*COLUMNS, "ready")}
     row |= {} if new.place is None else new.place.by_column()
     row |= options if admits is None else admits.columns(new) | options
@@ -160,7 +161,7 @@ def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) 
         if name in _FROM_NOW and isinstance(value, timedelta):
             name, value = _FROM_NOW[name], value.total_seconds() or None
         # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
-        if (value or value == 0) and value is not (name in _TRUE) and name not in ("parent_id", "trace"):
+        if value is not None and value is not (name in _TRUE) and name not in ("parent_id", "trace"):
             sent[name] = value
     return sent
 
@@ -359,7 +360,7 @@ def columns_of(
     """Return the columns in which any of these jobs has a value, and by the id of each ``NewJob`` its text in them.
 
     Jobs that are enqueued together mostly share all but their arguments. The text of what they share is made once. The
-    last column are the terms, if there are any, which are not in the text.
+    terms are the last column, if there are any. They are not in the text.
     """
     news = {id(new): new for new, _ in chunk}
     heads = {key: new.head for key, new in news.items()}

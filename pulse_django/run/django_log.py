@@ -198,7 +198,7 @@ def is_logged(signal: Signal) -> bool:
 
 
 def is_heard(signal: Signal, level: int = logging.INFO) -> bool:
-    """Whether a receiver of the project's or a line of Django's log at this level would come of it."""
+    """Whether a receiver of the project's gets it, or Django's log writes a line at this level."""
     return is_sent(signal) or (is_logged(signal) and (_is_info_on() if level == logging.INFO else is_on(level)))
 
 

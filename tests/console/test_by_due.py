@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -86,6 +86,13 @@ def test_a_cursor_that_is_none_is_the_beginning(admin_client: Client) -> None:
             with about(after), undone():
                 job = due_in(-60)
                 assert listed(admin_client.get(PAGE, {"after": after}).content.decode()) == [job.pk]
+
+
+def test_a_page_may_begin_before_1970(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(due_soon, "PER_PAGE", 1)
+    jobs = [make_job(next_run_at=datetime(1960, 1, day, tzinfo=UTC)) for day in (1, 2)]
+    [query] = re.findall(r'href="(\?[^"]*after=[^"]*)"', shown(admin_client))
+    assert listed(shown(admin_client, query.replace("&amp;", "&"))) == [jobs[1].pk]
 
 
 def test_more_lanes_than_are_walked_are_told(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

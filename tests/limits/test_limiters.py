@@ -66,7 +66,7 @@ class TestDeclaring:
         declare(Limit("mail", max_running=1))
         assert numbers() == {"max_running": 3}
 
-    def test_of_two_projects_with_the_same_limit_the_one_that_was_deployed_last_has_it(
+    def test_of_two_projects_with_the_same_limit_the_one_that_declared_last_has_it(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Each took the row from the other, minute by minute."""
@@ -84,6 +84,17 @@ class TestDeclaring:
             assert numbers() == has_it.numbers()
         told = [record.getMessage() for record in caplog.records if record.name == "pulse_django.limits"]
         assert told == [said.format("one", "other"), said.format("other", "one")]
+
+    def test_a_project_has_its_limit_again_when_its_worker_starts(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Also if its code is the same: the other project may be gone."""
+        mine = Limit("stripe", max_running=3)
+        declare(mine, scope="one")
+        declare(Limit("stripe", max_running=9), scope="other", worker="other:1")
+        declare(mine, scope="one", worker="w:2", booted=MINUTE)
+        assert numbers() == {"max_running": 3}
+        caplog.clear()
+        declare(mine, scope="other", worker="other:2", booted=2 * MINUTE)
+        assert caplog.records == [], "both say the same"
 
     def test_a_limit_that_only_the_other_project_gave_up_comes_back(self) -> None:
         declare(Limit("stripe", max_running=3), scope="one")

@@ -23,7 +23,7 @@ from pulse_django.console.board.sparkline import draw
 from pulse_django.console.mass.page import started
 from pulse_django.console.pages import ReadOnly
 from pulse_django.console.search_terms import Place, number_in
-from pulse_django.models import Job
+from pulse_django.models import Attempt, Job
 from pulse_django.operations.acts import ACTS, ActForm, errors_in_words
 from pulse_django.queue.words.display import in_words
 from pulse_django.shards.page import shard_of
@@ -85,7 +85,7 @@ class DeadLetterAdmin(ReadOnly):
         versions = groups.versions_of(alias, [group.first_id, group.latest_id])
         extra |= {
             "group": self._group_row(group),
-            "attempt": groups.latest_attempt(alias, group.latest_id),
+            "attempt": Attempt.objects.using(alias).filter(job_id=group.latest_id).order_by("-number").first(),
             "versions": (versions.get(group.first_id, ""), versions.get(group.latest_id, "")),
             "latest_url": self._job_url(group.latest_id),
             "letters": [letter_row(one, self._job_url(one.id)) for one in letters],

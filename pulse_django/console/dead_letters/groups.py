@@ -151,10 +151,6 @@ def among(alias: str, fingerprint: str, job_ids: Sequence[int], *, until: Place 
     return [job for job in dead.annotate(fingerprint=Fingerprint("last_error")) if job.fingerprint == fingerprint]
 
 
-def latest_attempt(alias: str, job_id: int) -> Attempt | None:
-    return Attempt.objects.using(alias).filter(job_id=job_id).order_by("-number").first()
-
-
 # The SQL of dead letters grouped by error. What each statement may read is bounded.
 #
 # Three habits keep PostgreSQL on ``pulse_job_error_group``, whatever its statistics say:

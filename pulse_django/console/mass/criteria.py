@@ -43,7 +43,8 @@ class Criteria:
     def read(cls, query: str, request: HttpRequest | None = None) -> Criteria:
         """Read the part of an address after the question mark. Raise ``InvalidCriteria``."""
         params = _params(query)
-        said = [f"{spec.title}: {_shown(spec)}" for spec in _specs(params, request or HttpRequest())]
+        specs = _specs(params, request or HttpRequest())
+        said = [f"{one.title}: {dict(one.lookup_choices).get(one.value(), one.value())}" for one in specs]
         if CREATED in params:
             said.append(f"{gettext('created at')}: {_period(params).title}")
         if SEARCH_VAR in params:
@@ -101,10 +102,6 @@ def _specs(params: dict[str, str], request: HttpRequest) -> list[Any]:
         if spec.value() is None:
             raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": spec.title})
     return found
-
-
-def _shown(spec: Any) -> str:
-    return str(dict(spec.lookup_choices).get(spec.value(), spec.value()))
 
 
 def _period(params: dict[str, str]) -> Period:

@@ -278,7 +278,7 @@ def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
 def _execute(
     connection: BaseDatabaseWrapper, message: str, params: Params, passed: int = 0, answers: int = 1
 ) -> list[list[Row]]:
-    """Send a message, and return the rows of so many of its statements, behind the first ``passed``."""
+    """Send a message. Skip its first ``passed`` results, and return the rows of the next ``answers``."""
     with _without_values, connection.cursor() as cursor:
         cursor.execute(message, params)
         for _ in range(passed):

@@ -147,7 +147,7 @@ def _decide_failed(outcome: Failed, budget: Budget, policy: RetryPolicy, fleet: 
         return _retry_or_dead_letter(error.last_error, budget, Backoff.fixed(outcome.retry_in), rand)
     if not _NEVER_RETRIED.isdisjoint(error.lineage) or not policy.retries(error.lineage):
         return DeadLetter(error.last_error)
-    return _retry_or_dead_letter(error.last_error, budget, policy.backoff or fleet, rand)
+    return _retry_or_dead_letter(error.last_error, budget, fleet if policy.backoff is None else policy.backoff, rand)
 
 
 def _decide_lost(reason: str, budget: Budget, fleet: Backoff, max_lost_workers: int, rand: Random) -> Decision:

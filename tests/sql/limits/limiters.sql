@@ -9,7 +9,8 @@ WHERE limiter.declared_at IS NULL
 RETURNING name;
 
 -- LimiterManager.declare()
-SELECT pulse_django_limiter.name AS name, pulse_django_limiter.declared_in AS declared_in
+SELECT pulse_django_limiter.name AS name, pulse_django_limiter.declared_in AS declared_in,
+    pulse_django_limiter.numbers AS numbers
 FROM pulse_django_limiter
 WHERE (pulse_django_limiter.declared_at IS NOT NULL
         AND pulse_django_limiter.name::text IN (:name)
