@@ -199,7 +199,8 @@ def is_logged(signal: Signal) -> bool:
 
 def is_heard(signal: Signal, level: int = logging.INFO) -> bool:
     """Whether a receiver of the project's gets it, or Django's log writes a line at this level."""
-    return is_sent(signal) or (is_logged(signal) and (_is_info_on() if level == logging.INFO else is_on(level)))
+    writes = _is_info_on if level == logging.INFO else partial(LOGGER.isEnabledFor, level)
+    return is_sent(signal) or (writes() and is_logged(signal))
 
 
 def without_djangos_log(signal: Signal) -> Signal:

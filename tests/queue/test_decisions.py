@@ -255,7 +255,7 @@ def test_curves_are_those_that_people_know() -> None:
                 assert found == pytest.approx(seconds)
                 assert curve.delay(10**9, middle).total_seconds() == pytest.approx(curve.highest)
         for wrong in WRONG:
-            with about(wrong), pytest.raises(InvalidJob, match="backoff: jitter is an int or a float"):
+            with about(wrong), pytest.raises(InvalidJob, match="backoff: give ints or floats"):
                 Backoff(**wrong)
 
 

@@ -42,9 +42,8 @@ class Backoff:
         jitter, power, factor = self.jitter, self.power, self.factor
         are_numbers = all(isinstance(one, int | float) for one in (jitter, power, factor))
         if not (are_numbers and 0 <= jitter <= 1 and power >= 0 and factor >= 1):
-            given = f"jitter={jitter!r}, power={power!r}, factor={factor!r}"
-            wanted = "jitter is an int or a float from 0 to 1, power at least 0, and factor at least 1"
-            raise InvalidJob(f"backoff: {wanted}, not {given}")
+            wanted = "give ints or floats: jitter from 0 to 1, power at least 0, factor at least 1"
+            raise InvalidJob(f"backoff: {wanted}. Given: jitter={jitter!r}, power={power!r}, factor={factor!r}")
 
     @classmethod
     def fixed(cls, delay: Seconds) -> Backoff:
