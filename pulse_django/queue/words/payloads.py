@@ -304,7 +304,10 @@ class ErrorReport:
 
 
 def begin_at_handler(error: BaseException) -> None:
-    """Leave out of its traceback how the handler was called. An error in the call itself keeps it."""
+    """Leave out of its traceback how the handler was called. An error in the call itself keeps it.
+
+    Frames of asgiref and contextlib before the handler stay: in tests that run an async handler, or with middleware.
+    """
     with suppress(Exception):  # one of the project's own making may have no such traceback
         link = error.__traceback__
         while link is not None and link.tb_frame.f_code.co_filename.startswith(CALLS_HANDLERS):
