@@ -59,7 +59,7 @@ def test_a_course_and_a_sum_have_all_of_a_window() -> None:
                 assert len(course.points) == len(course.begins) == window.points
                 assert (course.total.succeeded, course.total.failed) == (written, written)
                 assert read_totals("default", TASK, window)["shop.send"].runs == 2 * written
-                assert course.points[-1].runs or course.points[-2].runs
+                assert any(one.runs for one in course.points[-3:])  # a minute may have begun since they were written
                 assert read_course("default", QUEUE, "shop.send", window).total.runs == 0
 
 
