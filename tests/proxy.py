@@ -205,6 +205,7 @@ class BlackHole(SwallowingProxy):
             pair.hang_up()
 
     def close(self) -> None:
+        self._refusing = True
         super().close()
         self.hang_up()
 
@@ -228,6 +229,8 @@ class BlackHole(SwallowingProxy):
         pair.is_mute |= self._answers
         self._pairs.append(pair)
         pair.start()
+        if self._refusing:  # since it was asked above
+            pair.hang_up()
 
 
 class _Pair:

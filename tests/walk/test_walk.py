@@ -60,7 +60,7 @@ CEILINGS = dict(
         (
             Ceiling(37, 211, 126, 3),
             Ceiling(19, 48, 36, 1),
-            Ceiling(23, 125, 76, 4),  # 68 if it is quick: leases that were counted 0.2 s ago are not counted anew
+            Ceiling(23, 125, 79, 4),  # 71 if it is quick: leases that were counted 0.2 s ago are not counted anew
             Ceiling(11, 30, 28, 3),
             Ceiling(18, 43, 34, 0),
         ),
