@@ -158,7 +158,7 @@ def _path(values: Sequence[float | None], highest: float) -> str:
 
 
 def _around(course: Course, says: Callable[[TrafficCounts], str]) -> dict[str, Any]:
-    """Return what each chart has beside its bars or lines."""
+    """Return the hovers, the ticks and the marks of a chart."""
     step, width = max(1, len(course.begins) // TICKS), PLOT_WIDTH / len(course.points)
     form = "MONTH_DAY_FORMAT" if course.window.span > timedelta(days=2) else "H:i"
     said = gettext("Release %(version)s, %(at)s")

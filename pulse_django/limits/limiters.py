@@ -160,7 +160,7 @@ class LimiterManager(TableManager["Limiter"]):
         Return whether it did.
         """
         scope = declarer.scope
-        # Also those that another settings module has declared since: two would take a row from each other for ever.
+        # Count rows of other settings modules, too: two modules would otherwise overwrite each other every minute.
         declared = self.using(self.write_alias).filter(name__in=list(limits), declared_at__isnull=False)
 
         def store() -> None:

@@ -32,7 +32,7 @@ SET_ASIDE = "set aside"  # jobs are, or may have to be
 def _take_sql() -> str:
     """Those who come second in the same moment skip the locked row. Under the lock the condition is looked at again."""
     asked = {SET_ASIDE: f"{may_shut_tasks()} OR {ARE_SET_ASIDE}"}
-    for one in installed():  # who has nothing to do sends no statement
+    for one in installed():  # a duty without work sends no statement
         asked |= {one.name: one.exists} if one.exists else {}
         asked |= {step.name: step.exists for step in one.sweeps if step.exists}
     with_work = ", ".join(f"CASE WHEN {condition} THEN '{name}' END" for name, condition in asked.items())

@@ -350,7 +350,7 @@ class ChunkTaskOptions(TaskOptions, total=False):
     chunk_wait: Seconds | None
 
 
-# What else is said of each option, by its name.
+# The rest of each option, by its name.
 
 
 _OF_ARGUMENTS = CheckedElsewhere("a parameter's name, a tuple of them, or a function of the arguments")
