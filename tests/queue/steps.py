@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from django.db import connection
+from django.db import OperationalError, connection
+from psycopg.errors import LockNotAvailable
 
 from pulse_django.models import Job
 from pulse_django.queue.words.decisions import Complete
@@ -35,6 +38,20 @@ def expire(job: Job) -> None:
         " WHERE id = %s AND status = 'RUNNING' RETURNING id",
         job.pk,
     )
+
+
+@contextmanager
+def may_give_up() -> Iterator[None]:
+    """Let a reap fail that waited in vain for a lock, as a watchdog does, which reaps again.
+
+    A reap waits for a row that was updated and is being updated again, although it skips what is locked, and for a
+    page that another process adds to a table: on a busy disk for longer than a reap waits.
+    """
+    try:
+        yield
+    except OperationalError as error:
+        if not isinstance(error.__cause__, LockNotAvailable):
+            raise
 
 
 def next_run_is_due(job: Job) -> None:
