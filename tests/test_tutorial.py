@@ -144,11 +144,11 @@ def count(reader: Reader) -> None:
 
     [enqueue] = reader.console("3. A job")
     assert "job 1" in reader.run(enqueue)
-    worker, kill = reader.console("4. A worker, and its end")
+    worker, kill = reader.console("4. Start a worker and kill it")
     assert kill[:2] == ["pkill", "-9"]  # by name: other tests may have workers too
     reader.kill_when(worker, lambda: (job()[1] or {}).get("done", 0) >= 2)
     assert job()[0] == "RUNNING"
-    another, look = reader.console("5. Another worker")
+    another, look = reader.console("5. Start another worker")
 
     def completed() -> bool:
         reader.run(another)
@@ -163,7 +163,7 @@ def count(reader: Reader) -> None:
 
 
 def tidy_up(reader: Reader) -> None:
-    burst, schedules, run_it = reader.console("7. Every night")
+    burst, schedules, run_it = reader.console("7. Run a task every night")
 
     def declared() -> bool:
         reader.run(burst)
@@ -199,7 +199,7 @@ def order(reader: Reader) -> None:
         reader.run(command)
     [enqueue] = reader.console("2. A workflow")
     assert "order 1 is workflow" in reader.run(enqueue)
-    worker, kill, another, look = reader.console("3. The worst moment")
+    worker, kill, another, look = reader.console("3. Kill the worker after the charge")
     assert kill[:2] == ["pkill", "-9"]
     reader.kill_when(worker, lambda: charges() == 1)
     assert status("charge") == "RUNNING"
@@ -210,7 +210,7 @@ def order(reader: Reader) -> None:
 
     wait_until(waits)
     assert "charges: 1 shipped: False" in reader.run(look)
-    approve, another, look = reader.console("4. Approve it")
+    approve, another, look = reader.console("4. Approve the order")
     assert "True" in reader.run(approve)
 
     def is_shipped() -> bool:
@@ -221,7 +221,7 @@ def order(reader: Reader) -> None:
     said = reader.run(look)
     assert "charges: 1 shipped: True" in said
     assert "ship COMPLETED 1 approved by Ada" in said
-    [test] = reader.console("5. Test it")
+    [test] = reader.console("5. Test the workflow")
     assert "Ran 2 tests" in reader.run(test)
 
 
