@@ -28,6 +28,7 @@ from pulse_django.metrics.minute_stats import counted_in
 from pulse_django.metrics.vital_signs import JOBS_ENQUEUED
 from pulse_django.models import Arrival, Attempt, Departure, IdempotencyKey, Job
 from pulse_django.queue.words.leases import Identity
+from pulse_django.queue.words.outcomes import OutcomeName
 from pulse_django.queue.words.states import Status
 from pulse_django.shards import moving, placement, transfer
 from pulse_django.shards.ids import TOKENS, position_of
@@ -400,7 +401,13 @@ def test_a_mover_that_is_killed_again_and_again_loses_nothing(workers: Workers, 
     found = Counter(job_id for alias in SHARDS for job_id in ids_in(alias))
     assert found.keys() == ids, "none is lost"
     assert set(found.values()) == {1}, "none is there twice"
-    assert all(set(all_in(alias).values_list("attempts", flat=True)) <= {1} for alias in SHARDS), "each ran once"
+    # On a slow machine a lease may run out, and a child may hand back what it did not begin. Nothing else begins again.
+    runs = Counter(run for alias in SHARDS for run in Attempt.objects.using(alias).values_list("job_id", "outcome"))
+    assert {job_id for job_id, outcome in runs if outcome == OutcomeName.SUCCEEDED} == ids
+    again = {run: often for run, often in runs.items() if often > 1 or run[1] != OutcomeName.SUCCEEDED}
+    assert {outcome for _, outcome in again} <= {OutcomeName.WORKER_LOST, OutcomeName.RELEASED}, again
+    attempts = sum(sum(all_in(alias).values_list("attempts", flat=True)) for alias in SHARDS)
+    assert attempts == runs.total(), f"a run is not in the ledger; these began again: {again}"
     located = {where.alias: set(where.ids) for where in placement.located_by_shard(ids)}
     assert located == {alias: set(ids_in(alias)) for alias in located}, "each is found by its id"
     assert all(api.get(job_id).pk == job_id for job_id in list(ids)[:200])
