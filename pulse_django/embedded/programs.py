@@ -1,4 +1,4 @@
-"""Where this machine keeps PostgreSQL's programs."""
+"""Find the programs of PostgreSQL on this machine."""
 
 import glob
 import os
@@ -23,7 +23,7 @@ class NoPostgresError(RuntimeError):
 
 
 def find_programs() -> Path:
-    """Return the folder of initdb, pg_ctl and postgres: as chosen, else the wheel's, else an installed."""
+    """Return the folder of initdb, pg_ctl and postgres: the chosen one, that of the wheel, or an installed one."""
     if chosen := os.environ.get("PULSE_PG_BIN"):
         if not _is_complete(Path(chosen)):
             raise NoPostgresError(f"PULSE_PG_BIN={chosen} does not hold initdb, pg_ctl and postgres.")
@@ -39,7 +39,7 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _in_the_wheel() -> Iterator[Path]:
-    # Looked up, never imported: as root its Python code adds a user and opens all parent folders to everyone.
+    # Do not import the wheel: as root, its code adds a user and makes all parent folders readable by everyone.
     spec = PathFinder.find_spec(WHEEL)
     for folder in spec.submodule_search_locations or () if spec else ():
         yield from _newest_first(f"{glob.escape(folder)}/pginstall*/bin")
@@ -85,12 +85,12 @@ def own_copy(programs: Path, copy: Path) -> Path:
 def _copy_wheel(install: Path, copy: Path) -> None:
     partial = copy.with_name(f"{copy.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    headers = shutil.ignore_patterns("include")  # half of the files, for nobody
+    headers = shutil.ignore_patterns("include")  # half of the files, which no server needs
     shutil.copytree(install, partial / WHEEL / install.name, symlinks=True, ignore=headers)
     # The programs find their shared libraries by the relative path between these two folders.
     libraries = install.parent.with_name(f"{WHEEL}.libs")
     if libraries.exists():
         shutil.copytree(libraries, partial / libraries.name, symlinks=True)
     for path in (partial, *partial.rglob("*")):
-        path.chmod(0o755)  # whatever the umask: a server started by root runs as another user
+        path.chmod(0o755)  # regardless of the umask, because a server that root starts runs as another user
     partial.rename(copy)

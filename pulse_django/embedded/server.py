@@ -1,4 +1,4 @@
-"""A PostgreSQL server in a folder: where its files are, and whether it answers."""
+"""A PostgreSQL server in a folder: its files, and whether it responds."""
 
 import os
 import sys
@@ -48,14 +48,14 @@ class Server:
 
     @property
     def lock(self) -> Path:
-        """Held by the one process that starts or stops the server."""
+        """Return the lock file of the process that starts or stops the server."""
         return self.root / f"{self.major}.lock"
 
     @property
     def life_sign(self) -> Path:
-        """Kept locked by every process of the server: the kernel unlocks it when the last one is gone.
+        """Return the file that each process of the server keeps locked. The kernel unlocks it when the last one ends.
 
-        A process id would lie: postmaster.pid outlives a SIGKILL, zombies and strangers answer to its number.
+        A process id does not prove that the server runs: postmaster.pid survives a SIGKILL, and ids are used again.
         """
         return self.root / f"{self.major}.alive"
 

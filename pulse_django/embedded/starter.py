@@ -1,7 +1,7 @@
-"""Starts a real PostgreSQL and stops it: nothing to install, no port, no password.
+"""Start and stop a real PostgreSQL server.
 
-The server listens on a Unix socket in a private folder and stays up until ``stop()``. PULSE_PG_BIN chooses the
-programs, PULSE_PG_HOME the place of the data.
+The server listens on a Unix socket in a private folder and stays up until ``stop()``. PULSE_PG_BIN is the
+folder of the programs, PULSE_PG_HOME that of the data.
 """
 
 import fcntl
@@ -21,14 +21,14 @@ from .programs import NoPostgresError, own_copy
 from .server import DATABASE, PORT, Server
 
 LOCALE = "C" if sys.platform == "darwin" else "C.UTF-8"
-START_TIMEOUT = 60  # seconds; smaller gives up during a crash recovery, larger hides a server that hangs
+START_TIMEOUT = 60  # seconds, long enough for a crash recovery
 SETTINGS = {
     "listen_addresses": "",
     "port": str(PORT),
     "max_connections": "200",
     "max_locks_per_transaction": "256",  # tests drop schemas of thousands of objects, several at once
     "shared_buffers": "256MB",
-    # Defaults, written down because a benchmark without them would lie.
+    # The defaults of PostgreSQL, explicit because benchmarks depend on them.
     "fsync": "on",
     "synchronous_commit": "on",
     "autovacuum": "on",
@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 def start(server: Server) -> bool:
-    """Start it unless it already answers, and return whether that was needed."""
+    """Start the server unless it is running. Return whether it was started."""
     if server.answers():
         return False
     with _usable(server), _one_process_at_a_time(server):
@@ -46,7 +46,7 @@ def start(server: Server) -> bool:
 
 
 def stop(server: Server) -> bool:
-    """Stop it and break off what runs in it. False when it was not running."""
+    """Stop the server and its running queries. Return False if it was not running."""
     with _usable(server):
         if not server.data.exists():
             return False
@@ -54,7 +54,7 @@ def stop(server: Server) -> bool:
             if _is_ours_alone(life_sign):
                 return False
             pg_ctl(server, "-m", "fast", "stop")
-            fcntl.flock(life_sign, fcntl.LOCK_EX)  # returns when the last process of the server is gone
+            fcntl.flock(life_sign, fcntl.LOCK_EX)  # returns when the last process of the server has ended
             return True
 
 
@@ -72,7 +72,7 @@ def _usable(server: Server) -> Iterator[None]:
 def _one_process_at_a_time(server: Server) -> Iterator[None]:
     if not server.root.exists():
         server.root.mkdir(parents=True, exist_ok=True)
-        server.root.chmod(0o755)  # whatever the umask: what root starts here runs as another user
+        server.root.chmod(0o755)  # regardless of the umask, because a server that root starts runs as another user
         (server.root / ".gitignore").write_text("*\n")
     with server.lock.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -118,7 +118,7 @@ def _unprivileged_user() -> pwd.struct_passwd:
 
 
 def _earlier_start_succeeds(server: Server, life_sign: IO[str]) -> bool:
-    """Wait while processes of an earlier server come up, or go down after a stop or a SIGKILL."""
+    """Wait until an earlier server has started, or has ended after a stop or a SIGKILL."""
     deadline = time.monotonic() + START_TIMEOUT
     while not _is_ours_alone(life_sign):
         if server.answers("postgres"):
@@ -146,7 +146,7 @@ def _initialise(server: Server) -> None:
 
 
 def forget_the_dead(server: Server) -> None:
-    """Remove what a SIGKILL left: while a zombie or a stranger has that process id, nothing would start."""
+    """Remove the pid file that a SIGKILL left: if another process has this id, no server would start."""
     for leftover in (server.data / "postmaster.pid", server.home / f"{server.socket.name}.lock"):
         leftover.unlink(missing_ok=True)
 
@@ -161,7 +161,7 @@ def pg_ctl(server: Server, *arguments: str, heir: IO[str] | None = None) -> None
 
 
 def run_program(server: Server, program: str, *arguments: str, heir: IO[str] | None = None) -> None:
-    """Run a program as the owner of the server's home. What it starts inherits the open file `heir`."""
+    """Run a program as the owner of the server's home. Its children inherit the open file `heir`."""
     programs = own_copy(server.programs, server.root / f"programs-{server.version}")
     home, is_root = server.home.stat(), os.geteuid() == 0
     try:

@@ -101,7 +101,7 @@ def test_it_cancels() -> None:
 
 def test_it_pauses_and_resumes() -> None:
     batch = placed()
-    assert ran("pause", batch.id) == f"Workflow {batch.id} paused. Jobs that run go on.\n"
+    assert ran("pause", batch.id) == f"Workflow {batch.id} paused. Running jobs continue.\n"
     assert ran_json("show", batch.id)["workflow"]["state"] == "paused"
     with pytest.raises(CommandError, match="was paused before"):
         ran("pause", batch.id)

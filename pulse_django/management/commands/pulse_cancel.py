@@ -29,9 +29,9 @@ class Command(MassCommand):
         parser.add_argument("--children", action="store_true", help=children)
 
     def jobs(self, alias: str) -> JobQuerySet:
-        """Return those that live. A job that was asked to stop before is not asked again."""
+        """Return the unfinished jobs that were not asked to stop before."""
         meant, children = self.selection, self.options["children"]
-        # A parent that has ended may have children that go on: named by its id, it is meant for their sake.
+        # An ended parent that is named by its id is kept, because its children may not have ended.
         if not (children and meant.ids):
             meant = replace(meant, statuses=meant.statuses or LIVE)
         found = with_families(meant.jobs(alias)) if children else meant.jobs(alias)

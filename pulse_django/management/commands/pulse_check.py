@@ -1,4 +1,4 @@
-"""``manage.py pulse_check``: checks for machines, with exit codes. 0: well. 1: not well. 2: it could not be checked."""
+"""``manage.py pulse_check``: checks for machines, with exit codes. 0: healthy, 1: not healthy, 2: not checked."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ PATIENCE = 3.0  # seconds; probes have timeouts of their own
 
 class Command(PulseCommand):
     help = (
-        "Check the health of the fleet, of one worker on this host (--live, --ready), every condition (--all), or how "
-        "the database and the settings fit (--advice). --repair shows the repair of a condition. --adopt lets this "
+        "Check the health of the fleet, of one worker on this host (--live, --ready), every condition (--all), or "
+        "the database and the settings (--advice). --repair shows the repair of a condition. --adopt lets this "
         "deployment adopt a copy of another one's database. Exits with 0, 1 or 2."
     )
-    requires_system_checks = ()  # a probe should say how things are, and not how they are written
+    requires_system_checks = ()  # a probe checks the fleet, not the code
 
     def add_arguments(self, parser: CommandParser) -> None:
         what = parser.add_mutually_exclusive_group()
@@ -49,8 +49,10 @@ class Command(PulseCommand):
         what.add_argument("--all", action="store_true", help="list every condition; exit with 1 if one is a problem")
         what.add_argument("--advice", action="store_true", help="check leases, connections, vacuum, indexes, retention")
         what.add_argument("--repair", metavar="NAME", help="show the repair of this condition; --yes applies it")
-        what.add_argument("--adopt", action="store_true", help="show whose database it is; --yes makes it this one's")
-        parser.add_argument("--yes", action="store_true", help="with --repair and --adopt: do it")
+        what.add_argument(
+            "--adopt", action="store_true", help="show which deployment owns the database; --yes adopts it"
+        )
+        parser.add_argument("--yes", action="store_true", help="with --repair and --adopt: make the change")
         parser.add_argument("--strict", action="store_true", help="with --advice: exit with 1 if there is a warning")
         parser.add_argument("--port", type=int, help="the --metrics-port of the worker, for --live and --ready")
         parser.add_argument(
@@ -111,7 +113,7 @@ class Command(PulseCommand):
         except OSError as error:
             return UNWELL, f"no response from {url}: {error}", {}
 
-    # Every condition, and the repair of one
+    # Conditions and repairs
 
     def _conditions(self, options: dict[str, Any]) -> None:
         aliases = arguments.aliases_of(options)
@@ -154,7 +156,7 @@ class Command(PulseCommand):
             self.stdout.write(line)
 
     def _adopt(self, alias: str, options: dict[str, Any]) -> None:
-        """Make a copy of another deployment's database this one's."""
+        """Let this deployment adopt a copy of another one's database."""
         if not (name := conf.current().deployment):
             raise CommandError("PULSE['DEPLOYMENT'] is not set: there is nothing to adopt.", returncode=UNKNOWN)
         require_tables(alias)
@@ -165,7 +167,7 @@ class Command(PulseCommand):
             if live and owner not in (None, name):
                 raise CommandError(
                     f"{live} workers of {owner!r} were heard in database {alias!r} within {silence}. Nothing was "
-                    f"changed: stop them, or wait for so long if it is a copy."
+                    f"changed: stop them, or wait for this time if it is a copy."
                 )
             deployments.adopt(alias)
         if options["json"]:
@@ -174,9 +176,7 @@ class Command(PulseCommand):
             return
         done = f"It belongs to {name!r} now." if options["yes"] else "Nothing was changed. Add --yes to adopt it."
         whose = f"belongs to deployment {owner!r}" if owner else "belongs to nobody"
-        said = (
-            f"Database {alias!r} {whose}, and this one is {name!r}. Who adopts it runs its jobs and schedules. {done}"
-        )
+        said = f"Database {alias!r} {whose}, and this one is {name!r}. The deployment that adopts it runs its jobs and schedules. {done}"
         self._write_lines(inert(said))
 
     # Advice

@@ -1,4 +1,4 @@
-"""``manage.py pulse_dev``: the web server and a worker in one terminal, while developing."""
+"""``manage.py pulse_dev``: run the web server and a worker in one terminal, for development."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from django.utils.autoreload import get_child_arguments
 
 from pulse_django.operations.arguments import require_unix
 
-INTERVAL = 0.1  # seconds between two looks at whether one has ended
+INTERVAL = 0.1  # seconds between checks whether one has ended
 
 
 class Command(BaseCommand):
     help = (
-        "Run Django's runserver and a worker in one terminal, while developing. Both restart when the code changes. "
+        "Run Django's runserver and a worker in one terminal, for development. Both restart when the code changes. "
         "Ctrl-C ends both, and when one ends, the other does too."
     )
     requires_system_checks = ()  # both run them
@@ -33,7 +33,7 @@ class Command(BaseCommand):
         require_unix("pulse_dev")
         if not settings.DEBUG:
             raise CommandError("pulse_dev is for development and requires DEBUG = True.")
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell's background job ignores the first
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a background job of a shell ignores SIGINT
             signal.signal(number, signal.default_int_handler)
         address = [options["addrport"]] if options["addrport"] else []
         started: list[Started] = []
@@ -53,9 +53,9 @@ Started = tuple[subprocess.Popen[str], Thread]
 
 
 def _start(name: str, *arguments: str) -> Started:
-    """Run another command of this project. Ctrl-C does not reach it: it would get two signals."""
+    """Run another command of this project, in a process group of its own: Ctrl-C would signal it twice."""
     process = subprocess.Popen(  # noqa: S603 - ourselves
-        # As this command was called, as far as its name: ``python -m django`` has another beginning.
+        # Start it as this command was started, for example with ``python -m django``.
         [*get_child_arguments()[: 1 - len(sys.argv)], *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -77,14 +77,14 @@ def _print_lines(name: str, process: subprocess.Popen[str]) -> None:
 
 
 def _end(started: list[Started]) -> None:
-    """Let both end. A second Ctrl-C does not wait for handlers that run."""
+    """Stop both. A second Ctrl-C does not wait for running handlers."""
     while True:
         for process, _ in started:
             process.terminate()
         try:
             for process, printing in started:
                 process.wait()
-                printing.join(1)  # a process of its own may hold the pipe for longer
+                printing.join(1)  # a child of the process may keep the pipe open
             return
         except KeyboardInterrupt:
             continue

@@ -1,4 +1,4 @@
-"""``manage.py pulse_explain``: say why a job does not run, and when it may start. Read-only."""
+"""``manage.py pulse_explain``: explain why a job does not run, and when it may start. Read-only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pulse_django.shards.placement import locate
 
 
 class Command(PulseCommand):
-    help = "Say why a job does not run, where in line it stands, and when it may start. Read-only."
+    help = "Explain why a job does not run, its position, and when it may start. Read-only."
     requires_system_checks = ()  # a project whose checks fail may need it most
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -1,4 +1,4 @@
-"""``manage.py pulse_import_schedules``: take over the schedules of django-celery-beat or django-q2."""
+"""``manage.py pulse_import_schedules``: import the schedules of django-celery-beat or django-q2."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Command(PulseCommand):
 
 
 def _task_called(name: str) -> str:
-    """Return the key of the task that they call so: by its key, or by the path of its function."""
+    """Return the key of the task with this key or this path of its function."""
     registry.discover()
     if registry.get(name) is not None:
         return name

@@ -27,7 +27,7 @@ NO_LIMIT = "none"
 
 class Command(ActCommand):
     help = (
-        "List limits, what uses them, and what is paused; change the numbers of a limit. pulse_pause and pulse_resume "
+        "List limits, their use and their pauses, or change the numbers of a limit. pulse_pause and pulse_resume "
         "pause limits and their keys."
     )
     acts = ("list", "show", "set", "reset")
@@ -35,14 +35,25 @@ class Command(ActCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         self.add_act(parser)
-        parser.add_argument("name", type=arguments.text, nargs="?", help="of the limit; needed by every act but list")
+        parser.add_argument(
+            "name", type=arguments.text, nargs="?", help="name of the limit; required by every action except list"
+        )
         number, rate = _or_none(arguments.whole_number(1, 1_000_000)), _or_none(_rate)
-        parser.add_argument("--max-running", type=number, metavar="N", help="set: so many at once, or none")
-        parser.add_argument("--max-running-per-key", type=number, metavar="N", help="set: so many of each key, or none")
-        parser.add_argument("--rate", type=rate, metavar="N/DURATION", help="set: starts in a time: 100/1m, or none")
-        parser.add_argument("--rate-per-key", type=rate, metavar="N/DURATION", help="set: the same of each key")
-        arguments.add_duration(parser, "set: for so long")
-        parser.add_argument("--reason", default="", help="set: shown beside it")
+        parser.add_argument("--max-running", type=number, metavar="N", help="set: jobs that may run at once, or none")
+        parser.add_argument(
+            "--max-running-per-key",
+            type=number,
+            metavar="N",
+            help="set: jobs of each key that may run at once, or none",
+        )
+        parser.add_argument(
+            "--rate", type=rate, metavar="N/DURATION", help="set: starts in a period, such as 100/1m, or none"
+        )
+        parser.add_argument(
+            "--rate-per-key", type=rate, metavar="N/DURATION", help="set: starts of each key in a period, or none"
+        )
+        arguments.add_duration(parser, "set: how long the numbers apply; default: until reset")
+        parser.add_argument("--reason", default="", help="set: reason to show with them")
         arguments.add_output(parser)
 
     def _list(self, alias: str, options: dict[str, Any]) -> Said:

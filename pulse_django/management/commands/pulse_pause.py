@@ -1,4 +1,4 @@
-"""``manage.py pulse_pause``: start no job of a queue, task, limit or key for a time or until ``pulse_resume``."""
+"""``manage.py pulse_pause``: start no jobs of a queue, task, limit or key for some time or until ``pulse_resume``."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pulse_django.shards.command import tell_each
 
 class Command(PulseCommand):
     help = (
-        "Start no job of a queue, of a task, of a task in one queue, of a limit or of one of its keys, for a time or "
-        "until pulse_resume. What runs goes on."
+        "Start no jobs of a queue, a task, a task in one queue, a limit or one of its keys, for some time or "
+        "until pulse_resume. Running jobs continue."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_subject(parser)
         command.add_limit(parser)
-        arguments.add_duration(parser, "for so long; default: no end")
-        parser.add_argument("--reason", default="", help="shown beside it")
-        parser.add_argument("--force", action="store_true", help="also if no queue or task of this name is known")
+        arguments.add_duration(parser, "length of the pause; default: until resumed")
+        parser.add_argument("--reason", default="", help="reason to show with the pause")
+        parser.add_argument("--force", action="store_true", help="pause a queue or task that is not known")
 
     def handle(self, *args: Any, **options: Any) -> None:
         aliases = arguments.aliases_of(options)

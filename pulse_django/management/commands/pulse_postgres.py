@@ -1,4 +1,4 @@
-"""``manage.py pulse_postgres``: a PostgreSQL server in a folder of the project, while developing."""
+"""``manage.py pulse_postgres``: a PostgreSQL server in a folder of the project, for development."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pulse_django.embedded.server import DATABASE, PORT, Server, server_in
 from pulse_django.operations.arguments import require_unix
 
 FOLDER = ".pulse_postgres"
-NOT_RUNNING = 3  # as systemd's own commands say it
+NOT_RUNNING = 3  # the exit code that systemctl uses
 
 
 class Command(BaseCommand):
     help = (
         "Start or stop a PostgreSQL server for development. It keeps its data in .pulse_postgres in the folder of the "
-        "project, or where the environment variable PULSE_PG_HOME says, and only your user can connect. start prints "
+        "project, or in the environment variable PULSE_PG_HOME, and only your user can connect. start prints "
         "the setting DATABASES, and requires DEBUG. status exits with 3 when the server is not running."
     )
-    requires_system_checks = ()  # DATABASES need not lead anywhere yet
+    requires_system_checks = ()  # DATABASES need not work yet
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("verb", choices=["start", "stop", "status"], help="start, stop or status")

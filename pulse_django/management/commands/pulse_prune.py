@@ -28,11 +28,11 @@ class Command(MassCommand):
 
     @property
     def meant(self) -> tuple[Status, ...]:
-        """Dead letters are deleted only when they are named: an operator should have read them."""
+        """Require --status for dead letters, because an operator should have read them."""
         return self.selection.statuses or (Status.COMPLETED, Status.CANCELLED)
 
     def jobs(self, alias: str) -> JobQuerySet:
-        """Return those of this age, or without one those that outlived their retention."""
+        """Return the jobs of this age or, without one, those beyond their retention."""
         jobs = replace(self.selection, statuses=self.meant).jobs(alias).terminal()
         if self.selection.older_than is not None:
             return jobs

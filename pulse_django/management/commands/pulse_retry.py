@@ -36,7 +36,7 @@ class Command(MassCommand):
         arguments.add_cancelled_too(parser)
 
     def notes(self, alias: str) -> list[str]:
-        """A job that lost as many workers as it may is not given more of them by more runs."""
+        """Warn about jobs that reached the limit of lost workers: more runs do not raise that limit."""
         limit, notes, jobs = Coalesce("max_lost_workers", conf.current().max_lost_workers), [], self.jobs(alias)
         if count := jobs.filter(losses__gte=limit).count():
             notes.append(

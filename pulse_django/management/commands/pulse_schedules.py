@@ -1,4 +1,4 @@
-"""``manage.py pulse_schedules``: list schedules, show when they are due, run, pause and resume them."""
+"""``manage.py pulse_schedules``: list schedules, show their next times, run, pause and resume them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,23 @@ MOST_NEXT = 1_000
 
 
 class Command(ActCommand):
-    help = "List schedules, show their next instants, run, pause and resume them."
+    help = "List schedules, show their next times, run, pause and resume them."
     acts = ("list", "next", "run", "pause", "resume")
     subject, wanted = "name", "name the schedule."
 
     def add_arguments(self, parser: CommandParser) -> None:
         self.add_act(parser)
-        name = "of the schedule; needed by every act but list"
+        name = "name of the schedule; required by every action except list"
         parser.add_argument("name", type=arguments.text, nargs="?", help=name)
-        parser.add_argument("--task", type=arguments.text, metavar="NAME", help="list: of this task only")
+        parser.add_argument("--task", type=arguments.text, metavar="NAME", help="list: only schedules of this task")
         count = arguments.whole_number(1, MOST_NEXT)
-        parser.add_argument("--count", type=count, default=10, metavar="N", help="next: so many; default: 10")
-        parser.add_argument("--reason", default="", help="pause: shown beside it, and on ticks that do not fire")
-        arguments.add_duration(parser, "pause: resume after so long")
+        parser.add_argument(
+            "--count", type=count, default=10, metavar="N", help="next: number of times to show; default: 10"
+        )
+        parser.add_argument(
+            "--reason", default="", help="pause: reason to show with it, and with the ticks that do not fire"
+        )
+        arguments.add_duration(parser, "pause: length of the pause; default: until resumed")
         arguments.add_output(parser)
 
     def _list(self, alias: str, options: dict[str, Any]) -> Said:

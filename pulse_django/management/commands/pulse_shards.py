@@ -37,12 +37,12 @@ from pulse_django.shards.moving import finish, movable, move
 from pulse_django.shards.placement import checked_shard, routers_alias, shards
 
 ACTS = ("status", "add", "move", "drain")
-_DIGITS = 4  # of the hash of a key that stand in front of it
+_DIGITS = 4  # digits of a key's hash at the start of a lane key
 
 
 class Command(PulseCommand):
     help = "Show the shards, make a database a shard, move waiting jobs to another shard, or empty one."
-    requires_system_checks = ()  # a shard that is to be added does not pass them yet
+    requires_system_checks = ()  # a new shard does not pass them yet
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -57,7 +57,7 @@ class Command(PulseCommand):
         )  # fmt: skip
         parser.add_argument(
             "--keys", type=_keys, metavar="FROM-TO",
-            help="move: only jobs of shares whose keys' hashes begin with these digits; 0000-7fff is half of them",
+            help="move: only jobs with a fair key whose hash begins with these digits; 0000-7fff is half of them",
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -90,19 +90,19 @@ class Command(PulseCommand):
             raise CommandError(f"{len(wrong)} of {len(found)} shards have a problem: {', '.join(wrong)}.")
 
     def _add(self, alias: str) -> None:
-        """Each step can be repeated, and none concerns the other shards."""
+        """Prepare a database as a shard. Each step can be repeated; other shards are not changed."""
         number = shards()[alias]
         if leads_to_a_node(alias):
             raise CommandError(f"{LEADS_TO_A_NODE.format(alias=alias)}.")
         call_command("migrate", "pulse_django", database=alias, verbosity=0)
         try:
             require_tables(alias)
-            number_ids(alias, number)  # before Citus has the sequences, whose owner it would not let us name
+            number_ids(alias, number)  # before Citus distributes the sequences: it refuses to change their owner
             distribute(alias)
             require_numbers(alias, number)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
-        # One that has no tables yet has granted none, and begins above these when it is added.
+        # A shard without tables has given no tokens. When it is added, its tokens begin above these.
         try:
             granted = [position_of(one, TOKENS) for one in shards() if one == alias or not problem_with_tables(one)]
         except Error as error:
@@ -158,7 +158,9 @@ class Command(PulseCommand):
 
     def _tell_what_is_left(self, left: ShardFacts) -> None:
         if left.is_empty:
-            self.stdout.write(f"Shard {left.alias!r} is empty. Take it out of SHARDS once its history is not needed.")
+            self.stdout.write(
+                f"Shard {left.alias!r} is empty. Remove it from SHARDS when you no longer need its history."
+            )
             return
         raise CommandError(
             f"{left.waiting} waiting, {left.running} running and {left.for_others} jobs that wait for others are left "
@@ -168,7 +170,7 @@ class Command(PulseCommand):
 
 
 class _Move(MassCommand):
-    """Move what waits and is counted by nothing here."""
+    """Move waiting jobs that no limit, batch or parent of this shard counts."""
 
     noun = "waiting jobs that can be moved"
     answers = ("moved", "went_back", "left")
@@ -193,7 +195,7 @@ class _Move(MassCommand):
         return f"{counts['moved']} moved, {counts['left']} were locked or no longer matched.{back}"
 
     def notes(self, alias: str) -> list[str]:
-        return ["Jobs of limits, batches, steps and of parents that go on stay where they are until they have run."]
+        return ["Jobs of limits, batches and steps, and jobs with an unfinished parent, stay until they have run."]
 
 
 def _shard(alias: str | None, said_by: str) -> str:
@@ -209,7 +211,7 @@ def _why_jobs_still_come(alias: str) -> str:
     queues = [queue for queue, names in conf.current().queue_shards.items() if alias in names]
     if queues:
         return f"QUEUE_SHARDS names it for {', '.join(map(repr, queues[:3]))}"
-    return "the router sends there what names no shard" if alias == routers_alias() else ""
+    return "the router sends jobs without a shard there" if alias == routers_alias() else ""
 
 
 def _node(text: str) -> CitusNode:
@@ -220,7 +222,7 @@ def _node(text: str) -> CitusNode:
 
 
 def _keys(text: str) -> tuple[str, str]:
-    """Return the first four digits of the hashes of keys: from, and below."""
+    """Return the first hash digits of a range of keys, and the digits below which it ends."""
     digits = f"[0-9a-f]{{{_DIGITS}}}"
     if not (found := re.fullmatch(f"({digits})-({digits})", text)) or found[1] > found[2]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a range such as 0000-7fff")

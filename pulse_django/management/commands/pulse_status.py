@@ -38,7 +38,7 @@ class Command(PulseCommand):
         "there are problems."
     )
     requires_system_checks = ()  # a project whose checks fail may need it most
-    _is_well = True  # what was asked so far
+    _is_well = True  # the results of earlier queries
 
     def add_arguments(self, parser: CommandParser) -> None:
         arguments.add_filters(parser, Status)
@@ -61,7 +61,7 @@ class Command(PulseCommand):
             sys.exit(UNWELL)
 
     def _watch(self, aliases: Sequence[str], every: float, looks: Iterable[int] | None = None) -> None:
-        """Show the present over and over. If the database does not respond, say so and try again."""
+        """Refresh the output until Ctrl-C. If the database does not respond, say so and try again."""
         clear = "\x1b[H\x1b[2J" if is_terminal(self.stdout) else ""
         with suppress(KeyboardInterrupt):
             for _ in count() if looks is None else looks:
@@ -83,7 +83,7 @@ class Command(PulseCommand):
         try:
             if selection.is_everything:
                 require_tables(alias)
-                verdict = conditions.ask_all(alias)  # before the snapshot: ages would grow while it stands still
+                verdict = conditions.ask_all(alias)  # before the snapshot, so that no age is too large
                 self._is_well &= verdict.is_well
             with read_only(alias):
                 if not selection.is_everything:

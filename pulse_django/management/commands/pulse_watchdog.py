@@ -1,4 +1,4 @@
-"""``manage.py pulse_watchdog``: the loop that ends lost runs, in a process of its own, with or without workers."""
+"""``manage.py pulse_watchdog``: recover lost runs, in a separate process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pulse_django.worker.watchdog import Swept, Watchdog
 logger = SafeLogger("pulse_django.watchdog")
 
 TICK = 0.2
-PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
+PATIENCE_WITH_LOG = 1.0  # seconds to write the last log lines
 
 
 class Command(PulseCommand):
@@ -91,7 +91,7 @@ class Command(PulseCommand):
         log.start(loops.threads)
         loops.start()
         while not loops.over.wait(TICK) or loops.is_running:
-            loops.enforce(time.monotonic())  # this thread closes a connection that does not answer
+            loops.enforce(time.monotonic())  # this thread closes a connection that does not respond
             loops.restart_dead()
             if loops.over.is_set():
                 time.sleep(TICK)

@@ -24,7 +24,7 @@ MOST_LISTED = 1_000
 
 class Command(ActCommand):
     help = (
-        "List workflows and batches and what holds them, show the jobs of one, pause, resume or cancel it, or retry "
+        "List workflows and batches, show the jobs of one and what it waits for, pause, resume or cancel it, or retry "
         "its dead letters."
     )
     acts = ("list", "show", "pause", "resume", "cancel", "retry")
@@ -33,16 +33,20 @@ class Command(ActCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         self.add_act(parser)
         any_id = arguments.whole_number(1, MAX_ID)
-        parser.add_argument("id", nargs="?", type=any_id, metavar="ID", help="needed by every act but list")
-        parser.add_argument("--open", action="store_true", help="list: only those that are not over")
-        parser.add_argument("--inside", action="store_true", help="list: also those within others")
-        before = "list: go on with those before this one"
+        parser.add_argument(
+            "id", nargs="?", type=any_id, metavar="ID", help="id of the workflow; required by every action except list"
+        )
+        parser.add_argument("--open", action="store_true", help="list: only unfinished ones")
+        parser.add_argument("--inside", action="store_true", help="list: include nested ones")
+        before = "list: show those before this id"
         parser.add_argument("--before", type=any_id, metavar="ID", help=before)
         most = arguments.whole_number(1, MOST_LISTED)
-        parser.add_argument("--most", type=most, default=20, metavar="N", help="list: so many; default 20")
+        parser.add_argument("--most", type=most, default=20, metavar="N", help="list: number to show; default: 20")
         parser.add_argument("--reason", default="", help="cancel: reason to store with each job")
         runs = arguments.whole_number(1, 1_000)
-        parser.add_argument("--runs", type=runs, default=1, metavar="N", help="retry: at least so many more runs")
+        parser.add_argument(
+            "--runs", type=runs, default=1, metavar="N", help="retry: minimum number of additional runs; default: 1"
+        )
         arguments.add_cancelled_too(parser, "retry: ")
         arguments.add_output(parser)
 
@@ -89,7 +93,7 @@ class Command(ActCommand):
         batch = _named(alias, options["id"])
         if not Batch(batch.id, alias).pause():
             raise CommandError(f"Workflow {batch.id} is over or was paused before. Nothing was changed.")
-        return {"workflow": _named(alias, batch.id).as_json()}, [f"Workflow {batch.id} paused. Jobs that run go on."]
+        return {"workflow": _named(alias, batch.id).as_json()}, [f"Workflow {batch.id} paused. Running jobs continue."]
 
     def _resume(self, alias: str, options: dict[str, Any]) -> Said:
         batch = _named(alias, options["id"])
@@ -103,9 +107,7 @@ class Command(ActCommand):
         if not Batch(batch.id, alias).cancel(reason=reason):
             raise CommandError(f"Workflow {batch.id} is over or was cancelled before. Nothing was changed.")
         after = _named(alias, batch.id)
-        said = (
-            f"Workflow {batch.id} cancelled. {after.progress.open} of its jobs are still open: those that run end soon."
-        )
+        said = f"Workflow {batch.id} cancelled. {after.progress.open} of its jobs have not ended yet: running jobs end soon."
         return {"workflow": after.as_json()}, [said]
 
     def _retry(self, alias: str, options: dict[str, Any]) -> Said:
@@ -141,7 +143,7 @@ def _held(batch: BatchFacts) -> str:
 
 def _lines_of(graph: Graph) -> list[str]:
     if graph.is_cut:
-        return ["It has too many jobs to list them."]
+        return ["It has too many jobs to list."]
     if not graph.is_drawn:
         lines = [
             f"  layer {layer}: {', '.join(f'{count} {state}' for state, count in counts.items())}"
