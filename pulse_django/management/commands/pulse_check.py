@@ -49,9 +49,7 @@ class Command(PulseCommand):
         what.add_argument("--all", action="store_true", help="list every condition; exit with 1 if one is a problem")
         what.add_argument("--advice", action="store_true", help="check leases, connections, vacuum, indexes, retention")
         what.add_argument("--repair", metavar="NAME", help="show the repair of this condition; --yes applies it")
-        what.add_argument(
-            "--adopt", action="store_true", help="show which deployment owns the database; --yes adopts it"
-        )
+        what.add_argument("--adopt", action="store_true", help="show who owns the database; --yes adopts it")
         parser.add_argument("--yes", action="store_true", help="with --repair and --adopt: make the change")
         parser.add_argument("--strict", action="store_true", help="with --advice: exit with 1 if there is a warning")
         parser.add_argument("--port", type=int, help="the --metrics-port of the worker, for --live and --ready")
@@ -176,7 +174,8 @@ class Command(PulseCommand):
             return
         done = f"It belongs to {name!r} now." if options["yes"] else "Nothing was changed. Add --yes to adopt it."
         whose = f"belongs to deployment {owner!r}" if owner else "belongs to nobody"
-        said = f"Database {alias!r} {whose}, and this one is {name!r}. The deployment that adopts it runs its jobs and schedules. {done}"
+        said = f"Database {alias!r} {whose}, and this one is {name!r}. "
+        said += f"The deployment that adopts it runs its jobs and schedules. {done}"
         self._write_lines(inert(said))
 
     # Advice

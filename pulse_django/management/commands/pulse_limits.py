@@ -35,23 +35,12 @@ class Command(ActCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         self.add_act(parser)
-        parser.add_argument(
-            "name", type=arguments.text, nargs="?", help="name of the limit; required by every action except list"
-        )
+        parser.add_argument("name", type=arguments.text, nargs="?", help="name of the limit; required except by list")
         number, rate = _or_none(arguments.whole_number(1, 1_000_000)), _or_none(_rate)
-        parser.add_argument("--max-running", type=number, metavar="N", help="set: jobs that may run at once, or none")
-        parser.add_argument(
-            "--max-running-per-key",
-            type=number,
-            metavar="N",
-            help="set: jobs of each key that may run at once, or none",
-        )
-        parser.add_argument(
-            "--rate", type=rate, metavar="N/DURATION", help="set: starts in a period, such as 100/1m, or none"
-        )
-        parser.add_argument(
-            "--rate-per-key", type=rate, metavar="N/DURATION", help="set: starts of each key in a period, or none"
-        )
+        parser.add_argument("--max-running", type=number, metavar="N", help="set: jobs at once, or none")
+        parser.add_argument("--max-running-per-key", type=number, metavar="N", help="set: at once of each key, or none")
+        parser.add_argument("--rate", type=rate, metavar="N/DURATION", help="set: starts in a period: 100/1m, or none")
+        parser.add_argument("--rate-per-key", type=rate, metavar="N/DURATION", help="set: starts of each key, or none")
         arguments.add_duration(parser, "set: how long the numbers apply; default: until reset")
         parser.add_argument("--reason", default="", help="set: reason to show with them")
         arguments.add_output(parser)

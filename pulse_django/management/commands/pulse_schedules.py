@@ -27,16 +27,12 @@ class Command(ActCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         self.add_act(parser)
-        name = "name of the schedule; required by every action except list"
+        name = "name of the schedule; required except by list"
         parser.add_argument("name", type=arguments.text, nargs="?", help=name)
         parser.add_argument("--task", type=arguments.text, metavar="NAME", help="list: only schedules of this task")
         count = arguments.whole_number(1, MOST_NEXT)
-        parser.add_argument(
-            "--count", type=count, default=10, metavar="N", help="next: number of times to show; default: 10"
-        )
-        parser.add_argument(
-            "--reason", default="", help="pause: reason to show with it, and with the ticks that do not fire"
-        )
+        parser.add_argument("--count", type=count, default=10, metavar="N", help="next: how many; default: 10")
+        parser.add_argument("--reason", default="", help="pause: reason, also shown on ticks that do not fire")
         arguments.add_duration(parser, "pause: length of the pause; default: until resumed")
         arguments.add_output(parser)
 

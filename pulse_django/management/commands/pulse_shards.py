@@ -57,7 +57,7 @@ class Command(PulseCommand):
         )  # fmt: skip
         parser.add_argument(
             "--keys", type=_keys, metavar="FROM-TO",
-            help="move: only jobs with a fair key whose hash begins with these digits; 0000-7fff is half of them",
+            help="move: only jobs whose key in fair_by has a hash in this range; 0000-7fff is half of them",
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -158,9 +158,7 @@ class Command(PulseCommand):
 
     def _tell_what_is_left(self, left: ShardFacts) -> None:
         if left.is_empty:
-            self.stdout.write(
-                f"Shard {left.alias!r} is empty. Remove it from SHARDS when you no longer need its history."
-            )
+            self.stdout.write(f"Shard {left.alias!r} is empty. Remove it from SHARDS when you need no history of it.")
             return
         raise CommandError(
             f"{left.waiting} waiting, {left.running} running and {left.for_others} jobs that wait for others are left "

@@ -52,12 +52,10 @@ class Command(PulseCommand):
         when = "restart when the code changes; requires DEBUG, and is the default on a terminal then"
         parser.add_argument("--reload", action=BooleanOptionalAction, help=when)
         logs.add_log_format(parser)
-        parser.add_argument(
-            "--only-load", action="store_true", help=SUPPRESS
-        )  # checked before a worker with --reload starts
+        parser.add_argument("--only-load", action="store_true", help=SUPPRESS)  # --reload tries it before it starts
         parser.add_argument("--metrics-port", type=int, help="port for /live, /ready and /metrics; default: none")
         parser.add_argument("--metrics-host", help="address for --metrics-port; default: 127.0.0.1")
-        shard = "serve only this shard; can be repeated; default: all"
+        shard = "serve only this shard (repeatable); default: all"
         parser.add_argument("--shard", action="append", metavar="ALIAS", help=shard)
 
     def handle(self, *args: Any, **options: Any) -> None:

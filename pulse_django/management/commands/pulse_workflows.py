@@ -33,20 +33,16 @@ class Command(ActCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         self.add_act(parser)
         any_id = arguments.whole_number(1, MAX_ID)
-        parser.add_argument(
-            "id", nargs="?", type=any_id, metavar="ID", help="id of the workflow; required by every action except list"
-        )
+        parser.add_argument("id", nargs="?", type=any_id, metavar="ID", help="required except by list")
         parser.add_argument("--open", action="store_true", help="list: only unfinished ones")
         parser.add_argument("--inside", action="store_true", help="list: include nested ones")
         before = "list: show those before this id"
         parser.add_argument("--before", type=any_id, metavar="ID", help=before)
         most = arguments.whole_number(1, MOST_LISTED)
-        parser.add_argument("--most", type=most, default=20, metavar="N", help="list: number to show; default: 20")
+        parser.add_argument("--most", type=most, default=20, metavar="N", help="list: how many; default: 20")
         parser.add_argument("--reason", default="", help="cancel: reason to store with each job")
         runs = arguments.whole_number(1, 1_000)
-        parser.add_argument(
-            "--runs", type=runs, default=1, metavar="N", help="retry: minimum number of additional runs; default: 1"
-        )
+        parser.add_argument("--runs", type=runs, default=1, metavar="N", help="retry: additional runs; default: 1")
         arguments.add_cancelled_too(parser, "retry: ")
         arguments.add_output(parser)
 
@@ -107,7 +103,9 @@ class Command(ActCommand):
         if not Batch(batch.id, alias).cancel(reason=reason):
             raise CommandError(f"Workflow {batch.id} is over or was cancelled before. Nothing was changed.")
         after = _named(alias, batch.id)
-        said = f"Workflow {batch.id} cancelled. {after.progress.open} of its jobs have not ended yet: running jobs end soon."
+        said = (
+            f"Workflow {batch.id} cancelled. {after.progress.open} of its jobs have not ended: running ones end soon."
+        )
         return {"workflow": after.as_json()}, [said]
 
     def _retry(self, alias: str, options: dict[str, Any]) -> Said:
