@@ -1,4 +1,4 @@
-"""Amendments: the arguments of a waiting job are changed, and those that it had before are kept.
+"""Amendments: change the arguments of a waiting job, and keep the earlier ones.
 
-It hands in the table of earlier arguments. It may import ``queue``, ``run``, ``unique``, ``limits`` and ``encryption``.
+It provides the table of earlier arguments. It may import ``queue``, ``run``, ``unique``, ``limits`` and ``encryption``.
 """

@@ -1,4 +1,4 @@
-"""Change the arguments of a job that waits, and keep the old ones."""
+"""Change the arguments of a waiting job, and keep the old ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AmendRefusal(StrEnum):
     """Why a job was not amended."""
 
     RUNNING = "running"  # a worker has its arguments already
-    ENDED = "ended"  # completed, cancelled or a dead letter: retry that first
+    ENDED = "ended"  # completed, cancelled, or a dead letter, which must be retried first
     GONE = "gone"  # there is no such job
     CHANGED = "changed"  # it has had another attempt, or other arguments, since they were read
     KEY_TAKEN = "key taken"  # another job holds the unique key of the new arguments
@@ -33,10 +33,10 @@ class AmendRefusal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amended:
-    """The answer to an amendment. It is true if the job has the new arguments."""
+    """The result of an amendment. It is true if the job has the new arguments."""
 
-    job_id: int  # that was to be amended
-    refused: AmendRefusal | None = None  # why it was not; `None`: it was, and the answer is true
+    job_id: int  # the job to amend
+    refused: AmendRefusal | None = None  # why it was not amended; None: it was
     key_holder: int | None = None  # the other job that holds the unique key
 
     def __bool__(self) -> bool:
@@ -44,7 +44,7 @@ class Amended:
 
 
 MOST_TRIES = 5
-KEPT_AMENDMENTS = 20  # of one job, the latest
+KEPT_AMENDMENTS = 20  # kept for each job: the latest
 
 _READ = f"""
 SELECT task, status, attempts, args::text, kwargs::text, sensitive, unique_key, {IS_EXPIRED}
@@ -54,8 +54,8 @@ ORDER BY era
 LIMIT 1
 """  # noqa: S608 - made of constants
 
-# The old arguments are compared as text: what was read may have been amended by another since. The row is locked by
-# then, so a claim waits or skips it, and finds the new arguments.
+# The old arguments are compared as text, because another caller may have amended them since. The row is locked at that
+# time, so a claim waits or skips it, and finds the new arguments.
 _AMEND = f"""
 WITH waiting AS MATERIALIZED (
     SELECT
@@ -92,7 +92,7 @@ kept AS (
 SELECT id FROM amended
 """  # noqa: S608 - made of constants
 
-# In a statement of its own, which sees the newest on every server.
+# A separate statement, which sees the newest amendment on every server.
 _FORGET = f"""
 DELETE FROM pulse_django_amendment
 WHERE id = ANY (ARRAY(
@@ -126,7 +126,7 @@ class Found(NamedTuple):
 
 
 def read_for_amending(jobs: JobReader, job_id: int) -> Found | None:
-    """Return what an amendment of a job starts from."""
+    """Read a job to amend."""
     rows = run_joined(jobs.write_alias, _READ, [job_id])
     return Found(*rows[0]) if rows else None
 
@@ -145,7 +145,7 @@ def amend(
 ) -> Amended:
     """Give a waiting job these arguments, and keep the old ones.
 
-    With ``attempt``, only if it has had so many; with ``instead_of``, only if it still has these arguments. A job that
+    With ``attempt``, only if it has so many attempts; with ``instead_of``, only if these are its arguments. A job that
     has a unique key gets ``unique_key``, unless another job holds it. Without ``lane_key`` its own stays.
     """
     [job_id] = job_ids_of([job_id])
@@ -177,7 +177,7 @@ def amend(
                 if not is_expired:
                     return Amended(job_id=job_id, refused=AmendRefusal.KEY_TAKEN, key_holder=holder)
                 expire_these(jobs, [holder])
-            # It has ended, and the key is free. Or the caller's snapshot is older than the job: then no try helps.
+            # It has ended, and the key is free. Or the caller's snapshot is older than the job: do not try again.
             if tries + 1 == MOST_TRIES:
                 raise
             continue
@@ -186,7 +186,7 @@ def amend(
 
 
 def why_not(found: Found | None) -> AmendRefusal:
-    """Say why a job was not amended, by what it is now."""
+    """Return why a job was not amended, according to its present state."""
     if found is None:
         return AmendRefusal.GONE
     if found.status == Status.RUNNING:

@@ -1,4 +1,4 @@
-"""Change the arguments of a waiting job: they are checked as those of a new job are."""
+"""Change the arguments of a waiting job. They are checked like those of a new job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pulse_django.unique.keys import key_of_call
 
 from .amend import Amended, AmendRefusal, Found, read_for_amending, why_not
 
-MOST_TRIES = 10  # each fails because another caller has amended the job
+MOST_TRIES = 10  # each fails if another caller has amended the job
 
 
 def amend(
@@ -40,7 +40,7 @@ def amend(
 ) -> Amended:
     """Change the positional arguments, the named ones, or both. None: they stay.
 
-    With ``instead_of``, only a job that is as it was read then.
+    With ``instead_of``, the job must not have changed since it was read.
     """
     _check(args, kwargs)
     jobs = Job.objects.db_manager(alias)
@@ -90,7 +90,7 @@ def _arguments_of(found: Found) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _payload(task: Task, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
-    """Encode the arguments. A job stays encrypted, or in the clear: its progress is what it was enqueued as."""
+    """Encode the arguments. A job stays encrypted or unencrypted, because its progress does."""
     payload = Payload.of(
         args, kwargs, conf.current().max_payload_bytes, names_of(task), found.sensitive, searched(task)
     )
@@ -98,7 +98,7 @@ def _payload(task: Task, found: Found, args: Sequence[Any], kwargs: Mapping[str,
 
 
 def _key(task: Task, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """Return the unique key of the new arguments. A period keeps the key that it began with."""
+    """Return the unique key of the new arguments. A period keeps its first key."""
     if found.unique_key is None:
         return None
     with _named("unique"):
@@ -107,7 +107,7 @@ def _key(task: Task, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def _lane_key(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """Return the lane key of the new arguments; None: it stays."""
+    """Return the lane key of the new arguments. None: it does not change."""
     if not has_lane_key(task):
         return None
     with _named("key"):
@@ -116,7 +116,7 @@ def _lane_key(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str
 
 @contextmanager
 def _named(option: str) -> Iterator[None]:
-    """Say which option an error of the project's function belongs to."""
+    """Name the option in an error that a function of the project raises."""
     try:
         yield
     except InvalidJob:

@@ -22,10 +22,10 @@ class Amendment(models.Model):
     id = models.BigAutoField(primary_key=True)
     job_id = models.BigIntegerField()
     at = models.DateTimeField(db_default=ClockTimestamp())
-    attempts = models.IntegerField()  # that the job had had
+    attempts = models.IntegerField()  # the attempts of the job at that time
     args = Document()
     kwargs = Document()
-    sensitive = ShortText(max_length=MAX_MASKS, null=True, blank=True)  # of the job, as the text of Masks
+    sensitive = ShortText(max_length=MAX_MASKS, null=True, blank=True)  # the masks of the job, as text
     by = ShortText(max_length=MAX_AMENDED_BY, blank=True, default="", db_default="")
     reason = models.TextField(blank=True, default="", db_default="")
 

@@ -1,4 +1,4 @@
-"""The page that changes the arguments of a waiting job, and the list of those that it had before."""
+"""The page that changes the arguments of a waiting job, and the list of its earlier arguments."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class JsonText(forms.JSONField):
         return found
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        """Show what was typed, as it was typed."""
+        """Return the text as the user typed it."""
         return data
 
     def prepare_value(self, value: Any) -> Any:
@@ -69,7 +69,7 @@ class JsonText(forms.JSONField):
 
 
 class AmendForm(forms.Form):
-    # What the page showed.
+    # The state of the job that the page showed.
     attempts = forms.IntegerField(min_value=0, max_value=MOST_ATTEMPTS, widget=forms.HiddenInput)
     seen = forms.CharField(max_length=64, widget=forms.HiddenInput)
     args = JsonText(list, label=_("positional arguments"))
@@ -105,7 +105,7 @@ class AmendPage(ConsoleAdmin):
         return self.page(request, "job/amend", shown)
 
     def _amend(self, request: HttpRequest, job: Job, form: AmendForm) -> bool:
-        """Return whether the form is done with. Otherwise it has errors, and is shown again."""
+        """Return whether the form is finished. Otherwise it has errors and is shown again."""
         given = form.cleaned_data
         alias = str(job._state.db)
         found = read_for_amending(Job.objects.db_manager(alias), job.pk)
@@ -140,7 +140,7 @@ class AmendPage(ConsoleAdmin):
         )
 
     def amend_url(self, request: HttpRequest, job: Job) -> str:
-        """Return the address of the form, or an empty str if the job or the user does not allow it."""
+        """Return the URL of the form; empty if the job or the user does not allow it."""
         if not self._may_amend(request, job) or _why_not_now(job) is not None:
             return ""
         return self.url("job_amend", job.pk)
@@ -161,9 +161,9 @@ def _digest(args: Any, kwargs: Any) -> str:
 
 
 def amendments_of(job: Job, *, with_arguments: bool) -> list[dict[str, Any]]:
-    """Return what was changed of the arguments of a job, the latest first, without what is masked.
+    """Return the changes of the arguments of a job, the latest first, without masked values.
 
-    Arguments are read only for who may see them, and not those that are too long for the page.
+    Arguments are read only for users who may see them, and only if they are short enough for the page.
     """
     rows = (
         Amendment.objects.using(job._state.db)

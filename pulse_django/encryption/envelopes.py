@@ -1,4 +1,4 @@
-"""The JSON that stands in a column in place of an encrypted value, and what the encryption is bound to."""
+"""The JSON that a column stores for an encrypted value, and the data that the encryption authenticates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NONCE_BYTES, KEY_BYTES = 12, 32
 
 
 class Envelope(NamedTuple):
-    """An encrypted value: how, by which key, and the nonce followed by the ciphertext."""
+    """An encrypted value: the format, the id of the key, and the nonce followed by the ciphertext."""
 
     algorithm: str
     key_id: str
@@ -27,7 +27,7 @@ class Envelope(NamedTuple):
 
     @classmethod
     def read(cls, value: Any) -> Envelope | None:
-        """Return what a JSON value says. None: it is no envelope. Only values of encrypted jobs come here."""
+        """Read an envelope from a JSON value of an encrypted job. None: it is no envelope."""
         if not isinstance(value, Mapping) or value.keys() != {MARK, KEY, CIPHERTEXT}:
             return None
         if not all(isinstance(part, str) for part in value.values()):
@@ -39,7 +39,7 @@ class Envelope(NamedTuple):
 
 
 def associated_data(task: str, field: str, job_id: int | None) -> bytes:
-    """Return what a ciphertext is bound to. It is authenticated, and not stored with it.
+    """Return the data that is authenticated with a ciphertext, and not stored with it.
 
     Arguments are encrypted before their job has an id.
     """

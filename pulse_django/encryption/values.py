@@ -1,6 +1,6 @@
 """Encrypt the arguments, progress and results of tasks that ask for it, with ``encrypted=True``.
 
-A job is encrypted if its mask says so, whatever its task declares today. Nothing is guessed from a value.
+A job is encrypted if its mask says so, regardless of the present declaration of its task and of the value itself.
 ``cryptography`` is imported by the first value that is encrypted or decrypted.
 """
 
@@ -52,7 +52,7 @@ def is_available() -> bool:
 
 
 def encrypts(task: Task | None) -> bool:
-    """Say whether new jobs of a task are encrypted. None: of one that this process does not know."""
+    """Say whether new jobs of a task are encrypted. For None, a task that this process does not know, they are not."""
     return bool(getattr(task, "encrypted", False)) or conf.current().encrypt_all
 
 
@@ -61,7 +61,7 @@ def is_used(task: Task) -> bool:
 
 
 def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what hides the arguments of a new job, and by which of them it is found."""
+    """Return the masks of a new job, its searchable arguments, and the function that encrypts its arguments."""
     return {
         "sensitive": declared(task).text if getattr(task, "sensitive", ()) or encrypts(task) else None,
         "searchable": searched(task),
@@ -71,12 +71,12 @@ def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[
 
 @dataclass(frozen=True, slots=True)
 class PayloadEncryption:
-    """Encrypts the arguments of new jobs of a task, by the name that stands on the jobs."""
+    """Encrypts the arguments of new jobs. ``task`` is the name of the task in the row of the job."""
 
     task: str
 
     def __call__(self, payload: Payload) -> Payload:
-        """Return the payload that is stored. Both kinds of arguments are one envelope, in the place of ``kwargs``.
+        """Return the payload to store: one envelope with both kinds of arguments, in place of ``kwargs``.
 
         A worker of a release without encryption makes such a job a dead letter, unless the handler takes ``**kwargs``.
         """
@@ -100,7 +100,7 @@ def encrypted(text: str, *, task: str, field: str, job_id: int | None = None) ->
 
 
 def decrypted(value: Any, *, task: str, field: str, job_id: int | None = None) -> str:
-    """Return the JSON text that an envelope holds."""
+    """Return the JSON text of an envelope."""
     envelope = Envelope.read(value)
     if envelope is None:
         raise DecryptionFailed(f"{field}: the job is encrypted, and this value is not")
@@ -132,24 +132,24 @@ def _cipher(key: bytes) -> AESGCM:
 
 
 def _shown(name: str) -> str:
-    """Show a name from a row."""
+    """Return a name from a row in a printable form."""
     return repr(one_line(clean_text(name[:MOST_SHOWN], MOST_SHOWN)))
 
 
 def for_column(claim: Claim, text: str, field: str) -> str:
-    """Return what is stored of the progress or the result of a run."""
+    """Return the stored form of the progress or the result of a run."""
     return encrypted(text, task=claim.task, field=field, job_id=claim.job_id) if claim.is_encrypted else text
 
 
 def read(claim: Claim, value: Any, field: str) -> Any:
-    """Return the value of what ``for_column()`` stored."""
+    """Return the value that ``for_column()`` stored."""
     if not claim.is_encrypted:
         return value
     return json.loads(decrypted(value, task=claim.task, field=field, job_id=claim.job_id))
 
 
 def decrypted_claim(claim: Claim) -> Claim:
-    """Return an encrypted claim with its arguments in the clear. Its progress is decrypted when it is read."""
+    """Return an encrypted claim with decrypted arguments. Its progress is decrypted when it is read."""
     try:
         kwargs = json.loads(claim.kwargs_json)
     except (ValueError, RecursionError):
@@ -159,7 +159,7 @@ def decrypted_claim(claim: Claim) -> Claim:
 
 
 def arguments_of(job: Job) -> tuple[list[Any], dict[str, Any]]:
-    """Return what the handler of a job is called with."""
+    """Return the arguments of a job, decrypted."""
     if not is_encrypted(job.sensitive):
         return job.args, job.kwargs
     args, kwargs = _split(decrypted(job.kwargs, task=job.task, field=ARGUMENTS))
@@ -169,8 +169,8 @@ def arguments_of(job: Job) -> tuple[list[Any], dict[str, Any]]:
 def value_of(job: Job, field: str) -> Any:
     """Return the progress or the result of a job.
 
-    Who can write to the table can also take the mask away. So the result of a task that is encrypted now is refused
-    if it is not, which holds for jobs from before the declaration, too.
+    A role that can write to the table can also remove the mask. So an unencrypted result of a task that is encrypted
+    now is refused, even if the job is older than the declaration.
     """
     value = getattr(job, field)
     if value is None:
@@ -183,22 +183,22 @@ def value_of(job: Job, field: str) -> Any:
 
 
 def _split(arguments: str) -> tuple[str, str]:
-    """Take the two texts apart that ``PayloadEncryption`` put together."""
+    """Split the text that ``PayloadEncryption`` made of two."""
     _, end = _DECODER.raw_decode(arguments, 1)
     return arguments[1:end], arguments[end + 1 : -1]
 
 
 # Hide arguments and results that a task declares as secret, with ``sensitive=(...)`` or ``encrypted=True``.
 #
-# Hidden is what the task declared when the job was enqueued, which stands on the job, and what it declares today.
+# An argument is hidden if the task declared it when the job was enqueued (the row keeps that), or declares it today.
 
 
 MASK = "••••"
-RETURNED = "return"  # among the names: what the handler returns
+RETURNED = "return"  # this name stands for the return value
 
 
 def declared(task: Task) -> Masks:
-    """Return what a task hides, as it is declared now."""
+    """Return the present masks of a task."""
     return ENCRYPTED if encrypts(task) else _masked_by(task)
 
 
@@ -208,7 +208,7 @@ def masks_argument(task: Task, name: str) -> bool:
 
 
 def hides_arguments(task: Task | None) -> bool:
-    """Say whether a task hides any of its arguments now. None: this process knows nothing of it."""
+    """Say whether a task hides any of its arguments now. None: this process does not know the task."""
     return task is None or declared(task) not in (NOTHING, Masks(returned=True))
 
 
@@ -219,7 +219,7 @@ def _masked_by(task: Task) -> Masks:
 
 
 def hides_result(task: Task, sensitive: str | None) -> bool:
-    """Say whether the result of a job is hidden, by its task or by what stands on the job."""
+    """Say whether the result of a job is hidden, by its task or by the masks of the job."""
     if RETURNED in getattr(task, "sensitive", ()) or encrypts(task):
         return True
     return sensitive is not None and Masks.read(sensitive).returned
@@ -228,9 +228,9 @@ def hides_result(task: Task, sensitive: str | None) -> bool:
 def shown(
     key: str, args: Sequence[Any], kwargs: Mapping[str, Any], sensitive: str | None = None
 ) -> tuple[list[Any], dict[str, Any]] | None:
-    """Return the arguments with what is masked replaced; ``sensitive`` is what stands on the job.
+    """Return the arguments, with masked values replaced. ``sensitive`` are the masks in the row of the job.
 
-    None: this process knows nothing of the task, and not what it declares today.
+    None: this process does not know the task, nor its present masks.
     """
     then = Masks.read(sensitive)
     if then.encrypted:
@@ -252,7 +252,7 @@ def shows_result(key: str, sensitive: str | None = None) -> bool | None:
 
 @lru_cache(maxsize=4_096)
 def _masks_of(func: Callable[..., Any] | None, takes_context: bool, sensitive: tuple[str, ...]) -> Masks:
-    """Without a function, as of tasks with chunks, arguments have any names, and none has a position."""
+    """Return the masks of a function. Without one, as for chunks, arguments have any name and no position."""
     returned, hidden = RETURNED in sensitive, tuple(name for name in sensitive if name != RETURNED)
     if not hidden:
         return Masks(returned=returned)
@@ -262,12 +262,12 @@ def _masks_of(func: Callable[..., Any] | None, takes_context: bool, sensitive: t
     parameters = list(known.inner.parameters.values())[takes_context:]
     placed = [one.name for one in parameters if one.kind in POSITIONAL]
     positions = tuple(at for at, name in enumerate(placed) if name in hidden)
-    # What the function does not take was enqueued for another form of it, in which it may have had a masked name.
-    # And a masked name that is no parameter may be what callers think of as one of *args.
+    # Arguments beyond the parameters were enqueued for another version of the function, and may have had a masked name.
+    # A masked name that is no parameter may be meant for one of *args.
     unplaced = set(hidden) - {one.name for one in parameters}
     shown = {one.kind for one in parameters if one.name not in hidden}
     rest = None if Parameter.VAR_POSITIONAL in shown and not unplaced else len(placed)
-    if known.has_decorator:  # which may put arguments of its own in front: the position does not say which it is
+    if known.has_decorator:  # it may add arguments in front, so positions mean nothing
         positions, rest = (), 0
     if Parameter.VAR_KEYWORD in shown:
         return Masks(positions, rest, hidden, None, returned)
@@ -275,38 +275,38 @@ def _masks_of(func: Callable[..., Any] | None, takes_context: bool, sensitive: t
     return Masks(positions, rest, (), only, returned)
 
 
-# Which arguments jobs are found by, and what is looked for.
+# Searchable arguments, and their search terms.
 #
-# The terms of an encrypted job are HMACs with SECRET_KEY: equal values are equal there, and nothing else can be read.
+# The terms of an encrypted job are HMACs with SECRET_KEY: they show which values are equal, and nothing else.
 
 
 _SALT = "pulse_django.search"
 
 
 def searched(task: Task | None) -> tuple[str, ...]:
-    """Return the names of the arguments by which jobs of a task are found."""
+    """Return the names of the searchable arguments of a task."""
     return tuple(getattr(task, "searchable", ()))
 
 
 def known_tasks() -> dict[str, Task]:
     """Return the tasks of this process."""
-    with suppress(Exception):  # a project's module that cannot be imported must not close a page
+    with suppress(Exception):  # a module of the project that cannot be imported must not break a page
         registry.discover()
     return {key: task for key in registry if (task := registry.get(key)) is not None}
 
 
 def declared_names() -> list[str]:
-    """Return the names that any task of this process declares."""
+    """Return the names of searchable arguments of all tasks of this process."""
     return sorted({name for task in known_tasks().values() for name in searched(task)})
 
 
 def hashed(term: str, secret: str | None = None) -> str:
-    """Return what is stored of a term of an encrypted job."""
+    """Return the stored form of a search term of an encrypted job."""
     return salted_hmac(_SALT, term, secret=secret, algorithm="sha256").hexdigest()
 
 
 def terms_for(names: Iterable[str], text: str) -> list[str]:
-    """Return all terms that a job can have one of, if one of these arguments has this value."""
+    """Return the search terms that match a job in which one of these arguments has this value."""
     plain = [term_of(name, text) for name in names]
     secrets = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
     return [*plain, *(hashed(term, secret) for term in plain for secret in secrets)]

@@ -1,10 +1,10 @@
 """End jobs that have not started in time.
 
-``expires_at`` says until when. The claim leaves such a job out from that instant on, by the server's clock; here it
-gets its end: CANCELLED, in history, with a reason. A job that has been claimed once does not expire.
+From the instant ``expires_at`` on, by the server's clock, the claim leaves such a job out. This module ends it:
+CANCELLED, in history, with a reason. A job that has been claimed once does not expire.
 
-Watchdogs sweep. A call with the unique key of an expired job does not wait for them: it ends that job itself, in its
-own transaction (``unique``).
+Watchdogs call it. An enqueue with the unique key of an expired job does not wait for them: it ends that job in its own
+transaction (``unique``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HAS_NOT_STARTED = "job.attempts = 0"
 _PICKED = "\nWITH expired AS MATERIALIZED ({pick})"
 _CANCELLED = {"status": "'CANCELLED'", "cancel_reason": f"'{NOT_STARTED_IN_TIME}'"}
 
-# A worker that has locked one of them is about to claim it, or has looked at it before it expired.
+# A worker that has locked one of them is about to claim it, or read it before it expired.
 SWEEP_PICK = f"""
     SELECT id
     FROM pulse_django_job_hot
@@ -70,7 +70,7 @@ SELECT id, task, queue FROM gone
 def expire(jobs: JobReader, *, limit: int = EXPIRE_LIMIT) -> list[Ending]:
     """Cancel up to ``limit`` jobs that have not started in time, the earliest first.
 
-    Any number of watchdogs may do it at once; each skips what another one has locked.
+    Any number of watchdogs may do it at once; each skips rows that another one has locked.
     """
     check_limit(limit)
     refuse_callers_transaction(jobs.write_alias)
@@ -113,7 +113,7 @@ def _expire_on_citus(alias: str, pick: str, limit_or_ids: int | list[int]) -> li
     return answers[-1] if answers else []
 
 
-# Statements in one sweep: lost runs wait meanwhile. If jobs are left, the next sweep follows at once.
+# Statements in one sweep, because lost runs wait meanwhile. If jobs are left, the next sweep follows at once.
 MOST_BATCHES = 10
 
 

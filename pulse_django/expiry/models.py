@@ -13,12 +13,12 @@ from pulse_django.queue.words.states import Status
 
 
 class ExpiryColumns(JobColumns):
-    expires_at = models.DateTimeField(null=True, blank=True, editable=False)  # if it has not started by then
+    expires_at = models.DateTimeField(null=True, blank=True, editable=False)  # the job must have started by then
 
     class Meta:
         abstract = True
         constraints: ClassVar = [rule("pulse_job_expiry_can_be_read", in_range("expires_at"))]
-        # What no worker has claimed and expires. A claim takes the job out of it.
+        # Jobs that can expire and that no worker has claimed. A claim removes the job from this index.
         indexes: ClassVar = [
             index(
                 "pulse_job_expiry", ["expires_at"], Q(status=Status.PENDING.value, attempts=0, expires_at__isnull=False)

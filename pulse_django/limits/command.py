@@ -36,7 +36,7 @@ def names_limit(options: dict[str, Any]) -> bool:
 
 
 def pause(alias: str, options: dict[str, Any], by: str) -> Said:
-    """Pause what was named, and return what is paused now."""
+    """Pause what the options name. Return the pauses in force."""
     name, duration = options["limit"], options["duration"]
     if name is not None:
         named(alias, name)  # a typo would stop nothing
@@ -45,16 +45,16 @@ def pause(alias: str, options: dict[str, Any], by: str) -> Said:
             raise CommandError("--limit: say for how long with --for. Only a key can be paused without an end.")
         reason = options["reason"] or f"paused by {by}"
         if not Limiter.objects.db_manager(alias).pause(name, duration=duration, reason=reason):
-            raise CommandError("It is paused for longer already. Resume it first.")
+            raise CommandError("It is already paused for longer. Resume it first.")
         return in_words(alias, name)
     if not Pause.objects.db_manager(alias).pause(lane_key=key, duration=duration, reason=options["reason"], by=by):
-        raise CommandError("It is paused for longer already. Resume it first.")
+        raise CommandError("It is already paused for longer. Resume it first.")
     [one] = [one for one in paused_keys(alias, limiter_of(key)) if one.lane_key == key]
     return {"paused_key": one.as_json()}, [inert(one.in_words())]
 
 
 def resume(alias: str, options: dict[str, Any]) -> Said:
-    """Resume what was named, and return it."""
+    """Resume what the options name. Return its names."""
     name = options["limit"]
     if (key := _lane_key(options)) is None:
         named(alias, name)

@@ -206,7 +206,7 @@ class LimiterManager(TableManager["Limiter"]):
         run_joined(self.write_alias, _OVERRIDE, values)
 
     def pause(self, name: str, *, duration: Seconds, reason: str = "") -> bool:
-        """Start none of its jobs for a time. Return whether it was not paused for longer already."""
+        """Pause the limit for some time. Return whether it was not already paused for longer."""
         check_limiter_name(name)
         _LASTING.check("duration", lasts := as_timedelta(duration))
         values = {"name": name, "seconds": lasts.total_seconds(), "reason": _REASON.cleaned("reason", reason)}

@@ -1,7 +1,7 @@
 """Enqueue the hook of a job that becomes a dead letter, in the statement that ends its run.
 
-What the row of the hook needs stands on the job from the beginning, because a watchdog that ends the run may not have
-the code of the project.
+The row of the job holds the row of its hook from the beginning, because a watchdog that ends the run may not have the
+code of the project.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pulse_django.queue.words.options import JOB_OPTIONS, Duration, Flag, Text, 
 
 
 class DeadJob(TypedDict):
-    """The argument of a hook."""
+    """The argument of a hook: the facts about the dead job."""
 
     job_id: str  # the job that died
     task: str  # its name
     queue: str  # its queue
-    attempt: int  # the number of the run that was the last
-    args: list[Any] | None  # its arguments by position; None: it is encrypted
-    kwargs: dict[str, Any] | None  # its arguments by name; None: it is encrypted
-    reason: str  # as it stands on the dead letter
+    attempt: int  # the number of the last run
+    args: list[Any] | None  # its positional arguments; None: it is encrypted
+    kwargs: dict[str, Any] | None  # its named arguments; None: it is encrypted
+    reason: str  # as the page of the dead letter shows it
     last_error: str  # of the last run
 
 
@@ -39,7 +39,7 @@ _OF_HOOK = {"task": "text", "queue": "text", "priority": "int", "tags": "text[]"
 }
 _COLUMNS = ", ".join(_OF_HOOK)
 
-# The row of a job in the snapshot of the statement is from before its end. Its arguments are the same in both.
+# The statement's snapshot has the row from before the end of the job, with the same arguments.
 _ENQUEUE = f"""
     INSERT INTO pulse_django_job_hot ({_COLUMNS}, sensitive, meta, parent_id, trace, args, payload_bytes)
     SELECT
@@ -77,7 +77,7 @@ def has_hook(task: Any) -> bool:
 
 
 def of_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, str]:
-    """Return the row of the hook. Only the first job of a task makes it."""
+    """Return the row of the hook. It is made for the first job of a task, and kept."""
     settings = conf.current()
     made = getattr(task, "_row_of_hook", None)
     if made is None or made[0] is not settings:
@@ -92,7 +92,7 @@ def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
     new, is_sealed = new_job(task.on_dead, ({},), {}), encrypts(task)
     stored = with_settings(new.by_column(), settings)
     row = {column: stored[column] for column in _OF_HOOK} | {"meta": None if new.meta is None else json.loads(new.meta)}
-    # The database encrypts nothing, and what the task hides must not be seen on its hook either.
+    # The database encrypts nothing, and the hook must not show arguments that the task hides.
     hides_all = is_encrypted(new.sensitive) or (new.sensitive is None and (is_sealed or task.sensitive))
     row |= {"sensitive": EVERYTHING.text if hides_all else new.sensitive, "gets_arguments": not is_sealed}
     return json.dumps({name: value for name, value in row.items() if value is not None}, default=copied)

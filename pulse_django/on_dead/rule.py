@@ -1,4 +1,4 @@
-"""Which tasks can be hooks."""
+"""Check that a task can be a hook of dead letters."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from pulse_django.run.calls import misfit
 from pulse_django.run.registry import GenericTask
 
-# What depends on the call, or on the time of it. The database makes the job of a hook, and knows the row alone.
+# Options that depend on the call or its time. The database creates the job of a hook, and knows only the row.
 _OF_CALLS = ("unique", "idempotency_key", "limit_key", "fair_by", "expires", "run_after", "runs_in", "database")
 
 
 def why_no_hook(hook: Any) -> str:
-    """Say why this cannot be the hook of a task. Empty: it can be."""
+    """Return why this cannot be the hook of a task; empty if it can."""
     if not isinstance(hook, GenericTask):
         return f"{hook!r} is not a task. Write on_dead=a_task, with a function that @task decorates"
     if getattr(hook, "chunk", None) or misfit(hook, ({},), {}):

@@ -22,9 +22,9 @@ from .facts import PauseFacts, counted_in_words, paused_queues, paused_tasks, wa
 
 
 def add_subject(parser: CommandParser) -> None:
-    """Let a queue or a task be named, or a task in one queue."""
+    """Add the options that name a queue, a task, or a task in one queue."""
     parser.add_argument(
-        "--queue", type=text, metavar="NAME", help="the queue; with --task: the task in this queue alone"
+        "--queue", type=text, metavar="NAME", help="the queue; with --task: only the task in this queue"
     )
     parser.add_argument(
         "--task", type=text, metavar="NAME", help="the task, in all of its queues unless --queue names one"
@@ -33,7 +33,7 @@ def add_subject(parser: CommandParser) -> None:
 
 
 def refuse_unknown(aliases: Collection[str], options: dict[str, Any]) -> None:
-    """Ask back if no shard knows what was named: a typo would stop nothing."""
+    """Refuse a name that no shard knows: a pause with a typo would stop nothing."""
 
     def ask(question: Callable[[str], set[str]]) -> Iterator[set[str]]:
         for alias in aliases:
@@ -41,16 +41,16 @@ def refuse_unknown(aliases: Collection[str], options: dict[str, Any]) -> None:
                 require_tables(alias)
                 yield question(alias)
             except (Error, ImproperlyConfigured):
-                if len(aliases) == 1:  # of several, the others are paused, and this one is named then
+                if len(aliases) == 1:  # if there are several, the others are paused and this one is named
                     raise
 
     for name, unknown in ((options["task"], unknown_task), (options["queue"], unknown_queue)):
         if name is not None and (found := unknown(name, ask)) is not None:
-            raise CommandError(inert(f"{found} Nothing was paused. --force pauses what no one knows yet."))
+            raise CommandError(inert(f"{found} Nothing was paused. --force pauses an unknown name."))
 
 
 def pause(alias: str, options: dict[str, Any], by: str) -> Said:
-    """Pause what was named, and return what is paused now."""
+    """Pause what the options name. Return the pauses in force."""
     task, queue = _subject(alias, options)
     how = {"duration": options["duration"], "reason": options["reason"], "by": by, "using": alias}
     try:
@@ -58,7 +58,7 @@ def pause(alias: str, options: dict[str, Any], by: str) -> Said:
     except InvalidJob as error:
         raise CommandError(str(error)) from error
     if not is_changed:
-        raise CommandError("It is paused for longer already. Resume it first.")
+        raise CommandError("It is already paused for longer. Resume it first.")
     if task is None:
         [stopped] = [one for one in snapshot.queues(alias) if one.name == queue]
         jobs = f"{stopped.due + stopped.later}{'+' if stopped.is_more else ''}"
@@ -73,7 +73,7 @@ def pause(alias: str, options: dict[str, Any], by: str) -> Said:
 
 
 def resume(alias: str, options: dict[str, Any]) -> Said:
-    """Resume what was named, and return it."""
+    """Resume what the options name. Return its names."""
     task, queue = _subject(alias, options)
     try:
         if task is None:
@@ -84,13 +84,13 @@ def resume(alias: str, options: dict[str, Any]) -> Said:
         raise CommandError(str(error)) from error
     named = f"queue {queue}" if task is None else f"task {task} in queue {queue}" if queue else f"task {task}"
     said = {"queue": queue, "was_paused": was_paused}
-    if task is not None:  # also what a call before has left
+    if task is not None:  # including jobs that an earlier call left
         said |= {"task": task, "brought_back": pauses.bring_back(alias, most_batches=None)}
     return said, [inert(f"{named}: {'resumed' if was_paused else 'was not paused'}")]
 
 
 def _subject(alias: str, options: dict[str, Any]) -> tuple[str | None, Any]:
-    """Return the task and the queue that were named."""
+    """Return the task and the queue of the options."""
     require_tables(alias)
     if options["queue"] is None and options["task"] is None:
         raise CommandError("Name a queue with --queue, a task with --task, or both.")

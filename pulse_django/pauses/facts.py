@@ -1,4 +1,4 @@
-"""What is paused, as people see it: until when, by whom and why, and how many jobs wait."""
+"""Pauses as users see them: their end, user and reason, and how many jobs wait."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ORDER BY paused.lane_key COLLATE "C", paused.task COLLATE "C", paused.queue COLL
 """  # noqa: S608 - made of constants
 _OF_LIMIT = f"{IS_OF_KEY} AND (%(name)s::text IS NULL OR pg_catalog.split_part(lane_key::text, ':', 1) = %(name)s)"
 
-# Without an index: a pause is rare, and what is far behind in its line is counted, too.
+# Without an index, because a pause is rare, and jobs far behind in the queue are counted, too.
 _WAITING = f"""
 SELECT count(*) FROM (
     SELECT 1 FROM pulse_django_job_hot
@@ -63,7 +63,7 @@ SELECT count(*) FROM (
 
 
 class PauseFacts(NamedTuple):
-    """A queue, a task, a task in one queue, or a key of a limit or a share, of which no job starts now."""
+    """A paused queue, task, task in one queue, or key of a limit or a share."""
 
     task: str
     queue: str
@@ -72,11 +72,11 @@ class PauseFacts(NamedTuple):
     paused_until: datetime | None  # None: until it is resumed
     reason: str
     paused_by: str
-    set_aside: int  # jobs of the task that wait, as far as watchdogs have found them
+    set_aside: int  # waiting jobs of the task that watchdogs have found
 
     @property
     def waiting(self) -> str:
-        """How many jobs are known to wait, as text."""
+        """The number of jobs that are known to wait, as text."""
         return counted_in_words(self.set_aside)
 
     @property
@@ -115,7 +115,7 @@ class PauseFacts(NamedTuple):
 
 
 def paused_tasks(alias: str) -> list[PauseFacts]:
-    """Return the tasks that are paused. One that is paused in several queues is there several times."""
+    """Return the paused tasks. A task that is paused in several queues occurs several times."""
     return _read(alias, IS_OF_TASK)
 
 
@@ -125,7 +125,7 @@ def paused_queues(alias: str, queue: str) -> list[PauseFacts]:
 
 
 def paused_keys(alias: str, limit: str | None = None) -> list[PauseFacts]:
-    """Return the keys that are paused: of all limits and shares, or of one limit; an empty name: of shares."""
+    """Return the paused keys: of all limits and shares, of one limit, or, for an empty name, of shares."""
     return _read(alias, _OF_LIMIT, limit)
 
 

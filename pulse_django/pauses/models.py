@@ -14,7 +14,7 @@ from .statements import PauseManager
 
 
 class Pause(models.Model):
-    """A queue, a task, a task in one queue, or a key of a limit or a share, of which no job starts now."""
+    """A paused queue, task, task in one queue, or key of a limit or a share."""
 
     id = models.BigAutoField(primary_key=True)
     task = ShortText(max_length=MAX_TASK_NAME, blank=True, default="", db_default="")

@@ -27,7 +27,7 @@ from pulse_django.shards.page import shard_of
 from .facts import MOST_COUNTED, paused_tasks, waiting_jobs
 from .pausing import names_of, pause_task, resume_task
 
-KNOWN = "pulse-known-tasks"  # the list that a browser offers
+KNOWN = "pulse-known-tasks"  # the suggestions of the browser
 MOST_KNOWN = 1_000
 
 
@@ -79,7 +79,7 @@ class PauseTaskForm(TaskForm):
 
 
 class PausedTasks:
-    """What the admin of limits has of paused tasks."""
+    """The paused tasks on the page of limits."""
 
     admin_site: Any
     _may_act: Callable[[HttpRequest], bool]
@@ -87,7 +87,7 @@ class PausedTasks:
     message_user: Callable[..., None]
 
     def shown_tasks(self, request: HttpRequest) -> dict[str, Any]:
-        """Return what the page shows, with a form for those who may pause."""
+        """Return the context of the page, with a form for users who may pause."""
         shown: dict[str, Any] = {"paused_tasks": paused_tasks(shard_of(request))}
         if self._may_act(request):
             registry.discover()
@@ -102,11 +102,11 @@ class PausedTasks:
         ]
 
     def pause_task_view(self, request: HttpRequest) -> HttpResponse:
-        """Let no job of a task start any more."""
+        """Pause a task."""
         return self._act_on_task(request, PauseTaskForm, self._pause_task)
 
     def resume_task_view(self, request: HttpRequest) -> HttpResponse:
-        """Let jobs of a task start again."""
+        """Resume a task."""
         return self._act_on_task(request, TaskForm, self._resume_task)
 
     def _act_on_task(
@@ -131,7 +131,7 @@ class PausedTasks:
 
     @staticmethod
     def _unknown(request: HttpRequest, form: Any) -> str:
-        """Say that what is to be paused is not known: a typo would stop nothing."""
+        """Refuse an unknown name: a pause with a typo would stop nothing."""
         if form.cleaned_data.get("force", True):
             return ""
         task, queue = form.task_and_queue
@@ -158,7 +158,7 @@ class PausedTasks:
 
 
 def in_words(unknown: UnknownName) -> str:
-    """Ask back, in the user's language."""
+    """Return the question about an unknown name, in the user's language."""
     texts = {
         "task": _("No task is called %(name)s."),
         "queue": _("No queue is called %(name)s."),
@@ -170,6 +170,6 @@ def in_words(unknown: UnknownName) -> str:
 
 
 def stops(jobs: int, *, is_more: bool) -> str:
-    """Say how many jobs a pause stops, after what was paused."""
+    """Add to a message how many jobs the pause stops."""
     said = ngettext("It stops %(jobs)s waiting job.", "It stops %(jobs)s waiting jobs.", jobs)
     return said % {"jobs": f"{jobs}+" if is_more else jobs}

@@ -1,4 +1,4 @@
-"""Pause a task by all of its names, or a queue, in every shard, and resume it."""
+"""Pause and resume tasks, by all of their names, and queues, in every shard."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def pause_task(
     by: str = "",
     using: str | None = None,
 ) -> bool:
-    """Start no job of a task, for a time or until it is resumed. It holds from the next claim on. Runs go on.
+    """Pause a task for some time or until it is resumed, from the next claim on. Running jobs continue.
 
     ``task`` is a task or its name. Its ``aliases`` are paused with it: in all queues, unless ``queue`` names one, and
-    in every shard, unless ``using`` names one. Return whether it was not paused for longer already.
+    in every shard, unless ``using`` names one. Return whether it was not already paused for longer.
     """
     changed = False
     for alias in aliases_of_jobs(using):
@@ -40,7 +40,7 @@ def pause_task(
 
 
 def resume_task(task: Task | str, *, queue: str | None = None, using: str | None = None) -> bool:
-    """Let jobs of a task start again. Return whether it was paused.
+    """Resume a task. Return whether it was paused.
 
     It ends all pauses of the task. With ``queue`` it ends the one in that queue alone.
     """
@@ -53,14 +53,14 @@ def resume_task(task: Task | str, *, queue: str | None = None, using: str | None
 
 
 def names_of(task: Task | str) -> tuple[str, ...]:
-    """Return all names that jobs of the task may have. Of a task that this process does not know, its name alone."""
+    """Return all names that jobs of the task may have: only its name if this process does not know the task."""
     name = task if isinstance(task, str) else key_of(task)
     known = registry.get(name) if isinstance(task, str) else task
     return tuple(dict.fromkeys([name, *(() if known is None else keys_of(known))]))
 
 
 def set_aside(alias: str, *, most_batches: int | None) -> int:
-    """Take jobs of paused tasks out of what claims read, and return how many. None: all that stand in the way.
+    """Set jobs of paused tasks aside, so that claims do not read them. Return how many. None: all at the head of lanes.
 
     Inside a transaction of the caller's it is left to a watchdog: the rows would be locked until its end.
     """
@@ -70,7 +70,7 @@ def set_aside(alias: str, *, most_batches: int | None) -> int:
 
 
 def bring_back(alias: str, *, most_batches: int | None) -> int:
-    """Let jobs be claimed again that are set aside and not paused, and return how many. None: all.
+    """Bring back jobs that are set aside and no longer paused. Return how many. None: all.
 
     Inside a transaction of the caller's it is left to a watchdog, too.
     """
@@ -85,9 +85,9 @@ def bring_back(alias: str, *, most_batches: int | None) -> int:
 def pause_queue(
     name: str, *, duration: Seconds | None = None, reason: str = "", by: str = "", using: str | None = None
 ) -> bool:
-    """Start no job of a queue, for a time or until it is resumed. It holds from the next claim on. Runs go on.
+    """Pause a queue for some time or until it is resumed, from the next claim on. Running jobs continue.
 
-    In every shard, unless ``using`` names one. Return whether it was not paused for longer already.
+    In every shard, unless ``using`` names one. Return whether it was not already paused for longer.
     """
     changed = False
     for alias in aliases_of_jobs(using):
@@ -96,7 +96,7 @@ def pause_queue(
 
 
 def resume_queue(name: str, *, using: str | None = None) -> bool:
-    """Let jobs of a queue start again. Return whether it was paused."""
+    """Resume a queue. Return whether it was paused."""
     was_paused = False
     for alias in aliases_of_jobs(using):
         if Pause.objects.db_manager(alias).resume(queue=name):

@@ -1,6 +1,6 @@
-"""What is paused: queues, tasks, tasks in one queue, and keys of limits and shares. No job of them starts.
+"""Pauses of queues, tasks, tasks in one queue, and keys of limits and shares. None of their jobs starts.
 
-One row each. A row of a task names the queue if it is paused in that queue alone.
+Each pause is a row. The row of a task names a queue if the task is paused only in that queue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_REASON = 2_000
 
-# A later end stays: another user relies on it.
+# Keep a later end, because another user relies on it.
 _PAUSE = """
 INSERT INTO pulse_django_pause AS pause (task, queue, lane_key, paused_until, reason, paused_by)
 SELECT
@@ -67,9 +67,9 @@ class PauseManager(TableManager["Pause"]):
         by: str = "",
         anew: bool = False,
     ) -> bool:
-        """Start no job of them, for a time or until they are resumed. It holds from the next claim on. Runs go on.
+        """Pause them for some time or until they are resumed, from the next claim on. Running jobs continue.
 
-        Return whether one was not paused for longer already. ``anew``: only if it is not paused at all.
+        Return whether one was not already paused for longer. ``anew``: do it only if it is not paused at all.
         """
         subject = _subject(tasks, queue, lane_key)
         lasts = as_timedelta(duration)
@@ -87,7 +87,7 @@ class PauseManager(TableManager["Pause"]):
     def resume(
         self, *tasks: str, queue: str | None = None, lane_key: str | None = None, seen: datetime | None = None
     ) -> bool:
-        """Let their jobs start again. Return whether one was paused.
+        """Resume them. Return whether one was paused.
 
         Tasks without a queue are resumed in all queues. ``seen``: only the pause that began then.
         """
@@ -96,12 +96,12 @@ class PauseManager(TableManager["Pause"]):
         return bool(run_joined(self.write_alias, _RESUME, _subject(tasks, queue, lane_key) | {"seen": seen}))
 
     def forget_ended(self) -> list[tuple[str, str, str]]:
-        """Delete pauses that are over. Return the task, the queue and the key of each. Claims do not wait for it."""
+        """Delete expired pauses. Return the task, the queue and the key of each. Claims do not wait for it."""
         return [(task, queue, key) for task, queue, key in run_joined(self.write_alias, _FORGET, [])]
 
 
 def _subject(tasks: tuple[str, ...], queue: str | None, lane_key: str | None) -> dict[str, Any]:
-    """Return the columns that say what is meant."""
+    """Return the columns that identify a pause."""
     for name in tasks:
         TASK_NAME.check("task", name)
     if queue is not None:
@@ -115,13 +115,13 @@ def _subject(tasks: tuple[str, ...], queue: str | None, lane_key: str | None) ->
     return {"tasks": sorted(set(tasks)) or [""], "queue": queue, "lane_key": lane_key or ""}
 
 
-# Of a row of pulse_django_pause: whether it holds now, and what it is about.
+# Conditions on a row of pulse_django_pause: whether it is in force now, and its kind.
 IS_IN_FORCE = "(paused_until IS NULL OR paused_until > statement_timestamp())"
 IS_OF_QUEUE = "lane_key::text = '' AND task::text = ''"
 IS_OF_TASK = "lane_key::text = '' AND task::text <> ''"
 IS_OF_KEY = "lane_key::text <> ''"
 
-# What is paused now but for keys, as an array of "task, line feed, queue". No name has a line feed.
+# The pauses in force, except those of keys, as an array of "task, line feed, queue". No name has a line feed.
 _LINE_FEED = "pg_catalog.chr(10)"
 PAUSED = (
     f"ARRAY(SELECT pg_catalog.concat(task, {_LINE_FEED}, queue) FROM pulse_django_pause"  # noqa: S608 - made of constants
@@ -132,8 +132,8 @@ PAUSED = (
 def is_not_paused(row: str, names: str = PAUSED) -> str:
     """Return the SQL that says whether the task of a job is not paused. ``row`` goes before the columns: ``job.``.
 
-    Of the column ``task`` the planner knows which names are frequent. With one task in the table it would expect that
-    none of its jobs can start, and read and sort whole lanes. What a function returns it knows nothing of.
+    The planner has statistics of the column ``task``. With only one task in the table, it would expect that none of
+    its jobs can start, and read and sort whole lanes. It has no statistics of the result of a function.
     """
     task = f"pg_catalog.concat({row}task, {_LINE_FEED})"
     in_queue = f"pg_catalog.concat({row}task, {_LINE_FEED}, {row}queue)"
@@ -144,7 +144,7 @@ _NOTHING_IS = "pg_catalog.cardinality(pauses.names) = 0"
 
 
 def _facts(which: str) -> str:
-    """Return a query for a pause; of several of a task for the one that lasts longest."""
+    """Return a query for a pause. If a task has several, return the one that lasts longest."""
     return f"""SELECT paused_until AS opens_at, reason, paused_by AS shut_by
         FROM pulse_django_pause
         WHERE {which} AND {IS_IN_FORCE}
@@ -162,7 +162,7 @@ _QUEUE_PAUSED = Gate(
 )
 _KEY_PAUSED = Gate(
     code="key-paused",
-    # Asked by its index, and not kept in the array: ten thousand keys may be paused.
+    # This looks in the index of keys instead of in the array, because ten thousand keys may be paused.
     lane=f"""COALESCE((
         SELECT false FROM pulse_django_pause
         WHERE lane_key::text = {{lane}}.key AND {IS_OF_KEY} AND {IS_IN_FORCE}
@@ -188,12 +188,12 @@ READS = f"SELECT {PAUSED} AS names"
 GATES = (_QUEUE_PAUSED, _KEY_PAUSED, _TASK_PAUSED)
 
 
-# Of a lane whose head is not set aside yet. With more, what is behind is asked for when it is.
+# For a lane whose first jobs are not set aside yet. If there are more, ask again when these are set aside.
 _MOST_STEPPED_OVER = 1_000
 
 
 def first_that_can_start(in_lane: str) -> str:
-    """Return a query for the instant at which the first job of a lane is due whose task is not paused."""
+    """Return a query for the time at which the first job of a lane with a task that is not paused is due."""
     return f"""
         SELECT next_run_at
         FROM (

@@ -1,6 +1,6 @@
-"""Writes down what ``pulse_enqueue()`` has to know of the tasks of this worker's code.
+"""Stores the options of this worker's tasks for ``pulse_enqueue()``.
 
-Each worker looks every ten minutes whether that stands there, by a connection that it closes again.
+Each worker checks every ten minutes that they are stored, with a connection that it closes again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pulse_django.queue.declarations import Declarer, scope_of_code
 
 from .task_options import tasks_of_code
 
-PAUSE = 600.0  # seconds. Each look is a new connection, for a function that most projects never call
+PAUSE = 600.0  # seconds. Each check is a new connection, for a function that most projects never call
 
 
 def start(database: WorkerDatabase, facts: LoopFacts) -> Callable[[], float]:

@@ -13,7 +13,7 @@ from .statements import DeclaredTaskManager
 
 
 class DeclaredTask(models.Model):
-    """What ``pulse_enqueue()`` has to know of a task."""
+    """The options of a task, for ``pulse_enqueue()``."""
 
     name = ShortText(max_length=MAX_TASK_NAME, db_collation="C", primary_key=True)
     options = models.JSONField()  # as ``task_options.py`` makes them

@@ -30,7 +30,7 @@ RETURNING name
 
 class DeclaredTaskManager(TableManager["DeclaredTask"]):
     def declare(self, declarer: Declarer, tasks: Mapping[str, Mapping[str, Any]], *, silence: timedelta) -> bool:
-        """Let the tasks be those of this code, unless a worker that started later has declared. Say if it did."""
+        """Store the tasks of this code, unless a worker that started later has declared. Return whether it did."""
         alias, scope, names = self.write_alias, declarer.scope, list(tasks)
 
         def store() -> None:

@@ -1,4 +1,4 @@
-"""What ``pulse_enqueue()`` has to know of each task: the columns of its jobs, and what their keys are made of."""
+"""The options of each task for ``pulse_enqueue()``: the columns of its jobs, and the arguments of their keys."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ class Refused(Exception):
 
 
 def tasks_of_code() -> dict[str, dict[str, Any]]:
-    """Return what is written down of each task that the code of this process declares."""
+    """Return the stored options of each task that the code of this process declares."""
     registry.discover()
     tasks = {key: registry.get(key) for key in registry if key not in OWN_TASKS}
     return {key: described(task) for key, task in tasks.items() if task is not None and key_of(task) == key}
 
 
 def described(task: Task) -> dict[str, Any]:
-    """Return what is written down of a task, or why its jobs are refused."""
+    """Return the stored options of a task, or why its jobs are refused."""
     try:
         if encryption.encrypts(task):
             raise Refused(f"its arguments are encrypted, and PostgreSQL has no key. {FROM_PYTHON}")
         said = {**_job(task), **_arguments(task), **_unique(task), "lanes": dict(_lanes(task))}
         has_key = "unique" in said or any("names" in lane for lane in said["lanes"].values())
-        return said | {"defaults": _defaults(task) if has_key else {}}  # they may be anything, so not without need
+        return said | {"defaults": _defaults(task) if has_key else {}}  # they may be anything: only if needed
     except Refused as error:
         return {"refused": str(error)}
 
 
 def _job(task: Task) -> dict[str, Any]:
-    """Return the columns of its jobs, as a call without options has them."""
+    """Return the columns of a job that is enqueued without options."""
     settings, hides = conf.current(), encryption.of_call(task, (), {})
     new = NewJob(
         task=key_of(task),
@@ -79,9 +79,9 @@ def _job(task: Task) -> dict[str, Any]:
 
 
 def _arguments(task: Task) -> dict[str, Any]:
-    """Return which arguments the handler takes."""
+    """Return the parameters of the handler."""
     known, names = signature_of(task), names_of(task)
-    if known is None:  # written in C; or with chunks, which takes any by name
+    if known is None:  # written in C, or with chunks, which takes any named argument
         return {"names": names, "most": 0 if chunk_of(task) else None, "required": []}
     of_context = known.names[: bool(task.takes_context)]
     said = {
@@ -93,7 +93,7 @@ def _arguments(task: Task) -> dict[str, Any]:
 
 
 def _defaults(task: Task) -> dict[str, str]:
-    """Return the defaults of arguments as keys spell them."""
+    """Return the defaults of arguments as they are written in keys."""
     found = {}
     for one in _parameters(task):
         if one.default is not one.empty:
@@ -108,13 +108,13 @@ def _parameters(task: Task) -> list[Parameter]:
 
 
 def _unique(task: Task) -> dict[str, Any]:
-    """Return what the unique key of a job is made of, and what is done about the job that holds it."""
+    """Return the arguments of the unique key, and what to do about the job that holds it."""
     rule: Unique | None = getattr(task, "unique", None)
     if rule is None:
         return {}
     _refuse_key(task, "its unique key", rule.by)
     if rule.per is not None or has_several_shards() or (chunk_of(task) and not rule.by):
-        raise Refused(f"its rule of unique jobs needs more than the database knows. {FROM_PYTHON}")
+        raise Refused(f"its rule of unique jobs needs Python. {FROM_PYTHON}")
     names = rule.by if isinstance(rule.by, tuple) and rule.by else sorted(one.name for one in _parameters(task))
     key = key_of(task).replace("%", "%%")
     conflict: str = rule.on_conflict if rule.on_conflict in ("replace", "debounce") else "nothing"
@@ -134,7 +134,7 @@ def _unique(task: Task) -> dict[str, Any]:
 
 
 def _lanes(task: Task) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the lane of its jobs in each queue for which the settings have rules, and in all others."""
+    """Yield the lane of its jobs in each queue with rules in the settings, and in all other queues."""
     settings = conf.current()
     for queue in ("", *sorted({*settings.queue_limits, *settings.fair_by_queue})):
         there = changed(task, {"queue_name": queue})
@@ -156,7 +156,7 @@ def _lane(task: Task) -> dict[str, Any]:
 
 
 def _refuse_key(task: Task, what: str, source: object) -> None:
-    """Refuse a key that PostgreSQL cannot make, or cannot make alone."""
+    """Refuse a key that PostgreSQL cannot make without Python."""
     if callable(source):
         raise Refused(f"{what} is made by a function. {FROM_PYTHON}")
     if encryption.hides_arguments(task):

@@ -103,7 +103,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
             {"unique": Unique(by=lambda order, **_: order)},
             "its unique key is made by a function. Enqueue it from Python",
         ),
-        ({"unique": Unique(per=60)}, "its rule of unique jobs needs more than the database knows. Enqueue it"),
+        ({"unique": Unique(per=60)}, "its rule of unique jobs needs Python. Enqueue it"),
     ],
     "limit_key": [
         (
@@ -337,7 +337,7 @@ def test_the_signature_of_the_function_is_that_of_the_page() -> None:
 
 def test_what_counts_over_jobs_is_refused_where_there_are_several_shards() -> None:
     refused: list[tuple[dict[str, Any], dict[str, str], str]] = [
-        ({"unique": Unique()}, {}, "its rule of unique jobs needs more than the database knows"),
+        ({"unique": Unique()}, {}, "its rule of unique jobs needs Python"),
         ({"limit": Limit(max_running=1)}, {}, "its limit belongs to one of several shards"),
         ({}, {"idempotency_key": "'k'"}, "idempotency_key: it belongs to one of several shards"),
     ]
