@@ -1,4 +1,4 @@
-"""What a handler with chunks is called with: some jobs of its task, each of which gets its own result."""
+"""The argument of a handler with chunks: several jobs of its task, each of which gets its own result."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _NO_JOB = "this handler was called without a job: there is no context"
 
 
 class ChunkItem:
-    """One job of a chunk. Decide it with ``succeed`` or ``fail``, or leave that to the end of the handler.
+    """One job of a chunk. Call ``succeed`` or ``fail``, or leave the decision to the end of the handler.
 
-    What is not decided has succeeded when the handler returns, and failed when it raises.
+    A job without a decision succeeds if the handler returns, and fails if it raises.
     """
 
     __slots__ = ("_decided", "_make_context", "_run", "error", "is_decided", "known_context", "kwargs", "result")
@@ -37,20 +37,20 @@ class ChunkItem:
         decided: Callable[[ChunkItem], object] = lambda _: None,
         context: Context | None = None,
     ) -> None:
-        """``run`` is None where a handler is called without a job. ``decided`` is told of the decision."""
+        """``run`` is None if a handler is called without a job. ``decided`` is called with the decision."""
         self.kwargs = kwargs
         self.is_decided = False
         self.result: Any = None  # if it has succeeded
         self.error: BaseException | None = None  # if it has failed
         self._run, self._make_context, self._decided = run, make_context, decided
-        self.known_context = context  # None: it has not been made
+        self.known_context = context  # None: not made yet
 
     def __repr__(self) -> str:
         return f"<ChunkItem job {self._run.claim.job_id if self._run else None}>"
 
     @property
     def context(self) -> Context:
-        """The context of the job, as a handler has it that takes one."""
+        """The context of the job, like that of a handler with ``takes_context``."""
         if self.known_context is None:
             if self._make_context is None:
                 raise RuntimeError(_NO_JOB)
@@ -64,7 +64,7 @@ class ChunkItem:
 
     @property
     def attempt(self) -> int:
-        """Rises with every run of the job."""
+        """The number of this run of the job."""
         return self.run.claim.attempt
 
     @property
@@ -78,14 +78,14 @@ class ChunkItem:
         self._decide(result, None)
 
     def fail(self, error: BaseException) -> None:
-        """End the run as if its handler had raised this: it is retried, or not, as the task says."""
+        """End the run as if its handler had raised this exception. The task decides whether the job is retried."""
         if not isinstance(error, BaseException):
             raise TypeError(f"fail() takes an exception, not {type(error).__name__}")
         self._decide(None, error)
 
     def _decide(self, result: Any, error: BaseException | None) -> None:
         if self.is_decided or (self._run is not None and self._run.completed):
-            raise RuntimeError(f"{self!r} is decided already; a job has one result")
+            raise RuntimeError(f"{self!r} is already decided; a job has one result")
         self.is_decided, self.result, self.error = True, result, error
         self._decided(self)
 
@@ -106,7 +106,7 @@ class Chunk(tuple[ChunkItem, ...]):
 
 
 def call_alone(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call a handler with a chunk of one that is no job. Return its result, or raise what it failed with."""
+    """Call a handler with a chunk of one call without a job. Return its result, or raise its error."""
     call_handler(task, chunk := _chunk_of_one(task, args, kwargs))
     return _result_of(chunk[0])
 
@@ -119,7 +119,7 @@ async def acall_alone(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def call_handler(task: Task, chunk: Chunk) -> None:
-    """Call it here, also if it is async."""
+    """Call the handler in this thread, even if it is async."""
     if iscoroutinefunction(task.func):
         async_to_sync(task.func)(chunk)
     else:
@@ -138,7 +138,7 @@ def _result_of(item: ChunkItem) -> Any:
 
 
 def check_chunk(task: Task, options: Options) -> None:
-    """Raise InvalidTask for what does not go with chunks."""
+    """Raise InvalidTask for options that cannot be combined with chunks."""
     name, chunk, chunk_wait = task.func.__name__, options.chunk, options.chunk_wait
     if chunk is None:
         if chunk_wait is not None:

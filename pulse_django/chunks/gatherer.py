@@ -1,4 +1,4 @@
-"""Gathers runs of tasks with chunks until their chunk is full, or its time has come."""
+"""Gathers runs of tasks with chunks until their chunk is full or has waited long enough."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class _Gathering:
 
 
 class ChunkGatherer:
-    """Threads that claim add to it, and the main thread looks what is due."""
+    """Collects runs for chunks. Claiming threads add runs, and the main thread takes chunks that are due."""
 
     def __init__(
         self, in_flight: InFlight, report: Callable[[Run, Performed], None], clock: Clock = time.monotonic
     ) -> None:
-        """``report`` takes what is known of a job before the handler of its chunk is over."""
+        """``report`` is called with the result of a job before the handler of its chunk has ended."""
         self._in_flight, self._report, self._clock = in_flight, report, clock
         self._gathering: dict[_Name, _Gathering] = {}
         self._lock = Lock()
 
     def add(self, runs: Sequence[Run]) -> Sequence[Run]:
-        """Take over what was claimed. Return what is to start now: chunks that are complete, and all other runs."""
+        """Take claimed runs. Return those to start now: complete chunks, and runs of other tasks."""
         ready: list[Run] = []
         with self._lock:
             for run in runs:
@@ -53,18 +53,18 @@ class ChunkGatherer:
             return ready + self._due()
 
     def due(self) -> list[ChunkRun]:
-        """Return the chunks whose time has come. If nothing more can be claimed, that of all has."""
+        """Return the chunks that are due. If nothing more can be claimed, all of them are."""
         if not self._gathering:
             return []
         with self._lock:
             return self._due()
 
     def due_in(self) -> float:
-        """Return in how many seconds the next chunk is due."""
+        """Return the seconds until the next chunk is due."""
         return min((one.until for one in list(self._gathering.values())), default=NEVER) - self._clock()
 
     def take_back(self) -> list[Run]:
-        """Return all runs that wait for others; their handlers are not called."""
+        """Return all gathered runs, without calling their handlers."""
         with self._lock:
             taken = [run for one in self._gathering.values() for run in one.runs]
             self._gathering.clear()
@@ -73,7 +73,7 @@ class ChunkGatherer:
         return taken
 
     def _gather(self, run: Run) -> ChunkRun | None:
-        """Add a run, and return the chunk if it is full now."""
+        """Add a run. Return the chunk if it is full now."""
         task = registry.chunked[run.claim.task]
         name = str(run.alias), key_of(task)
         if name not in self._gathering:
@@ -81,7 +81,7 @@ class ChunkGatherer:
             self._gathering[name] = _Gathering(task, run.granted_at + wait.total_seconds())
         gathering = self._gathering[name]
         gathering.runs.append(run)
-        run.waits_since = NEVER  # it waits for others, and not for a slot
+        run.waits_since = NEVER  # it waits for other runs, not for a slot
         self._in_flight.of(run).gathering[run.claim.lane_key] += 1
         return self._closed(name) if len(gathering.runs) >= (chunk_of(task) or 1) else None
 
@@ -110,12 +110,12 @@ def _is_used(task: Task) -> bool:
 
 
 def _of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Give jobs without a limit and a share a lane of their own, so that a claim can bring a whole chunk."""
+    """Return a separate lane for jobs without a limit and a share, so that a claim can return a whole chunk."""
     return {"lane_key": lane_of_chunks(key_of(task))}
 
 
 def jobs_a_slot(lane_key: str) -> int | None:
-    """Return how many jobs of a lane one slot takes. None: one, or the lane's jobs are not of a single task."""
+    """Return how many jobs of a lane one slot takes. None: one, or the lane has jobs of several tasks."""
     if not is_of_chunks(lane_key):
         return None
     tasks = (task for name, task in registry.chunked.items() if lane_of_chunks(name) == lane_key)

@@ -1,8 +1,8 @@
-"""Call a handler with a chunk, and judge each of its jobs.
+"""Call a handler with a chunk, and determine the outcome of each of its jobs.
 
-What the handler decides is reported at once, so that a worker that dies later has not done it for nothing. What a
-limit has to be yielded of waits for the end: telling asks the database, which a handler may have a transaction or a
-loop in.
+Decisions of the handler are reported at once, so that they are not lost if the worker dies later. Messages to a limit
+wait until the handler has ended: they use the database, and the handler may have an open transaction or a running
+event loop.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FOR_ANOTHER = Released(timedelta(), "the handler stopped because of another job 
 
 
 def perform_chunk(run: ChunkRun, task: Task | None) -> Performed:
-    """Call the handler. What was not reported before is in ``members``."""
+    """Call the handler. The outcomes that were not reported before are in ``members``."""
     if task is None:
         return Performed(run, None, None, members=[put_back(member) for member in run.members])
     call = _ChunkCall(run, task)
@@ -57,7 +57,7 @@ def perform_chunk(run: ChunkRun, task: Task | None) -> Performed:
         if call.items:
             with call.surroundings() as chunk:
                 call_handler(task, chunk)
-    except BaseException as raised_by_handler:  # SystemExit too: it ends these runs, and nothing else
+    except BaseException as raised_by_handler:  # SystemExit too: it ends only these runs
         error = raised_by_handler
     for member, raised in call.to_tell(error):
         if raised is not None:
@@ -68,11 +68,11 @@ def perform_chunk(run: ChunkRun, task: Task | None) -> Performed:
 
 
 async def perform_chunk_async(run: ChunkRun, task: Task) -> Performed:
-    """Await the handler on the loop that is running."""
+    """Await the handler on the running event loop."""
     call = _ChunkCall(run, task)
     if all(member.claim.attempt == 1 for member in run.members):
         call.prepare()
-    else:  # a repeated run reads its history, and no loop may wait for a database
+    else:  # a repeated run reads its history, and an event loop must not wait for the database
         await sync_to_async(call.prepare)()
     error: BaseException | None = None
     try:
@@ -90,17 +90,17 @@ async def perform_chunk_async(run: ChunkRun, task: Task) -> Performed:
 
 
 class _ChunkCall:
-    """One call of a handler, and how each of its jobs ends."""
+    """One call of a handler, and the outcome of each of its jobs."""
 
     def __init__(self, run: ChunkRun, task: Task) -> None:
         self.performed = Performed(run, task, None)
         self.items: list[ChunkItem] = []
-        self.ends_with: dict[int, BaseException] = {}  # by what was raised: what stands for it, as a limit says
+        self.ends_with: dict[int, BaseException] = {}  # for each exception, the one that a limit replaced it with
         self._run, self._task = run, task
-        self._late: list[ChunkItem] = []  # decided, and a limit is to be yielded first
+        self._late: list[ChunkItem] = []  # decided, but a message to a limit comes first
 
     def prepare(self) -> None:
-        """Make an item of each member. One that cannot be prepared ends, and the others go on."""
+        """Make an item of each member. A member that cannot be prepared ends, and the others continue."""
         for member in self._run.members:
             try:
                 self.items.append(self._item_of(member))
@@ -109,7 +109,7 @@ class _ChunkCall:
 
     @contextmanager
     def surroundings(self) -> Iterator[Chunk]:
-        """Give what the handler is called with, where it is to be called."""
+        """Return the chunk for the handler, inside the context of its call."""
         pid, chunk = os.getpid(), Chunk.of(self._task, self.items)
         with running(self._run), surrounded(chunk) if conf.current().middleware else NOTHING_AROUND:
             try:
@@ -118,7 +118,7 @@ class _ChunkCall:
                 end_if_forked(pid)
 
     def to_tell(self, error: BaseException | None) -> Iterator[tuple[Run, BaseException | None]]:
-        """Yield what a limit has to be told of: each exception once, or once for each key that it concerns."""
+        """Yield the exceptions for a limit: each once, or once for each key that it concerns."""
         yielded: set[tuple[int, str]] = set()
         raised = [(item.run, item.error) for item in self._late]
         if not isinstance(error, _STOPS):
@@ -130,8 +130,8 @@ class _ChunkCall:
                 yield run, one
 
     def end(self, error: BaseException | None) -> Performed:
-        """Judge what is left when the handler is over. Return what was not reported before, in ``members``."""
-        # Whether it stopped because some of its jobs were asked to.
+        """Determine the other outcomes when the handler ended. Return in ``members`` what was not reported before."""
+        # Whether it stopped because some of its jobs were asked to stop.
         is_stop = isinstance(error, _STOPS) and any(map(_was_asked_to_stop, self._run.members))
         for item in self._late:
             self._pass_on(self._judged(item, item.error))
@@ -177,7 +177,7 @@ class _ChunkCall:
         return judged_error(item.run, self._task, item.known_context, self.ends_with.get(id(error), error))
 
     def _stopped(self, item: ChunkItem, error: BaseException | None) -> Performed:
-        """A job that was not asked to stop is handed back: its handler has ended, and not because of it."""
+        """Hand back a job that was not asked to stop: its handler ended because of another job."""
         if item.run.completed:
             return self._judged(item, error)
         outcome = outcome_of_stopped(item.run) if _was_asked_to_stop(item.run) else FOR_ANOTHER

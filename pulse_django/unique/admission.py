@@ -1,4 +1,4 @@
-"""Admit jobs with keys, one for each key: as new jobs, and as dead letters that are to run again."""
+"""Admit jobs with keys, one for each key: new jobs, and dead letters that are retried."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from .rule import Unique
 if TYPE_CHECKING:
     from pulse_django.models import Job
 
-# It waits for a rival who has the key and has not committed: if it rolls back, the job is inserted after all. In
-# neither case does the caller's transaction abort.
+# It waits for another transaction that has the key and has not committed: if that rolls back, the job is inserted after
+# all. The caller's transaction does not fail in either case.
 _TAKE_KEY = """WITH taken AS (
     INSERT INTO pulse_django_key (task, key, job_id)
     VALUES (%s, %s, pg_catalog.nextval('pulse_django_job_id_seq'::regclass))
@@ -53,8 +53,8 @@ _TAKE_KEY = """WITH taken AS (
 
 _WHO_HAS_KEY = "SELECT job_id FROM pulse_django_key WHERE task::text = %s AND key::text = %s"
 
-# The job of such a key was deleted by hand. This is a separate statement because its snapshot must contain the job of
-# every key that it contains.
+# The job of such a key was deleted by hand. This is a separate statement, because its snapshot must contain the job of
+# each key that it contains.
 _FREE_ORPHANED_KEY = """
 DELETE FROM pulse_django_key AS key
 WHERE key.task::text = %s AND key.key::text = %s AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE id = key.job_id)
@@ -63,7 +63,7 @@ RETURNING key.job_id
 
 
 def _columns(new: NewJob) -> dict[str, Any]:
-    """Return what a job's row says of its unique key."""
+    """Return the unique key in the row of a job, with its rule."""
     if new.unique is None or new.unique.rule.per is not None:
         return {}
     return {"unique_key": new.unique.key, "unique_until_start": new.unique.rule.until_start}
@@ -88,7 +88,7 @@ def _inserted(jobs: JobReader, new: NewJob, job_id: int) -> None:
 
 
 def _kept(jobs: JobReader, new: NewJob) -> Job | None:
-    """Return the job that has the key. None: it is over or was pruned in this very moment, and the key is free."""
+    """Return the job that has the key. None: it has just ended or been pruned, and the key is free."""
     if new.unique is not None:
         found = holder(jobs, new.task, new.unique)
         if found is not None and new.unique.rule.on_conflict == "raise":
@@ -103,7 +103,7 @@ def _kept(jobs: JobReader, new: NewJob) -> Job | None:
 
 
 def enqueue_keyed(jobs: JobReader, encoded: Sequence[Encoded], progress: Callable[[int], object] | None) -> list[int]:
-    """Add a list of which some jobs have keys: those with unique keys in their order, and before the others."""
+    """Add a list in which some jobs have keys: first those with unique keys, in the order of the keys."""
     if all(new.unique is None for new, _ in encoded):
         return enqueue_all(jobs, encoded, progress, one_by_one=("idempotency_key",))
     keyed = [place for place, (new, _) in enumerate(encoded) if new.unique is not None]
@@ -122,7 +122,7 @@ def enqueue_keyed(jobs: JobReader, encoded: Sequence[Encoded], progress: Callabl
 
 
 def _insert_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Callable[[int], object] | None) -> list[int]:
-    """Insert jobs of different keys, and return the id of each key's job."""
+    """Insert jobs with different keys, and return the id of the job of each key."""
     ids = take_ids(jobs.write_alias, len(encoded))
     in_order = sorted(zip(ids, encoded, strict=True), key=lambda one: key_of(one[1][0]))
     found: dict[TaskKey, int] = {}
@@ -143,11 +143,11 @@ def _insert_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Callab
 ON_INSERT = OnInsert(("unique", "idempotency_key"), _columns, _clauses, _inserted, changed, _kept, enqueue_keyed)
 
 
-# Retry dead letters that have a unique key, which another job may hold by now.
+# Retry dead letters with a unique key, which another job may hold by now.
 
 
-# The key of a dead letter is taken if a job that is not over has it, or a dead letter before it in the same list.
-# Without this look one of them would refuse the whole list, which is then retried one by one.
+# The key of a dead letter is taken if an unfinished job has it, or an earlier dead letter of the same list. Without
+# this check, one taken key would make the whole statement fail, and the dead letters would be retried one by one.
 _RETRY_KEYED = f"""
 WITH dead AS MATERIALIZED (
     SELECT
@@ -185,7 +185,7 @@ WHERE {IS_EXPIRED} AND unique_key IS NOT NULL AND EXISTS (
 
 
 def retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str, Any]) -> tuple[set[int], set[int]]:
-    """Retry dead letters that have unique keys. Return which were retried, and of which the key is taken."""
+    """Retry dead letters with unique keys. Return those that were retried, and those whose key is taken."""
     retried, taken = _retry_keyed(jobs, keyed, how)
     if taken and (expired := run_joined(jobs.write_alias, _EXPIRED_HOLDERS, [sorted(taken)])):
         expire_these(jobs, [job_id for (job_id,) in expired])
@@ -195,9 +195,9 @@ def retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str
 
 
 def _retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str, Any]) -> tuple[set[int], set[int]]:
-    """Revive those whose key is free. Return these, and those whose key is taken.
+    """Retry those whose key is free. Return these, and those whose key is taken.
 
-    A job with the key may be enqueued after the look. The index refuses the list then, and each is tried alone.
+    A job with the key may be enqueued after the check. Then the index refuses the list, and each is retried separately.
     """
     params = how | {"ids": [job_id for job_id, _ in keyed], "places": [place for _, place in keyed]}
     try:

@@ -1,17 +1,17 @@
-"""Admit one job for each unique key: the statements' clauses, and who holds a key.
+"""Admit one job for each unique key: the clauses of the statements, and the holder of a key.
 
-The row of a job that is not over holds its key: a partial unique index refuses a second one. Every end of the job frees
-the key, because it sets ``finished_at`` or deletes the row. There is no other lock, so none can be left behind.
+The row of an unfinished job holds its key: a partial unique index refuses a second one. Every end of the job frees the
+key, because it sets ``finished_at`` or deletes the row. There is no other lock, so none can be left behind.
 
-A key that is held until the start is free from the first claim on: the index leaves out what has ``attempts``, and they
-only rise. A job that has started does not get the key again, so its retries meet no other job with it.
+A key that is held until the start is free from the first claim on: the index leaves out jobs with ``attempts``, which
+never decrease. A job that has started does not get the key again, so its retries do not conflict with another job.
 
-A job that has not started in time holds its key no longer: a call that meets it ends it and is enqueued (``expire``).
+An expired job no longer holds its key: a call with this key ends it and is enqueued (``expire``).
 
-With ``per``, a row of ``pulse_django_window`` says until when no other job is enqueued, whatever became of the first.
+With ``per``, a row of ``pulse_django_window`` says until when no other job is enqueued, however the first one ends.
 
-None of these statements makes the caller's transaction fail at READ COMMITTED. Each waits for a rival that has the key
-and has not committed: if it rolls back, the job is enqueued after all.
+At READ COMMITTED, none of these statements makes the caller's transaction fail. Each waits for another transaction
+that has the key and has not committed: if that rolls back, the job is enqueued after all.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 TaskKey = tuple[str, str]  # a task, and a key of its jobs
 
-# The condition of the index: which jobs hold their key.
+# The condition of the index: jobs that hold their key.
 HOLDS_KEY = "finished_at IS NULL AND unique_key IS NOT NULL AND (NOT unique_until_start OR attempts = 0)"
 _ON_CONFLICT = f"ON CONFLICT (task, unique_key) WHERE {HOLDS_KEY} DO "
 
 _LATER = "GREATEST(job.next_run_at, excluded.next_run_at)"
-# With a time zone, an instant and an interval are added without the session's: that is IMMUTABLE (docs/adr/0065).
+# AT TIME ZONE 'UTC' makes the sum independent of the session's time zone, and so IMMUTABLE (docs/adr/0065).
 _UP_TO_LONGEST = (
     "GREATEST(job.next_run_at, LEAST(excluded.next_run_at, "
     "(job.created_at AT TIME ZONE 'UTC' + %s::float8 * interval '1 second') AT TIME ZONE 'UTC'))"
 )
-# Only of a job that has not started and has not expired when this one is created. One that has started and holds the
-# key was enqueued until the end: ``_LET_GO``.
+# Only if the other job has neither started nor expired when this one is created. A started job that holds the key was
+# enqueued with until="end": ``_LET_GO``.
 _CHANGE = f"""UPDATE
 SET args = excluded.args,
     kwargs = excluded.kwargs,
@@ -70,13 +70,13 @@ SET args = excluded.args,
     next_run_at = {{due}}
 WHERE job.attempts = 0 AND NOT ({is_expired("job.", now="excluded.created_at")})
 """
-# It changes nothing, and locks the other job's row until the caller's transaction ends. If a worker claimed that job
-# before, the run would not see what the transaction writes, and no job would follow.
+# It changes nothing, and locks the row of the other job until the caller's transaction ends. If a worker claimed that
+# job earlier, the run would not see the writes of the transaction, and no job would follow.
 _HOLD_BACK = "UPDATE SET unique_key = job.unique_key WHERE false"
 
-# The periods that a caller sees to go on need no lock. Without the condition each call would lock the row, and calls
-# that change nothing would wait for one another. Behind a wait the end of a rival's period is compared with that of the
-# one which would begin now.
+# A period that the caller's snapshot shows as unfinished needs no lock. Without the condition, each call would lock the
+# row, and calls that change nothing would wait for each other. After a wait, the end of the other period is compared
+# with that of a period that would begin now.
 _TAKE_WINDOW = """
     INSERT INTO pulse_django_window AS win (task, key, until, job_id)
     SELECT wanted.task, wanted.key, clock_timestamp() + %s::float8 * interval '1 second', wanted.job_id
@@ -95,11 +95,11 @@ _OF_NEW = 'SELECT task, unique_key, id FROM new ORDER BY task COLLATE "C", uniqu
 
 NEXT_ID = "pg_catalog.nextval('pulse_django_job_id_seq'::regclass)"
 TAKE_WINDOW = f"WITH taken AS ({_TAKE_WINDOW.format(wanted=_ONE_WANTED.format(id=NEXT_ID))})\n"
-# On Citus, where a node would draw an id with another shard's number (docs/adr/0067).
+# On Citus, because a node would use the sequence of another shard (docs/adr/0067).
 TAKE_WINDOW_WITH_ID = f"WITH taken AS ({_TAKE_WINDOW.format(wanted=_ONE_WANTED.format(id='%s::bigint'))})\n"
 TAKE_WINDOWS = _TAKE_WINDOW.format(wanted=_OF_NEW)
 
-# The instant was read before the wait for a rival. A period that began then would be too short, or over already.
+# The time was read before the wait for another transaction. A period from that time on would be too short or over.
 _BEGIN_WINDOWS_WITH_JOBS = """
 WITH begun AS MATERIALIZED (
     SELECT
@@ -137,8 +137,8 @@ JOIN pulse_django_window AS win ON win.task::text = wanted.task AND win.key::tex
 WHERE win.until > statement_timestamp()
 """  # noqa: S608 - made of constants
 
-# A rule that holds keys until the start meets a job that has started and holds its key until the end: the declaration
-# of the task has changed, or calls have rules of their own. From now on that job holds it until the start, too.
+# A call whose rule holds keys until the start conflicts with a started job that holds its key until the end: the
+# declaration of the task has changed, or calls have different rules. That job now gives the key up, too.
 _LET_GO = f"""
 WITH started AS MATERIALIZED (
     SELECT job.id
@@ -155,7 +155,7 @@ WHERE job.id = started.id AND job.attempts > 0
 RETURNING job.id
 """  # noqa: S608 - made of constants
 
-# A statement of its own: its snapshot must contain the job of every period that it contains.
+# A separate statement, because its snapshot must contain the job of each period that it contains.
 _FREE_ORPHANED_WINDOWS = f"""
 DELETE FROM pulse_django_window AS win
 USING {_KEYS}
@@ -182,19 +182,19 @@ def conflict_of(rule: Unique) -> Clauses:
 
 
 def begin_windows_with_jobs(jobs: JobReader, rule: Unique, job_ids: Sequence[int]) -> None:
-    """Let the periods that these new jobs took begin when the jobs were written."""
+    """Set the beginning of the periods of these new jobs to the time at which the jobs were written."""
     if rule.per is not None and job_ids:
         seconds = seconds_of(rule.per)
         run_joined(jobs.write_alias, _BEGIN_WINDOWS_WITH_JOBS, [seconds, seconds, list(job_ids), list(job_ids)])
 
 
 def holders(jobs: JobReader, rule: Unique, keys: Sequence[TaskKey]) -> dict[TaskKey, int]:
-    """Return which jobs hold these keys. A key that is not among them is free, or is free now: try again."""
+    """Return the jobs that hold these keys. A key without a job is free, or free by now: try again."""
     alias, params = jobs.write_alias, [[task for task, _ in keys], [key for _, key in keys]]
     if rule.per is not None:
         found = {(task, key): job_id for task, key, job_id in run_joined(alias, _WINDOWS, params)}
         there = set(jobs.using(alias).filter(pk__in=sorted(found.values())).values_list("pk", flat=True))
-        if there != set(found.values()):  # deleted while their periods went on
+        if there != set(found.values()):  # deleted before the end of their periods
             run_joined(alias, _FREE_ORPHANED_WINDOWS, params)
         return {key: job_id for key, job_id in found.items() if job_id in there}
     holds = _HOLDERS.format(also=_NOT_STARTED if rule.until_start else "")
@@ -218,15 +218,15 @@ def holder(jobs: JobReader, task: str, key: UniqueKey) -> Job | None:
 
 
 def changed(jobs: JobReader, job_id: int) -> Job:
-    """Return a job that was changed, as it stands."""
+    """Return the current row of a job that was changed."""
     rows = jobs.using(jobs.write_alias).filter(pk=job_id)
-    found: Job = rows.filter(era=HOT).first() or rows.get()  # without a transaction it may be over by now
+    found: Job = rows.filter(era=HOT).first() or rows.get()  # without a transaction it may have ended by now
     return found
 
 
-# Add many jobs with unique keys: one statement for all that follow the same rule.
+# Add many jobs with unique keys: one statement for all jobs with the same rule.
 #
-# COPY knows no conflicts, so these are inserted. They are locked and written in the order of their keys: two lists
+# COPY cannot handle conflicts, so these are inserted. They are locked and written in the order of their keys: two lists
 # with the same keys in another order do not deadlock.
 
 
@@ -256,7 +256,7 @@ def key_of(new: NewJob) -> TaskKey:
 def folded(encoded: Sequence[tuple[NewJob, Payload]]) -> tuple[list[tuple[NewJob, Payload]], list[int]]:
     """Keep one job for each key: the first, or the last where a later call replaces an earlier one.
 
-    Return these in the order in which their keys first stood, and of each job of the list where its key is among them.
+    Return these in the order in which their keys occurred first, and the position of its key for each job of the list.
     """
     place_of: dict[TaskKey, int] = {}
     kept: list[tuple[NewJob, Payload]] = []
@@ -281,7 +281,7 @@ def spelt(row: dict[str, Any]) -> str:
 
 
 def row_of(job_id: int, new: NewJob, payload: Payload, shared: str) -> NewRow:
-    """Spell a job as JSON. ``shared`` is what it has beside its arguments and its key."""
+    """Write a job as JSON. ``shared`` are its values beside its arguments and its key."""
     rule, key = rule_of(new), key_of(new)
     until_start = "true" if rule.until_start and rule.per is None else "false"
     own = f'"id":{job_id},"payload_bytes":{payload.size},"unique_key":"{key[1]}","unique_until_start":{until_start}'
@@ -291,10 +291,10 @@ def row_of(job_id: int, new: NewJob, payload: Payload, shared: str) -> NewRow:
 
 
 def insert(jobs: JobReader, rule: Unique, rows: Iterable[NewRow], names: Sequence[str]) -> dict[TaskKey, int]:
-    """Insert the jobs of one rule, or do what it says of those whose key is held. Return the id of each key's job."""
+    """Insert the jobs of one rule, or apply the rule if a key is held. Return the id of the job of each key."""
     pending = {row.key: row for row in sorted(rows, key=lambda row: row.key)}
     found: dict[TaskKey, int] = {}
-    # Take back what was inserted before a key proved to be held. The caller may catch the error and go on.
+    # Roll back the jobs that were inserted before a key proved to be held. The caller may catch the error and continue.
     with undone_alone(jobs.write_alias) if rule.on_conflict == "raise" else nullcontext():
         while pending:
             ids = {row.job_id: row.key for row in pending.values()}
@@ -323,7 +323,7 @@ def _insert(jobs: JobReader, rule: Unique, rows: Iterable[NewRow], names: tuple[
 
 @lru_cache(maxsize=64)
 def _statement(names: tuple[str, ...], conflict: str, is_window: bool) -> str:
-    """Return the statement that inserts jobs with these columns beside those that all have."""
+    """Return the statement that inserts jobs with these columns and those that all jobs have."""
     columns = ", ".join(("id", "args", "kwargs", "payload_bytes", *names))
     if is_window:
         taken = f"{_NEW},\ntaken AS ({TAKE_WINDOWS})"

@@ -43,22 +43,22 @@ def key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> U
     try:
         text = f"{key_of(task)} {canonical(_material(task, rule, args, kwargs), what='unique')}"
     except PayloadError as error:
-        # Its words may repeat what is masked.
+        # The message of the exception may contain masked values.
         raise (InvalidJob("unique: JSON cannot hold what the key is made of") if is_hidden else error) from None
-    if is_hidden:  # from the hash of a short secret, the secret could be found by trying
+    if is_hidden:  # a plain hash of a short secret could be found by brute force
         return UniqueKey(salted_hmac(_SALT, text, algorithm="sha256").hexdigest(), rule)
     return UniqueKey.of(text, rule)
 
 
 def idempotency_key_of(task: Task, key: str) -> str:
-    """Return the idempotency key that stands on a job: of an encrypted one, a hash."""
+    """Return the idempotency key to store in a job: a hash, if the job is encrypted."""
     if not encrypts(task):
         return key
     return salted_hmac(_SALT_OF_IDEMPOTENCY, f"{key_of(task)} {key}", algorithm="sha256").hexdigest()
 
 
 def _material(task: Task, rule: Unique, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return what the key is made of."""
+    """Return the values of the key."""
     if callable(rule.by):
         return rule.by(*args, **kwargs)
     given, defaults = by_name(task, args, kwargs)
@@ -71,7 +71,7 @@ def _material(task: Task, rule: Unique, args: Sequence[Any], kwargs: Mapping[str
 
 
 def _fits_json(value: object) -> bool:
-    """Say whether a default can be part of a key. A sentinel, say, cannot."""
+    """Say whether a default can be part of a key. A sentinel, for example, cannot."""
     try:
         canonical(value, what="unique")
     except PayloadError:
@@ -92,7 +92,7 @@ freed AS (
 )""",
     of_day="idempotency_key IS NOT NULL",
 )
-# Periods of unique jobs that are over.
+# Expired periods of unique jobs.
 _OUTDATED = f"""
 ended AS MATERIALIZED (
     SELECT task, key

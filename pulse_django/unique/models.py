@@ -1,4 +1,4 @@
-"""The columns and the tables of the keys that keep a job from being enqueued twice."""
+"""The columns and tables of the keys that prevent a job from being enqueued twice."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .rule import KEY_LENGTH
 
 
 class KeyColumns(JobColumns):
-    """The keys of a job."""
+    """The key columns of a job."""
 
     # A second job of the same task with the same key is not enqueued while the first is kept.
-    idempotency_key = ShortText(max_length=MAX_IDEMPOTENCY_KEY, null=True, blank=True)  # NULL is "none"
-    # No two jobs of a task hold the same one: until they are over, or until their first run starts. NULL: not unique.
+    idempotency_key = ShortText(max_length=MAX_IDEMPOTENCY_KEY, null=True, blank=True)  # NULL: none
+    # No two jobs of a task hold the same key until they end, or until their first run starts. NULL: not unique.
     unique_key = ShortText(max_length=KEY_LENGTH, null=True, blank=True, editable=False)
     unique_until_start = models.BooleanField(default=False, db_default=False, editable=False)
 
     class Meta:
         abstract = True
         constraints: ClassVar = [
-            # Of the hot partition only: what is in the others is over. A claim adds to ``attempts``, and nothing lowers
+            # Only in the hot partition, because other jobs have ended. A claim adds to ``attempts``, and nothing lowers
             # them: a key that is held until the start is free from the first claim on, by any release's worker.
             models.UniqueConstraint(
                 fields=["task", "unique_key"],
@@ -38,7 +38,7 @@ class KeyColumns(JobColumns):
 
 
 class IdempotencyKey(models.Model):
-    """Which job has a key, for as long as that job is kept."""
+    """The job of a key, for as long as that job is kept."""
 
     pk = models.CompositePrimaryKey("task", "key")
     task = ShortText(max_length=MAX_TASK_NAME)
@@ -54,7 +54,7 @@ class IdempotencyKey(models.Model):
 
 
 class Window(models.Model):
-    """Until when no other job of the task with this key is enqueued: of tasks with ``Unique(per=...)``."""
+    """The time until which no other job of a task with ``Unique(per=...)`` and this key is enqueued."""
 
     pk = models.CompositePrimaryKey("task", "key")
     task = ShortText(max_length=MAX_TASK_NAME)

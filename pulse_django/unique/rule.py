@@ -1,4 +1,4 @@
-"""What makes a job unique: the rule of a task, and the key of a job."""
+"""Unique jobs: the rule of a task, and the key of a job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY_LENGTH = 64  # hexadecimal digits of a SHA-256
 
 Until = Literal["end", "start"]  # how long a job holds its key
 
-# How to treat a new job when another one holds its key:
+# The treatment of a new job when another one holds its key:
 OnConflict = Literal[
     "keep",  # the other one is returned
     "replace",  # the other one gets the new arguments and the new time
@@ -27,24 +27,24 @@ OnConflict = Literal[
     "raise",  # AlreadyEnqueued
 ]
 
-# These change or rely on a job that has not started, so its key is free once it starts.
+# These change or rely on a job that has not started, so its key is free when it starts.
 _UNTIL_START = ("replace", "debounce", "follow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unique:
-    """At most one job of a task for each key: alive at a time, or enqueued in each period.
+    """At most one job of a task for each key: unfinished at a time, or enqueued in each period.
 
-    ``by`` says what the key is made of: parameters by name, or what a function returns for the arguments of the task.
-    Without it, all arguments are.
+    ``by`` defines the key: the names of parameters, or a function of the arguments. Without it, all arguments are the
+    key.
     """
 
     # Durations are kept as a timedelta, and names as a tuple.
     by: str | Sequence[str] | Callable[..., object] = ()  # names of parameters, or a function of the arguments
     until: Until | None = None  # "end" or "start" of the job; None: what on_conflict implies
     on_conflict: OnConflict = "keep"  # or "replace", "debounce", "follow", "raise"
-    per: Seconds | None = None  # one in each such period, whatever became of it
-    max_delay: Seconds | None = None  # from the first call to the run, however often a call postpones it
+    per: Seconds | None = None  # one in each such period, however it ended
+    max_delay: Seconds | None = None  # from the first call to the run, even if calls postpone it
 
     def __post_init__(self) -> None:
         if isinstance(self.by, str):
@@ -83,12 +83,12 @@ class Unique:
 
     @property
     def keeps_first(self) -> bool:
-        """Say whether the first of several calls counts, and not the last."""
+        """Say whether the first of several calls counts, instead of the last."""
         return self.on_conflict not in ("replace", "debounce")
 
 
 class UniqueKey(NamedTuple):
-    """The key of one job, and the rule that it was made by."""
+    """The key of one job, and the rule that made it."""
 
     key: str
     rule: Unique
@@ -99,7 +99,7 @@ class UniqueKey(NamedTuple):
         return cls(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest(), rule)
 
     def check(self, run_after: object) -> None:
-        """Raise InvalidJob for a key that cannot be stored, or a job that its rule does not fit."""
+        """Raise InvalidJob for a key that cannot be stored, or a job to which its rule cannot be applied."""
         if not isinstance(self.key, str) or len(self.key) != KEY_LENGTH or not self.key.isalnum():
             raise InvalidJob("unique: the key is not a hash; make it with UniqueKey.of(text, rule)")
         if self.rule.on_conflict != "debounce":
