@@ -1,4 +1,4 @@
-"""What the end of a run means for the limit of its job: it is paused for a time, or its breaker counts a failure."""
+"""The effect of a run's end on the limit of its job: a pause, or a failure that its breaker counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = SafeLogger("pulse_django.limits")
 
 
 def failed(run: Run, task: Task, error: BaseException) -> BaseException:
-    """Tell the limit what a handler raised. Return what its run ends with."""
+    """Report the exception of a handler to the limit. Return the exception that the run ends with."""
     limit: Limit | None = getattr(task, "limit", None)
     ends_with: BaseException = _rate_limited(limit, error) or error
     limiter = limiter_of(run.claim.lane_key)
@@ -46,14 +46,14 @@ def failed(run: Run, task: Task, error: BaseException) -> BaseException:
 
 
 def concerns(run: Run, task: Task, error: BaseException) -> bool:
-    """Say whether ``failed()`` may have something to tell the limit or the key of a job."""
+    """Say whether ``failed()`` may change the limit of a job or its key."""
     limit: Limit | None = getattr(task, "limit", None)
     reads_errors = limit is not None and (limit.pause_when is not None or limit.breaker is not None)
     return bool(run.claim.lane_key) and (reads_errors or isinstance(error, RateLimited))
 
 
 def succeeded(run: Run) -> None:
-    """Let all jobs of the limit start again: this run was to find out whether they can."""
+    """Resume the limit: the run that probed it has succeeded."""
     limiter = limiter_of(run.claim.lane_key)
     try:
         if Limiter.objects.db_manager(run.alias).resume(limiter):
@@ -63,7 +63,7 @@ def succeeded(run: Run) -> None:
 
 
 def _rate_limited(limit: Limit | None, error: BaseException) -> RateLimited | None:
-    """Return the exception, or what ``pause_when`` reads from it."""
+    """Return the exception, or the pause that ``pause_when`` returns for it."""
     if isinstance(error, RateLimited):
         return error
     if limit is None or limit.pause_when is None or not isinstance(error, Exception):

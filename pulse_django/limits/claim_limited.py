@@ -1,10 +1,10 @@
 """Grant leases on jobs with a limit: a lease is the slot, and nothing else is acquired or released.
 
-Three statements of one message: lock, count, claim. One cannot do it: its snapshot is taken before it has the lock, so
-it would count without the leases that the lock's holder before it has granted.
+Three statements in one message: lock, count, claim. One statement is not enough: its snapshot is taken before it has
+the lock, so it would not count the leases that the previous holder of the lock granted.
 
-Locks are tried and never waited for. They end with the transaction, which the server runs without the worker: one that
-dies or freezes holds none.
+A claim tries locks and never waits for them. They end with the transaction, which the server completes without the
+worker: a worker that dies or freezes holds no lock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pulse_django.shards.citus import is_for_citus
 
 from .limiters import IN_FORCE
 
-# Of one claim: a lock each. PostgreSQL's table of locks has room for 64 of each connection.
+# In one claim: each takes a lock. PostgreSQL's lock table has room for 64 locks of each connection.
 MOST_LANES = 60
 NO_MARKS: Mapping[str, int] = MappingProxyType({})
 NOTHING_SAID: Mapping[Lane, int] = MappingProxyType({})
@@ -44,7 +44,7 @@ _PICK = """
     LIMIT pg_catalog.current_setting('pulse.most')::int
 """
 
-# What is too heavy for its key is left out before the others are summed up. Jobs behind it in its lane wait with it.
+# Jobs that are too heavy for their key are left out before the others are summed up. Jobs behind one in its lane wait.
 _IN_LINE = """of_lanes AS (
     SELECT
         id, bytes, weight, lease_ttl, timeout, max_lost_workers, lane, line_place,
@@ -73,20 +73,20 @@ in_line AS (
 )"""
 
 
-# What is heavier than the limit since that was lowered is passed by: it cannot start, whatever ends.
+# A job that is heavier than a lowered limit is skipped: it cannot start, even if all others end.
 HEAVIEST = "pg_catalog.current_setting('pulse.heaviest')::int"
 
 
 class LimitedClaim(NamedTuple):
-    """What one limiter granted."""
+    """The leases that one limiter granted."""
 
     claims: Claims
-    allowed: Mapping[Lane, int] = NOTHING_SAID  # of each lane; nothing if they were fewer in all
-    is_contended: bool = False  # another claimer had a lock: look again in a moment
-    due_in: float | None = None  # seconds until something may start again, if only time stands in the way
-    marks: Mapping[str, int] = NO_MARKS  # of the scopes that were counted, for the next claim
-    version: str | None = None  # of the limiter's row: another one, other numbers
-    refusal: tuple[str, str] | None = None  # the limit that let nothing start, and why
+    allowed: Mapping[Lane, int] = NOTHING_SAID  # of each lane; empty if there were fewer in total
+    is_contended: bool = False  # another claimer had a lock: try again soon
+    due_in: float | None = None  # seconds until a job may start, if only the rate or a pause prevents it
+    marks: Mapping[str, int] = NO_MARKS  # of the counted scopes, for the next claim
+    version: str | None = None  # version of the limiter's row; it changes with the numbers
+    refusal: tuple[str, str] | None = None  # the limit that prevents a start, and the reason
     may_wait: Bounds | None = None  # None: no more was claimed than there were free slots
 
 
@@ -102,10 +102,10 @@ def claim_limited(
     queue: str | None = None,
     marks: Mapping[str, int] = NO_MARKS,
 ) -> LimitedClaim:
-    """Grant leases on up to ``limit`` due jobs of one limiter: of each of these lanes as many as ``takes`` says.
+    """Grant leases on up to ``limit`` due jobs of one limiter: on up to ``takes`` jobs of each lane.
 
-    Never more than the limiter allows, however many claim at once. ``queue``: all lanes are of that queue, and its
-    limit holds as well. An empty ``limiter``: there is only that. ``marks`` are those of the claims before.
+    Never more than the limiter allows, even if many workers claim at once. ``queue``: all lanes are of that queue, and
+    its limit applies as well. An empty ``limiter``: only that applies. ``marks`` are those of earlier claims.
     ``slots`` are as in ``claim()``.
     """
     refuse_callers_transaction(jobs.write_alias)
@@ -161,7 +161,7 @@ def claim_limited(
 def _one_by_one(
     alias: str, lock: list[Any], count: list[Any], claim: str, params: list[Any], limiters: list[str]
 ) -> list[list[Row]]:
-    """Do so on Citus: a message for each statement, and the next one names what this one said."""
+    """Do this on Citus: send one message for each statement, with the results of the previous one as values."""
     with joined(alias):
         locked = run_joined(alias, LOCK, lock)
         counted = run_joined(alias, spelt_out(COUNT, {"got": locked[0][0]}), count)
@@ -175,7 +175,7 @@ def _one_by_one(
 
 
 def _marks(lowest: Mapping[str, int | None], shared: tuple[str, str], claims: Sequence[Claim]) -> dict[str, int]:
-    """Return the smallest token of each scope that was locked: of its runs then, or else of those that begin now.
+    """Return the smallest token of each locked scope: of its runs then or, without any, of those that begin now.
 
     ``shared`` are the scopes of all these claims.
     """
@@ -186,10 +186,10 @@ def _marks(lowest: Mapping[str, int | None], shared: tuple[str, str], claims: Se
     return marks
 
 
-# The statements around a claim of jobs with a limit: lock its scopes, count what they hold, note what was started.
+# The statements around a claim of jobs with a limit: lock its scopes, count their leases, store the starts.
 
 
-LOCK_CLASS = 1_886_547_059  # of our advisory locks; the other half of a lock is the hash of what it is for
+LOCK_CLASS = 1_886_547_059  # the first half of Pulse's advisory locks; the second is the hash of the name of the scope
 
 NO_LIMIT = 2_147_483_647  # as an integer of PostgreSQL
 
@@ -197,7 +197,7 @@ _RATE = """(n ->> '{rate}'::text)::float8 AS {rate}, (n ->> '{rate}_per'::text):
         CASE WHEN n ->> '{rate}'::text IS NOT NULL THEN
             LEAST((n ->> '{rate}'::text)::float8, COALESCE((n ->> '{rate}_burst'::text)::float8, 1))
         END AS {rate}_burst"""
-# A limiter's numbers. One that probes has a limit, which is one run of whatever weight. Without a row it has no limit.
+# The numbers of a limiter. A limiter that probes allows one run of any weight. Without a row, it has no limit.
 _NUMBERS = f"""
     SELECT
         asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'max_running'::text)::int, {NO_LIMIT})
@@ -214,11 +214,11 @@ _NUMBERS = f"""
 """  # noqa: S608 - made of constants
 LIMITER = f"""
 limiter AS MATERIALIZED ({_NUMBERS})"""
-# The limit of the queue, if it has one beside that of its tasks.
+# The limit of the queue, if it has one in addition to that of its tasks.
 _LIMITERS = f"""{LIMITER},
 queue_limit AS MATERIALIZED ({_NUMBERS})"""
 
-# The scope 0 is the queue, 1 the limiter, and the others are keys. What has no limit needs no lock.
+# Scope 0 is the queue, scope 1 the limiter, and the others are keys. A scope without a limit needs no lock.
 LOCK = f"""
 WITH {_LIMITERS}
 SELECT
@@ -237,11 +237,11 @@ WHERE CASE
 END
 """  # noqa: S608 - made of constants
 
-# A bucket holds ``burst`` tokens and gets n - burst + 1 in each period: never more than n starts in any period. One
-# that held n, and got n, would let nearly 2n start after a pause.
+# A bucket holds ``burst`` tokens and gets n - burst + 1 in each period: never more than n starts in any period. A
+# bucket that held n and got n would allow nearly 2n starts after an idle time.
 #
-# A bucket may be ahead of the clock, if that was set back. Then it has fewer tokens than were written, or less than
-# none: what started stands in the ledger at instants to come. One that is ahead by more than its period counts as none.
+# A bucket may be ahead of the clock if the clock was set back. Then it has fewer tokens than its row says, or less
+# than none: its starts are in the future. A bucket that is ahead by more than its period counts as absent.
 TOKENS = """LEAST(
             {burst},
             CASE WHEN EXTRACT(epoch FROM {bucket}.at - {at})::float8 <= {per} THEN
@@ -255,17 +255,17 @@ OVERALL, OF_QUEUE, OF_KEY = (
     for rate in ("limiter.rate", "queue_limit.rate", "limiter.key_rate")
 )
 
-# Written with the instant at which the locks were held, so that starts stand in the ledger as the buckets count them.
+# Written with the time at which the locks were held, so that the ledger and the buckets have the same times of starts.
 AT = "pg_catalog.current_setting('pulse.at')::timestamptz"
 
-# Why a scope allows nothing now; NULL if it does not stand in the way.
+# Why a scope allows no start now; NULL if it allows one.
 _REFUSAL = """CASE
         WHEN {row}.paused_until > clock.at THEN 'paused'
         WHEN NOT {use}.is_mine THEN 'contended'
         WHEN LEAST({use}.slots, {use}.probes) <= 0::bigint THEN 'full'
         WHEN {use}.tokens < 1::float8 THEN 'rate'
     END"""
-# The same of keys, of which none has to be free: the first of these that holds for any.
+# The same for keys, none of which may be free: the first of these reasons that applies to any.
 _REFUSAL_OF_KEYS = """SELECT CASE
             WHEN pg_catalog.bool_or(NOT keyed.is_mine) THEN 'contended'
             WHEN pg_catalog.bool_or(keyed.slots <= 0::bigint) THEN 'full'
@@ -273,15 +273,15 @@ _REFUSAL_OF_KEYS = """SELECT CASE
         END
         FROM keyed"""
 
-# A start is counted when a job is claimed. With a rate, jobs that then wait for a slot would start in a bunch. After a
-# limit was closed, they would start though it may close again.
+# A start is counted when a job is claimed. With a rate, claimed jobs that wait for a slot would start together. After a
+# pause of a limit, they would start although it may be paused again.
 _AT_ONCE = """(
         COALESCE(limiter.rate, limiter.key_rate, queue_limit.rate) IS NOT NULL
         OR COALESCE(limiter.paused_until, queue_limit.paused_until) IS NOT NULL
     )"""
 
-# A mark is the smallest token that a run of the scope can have: what is below has ended. Tokens of a scope are minted
-# under its lock, so the transaction that holds it knows all of them.
+# A mark is the smallest token that a run of the scope can have: runs with smaller tokens have ended. Tokens of a scope
+# are created under its lock, so the transaction that holds it sees all of them.
 COUNT = f"""
 WITH {_LIMITERS},
 clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_catalog.current_setting('pulse.got')::int[] AS got),
@@ -403,8 +403,8 @@ CROSS JOIN overall
 CROSS JOIN of_queue
 """  # noqa: S608 - made of constants
 
-# Of a limiter that was closed or has no rate, nothing is spent. Jobs from before the limit had keys have none, and the
-# bucket of their lane would be the limiter's.
+# A limiter that is paused or has no rate spends nothing. Jobs that are older than the limit's keys have no key, and the
+# bucket of their lane would be that of the limiter.
 _SPENDING = f"""
     SELECT
         taken.scope,
@@ -452,7 +452,7 @@ _LIMITED = Parts(
     granted=GRANTED.format(more=_LANES),
 )
 
-# Citus cannot send that to a node: it works out what is spent, from the lanes of what was claimed, and then writes it.
+# Citus cannot send this to a node: it computes the spent tokens from the lanes of the claimed jobs, and writes them.
 SPENT_BY = f"WITH claimed AS MATERIALIZED (SELECT pg_catalog.unnest(%s::text[]) AS lane_key),{_LIMITERS}{_SPENDING}"
 SPEND = f"""
 {_INTO_BUCKETS}
@@ -464,15 +464,15 @@ FROM ROWS FROM (
 RETURNING scope
 """  # noqa: S608 - made of constants
 
-# What one of these statements says to the next, in settings of the transaction.
+# The results that one of these statements passes to the next, in settings of the transaction.
 SAID = ("at", "most", "takes", "slots", "heaviest", "key_slots", "probe")
 _SETTING = re.compile(r"pg_catalog\.current_setting\('pulse\.(\w+)'\)")
 _PLAIN_VALUE = re.compile(r"[\w{},:.+ -]*")  # numbers, arrays of them, true, false, an instant
 
 
 def spelt_out(sql: str, values: Mapping[str, str]) -> str:
-    """Return the statement with values in the place of these settings, which Citus keeps on the node that set them."""
+    """Return the statement with values in place of these settings, which Citus keeps on the node that set them."""
     for value in values.values():
         if not _PLAIN_VALUE.fullmatch(value):
-            raise ValueError("this is not what a statement of a limited claim says")
+            raise ValueError("unexpected result of a statement of a limited claim")
     return _SETTING.sub(lambda found: f"'{values[found[1]]}'::text", sql)

@@ -1,4 +1,4 @@
-"""Claims jobs with limits for a worker: declares limits before the first claim, and keeps what claims have counted."""
+"""Claims jobs with limits for a worker: declares limits before the first claim, and keeps the marks of claims."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .conditions import CONDITIONS
 from .keys import declared_limits, limiters_of_claim
 from .why import WHY
 
-# Seconds until a lock that another claimer holds is tried again. It is held for the time of a statement.
+# Seconds until it tries a lock of another claimer again. A claimer holds it for the duration of a statement.
 CONTENDED_FOR = (0.001, 0.004)
 
 
@@ -32,11 +32,11 @@ class LimitedLanes:
         self._are_declared = False  # the limits of the code that this process has loaded
 
     def group_of(self, lane: Lane) -> Group:
-        """Return the names of the limits that a claim from the lane keeps."""
+        """Return the names of the limits that apply to jobs of the lane."""
         return limiters_of_claim(lane.queue, lane.key)
 
     def prepare(self) -> None:
-        """Write down limits that are new. Those that changed are written by the keeper."""
+        """Store new limits. The keeper stores those that have changed."""
         if self._are_declared:
             return
         limiters = Limiter.objects.db_manager(self._database.alias)
@@ -83,22 +83,22 @@ CAPABILITY = Capability(
 )
 
 
-# A scope's mark is believed so many seconds after its lock was first held: a claim that began before the scope had a
-# limit, and took no lock, has ended by then.
+# Seconds after the first lock of a scope until its mark is used. A claim that began before the scope had a limit, and
+# took no lock, has ended by then.
 SETTLES_IN = 15.0
 MOST_SCOPES = 10_000
 
 
 class LaneMarks:
-    """The smallest tokens that runs of a limit can have: counting them does not read what ended long ago."""
+    """The smallest tokens that runs of a limit can have, so that counting does not read runs that ended long ago."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._since: dict[tuple[str | None, str], float] = {}  # by the limiter's version and scope: when first locked
+        self._since: dict[tuple[str | None, str], float] = {}  # first lock, by version and scope
         self.known: dict[str, int] = {}
 
     def learn(self, version: str | None, marks: Mapping[str, int]) -> None:
-        """Take over what a claim has counted, when the row of its limiter had that version."""
+        """Keep the marks of a claim, for this version of the row of its limiter."""
         now = self._clock()
         if len(self._since) > MOST_SCOPES:
             self._since.clear()

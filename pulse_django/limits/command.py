@@ -17,14 +17,14 @@ from .facts import LimitFacts, limits
 
 
 def add_limit(parser: CommandParser) -> None:
-    """Let a limit be named, or a key of one."""
+    """Add the options that name a limit or one of its keys."""
     parser.add_argument("--limit", type=text, metavar="NAME", help="the limit")
-    parser.add_argument("--key", metavar="KEY", help="with --limit: this key alone, as pulse_limits shows it")
+    parser.add_argument("--key", metavar="KEY", help="with --limit: only this key, as pulse_limits shows it")
     parser.add_argument("--fair-key", metavar="KEY", help="the key of tasks with fair_by, such as a customer")
 
 
 def names_limit(options: dict[str, Any]) -> bool:
-    """Say whether a limit or a key is named. Refuse what goes with neither."""
+    """Say whether the options name a limit or a key. Refuse options that do not fit."""
     named = [name for name in ("limit", "fair_key") if options[name] is not None]
     others = [name for name in ("queue", "task") if options[name] is not None]
     if options["key"] is not None and options["limit"] is None:
@@ -39,10 +39,10 @@ def pause(alias: str, options: dict[str, Any], by: str) -> Said:
     """Pause what the options name. Return the pauses in force."""
     name, duration = options["limit"], options["duration"]
     if name is not None:
-        named(alias, name)  # a typo would stop nothing
+        named(alias, name)  # a pause with a typo would stop nothing
     if (key := _lane_key(options)) is None:
         if duration is None:
-            raise CommandError("--limit: say for how long with --for. Only a key can be paused without an end.")
+            raise CommandError("--limit requires --for. Only a key can be paused without an end.")
         reason = options["reason"] or f"paused by {by}"
         if not Limiter.objects.db_manager(alias).pause(name, duration=duration, reason=reason):
             raise CommandError("It is already paused for longer. Resume it first.")
@@ -69,12 +69,12 @@ def named(alias: str, name: str) -> LimitFacts:
     """Return the limit of this name, or raise."""
     found = limits(alias, name)
     if not found:
-        raise CommandError(f"There is no limit {name!r}. Those of the code are written when a worker starts.")
+        raise CommandError(f"There is no limit {name!r}. Limits of the code are stored when a worker starts.")
     return found[0]
 
 
 def in_words(alias: str, name: str) -> Said:
-    """Say what a limit is now."""
+    """Describe the numbers of a limit."""
     one = named(alias, name)
     said = note(one)
     return {"limit": one.as_json()}, [
@@ -83,7 +83,7 @@ def in_words(alias: str, name: str) -> Said:
 
 
 def note(one: LimitFacts) -> str:
-    """Return what people or answers of other systems have changed."""
+    """Describe changes that users and pauses have made."""
     parts = []
     if one.paused_until is not None:
         parts.append(f"paused until {one.paused_until:%Y-%m-%d %H:%M:%S%z}: {one.pause_reason}")
@@ -96,7 +96,7 @@ def note(one: LimitFacts) -> str:
 
 
 def _lane_key(options: dict[str, Any]) -> str | None:
-    """Return the lane key that is named. None: the whole limit is."""
+    """Return the lane key that the options name. None: they name the whole limit."""
     if options["fair_key"] is not None:
         return lane_of_share(options["fair_key"])
     return None if options["key"] is None else lane_key(options["limit"], text_of_key(options["key"]))

@@ -1,4 +1,4 @@
-"""Conditions of limits: jobs that wait for one for long, and jobs that nobody makes ready."""
+"""Conditions of limits: jobs that wait for one too long, and jobs that are not made ready."""
 
 from __future__ import annotations
 

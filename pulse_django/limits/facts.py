@@ -1,4 +1,4 @@
-"""Limits as people see them: what is in force, how much of it is in use, and what waits."""
+"""Limits as users see them: their numbers, their use, and the jobs that wait."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .rules import in_words
 
 MOST_LISTED = 1_000
 MOST_COUNTED = 10_000  # waiting jobs of all limits together
-MOST_KEYS = 10  # of one limit: those with the most runs
+MOST_KEYS = 10  # keys of one limit: those with the most runs
 
-# Runs are counted from the index of leases, and waiting jobs lane by lane, each up to its share.
+# Runs are counted in the index of leases, and waiting jobs lane by lane, each up to a maximum.
 _LIMITS = f"""{LANES_CTE},
 share (most) AS MATERIALIZED (
     SELECT GREATEST(10, %(counted)s / GREATEST(count(*), 1)) FROM lane WHERE NOT (lane_key::text = '')
@@ -96,11 +96,11 @@ class LimitFacts:
     paused_until: datetime | None
     pause_reason: str
     half_open: bool
-    running: int  # jobs, each as many as it weighs
-    keys: list[tuple[str, int]]  # those with the most runs, with their numbers, weighed as well
+    running: int  # the sum of the weights of jobs
+    keys: list[tuple[str, int]]  # those with the most runs, with the sums of their weights
     waiting: int  # due jobs
-    is_more: bool  # than was counted
-    waiting_for: float | None  # for how many seconds the first of them has been due
+    is_more: bool  # there are more than were counted
+    waiting_for: float | None  # seconds since the first of them became due
 
     @property
     def in_words(self) -> str:

@@ -1,4 +1,4 @@
-"""The lane key of a call: the limiter of its task, and what the task's key or share is made of."""
+"""The lane key of a call: the limiter of its task, and the key of its limit or share."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def has_lane_key(task: Task) -> bool:
 
 
 def limiter_of_jobs(task: Task) -> str:
-    """Return the name of the limit that stands in the lane keys: the task's, or else its queue's."""
+    """Return the name of the limit in the lane keys: that of the task or, without one, of its queue."""
     limit: Limit | None = getattr(task, "limit", None)
     if limit is not None:
         return limiter_name(task, limit)
@@ -59,12 +59,12 @@ def limiter_of_jobs(task: Task) -> str:
 
 
 def limiters_of_claim(queue: str, key: str) -> tuple[str, ...]:
-    """Return the names of the limits that hold for jobs of a lane."""
+    """Return the names of the limits that apply to jobs of a lane."""
     return limiters_of_lane(queue, key, conf.current().queue_limits)
 
 
 def key_source_of(task: Task) -> KeySource | None:
-    """Return what the key is made of: as the task says, or as the setting FAIR_BY_QUEUE says of its queue."""
+    """Return the definition of the key: that of the task, or of the setting FAIR_BY_QUEUE for its queue."""
     own = getattr(task, "limit_key", None) or getattr(task, "fair_by", None)
     return own or conf.current().fair_by_queue.get(task.queue_name)
 
@@ -78,13 +78,13 @@ def _key(task: Task, source: KeySource, args: Sequence[Any], kwargs: Mapping[str
     try:
         text = text_of_key(_value(task, source, args, kwargs))
     except PayloadError as error:
-        # Its words may repeat what is masked.
+        # The message of the exception may contain masked values.
         raise (InvalidJob("key: JSON cannot hold what the key is made of") if is_hidden else error) from None
     return salted_hmac(_SALT, text, algorithm="sha256").hexdigest() if is_hidden else text
 
 
 def _value(task: Task, source: KeySource, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return what a key is made of. A parameter that the call does not give, and that has no default, is None."""
+    """Return the values of a key. A parameter without a value and without a default is None."""
     if callable(source):
         return source(*args, **kwargs)
     given, defaults = by_name(task, args, kwargs)

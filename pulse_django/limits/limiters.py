@@ -1,4 +1,4 @@
-"""Limiters: what the code declares of them, what people set instead, and until when one is paused."""
+"""Limiters: the numbers of the code, the numbers that users set instead, and pauses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = SafeLogger("pulse_django.limits")
 
-# The numbers of a row that hold now.
+# The numbers of a row that are in force now.
 IN_FORCE = """(
     numbers || CASE
         WHEN override IS NOT NULL AND (override_until IS NULL OR override_until > statement_timestamp()) THEN override
@@ -31,7 +31,7 @@ IN_FORCE = """(
     END
 )"""
 
-# What other code has declared, or nobody yet, is written over.
+# It replaces numbers that other code has declared, or no code yet.
 _DECLARE = """
 INSERT INTO pulse_django_limiter AS limiter (name, numbers, declared_at, declared_in)
 SELECT name, numbers, clock_timestamp(), %s
@@ -50,7 +50,7 @@ _DECLARE_ALL = _DECLARE.format(
 
 _TAKEN = "Limit %s was declared by the settings module %s and is declared by %s now"
 
-# Jobs of a limiter that no code declares any more have no limit, but what people have set.
+# A limiter that no code declares any more has only the numbers that users have set.
 _FORGET = """
 UPDATE pulse_django_limiter SET numbers = '{}', declared_at = NULL
 WHERE declared_in::text = %s AND declared_at IS NOT NULL AND name::text <> ALL (%s::text[])
@@ -69,7 +69,7 @@ ON CONFLICT (name) DO UPDATE SET
 RETURNING name
 """
 
-# A later end stays: whoever was told the longer time knows better.
+# Keep a later end: the longer time is the safer one.
 _PAUSE = """
 INSERT INTO pulse_django_limiter AS limiter (name, numbers, paused_until, pause_reason)
 VALUES (%(name)s, '{}', clock_timestamp() + %(seconds)s::float8 * interval '1 second', %(reason)s)
@@ -84,7 +84,7 @@ WHERE name::text = %s AND (paused_until IS NOT NULL OR half_open)
 RETURNING name
 """
 
-# Counts from the first failure on. One that another one has paused meanwhile counts no failures of runs from before.
+# Counts from the first failure on. During a pause it counts no failures of runs that began before.
 _FAILED = """
 WITH locked AS MATERIALIZED (
     SELECT name, failures, failures_since, paused_until, pause_reason, half_open
@@ -125,7 +125,7 @@ SELECT half_open FROM written
 """
 
 
-# A bucket that would be full again is no row. PostgreSQL reads a row again that a claim has changed meanwhile.
+# A bucket that would be full again needs no row. PostgreSQL checks a row again that a claim has changed meanwhile.
 _FORGET_FULL = f"""
 DELETE FROM pulse_django_bucket AS bucket
 WHERE NOT EXISTS (
@@ -148,14 +148,14 @@ class LimiterManager(TableManager["Limiter"]):
     """``Limiter.objects``: every write to a limiter."""
 
     def declare_new(self, scope: str, limits: Mapping[str, Mapping[str, Any]]) -> list[str]:
-        """Write down limits that no code has declared so far. Return their names.
+        """Store limits that no code has declared so far. Return their names.
 
         ``limits`` are the numbers by name. ``scope``: the settings module of the code.
         """
         return self._declare(_DECLARE_NEW, scope, limits)
 
     def declare(self, declarer: Declarer, limits: Mapping[str, Mapping[str, Any]], *, silence: timedelta) -> bool:
-        """Let the limits be what this code declares, unless a worker that started later has declared.
+        """Store the limits that this code declares, unless a worker that started later has declared.
 
         Return whether it did.
         """
@@ -188,9 +188,9 @@ class LimiterManager(TableManager["Limiter"]):
         by: str = "",
         reason: str = "",
     ) -> None:
-        """Set numbers instead of the code's, field by field, for a time or until further notice. None: the code's.
+        """Set numbers instead of the code's, field by field, for some time or until reset. None: the code's.
 
-        Claims follow from the next one on.
+        They apply from the next claim on.
         """
         check_limiter_name(name)
         lasts = as_timedelta(duration)
@@ -213,7 +213,7 @@ class LimiterManager(TableManager["Limiter"]):
         return bool(run_joined(self.write_alias, _PAUSE, values))
 
     def failed(self, name: str, breaker: Breaker, *, reason: str) -> bool:
-        """Count a failure. Return whether nothing starts now because of it."""
+        """Count a failure. Return whether it paused the limit."""
         check_limiter_name(name)
         values = {
             "name": name,
@@ -225,7 +225,7 @@ class LimiterManager(TableManager["Limiter"]):
         return [is_open for (is_open,) in run_joined(self.write_alias, _FAILED, values)] == [True]
 
     def resume(self, name: str) -> bool:
-        """Let its jobs start again. Return whether it was paused."""
+        """Resume the limit. Return whether it was paused."""
         check_limiter_name(name)
         return bool(run_joined(self.write_alias, _RESUME, [name]))
 
@@ -234,5 +234,5 @@ class LimiterManager(TableManager["Limiter"]):
         return [name for (name,) in run_joined(self.write_alias, statement, [scope, list(limits), numbers])]
 
     def forget_full_buckets(self) -> list[str]:
-        """Delete the buckets that would be full by now, whatever was taken from them. Return their scopes."""
+        """Delete the buckets that would be full by now. Return their scopes."""
         return [scope for (scope,) in run_joined(self.write_alias, _FORGET_FULL, [])]

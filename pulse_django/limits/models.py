@@ -24,14 +24,14 @@ for _column in ("numbers", "override"):
 
 
 class LimiterOf(Func):
-    """The limiter's name in a lane key, which is empty for a share. A changed letter makes it another index."""
+    """The limiter's name in a lane key, which is empty for a share. The index must have exactly this text."""
 
     template = "(pg_catalog.split_part((%(expressions)s)::text, ':', 1) COLLATE \"C\")"
     output_field = TextField()
 
 
 class LimitIndexes(JobColumns):
-    """What counts the leases of a limiter, beside those of a key."""
+    """The index that counts the leases of a limiter and those of a key."""
 
     class Meta:
         abstract = True
@@ -41,20 +41,20 @@ class LimitIndexes(JobColumns):
 
 
 class Limiter(models.Model):
-    """What limits the jobs whose lane keys begin with its name."""
+    """The limiter of jobs whose lane keys begin with its name."""
 
     name = ShortText(max_length=MAX_LIMITER_NAME, db_collation="C", primary_key=True)
-    numbers = models.JSONField(default=dict)  # of the code, as Limit.numbers() has them
+    numbers = models.JSONField(default=dict)  # from the code, in the form of Limit.numbers()
     declared_at = models.DateTimeField(null=True, blank=True)
     declared_in = ShortText(max_length=200, blank=True, default="", db_default="")  # the settings module
-    override = models.JSONField(null=True, blank=True)  # what people set instead, field by field; a null: no limit
+    override = models.JSONField(null=True, blank=True)  # numbers that users set instead, field by field; null: no limit
     override_until = models.DateTimeField(null=True, blank=True)
     overridden_by = ShortText(max_length=MAX_USER, blank=True, default="", db_default="")
     override_reason = models.TextField(blank=True, default="", db_default="")
     half_open = models.BooleanField(default=False, db_default=False)  # the breaker lets one job run at a time
-    failures = models.PositiveIntegerField(default=0, db_default=0)  # that the breaker has counted
+    failures = models.PositiveIntegerField(default=0, db_default=0)  # counted by the breaker
     failures_since = models.DateTimeField(null=True, blank=True)
-    paused_until = models.DateTimeField(null=True, blank=True)  # nothing starts before
+    paused_until = models.DateTimeField(null=True, blank=True)  # no job starts before
     pause_reason = models.TextField(blank=True, default="", db_default="")
 
     objects: ClassVar[LimiterManager] = LimiterManager()
@@ -77,7 +77,7 @@ class Limiter(models.Model):
 
 
 class Bucket(models.Model):
-    """The starts that a rate allows now. One that would be full has no row."""
+    """The starts that a rate allows now. A bucket that would be full has no row."""
 
     scope = ShortText(max_length=MAX_LANE_KEY, db_collation="C", primary_key=True)  # a limiter's name, or a lane key
     tokens = models.FloatField()

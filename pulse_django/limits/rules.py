@@ -1,4 +1,4 @@
-"""What limits the jobs of a task: how many run at once, and how many start in a time."""
+"""Rules that limit the jobs of a task: how many run at once, and how many start in a period."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _KEPT = (
     *(f"{rate}{of}" for rate in ("rate", "key_rate") for of in ("", "_per", "_burst")),
 )
 
-# How long to start nothing after an exception, or None if it does not say so.
+# How long to pause the limit after an exception, or None.
 PauseWhen = Callable[[BaseException], Seconds | None]
 
-# What a key is made of: parameters by name, or a function of the arguments.
+# A key: the names of parameters, or a function of the arguments.
 KeySource = str | tuple[str, ...] | Callable[..., object]
 
 
@@ -95,11 +95,11 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many jobs run at once, and how many start in a time: in all, and for each key.
+    """How many jobs run at once, and how many start in a period: in total, and for each key.
 
     Without a name it is the task's own. Tasks that are given the same name share it.
 
-    ``pause_when`` is called with what a handler raised. It returns for how long none of these jobs may start, or None;
+    ``pause_when`` is called with the exception of a handler. It returns how long to pause the limit, or None;
     ``pulse_django.read_retry_after`` reads the answer of an HTTP server. ``breaker`` counts failures instead.
     """
 
@@ -139,7 +139,7 @@ class Limit:
         return min((one for one in (self.max_running, self.max_running_per_key) if one is not None), default=None)
 
     def numbers(self) -> dict[str, Any]:
-        """Return what is limited, as the row of the limiter keeps it."""
+        """Return the numbers as the row of the limiter stores them."""
         found: dict[str, Any] = {"max_running": self.max_running, "max_running_per_key": self.max_running_per_key}
         for name, rate in (("rate", self.rate), ("key_rate", self.rate_per_key)):
             if rate is not None:
@@ -154,7 +154,7 @@ def _check_number(name: str, number: object) -> None:
 
 
 def limit_of_queue(queue: str, given: object) -> Limit:
-    """Return the limit of a queue as a setting gives it: a Limit, or a dict of its numbers."""
+    """Return the limit of a queue from a setting: a Limit, or a dict of its numbers."""
     check_limiter_name(limiter_of_queue(queue))
     if isinstance(given, Mapping):
         numbers = dict(given)
@@ -169,7 +169,7 @@ def limit_of_queue(queue: str, given: object) -> Limit:
 
 
 def override_of(fields: Mapping[str, int | Rate | None]) -> dict[str, Any]:
-    """Return numbers that replace those of the code, as the row of the limiter keeps them. None: no limit."""
+    """Return numbers that replace those of the code, as the row of the limiter stores them. None: no limit."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
         if value is None:
@@ -180,7 +180,7 @@ def override_of(fields: Mapping[str, int | Rate | None]) -> dict[str, Any]:
 
 
 def check_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuse what ``override_of`` never makes: the rows of limiters keep it as JSON."""
+    """Refuse numbers that ``override_of`` would not return: the rows of limiters store them as JSON."""
     if not isinstance(numbers, Mapping):
         raise InvalidJob(f"numbers: {numbers!r} is not a dict")
     for name, number in numbers.items():
@@ -192,7 +192,7 @@ def check_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_words(numbers: Mapping[str, Any]) -> str:
-    """Describe numbers as the row of a limiter keeps them."""
+    """Describe numbers from the row of a limiter."""
     parts = []
     if (running := numbers.get("max_running")) is not None:
         parts.append(f"{running} running")

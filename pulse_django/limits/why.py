@@ -1,4 +1,4 @@
-"""Why a limit lets no job start, for ``explain()``: the numbers of a claim, read without its locks."""
+"""Explain why a limit lets no job start, for ``explain()``: the numbers of a claim, read without its locks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .keys import limiters_of_claim
 
 HOLDERS = 10  # jobs that are named
 
-# As the claim counts them, without its locks: it may be otherwise in the next moment.
+# Counted like in the claim, but without its locks, so it may be outdated at once.
 _HELD = """
     SELECT
         COALESCE(pg_catalog.sum(weight), 0)::bigint AS n,
@@ -35,7 +35,7 @@ _OF_QUEUE = "queue::text = %(queue)s::text"
 
 
 def _rate(rate: str, tokens: str, names: dict[str, str]) -> str:
-    """Return the columns of a rate: its tokens, when there is a whole one, and how often one comes."""
+    """Return the columns of a rate: its tokens, the time of the next whole one, and the seconds between two."""
     when, every = (claim_limited.NEXT_IN.format(tokens=one, **names) for one in (tokens, "0::float8"))
     return f"CASE WHEN {rate} IS NOT NULL THEN {tokens} END, {when}, {every}"
 
@@ -72,18 +72,18 @@ CROSS JOIN ({_HELD.format(where="lane_key::text = %(lane_key)s::text")}) AS of_k
 
 
 class LimitState(NamedTuple):
-    """A limiter as a claim sees it now. None of a number: it has no such limit."""
+    """A limiter as a claim sees it now. A number that is None: no such limit."""
 
     name: str
     key: str | None  # of the job, if it has one in this limit
     running: int | None
-    held: int  # jobs, each as many as it weighs
+    held: int  # the sum of the weights of jobs
     held_by: list[int]
     per_key: int | None
     held_of_key: int
     key_held_by: list[int]
     tokens: float | None
-    next_in: float | None  # seconds until the rate allows one more start; not positive: now
+    next_in: float | None  # seconds until the rate allows one more start; zero or less: now
     token_every: float | None  # seconds
     key_tokens: float | None
     key_next_in: float | None
@@ -94,7 +94,7 @@ class LimitState(NamedTuple):
     is_half_open: bool
 
     def reasons(self, job: JobFacts) -> Iterator[Reason]:
-        """Explain what it has no room for."""
+        """Yield the reasons why the job cannot start."""
         names = {"limit": self.name, "key": self.key}
         full = {"held": counted(self.held), "held_by": self.held_by} | names
         if self.is_paused:
@@ -113,7 +113,7 @@ class LimitState(NamedTuple):
                 yield Reason(code=code, until=job.now + timedelta(seconds=next_in), facts=names | {"wait": next_in})
 
     def adds(self, before: int, run_seconds: float | None) -> tuple[float, float] | None:
-        """Return for how many seconds jobs before one in its lane keep it waiting, at least and at most."""
+        """Return how many seconds a job waits for those before it in its lane, at least and at most."""
         least = 0.0
         for tokens, every in ((self.tokens, self.token_every), (self.key_tokens, self.key_token_every)):
             if tokens is not None and every is not None:
@@ -130,7 +130,7 @@ class LimitState(NamedTuple):
 
 
 def _full(code: str, weight: int, held: int, facts: dict[str, Any]) -> Iterator[Reason]:
-    """Explain a number that has no room for a job of this weight."""
+    """Explain a number that does not allow a job of this weight."""
     if weight > 1:
         facts = facts | {"weight": weight}
     if weight > facts["most"]:
@@ -140,7 +140,7 @@ def _full(code: str, weight: int, held: int, facts: dict[str, Any]) -> Iterator[
 
 
 def limits(alias: str, found: JobFacts) -> list[LimitState]:
-    """Read the limits that a claim of the job keeps: its task's, and its queue's."""
+    """Read the limits that apply to the job: those of its task and of its queue."""
     return [_limit(alias, found, limiter) for limiter in limiters_of_claim(found.queue, found.lane_key)]
 
 

@@ -284,7 +284,7 @@ def test_retries_have_their_own_attempts_and_backoffs() -> None:
 def twice(chunk: Chunk) -> None:
     first, second = chunk
     first.succeed(1)
-    with pytest.raises(RuntimeError, match="is decided already"):
+    with pytest.raises(RuntimeError, match="is already decided"):
         first.fail(Odd())
     with pytest.raises(TypeError, match=r"fail\(\) takes an exception, not type"):
         second.fail(Odd)  # type: ignore[arg-type]  # that is the point
@@ -295,7 +295,7 @@ def test_a_job_is_decided_once() -> None:
     ids = [int(twice.enqueue(n=n).id) for n in range(2)]
     drain()
     assert statuses(ids) == ["COMPLETED", "COMPLETED"]
-    with pytest.raises(RuntimeError, match="is decided already"):
+    with pytest.raises(RuntimeError, match="is already decided"):
         calls[0][1].fail(Odd())
 
 
@@ -352,7 +352,7 @@ def atomically(chunk: Chunk) -> None:
         except Odd as error:
             job.fail(error)
         else:
-            with pytest.raises(RuntimeError, match="is decided already"):
+            with pytest.raises(RuntimeError, match="is already decided"):
                 job.succeed()
 
 
