@@ -1,4 +1,4 @@
-"""What operators find in Django admin. Each page has a file of its own in ``console``."""
+"""Register the pages of Pulse in Django admin. Each page has its own folder in ``console`` or in its room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a project can do with its jobs, by id: read, cancel, retry and release them."""
+"""Functions that read, cancel, retry, amend, release and enqueue jobs, by id."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def get(job_id: int | str, *, using: str | None = None) -> Job:
 
 
 def result_of_public_id(public_id: str) -> PulseTaskResult:
-    """Return the result whose ``public_id`` this is, or raise ``InvalidPublicId`` if it is forged.
+    """Return the result with this ``public_id``, or raise ``InvalidPublicId`` if it is forged.
 
     Raises ``TaskResultDoesNotExist`` for a job that was deleted, as ``get_result()`` does.
     """
@@ -64,7 +64,7 @@ def jobs(
     task: Task | str | None = None,
     using: str | None = None,
 ) -> JobQuerySet:
-    """Return jobs to look at. Reading them takes no locks."""
+    """Return a queryset of jobs, for reading. It takes no locks."""
     if status is not None and status not in tuple(Status):
         raise InvalidJob(f"status: {shown(status)} is none of {', '.join(Status)}")
     if queue is not None:
@@ -77,14 +77,14 @@ def jobs(
 
 
 def progress(job_id: int | str, *, using: str | None = None) -> Any:
-    """Return what the job's handler last gave to ``context.progress()``, or None."""
+    """Return the last value that the job's handler passed to ``context.progress()``, or None."""
     where = locate(job_id, using)
     found = Job.objects.using(where.alias).only("id", "task", "sensitive", "progress").get(pk=where.id)
     return encryption.value_of(found, PROGRESS)
 
 
 def cancel(*job_ids: int | str, reason: str = "", children: bool = False, using: str | None = None) -> CancelRequested:
-    """Cancel what is waiting and ask what is running to stop; with ``children`` also all that they enqueued."""
+    """Cancel waiting jobs and ask running ones to stop. With ``children``, include all jobs that they enqueued."""
 
     def cancel_in(alias: str, ids: frozenset[int]) -> CancelRequested:
         found = Job.objects.db_manager(alias)
@@ -102,10 +102,10 @@ def retry(
     cancelled_too: bool = False,
     using: str | None = None,
 ) -> Retried:
-    """Revive dead letters, with at least ``runs`` more attempts each.
+    """Retry dead letters, with at least ``runs`` more attempts each.
 
-    With ``attempt``, only what died in that one: so a call whose answer was lost can be made again. Those of a
-    cancelled batch are left, unless ``cancelled_too`` says that they are meant as well.
+    With ``attempt``, only jobs that died in that attempt are retried, so a call can be repeated if its answer was lost.
+    Jobs of a cancelled batch are skipped unless ``cancelled_too`` is set.
     """
     how: dict[str, Any] = {
         "runs": runs,
@@ -128,8 +128,8 @@ def amend(
 ) -> Amended:
     """Change the arguments of a waiting job. The old ones are kept, with ``by`` and ``reason``.
 
-    ``args`` replaces all positional arguments, and ``kwargs`` all named ones. With ``attempt``, only a job that has had
-    so many is changed. The answer says whether it was refused, and why.
+    ``args`` replaces all positional arguments, and ``kwargs`` all named ones. With ``attempt``, only a job with this
+    number of attempts is changed. The answer says whether the amendment was refused, and why.
     """
     where = locate(job_id, using)
     return amending.amend(where.alias, where.id, args=args, kwargs=kwargs, attempt=attempt, by=by, reason=reason)
@@ -141,11 +141,11 @@ def release(
     attempt: int | None = None,
     using: str | None = None,
 ) -> Settled:
-    """Take running jobs from their workers; they run again at once, or are dead letters if that was their last attempt.
+    """Take running jobs from their workers. They run again at once, or become dead letters after their last attempt.
 
-    The attempt counts: its handler may still be at work, and finds its lease lost.
+    The attempt counts. Its handler may still be running, and finds that its lease is lost.
 
-    With ``attempt``, only the run of that number is ended.
+    With ``attempt``, only the run with that number is ended.
     """
     check_attempt(attempt)
     places = located_by_shard(job_ids, using)
@@ -158,7 +158,7 @@ def _release_in(alias: str, ids: frozenset[int], *, reason: str, attempt: int | 
         held = held.filter(attempts=attempt)
     reports, taken = [], list(held)
     for job in taken:
-        budget = replace(job.budget, retries_for=None)  # not after a delay, but at once: the database knows if in time
+        budget = replace(job.budget, retries_for=None)  # retried at once; the database checks the time
         decision = decide(outcome := WorkerLost(reason), budget, max_lost_workers=conf.current().max_lost_workers)
         if isinstance(decision, Retry):
             decision = replace(decision, delay=timedelta())
@@ -184,12 +184,12 @@ def enqueue_many(
 ) -> list[int]:
     """Enqueue a task once for each item: a mapping of keyword arguments, or a sequence of positional ones.
 
-    All of them or none, in the caller's transaction if there is one. ``progress`` is called with the number of jobs
-    written so far. Returns the jobs' ids in order. Django's ``task_enqueued`` is not sent for each.
+    Either all jobs are enqueued or none, in the caller's transaction if there is one. ``progress`` is called with the
+    number of jobs written so far. Returns the jobs' ids in order. Django's ``task_enqueued`` is not sent for each.
 
-    Items whose keys place their jobs in different shards are refused: ``shard_of()`` says which belong together.
+    Items whose keys place their jobs in different shards are refused. Group them by ``shard_of()``.
 
-    A task of another backend is enqueued there, once for each item; the ids are those of that backend's results.
+    A task of another backend is enqueued there, once for each item. The ids are those of that backend's results.
     """
     called_with: Iterable[Call] = (_checked(task, place, item) for place, item in enumerate(arguments))
     if not isinstance(task.get_backend(), PulseBackend):
@@ -214,9 +214,9 @@ def enqueue_many(
 
 
 def shard_of(task: Task, /, *args: Any, **kwargs: Any) -> str:
-    """Return the database that a job of this task with these arguments is stored in.
+    """Return the alias of the database in which a job of this task with these arguments is stored.
 
-    Raise ``InvalidJob`` if it would have to be in two shards.
+    Raise ``InvalidJob`` if it needs two different shards.
     """
     return shard_of_call(task, *checked(task, args, kwargs))
 

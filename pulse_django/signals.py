@@ -1,37 +1,37 @@
-"""The signals that a project may receive. A receiver that raises, even SystemExit, is logged and does no harm.
+"""The signals that a project may receive. If a receiver raises, even SystemExit, the error is logged and ignored.
 
 | signal | sent when | arguments |
 |---|---|---|
 | ``job_started`` | a handler is about to be called | ``claim``, ``task`` |
-| ``job_finished`` | a job has come to its end, whatever that is | ``ending`` |
+| ``job_finished`` | a job has ended, in any way | ``ending`` |
 | ``job_failed`` | a run failed, timed out, stalled or lost its process | ``claim``, ``status``, ``outcome`` |
 | ``job_dead_lettered`` | a job used up its attempts, or may not be retried | ``job_id``, ``reason`` |
-| ``error_after_completion`` | a handler raised after it had completed its job itself | ``claim``, ``error`` |
-| ``lease_lost`` | a report came too late: the job had moved on | ``claim``, ``outcome`` |
+| ``error_after_completion`` | a handler raised an error after completing its job itself | ``claim``, ``error`` |
+| ``lease_lost`` | a report came too late: the run had lost its lease | ``claim``, ``outcome`` |
 | ``job_reaped`` | a watchdog ended a run | ``reaped`` |
 | ``alert_raised`` | a condition was found | ``name``, ``severity``, ``found``, ``says``, ``means``, ``to_do`` |
-| ``alert_ended`` | it is clear again | ``name`` |
+| ``alert_ended`` | the condition is over | ``name`` |
 | ``worker_lost`` | a child of a worker died, and jobs of it were recovered | ``name``, ``reason``, ``leases`` |
 | ``child_started`` | a process of a worker is about to claim its first job | ``number``, and the next line's |
 | ``worker_ready`` | all processes of a worker claim jobs | ``name``, ``queues``, ``processes``, ``concurrency`` |
 | ``worker_stopping`` | a worker was asked to stop, or ends | the same |
 
-All that are about jobs have ``using`` as well, the alias of the database that the jobs live in: pass it on to calls
-that take a job's id.
+All signals about jobs also have ``using``, the alias of the database that stores the jobs. Pass it on to calls that
+take a job's id.
 
 ``job_started`` is sent where the handler runs. ``job_finished`` and ``job_dead_lettered`` are sent by the process that
-ended the job: a worker's, a keeper's, a watchdog's, or the one that cancelled it, after its commit. ``job_reaped``, the
+ended the job, after its commit: a worker, a keeper, a watchdog, or the process that cancelled it. ``job_reaped``, the
 alerts and ``worker_lost`` are sent by a keeper or a watchdog, the others by the process that reports.
 
-``child_started`` is sent in the main thread of each process that runs handlers, also of one that replaces another.
-``worker_ready`` and ``worker_stopping`` are sent by the keeper, which runs none. ``queues`` is None for all, ``number``
-is that of the log, and ``using`` has the aliases of all databases that the worker serves.
+``child_started`` is sent in the main thread of each process that runs handlers, including a process that replaces
+another. ``worker_ready`` and ``worker_stopping`` are sent by the keeper, which runs no handlers. ``queues`` is None for
+all queues, ``number`` is the number in the log, and ``using`` has the aliases of all databases of the worker.
 
 ``ending`` is a ``pulse_django.queue.words.states.Ending``: the job's ``job_id``, ``task`` and ``queue``, its
-``previous`` status and the ``status`` that it has now, who ended it (``by``), the ``outcome`` of the run that ended
-with it, and the ``reason``.
+``previous`` status and its present ``status``, the role that ended it (``by``), the ``outcome`` of its last run, and
+the ``reason``.
 
-The sender is ``Job``. Django's own signals of its Tasks, ``task_started`` and ``task_finished``, are sent as well.
+The sender is ``Job``. Django's own task signals, ``task_started`` and ``task_finished``, are sent as well.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ dispatch_logger = SafeLogger("django.dispatch")  # Django logs the errors of rec
 
 
 class SafeSignal(Signal):
-    """A signal whose receivers may raise any BaseException: the others are called all the same."""
+    """A signal whose receivers may raise any BaseException. The other receivers are still called."""
 
     def _live_receivers(self, sender: Any) -> Any:
         plain, awaited = super()._live_receivers(sender)
@@ -61,7 +61,7 @@ class SafeSignal(Signal):
 
 
 def _without_exits(receiver: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn what ``send_robust`` lets through into an exception that it logs."""
+    """Convert a BaseException that ``send_robust`` does not catch into an Exception that it logs."""
 
     def call(**facts: Any) -> Any:
         try:
@@ -91,10 +91,10 @@ worker_stopping = SafeSignal()
 
 
 class HidingSignal(SafeSignal):
-    """Another signal, sent about an encrypted job: what its receivers raise is logged without any message.
+    """A signal about an encrypted job: errors of its receivers are logged without their messages.
 
-    A message may repeat an argument. The exception itself is not passed on either: an error tracker would read the
-    variables of its frames.
+    A message may repeat an argument. The exception itself is not logged either, because an error tracker would read
+    the variables of its frames.
     """
 
     def __init__(self, signal: Signal) -> None:
@@ -106,10 +106,10 @@ class HidingSignal(SafeSignal):
 
 
 def send(signal: Signal, sender: type, *, is_encrypted: bool = False, **facts: Any) -> None:
-    """Send to all receivers. Without any it costs nothing, and nothing that a receiver raises gets out.
+    """Send to all receivers. Never raise, and do nothing if there are no receivers.
 
-    ``send_robust`` alone lets BaseExceptions through, and what a log handler raises while it logs a receiver's error.
-    The log shows no message of a receiver's error if ``is_encrypted`` or the ``claim`` says that the job is encrypted.
+    ``send_robust`` alone does not catch a BaseException, or an error of a log handler that logs a receiver's error.
+    Messages of receivers' errors are not logged if ``is_encrypted`` or the ``claim`` says that the job is encrypted.
     """
     if not signal.receivers:
         return
@@ -121,12 +121,12 @@ def send(signal: Signal, sender: type, *, is_encrypted: bool = False, **facts: A
 
 
 def is_end_heard() -> bool:
-    """Whether anything receives the end of a job. An ``Ending`` that nothing reads is not made for every job."""
+    """Return whether the end of jobs has receivers. Without receivers, no ``Ending`` is created."""
     return bool(job_finished.receivers or job_dead_lettered.receivers)
 
 
 def send_finished(sender: type, ending: Ending | None, *, using: str | None) -> None:
-    """Say that a job has come to its end, if it has."""
+    """Send the signals of the end of a job, if it has ended."""
     if ending is None:
         return
     send(job_finished, sender, ending=ending, using=using)
@@ -135,6 +135,6 @@ def send_finished(sender: type, ending: Ending | None, *, using: str | None) -> 
 
 
 def send_when_committed(sender: type, ending: Ending | None, *, using: str) -> None:
-    """Say that a job has come to its end, once the caller's transaction is committed: at once if there is none."""
+    """Send the signals of the end of a job after the commit of the caller's transaction, or at once without one."""
     if ending is not None and is_end_heard():
         transaction.on_commit(partial(send_finished, sender, ending, using=using), using=using)

@@ -1,4 +1,4 @@
-"""Pages for people who are no staff: ``path("pulse/", include("pulse_django.urls"))``."""
+"""Pages for users without access to the admin: ``path("pulse/", include("pulse_django.urls"))``."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""Views for your own pages: how far a job or a batch is; and the page of a signed link, which sends an event."""
+"""Views for your own pages: the progress of a job or a batch, and the page of a signed link, which sends an event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .shards.placement import alias_of_id
 from .workflows.batch_progress import progress_of_each
 from .workflows.batches import read_link, send_event
 
-STOP_POLLING = 286  # what htmx takes for it
+STOP_POLLING = 286  # htmx stops polling at this status
 
 
 @never_cache
@@ -30,8 +30,8 @@ def batch_progress(
 ) -> HttpResponse:
     """Return how many jobs of a batch are ``done``, ``failed`` and ``open``, and the ``percent`` that is done.
 
-    ``may_see`` is called with the request and the id, and says whether this user may see it. If not, the answer is that
-    of a batch that there is not: 404.
+    ``may_see`` is called with the request and the id, and returns whether this user may see the batch. If not, the
+    answer is 404, as for a batch that does not exist.
     """
     if not 0 < batch_id <= MAX_ID or not may_see(request, batch_id):
         raise Http404
@@ -45,7 +45,7 @@ def batch_progress(
 @never_cache
 @require_safe
 @sensitive_variables("token")
-@login_not_required  # the token is the right to see it
+@login_not_required  # the token grants access
 def job_progress(request: HttpRequest, token: str) -> HttpResponse:
     """Return the ``stage`` of the job of a signed token, its ``percent``, and whether it ``is_over``."""
     progress = _progress_of_token(token)
@@ -55,11 +55,11 @@ def job_progress(request: HttpRequest, token: str) -> HttpResponse:
 @never_cache
 @require_safe
 @sensitive_variables("token")
-@login_not_required  # the token is the right to see it
+@login_not_required  # the token grants access
 def job_progress_bar(request: HttpRequest, token: str) -> HttpResponse:
-    """Return the same as the bar of ``{% pulse_job_progress %}``, for scripts that replace a part of a page.
+    """Return the bar of ``{% pulse_job_progress %}``, for scripts that replace a part of a page.
 
-    When the job is over the status is 286, at which htmx stops to ask.
+    When the job has ended the status is 286, at which htmx stops polling.
     """
     progress = _progress_of_token(token)
     status = STOP_POLLING if progress.is_over else 200
@@ -81,11 +81,11 @@ def _progress_of_token(token: str) -> JobProgress:
 @xframe_options_deny
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_variables("token")
-@login_not_required  # the link is the right to send it
+@login_not_required  # the link grants access
 def send_signed_event(request: HttpRequest, token: str) -> HttpResponse:
-    """Ask whether the event of a signed link is to be sent, and send it when the form is posted.
+    """Ask for confirmation to send the event of a signed link, and send it when the form is posted.
 
-    A GET sends nothing: programs that check mail open the links in it.
+    A GET sends nothing, because programs that check mail open its links.
     """
     event = read_link(token)
     if event is None:
@@ -100,5 +100,5 @@ def send_signed_event(request: HttpRequest, token: str) -> HttpResponse:
         {"title": event.title, "by": event.by, "state": state},
         status=410 if state == "expired" else 200,
     )
-    page["Referrer-Policy"] = "same-origin"  # the address is the right to send the event
+    page["Referrer-Policy"] = "same-origin"  # other sites must not see the address, which grants access
     return page

@@ -1,1 +1,1 @@
-"""The admin: a board that answers "is it healthy?", and a room for each kind of page."""
+"""The pages of Django admin: the board, and a folder for each kind of page."""

@@ -1,6 +1,6 @@
-"""Charts of what a task or queue did: geometry for a template to draw as SVG, without a script.
+"""Geometry of charts of a task or queue. A template draws them as SVG, without JavaScript.
 
-Each point has its numbers as a title, which a browser shows when the pointer is over it.
+Each point has its numbers as a title, which browsers show on hover.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT, HEIGHT - BOTTOM - TOP
 BASE = TOP + PLOT_HEIGHT
 TICKS = 6
 SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-DRAWN = ("p50", "p95")  # a line each
-GAP = 0.15  # between two bars, as a share of their distance
+DRAWN = ("p50", "p95")  # one line for each
+GAP = 0.15  # between two bars, as a share of the width of a point
 
 
 class Bar(NamedTuple):
@@ -44,7 +44,7 @@ class ChartLine(NamedTuple):
 
 
 class Hover(NamedTuple):
-    """The column of a point, and what it says."""
+    """The column of a point, and its text."""
 
     x: float
     width: float
@@ -59,9 +59,9 @@ class Tick(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     title: str
-    summary: str  # for who does not see it
+    summary: str  # for screen readers
     highest: str
-    legend: Sequence[tuple[str, str]]  # the class and what it shows
+    legend: Sequence[tuple[str, str]]  # the class and its label
     hovers: Sequence[Hover]
     ticks: Sequence[Tick]
     marks: Sequence[Hover]  # releases
@@ -76,7 +76,7 @@ class Chart:
 
 
 def charts_of(course: Course) -> list[Chart]:
-    """Draw the runs, how long they took and how long they waited. Nothing is recorded: no charts."""
+    """Draw the number of runs, their durations and their waiting times. Return [] if nothing was recorded."""
     if not course.points:
         return []
     return [
@@ -87,7 +87,7 @@ def charts_of(course: Course) -> list[Chart]:
 
 
 def took_in_words(seconds: float | None) -> str:
-    """Say a duration that may be a few milliseconds."""
+    """Return a duration as text, with milliseconds below a second."""
     if seconds is None:
         return "–"
     return f"{seconds * 1000:.0f}ms" if seconds < 1 else in_words(seconds)
@@ -148,7 +148,7 @@ def _runs_in_words(one: TrafficCounts) -> str:
 
 
 def _path(values: Sequence[float | None], highest: float) -> str:
-    """Draw a line from left to right; None is a gap, and a point that stands alone is a short stroke."""
+    """Draw a line from left to right. None is a gap, and a single point is a short stroke."""
     width = PLOT_WIDTH / len(values)
     points = [
         (LEFT + (place + 0.5) * width, None if value is None else BASE - value / highest * PLOT_HEIGHT)

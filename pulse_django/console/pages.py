@@ -1,4 +1,4 @@
-"""What the admins of the console share: who gets in, what an address answers, and the acts on the page of a row."""
+"""Base classes of the admins of the console: permissions, error pages, and the acts on the page of a row."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.shards.page import SHARD, in_one_shard, in_shard, shard_of
 from pulse_django.shards.placement import has_several_shards
 
-# What the permissions call the rows of a model: ``pulse_view_jobs``. Django's own names, such as ``view_job``, would be
-# those of a project's model Job as well, and to look one of them up by its name would find two.
+# The names of models in permissions, such as ``pulse_view_jobs``. Django's own names, such as ``view_job``, would be
+# ambiguous in a project that has its own model Job.
 PERMITTED = {
     "board": "board",
     "deadletter": "jobs",
@@ -51,7 +51,7 @@ def _is_permitted(request: HttpRequest, verb: str, model: str) -> bool:
 
 
 class ConsoleAdmin(admin.ModelAdmin):
-    """An admin of the console. Who may do nothing with its rows gets in nowhere."""
+    """An admin of the console. Users without a permission for its rows see none of its pages."""
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         has_perm, rows = request.user.has_perm, PERMITTED[str(self.opts.model_name)]
@@ -79,12 +79,12 @@ class ConsoleAdmin(admin.ModelAdmin):
         return [
             URLPattern(one.pattern, _answered(self, one.callback), one.default_args, one.name)
             if isinstance(one, URLPattern)
-            else one  # what a project includes is its own
+            else one  # included by a project
             for one in super().urls
         ]
 
     def path(self, route: str, view: Callable[..., HttpResponseBase], name: str) -> URLPattern:
-        """Return an address beside those of Django."""
+        """Return an additional address of this admin."""
         return path(route, self.admin_site.admin_view(view), name=f"pulse_django_{self.opts.model_name}_{name}")
 
     def url(self, page: str, *args: Any) -> str:
@@ -95,7 +95,7 @@ class ConsoleAdmin(admin.ModelAdmin):
         return HttpResponseRedirect(self.url(page, *args))
 
     def page(self, request: HttpRequest, name: str, shown: Mapping[str, Any], **options: Any) -> HttpResponse:
-        """Return a page. ``name`` is that of its template."""
+        """Return a page. ``name`` is the name of its template."""
         request.current_app = self.admin_site.name  # {% url %} reads it
         context = {**self.admin_site.each_context(request), "opts": self.opts, **shown}
         return TemplateResponse(request, f"admin/pulse_django/{name}.html", context, **options)
@@ -104,7 +104,7 @@ class ConsoleAdmin(admin.ModelAdmin):
         return self.has_view_permission(request, row) and request.user.has_perm(f"pulse_django.{permission}")
 
     def tell(self, request: HttpRequest, row: Any, done: str, otherwise: Any, *, reason: str = "") -> None:
-        """Say in a message and in the log what was done to a row. Empty: say why nothing was."""
+        """Report ``done`` in a message and in the log. If it is empty, show ``otherwise``."""
         if done:
             self.log_change(request, row, f"{done}: {reason}" if reason else done)
             self.message_user(request, done, messages.SUCCESS)
@@ -124,7 +124,7 @@ class ReadOnly(ConsoleAdmin):
 
 
 class ShardList(ChangeList):
-    """A list of the admin whose address may name a shard, which is no filter."""
+    """A list of the admin whose address may have a shard, which is not a filter."""
 
     def get_filters(self, request: HttpRequest) -> Any:
         self.filter_params.pop(SHARD, None)
@@ -132,7 +132,7 @@ class ShardList(ChangeList):
 
 
 def url_for(request: HttpRequest, site: str, model: str, page: str, *args: Any) -> str:
-    """Return the address of a page. Empty: this user may not see it, or this site of the project does not show it."""
+    """Return the address of a page, or "" if this user may not see it or this admin site does not have it."""
     if not _is_permitted(request, "view", model):
         return ""
     try:
@@ -141,11 +141,11 @@ def url_for(request: HttpRequest, site: str, model: str, page: str, *args: Any) 
         return ""
 
 
-# Acts on the page of a row: each is a form, and leaves an entry in the log of the admin.
+# Acts on the page of a row. Each is a form, and writes an entry into the log of the admin.
 
 
 class RowForm(forms.Form):
-    """What an act asks about a row."""
+    """The form of an act on a row."""
 
     def __init__(self, row: Any, data: Any = None, **options: Any) -> None:
         super().__init__(data, **options)
@@ -158,24 +158,24 @@ class RowAct:
     says: Any = ""
     permission: str = ""
     fits: Callable[[Any], bool] = lambda row: True
-    # With the alias, the row, what was given and the user. Returns what was done, for the message and the log.
+    # Called with the alias, the row, the data of the form and the user. Returns the text for the message and the log.
     do: Callable[[str, Any, Mapping[str, Any], str], str]
     form: type[RowForm] = RowForm
-    refused: Any = ""  # what is said instead where it was not done
+    refused: Any = ""  # the message if nothing was done
 
 
 class ActsOnRows(ConsoleAdmin):
     """An admin whose rows have acts."""
 
     acts: Sequence[RowAct]
-    otherwise: Any = ""  # what is said where nothing was done
+    otherwise: Any = ""  # the message if nothing was done
 
     def row_of(self, request: HttpRequest, object_id: str) -> Any:
-        """Return the facts that the acts are about, or raise ``Http404``."""
+        """Return the facts of a row, for the acts, or raise ``Http404``."""
         raise NotImplementedError
 
     def logged(self, row: Any) -> Model:
-        """Return the row of the table, as the log and the address name it."""
+        """Return the model instance of a row, for the log and the address."""
         raise NotImplementedError
 
     def may_act(self, request: HttpRequest, act: RowAct, row: Any) -> bool:
@@ -183,7 +183,7 @@ class ActsOnRows(ConsoleAdmin):
 
     @method_decorator(require_POST)
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
-        """Do one thing to one row."""
+        """Perform one act on one row."""
         act = next((one for one in self.acts if one.name == name), None)
         if act is None:
             raise Http404
@@ -202,7 +202,7 @@ class ActsOnRows(ConsoleAdmin):
         return self.redirect(f"{self.opts.model_name}_change", quote(logged.pk))
 
     def offered(self, request: HttpRequest, row: Any) -> list[dict[str, Any]]:
-        """Return the buttons that fit the row and the user."""
+        """Return the acts that the state of the row and the permissions of the user allow."""
         page, key = f"{self.opts.model_name}_act", quote(self.logged(row).pk)
         return [
             {"act": act, "form": act.form(row, prefix=act.name), "url": self.url(page, key, act.name)}
@@ -211,11 +211,11 @@ class ActsOnRows(ConsoleAdmin):
         ]
 
 
-# What each address answers.
+# The wrapper of all views.
 
 
 def _answered(model_admin: ConsoleAdmin, view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Let a view be for those who may see the rows, about one shard, and say what PostgreSQL refuses the site."""
+    """Wrap a view: check permissions, choose the shard, and show a page if PostgreSQL refuses a statement."""
 
     @wraps(view)
     def in_words(request: HttpRequest, *args: Any, **options: Any) -> HttpResponseBase:
@@ -229,43 +229,43 @@ def _answered(model_admin: ConsoleAdmin, view: Callable[..., HttpResponseBase]) 
 
     @wraps(view)
     def respond(request: HttpRequest, *args: Any, **options: Any) -> HttpResponseBase:
-        if "\0" in options.get("object_id", ""):  # PostgreSQL takes it in no text
+        if "\0" in options.get("object_id", ""):  # PostgreSQL text cannot contain it
             raise Http404
-        if not model_admin.admin_site.has_permission(request):  # the view lets them log in
+        if not model_admin.admin_site.has_permission(request):  # the view redirects to the login page
             return view(request, *args, **options)
         if not any(model_admin.get_model_perms(request).values()):
             raise PermissionDenied
         response = in_one_shard(model_admin, in_words)(request, *args, **options)
         if isinstance(response, HttpResponse) and response.get("Content-Type", "").startswith("text/html"):
             if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
-                response.add_post_render_callback(_look_through)
+                response.add_post_render_callback(_escape_unseen)
             else:
-                _look_through(response)
+                _escape_unseen(response)
         return response
 
     return respond
 
 
-# Invisible characters, spelt out on each page of the console.
+# Invisible characters are spelled out on each page of the console.
 #
-# Names, arguments and errors come from rows and stand in some hundred places of the templates, of Django's own ones
-# too. A character that turns the text around could show ``exe.jpg`` for ``gpj.exe`` in any of them. So the page as a
-# whole is searched after it is rendered and before it is sent.
+# Names, arguments and errors come from rows. Templates show them in about a hundred places, including Django's own
+# templates. A character that changes the direction of text could show ``exe.jpg`` for ``gpj.exe`` in any of them. So
+# the whole page is searched after it is rendered and before it is sent.
 
 
-# What a form sends back has to stay what it is: there a character becomes a reference to itself, which is as safe to
-# read in the source and the same to the browser.
+# Values that a form sends back must not change: there, a character is replaced by its character reference, which is
+# visible in the source and equal for the browser.
 _SENT_BACK = r'<textarea\b[^>]*>.*?</textarea>|\svalue="[^"]*"'
 _FOUND = re.compile(f"{_SENT_BACK}|{UNSEEN.pattern}", re.DOTALL)
-# Words of these languages, and so Django's translations, hold joiners and marks of direction. They stay there.
+# Words of these languages, and so Django's translations, contain joiners and marks of direction. They are kept.
 _WITH_MARKS = frozenset({"ar", "bn", "ckb", "fa", "he", "hi", "km", "kn", "ml", "mr", "ug", "ur"})
 _MARKS = frozenset("\u200b\u200c\u200d\u200e\u200f")
 _JOINERS, _LATIN = "\u200c\u200d", "\u024f"
-_NOT_REFERABLE = re.compile("[\x80-\x9f]")  # a reference to one of these is another character, by the rules of HTML
+_NOT_REFERABLE = re.compile("[\x80-\x9f]")  # HTML maps references to these to other characters
 
 
 def all_visible(page: str, language: str = "") -> str:
-    """Return the HTML with each unseen character of its texts spelt out, as ``\\u202e``."""
+    """Return the HTML with each invisible character of its texts spelled out, as ``\\u202e``."""
     if UNSEEN.search(page) is None:
         return page
     kept = _MARKS if language.partition("-")[0] in _WITH_MARKS else frozenset()
@@ -280,7 +280,7 @@ def all_visible(page: str, language: str = "") -> str:
 
 
 def _joins(found: re.Match[str]) -> bool:
-    """Whether it joins or parts two letters or pictures, as in many scripts and in emoji. It turns no text around."""
+    """Return whether it joins or separates two letters or emoji. Such a character does not change the direction."""
     before, after = found.string[found.start() - 1 : found.start()], found.string[found.end() : found.end() + 1]
     return found[0] in _JOINERS and before > _LATIN and after > _LATIN
 
@@ -289,7 +289,7 @@ def _referred(found: re.Match[str]) -> str:
     return found[0] if _NOT_REFERABLE.match(found[0]) else f"&#x{ord(found[0]):x};"
 
 
-def _look_through(response: HttpResponse) -> None:
+def _escape_unseen(response: HttpResponse) -> None:
     page = response.content.decode(response.charset)
     if (seen := all_visible(page, get_language() or "")) is not page:
         response.content = seen.encode(response.charset)

@@ -1,6 +1,6 @@
-"""A year, a month, a day or an hour, as an address names it: ``2026``, ``2026-11``, ``2026-11-03``, ``2026-11-03T14``.
+"""A year, a month, a day or an hour in an address: ``2026``, ``2026-11``, ``2026-11-03``, ``2026-11-03T14``.
 
-The current time zone says where it begins. A day on which its clocks are changed has 23 or 25 hours.
+It begins in the current time zone. A day with a clock change has 23 or 25 hours.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from django.utils.formats import date_format
 from django.utils.text import capfirst
 
 _TEXT = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:T(\d\d))?)?)?", re.ASCII)
-_YEARS = range(1970, 3000)  # no job is older or newer, and the ends of Python's calendar are far away
+_YEARS = range(1970, 3000)  # no job is older or newer, and Python's calendar cannot overflow
 _TITLES = ("", "YEAR_MONTH_FORMAT", "MONTH_DAY_FORMAT", "TIME_FORMAT")
-MOST_YEARS = 50  # the latest: a row with a date gone wrong must not fill the page
+MOST_YEARS = 50  # the latest: a row with a wrong date must not fill the page
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    parts: tuple[int, ...]  # year, month, day, hour: as many as it is small
+    parts: tuple[int, ...]  # year, month, day, hour: one to four of them
 
     @classmethod
     def named(cls, text: str) -> Self | None:
-        """Return the period that is called so, if there is one in the calendar."""
+        """Return the period with this name, or None if the calendar does not have it."""
         found = _TEXT.fullmatch(text)
         if found is None:
             return None
@@ -56,7 +56,7 @@ class Period:
 
     @property
     def end(self) -> datetime:
-        """Return the instant at which the next one begins; the same as ``begin`` for an hour that clocks skip."""
+        """Return the begin of the next period. It equals ``begin`` for an hour that a clock change skips."""
         return _instant(self._following)
 
     @property
@@ -64,7 +64,7 @@ class Period:
         return Period(self.parts[:-1]) if len(self.parts) > 1 else None
 
     def within(self, oldest: datetime, newest: datetime) -> Iterator[Period]:
-        """Yield the next smaller periods that touch the time between two instants."""
+        """Yield the next smaller periods that overlap the time between two instants."""
         parts = (period for period in self._parts() if period.begin < period.end)
         return (period for period in parts if period.begin <= newest and oldest < period.end)
 
@@ -76,7 +76,7 @@ class Period:
 
     @property
     def _first(self) -> datetime:
-        """What the clock on the wall says when it begins."""
+        """Return the local time at which it begins."""
         return datetime(*(*self.parts, 1, 1)[: max(3, len(self.parts))])  # type: ignore[arg-type]  # noqa: DTZ001
 
     @property
@@ -101,16 +101,16 @@ def years(oldest: datetime, newest: datetime) -> list[Period]:
 
 
 def instant_of(text: str) -> datetime | None:
-    """Return the instant that an address or a form names, as ``isoformat()`` wrote it; None: it names none."""
+    """Parse the output of ``isoformat()`` from an address or a form. Return None if it is invalid."""
     try:
         instant = parse_datetime(text)
         if instant is None:
             return None
         return instant.astimezone(UTC) if timezone.is_aware(instant) else _instant(instant)
-    except (ValueError, OverflowError):  # the 31st of February, or beyond Python's calendar
+    except (ValueError, OverflowError):  # the 31st of February, or outside of Python's calendar
         return None
 
 
 def _instant(wall: datetime) -> datetime:
-    """As UTC: two instants of one time zone are compared by their clocks on the wall."""
+    """Return a local time as UTC: Python compares two instants of one time zone by their local times."""
     return wall.replace(tzinfo=timezone.get_current_timezone()).astimezone(UTC)

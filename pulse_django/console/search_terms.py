@@ -1,4 +1,4 @@
-"""What a user types, into the search box or an address: a number, the id of a job, words, or a name and a value."""
+"""Parse text from the search box or an address: numbers, ids of jobs, words, names with values."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pulse_django.encryption.values import MASK
 from pulse_django.queue.words.job_ids import MAX_ID
 from pulse_django.queue.words.masks import ERROR, PARENT, RESERVED, TAG, TASK
 
-MOST_WORDS = 8  # each is looked for in every row of a window
+MOST_WORDS = 8  # each is searched in every row of a window
 _NOBODY = 0
 _MOST_DIGITS = len(str(MAX_ID))
 
 
 def number_in(text: str) -> int | None:
-    """Return a number of digits that a bigint holds; anything else counts as nothing."""
+    """Return the number if the text has only digits and fits into a bigint, or None."""
     is_short = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
     return number if is_short and (number := int(text)) <= MAX_ID else None
 
 
 def id_in(text: str) -> int | None:
-    """Return the id that is meant by ``123`` or ``#123``; None: these are words."""
+    """Return the id of ``123`` or ``#123``, or None if the text is not a number."""
     digits = text.strip().removeprefix("#")
     if not (digits.isascii() and digits.isdigit()):
         return None
@@ -33,13 +33,13 @@ def id_in(text: str) -> int | None:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-# Microseconds, which say which instant they are: without time zones Django would be given one that does not.
+# Microseconds are unambiguous. Without USE_TZ, Django would return an instant without a time zone.
 PLACED = "(EXTRACT(epoch FROM {}) * 1000000.0)::bigint"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A job's place in a list that is in the order of instants."""
+    """The position of a job in a list that is ordered by instants."""
 
     at: datetime | str
     id: int
@@ -50,13 +50,13 @@ class Place:
 
     @classmethod
     def named(cls, text: str) -> Place | None:
-        """Return the place that an address or a form means; None: it means none."""
+        """Return the place in a parameter of an address or a form, or None if it is invalid."""
         numbers = [number_in(part) for part in text.removeprefix("-").split("_")]
         if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
             return None
         try:
             return cls.of(-numbers[0] if text.startswith("-") else numbers[0], numbers[1])
-        except OverflowError:  # beyond Python's calendar
+        except OverflowError:  # outside of Python's range of dates
             return None
 
     @property
@@ -67,20 +67,20 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What was typed, taken apart. All of it has to be true of a job."""
+    """A parsed search. A job matches if all parts match."""
 
-    job_id: int | None = None  # after "#", and of a bare number
+    job_id: int | None = None  # from "#123" or a bare number
     number: str = ""  # a bare number may be the value of an argument as well
     tags: tuple[str, ...] = ()
     parents: tuple[int, ...] = ()
     errors: tuple[str, ...] = ()
-    tasks: tuple[str, ...] = ()  # parts of names, of tasks that are known or not
+    tasks: tuple[str, ...] = ()  # parts of names, of known and unknown tasks
     arguments: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # names and values
     words: tuple[str, ...] = ()
 
 
 def search_in(text: str) -> Search:
-    """Read what was typed, such as ``4711``, ``#4711``, ``order_id:4711``, ``tag:billing`` or ``error:"no route"``."""
+    """Parse a search, such as ``4711``, ``#4711``, ``order_id:4711``, ``tag:billing`` or ``error:"no route"``."""
     job_id = id_in(text)
     if job_id is not None:
         return Search(job_id=job_id, number="" if "#" in text else text.strip())
@@ -104,7 +104,7 @@ def search_in(text: str) -> Search:
 
 
 def without_values(text: str) -> str:
-    """Return what was typed with the values of arguments masked: for texts that others read."""
+    """Return the search with masked values of arguments, for text that other users read."""
     named = [(token, _named(token)[0]) for token in smart_split(text)]
     return " ".join(f"{name}:{MASK}" if name and name not in RESERVED else token for token, name in named)
 

@@ -1,7 +1,7 @@
-"""Sentences that the server or a command writes in English, in the language of the page.
+"""Translate sentences that the server or a command writes in English into the language of the page.
 
-The conditions build what they found in SQL, and their other outlets are in English. A sentence is recognised by its
-form here, and the form is translated. One that has no form here, such as that of an app's condition, is shown as it is
+The conditions build their findings in SQL, and all their other outputs are in English. A sentence is recognised by its
+form here, and the form is translated. A sentence without a form, such as that of an app's condition, is shown as it is
 and marked as English.
 """
 
@@ -19,7 +19,7 @@ from pulse_django.models import Schedule
 from pulse_django.queue.words.display import in_words as seconds_in_words
 from pulse_django.schedules.facts import in_words
 
-# The first that fits is taken, so the longer come first.
+# The first form that matches is used, so longer forms come first.
 _FORMS = (
     # Conditions: failures
     _("%(jobs)s dead letters in the last hour"),
@@ -42,8 +42,8 @@ _FORMS = (
     _("it left for shard %(shard)s %(time)s ago"),
     _("%(jobs)s jobs or more; %(message)s"),
     # limits
-    _("the oldest job has been due for %(time)s, %(runs)s of %(most)s running, closed until %(until)s (%(reason)s)"),
-    _("the oldest job has been due for %(time)s, %(runs)s running, closed until %(until)s (%(reason)s)"),
+    _("the oldest job has been due for %(time)s, %(runs)s of %(most)s running, paused until %(until)s (%(reason)s)"),
+    _("the oldest job has been due for %(time)s, %(runs)s running, paused until %(until)s (%(reason)s)"),
     _("the oldest job has been due for %(time)s, %(runs)s of %(most)s running"),
     _("the oldest job has been due for %(time)s, %(runs)s running"),
     # queues
@@ -84,7 +84,7 @@ _FORMS = (
     _("%(stuck)s of %(all)s slots"),
     _("recorded for %(minute)s, %(time)s ago"),
 )
-# What a condition is about.
+# The subjects of conditions.
 _SUBJECTS = (
     _("all queues"),
     _("latest minute"),
@@ -120,7 +120,7 @@ _PARTS_OF_LIMITS = (
     _("no limit"),
 )
 _INTERVALS = (_("every %(time)s"),)
-_PLACE = re.compile(r"%\\\((\w+)\\\)s")  # as it is escaped
+_PLACE = re.compile(r"%\\\((\w+)\\\)s")  # after re.escape()
 _DAYS = re.compile(r"(\d+) days? (\d\d:\d\d:\d\d)")
 
 
@@ -130,7 +130,7 @@ def _pattern(form: str) -> re.Pattern[str]:
 
 
 def _translated(sentence: str, forms: tuple[str, ...]) -> str | None:
-    """Return the sentence in the language of the page, or None: it has none of these forms, or no translation."""
+    """Return the sentence in the language of the page, or None if it has none of these forms or no translation."""
     for form in forms:
         if found := _pattern(form).fullmatch(sentence):
             translated = translation.gettext(form)
@@ -140,7 +140,7 @@ def _translated(sentence: str, forms: tuple[str, ...]) -> str | None:
 
 
 def _days(value: str) -> str:
-    if found := _DAYS.fullmatch(value):  # as the server writes an interval
+    if found := _DAYS.fullmatch(value):  # an interval as PostgreSQL writes it
         days = int(found[1])
         return ngettext("%(days)d day, %(time)s", "%(days)d days, %(time)s", days) % {"days": days, "time": found[2]}
     return value
@@ -157,17 +157,17 @@ def _shown(sentence: str, translated: str | None) -> str:
 
 
 def sentence_shown(sentence: str) -> str:
-    """Show what a condition found."""
+    """Show the finding of a condition."""
     return _shown(sentence, _translated(sentence, _FORMS))
 
 
 def reason_shown(reason: str) -> str:
-    """Show why something was cancelled: what a person wrote as it is, what Pulse wrote in the language of the page."""
+    """Show the reason of a cancellation. Translate reasons written by Pulse, and leave those written by people."""
     return _translated(reason, _REASONS) or reason
 
 
 def subject_shown(key: str) -> str:
-    """Show what a condition is about. What is only a name stays as it is."""
+    """Show the subject of a condition. A bare name is not translated."""
     translated = _translated(key, _SUBJECTS)
     return format_html("{}", key if translated is None else translated)
 
@@ -186,7 +186,7 @@ def timing_shown(schedule: Schedule) -> str:
 
 
 def limit_shown(words: str) -> str:
-    """Show what a limit allows."""
+    """Show the numbers of a limit."""
     parts = [_translated(part, _PARTS_OF_LIMITS) for part in words.split(", ")]
     whole = None if None in parts else ", ".join(part for part in parts if part)
     return _shown(words, whole)

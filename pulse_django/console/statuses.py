@@ -1,4 +1,4 @@
-"""How the console shows the status of a job, or the state of a workflow: a shape, a colour and its word."""
+"""Show the status of a job or the state of a workflow as a shape, a colour and a word."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from pulse_django.queue.words.display import in_words
 from pulse_django.queue.words.states import CLAIMABLE, Status
 
 STATUSES: dict[str, Any] = dict(Job._meta.get_field("status").flatchoices)
-# Of each a shape of its own, so that none is told by its colour alone.
+# Each status has its own shape, so that colour is not the only difference.
 SHAPES = {
     Status.WAITING: "◇", Status.PENDING: "○", Status.RUNNING: "▶", Status.RETRYING: "↻",
     Status.COMPLETED: "✔", Status.DEAD_LETTERED: "✖", Status.CANCELLED: "⊘",
 }  # fmt: skip
-# The statuses that states of workflows look like.
+# States of workflows look like these statuses.
 _LIKE = {
     "done": Status.COMPLETED, "held": Status.DEAD_LETTERED, "cancelled": Status.CANCELLED, "running": Status.RUNNING,
     "paused": Status.WAITING,
 }  # fmt: skip
-# Whose last error is the reason why they are what they are. Any other has got over it.
+# Statuses that were caused by the last error. In other statuses, the error is in the past.
 WITH_ERROR = (Status.RETRYING, Status.DEAD_LETTERED)
 
 
 def status_shown(status: str, word: Any = "") -> str:
-    """Return an element of HTML. ``word`` says the status in other words, or more of it."""
+    """Return an element of HTML. ``word`` replaces the name of the status."""
     look = _LIKE.get(status, status)
     css = str(look).lower() if look in SHAPES else "other"
     return format_html(
         '<span class="pulse-status pulse-status-{}"><span aria-hidden="true">{}</span> {}</span>',
         css,
-        SHAPES.get(look, "•"),  # type: ignore[call-overload]  # a state of which there is no such status
+        SHAPES.get(look, "•"),  # type: ignore[call-overload]  # a state without a status
         word or STATUSES.get(status, status),
     )
 
 
 def due_shown(job: Job, now: datetime) -> str:
-    """Say in how long a job that waits for its time may start, on hover when. Empty: it waits for no time."""
+    """Show in how long a job is due, with the instant on hover. Return "" if the job does not wait for its time."""
     wait = (job.next_run_at - now).total_seconds()
     if job.status not in CLAIMABLE or wait <= 0:
         return ""
     return instant_shown(here(job.next_run_at), gettext("due in %(wait)s") % {"wait": in_words(wait)})
 
 
-# Instants as the console shows them: short to read, and on hover with seconds and zone.
+# The console shows instants in a short form, with seconds and time zone on hover.
 
 
 SHORT = "Y-m-d H:i:s"
@@ -58,7 +58,7 @@ EXACT = "Y-m-d H:i:s T"
 
 
 def instant_shown(at: datetime | None, text: str = "", *, form: str = SHORT) -> str:
-    """Return an element of HTML. ``text`` replaces the instant, such as how long ago it was. Empty: there is none."""
+    """Return an element of HTML. ``text`` replaces the instant, such as "5m ago". Return "" if there is no instant."""
     if at is None:
         return ""
     exact = date_format(at, EXACT, use_l10n=False)
@@ -74,7 +74,7 @@ def here(at: datetime | None) -> datetime | None:
 
 
 def column_of(name: str, description: Any = None) -> Any:
-    """Return a column of a ``ModelAdmin`` that shows this field of a row, under the field's name."""
+    """Return a column of a ``ModelAdmin`` that shows this field, under its name."""
 
     def shown(row: Any) -> str:
         return instant_shown(here(getattr(row, name)), form="DATETIME_FORMAT") or "–"

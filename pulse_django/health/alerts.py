@@ -1,7 +1,7 @@
-"""Alerts: report once per incident that a condition was found, by log, signal and mail.
+"""Alerts: report each incident of a condition once, by log, signal and mail.
 
-The minutes hold which incidents are open. Only the watchdog that wrote a minute sends its alerts, so of many watchdogs
-one does; and an incident is reported when it begins and when it is over, not for as long as it lasts.
+The minutes store the open incidents. Only the watchdog that wrote a minute sends its alerts, so several watchdogs do
+not repeat them. An incident is reported when it begins and when it ends, but not in between.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .conditions import Finding, Verdict
 
 logger = SafeLogger("pulse_django.alerts")
 
-# An incident that was open before a longer gap between two minutes is reported again.
+# After a longer gap between two minutes, an open incident is reported again.
 REMEMBERED = timedelta(hours=1)
 
 MOST_OF_A_KEY = 200  # characters
@@ -33,12 +33,12 @@ _sending: list[Thread] = []
 
 
 def update(alias: str, minute: Any, verdict: Verdict) -> list[Finding]:
-    """Note in the minute which incidents are open. Send an alert for each that begins, and for each that is over."""
+    """Store the open incidents in the minute. Send an alert for each incident that begins, and for each that ends."""
     settings, before = conf.current(), _before(alias)
     found = {one.condition.name: one for one in verdict.found if one.condition.is_alerted(settings)}
     open_now = {name: _keys(one, before.incidents.get(name)) for name, one in found.items() if _counts(one, before)}
     begun = [found[name] for name in open_now if set(open_now[name]) - set(before.incidents.get(name, ()))]
-    # What is unknown here is of an app that other processes have. What is not alerted any more is not over.
+    # A condition that is unknown here is of an app in other processes. One that no longer raises alerts is not over.
     asked = {finding.condition.name: finding for finding in verdict.findings}
     over = [name for name in before.incidents if name in asked and asked[name].is_clear]
     unknown = {name: keys for name, keys in before.incidents.items() if name not in asked}
@@ -48,7 +48,7 @@ def update(alias: str, minute: Any, verdict: Verdict) -> list[Finding]:
 
 
 class _Before(NamedTuple):
-    """What the minute before said."""
+    """The state of the previous minute."""
 
     incidents: Mapping[str, Sequence[str]]
     unasked: Collection[str]
@@ -66,13 +66,13 @@ def _before(alias: str) -> _Before:
 
 
 def _counts(one: Finding, before: _Before) -> bool:
-    """A condition that cannot be checked is an incident after two minutes: one may be a lock or a restart."""
+    """Return whether it is an incident. A failed check is one after two minutes: it may be a lock or a restart."""
     name = one.condition.name
     return bool(one.subjects) or name in before.unasked or name in before.incidents
 
 
 def _keys(one: Finding, before: Sequence[str] | None) -> Sequence[str]:
-    """Return what the incident is about. A queue or task that joins is reported; of single jobs only the first."""
+    """Return the subjects of an incident. Each new queue or task is reported; of single jobs, only the first is."""
     if one.error:
         return before or ["unknown"]
     return sorted(
@@ -86,7 +86,7 @@ def _announce(begun: list[Finding], over: Collection[str], *, mail: bool) -> Non
     for name in over:
         logger.info("Alert %s is over", name)
     if begun or over:
-        # A mail server that does not answer must not keep the watchdog from its work.
+        # In a thread: a mail server that does not answer must not block the watchdog.
         thread = Thread(target=_send_all, args=(begun, over, mail), name="alerts", daemon=True)
         _sending[:] = [other for other in _sending if other.is_alive()] + [thread]
         thread.start()
@@ -116,11 +116,11 @@ def _send_all(begun: list[Finding], over: Collection[str], mail: bool) -> None:
     try:
         mail_admins(", ".join(one.condition.name for one in begun), "\n\n".join(paragraphs))
     except Exception:
-        logger.exception("Sending mail to the admins failed")
+        logger.exception("Sending an alert by mail to the admins failed")
 
 
 def finish(patience: float = 10.0) -> None:
-    """Wait until running alerts have been sent, for a process that is about to end."""
+    """Wait until running alerts have been sent, before the process ends."""
     until = time.monotonic() + patience
     for thread in _sending:
         thread.join(max(0.0, until - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Whether a queue or a task is known, for operators who type its name: to pause a typo would stop nothing."""
+"""Check whether a queue or a task is known, for operators who type its name and may make a typo."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from . import snapshot
 
 MOST_WORKERS = 500
 
-# Without an index: it is asked only for a name that nothing else knows.
+# This has no index. It runs only for a name that is unknown otherwise.
 _OF_JOBS = "SELECT DISTINCT task::text FROM pulse_django_job_hot"
 
 
 class UnknownName(NamedTuple):
     kind: str  # "task" or "queue"
     name: str
-    nearest: str | None  # the known one that is most like it
+    nearest: str | None  # the most similar known name
 
     def __str__(self) -> str:
         meant = f" Did you mean {self.nearest!r}?" if self.nearest else ""
         return f"No {self.kind} is called {self.name!r}.{meant}"
 
 
-# Asks each shard a question, and returns the answers of those that respond.
+# Calls a function for each shard, and returns the results of shards that respond.
 AskShards = Callable[[Callable[[str], set[str]]], Iterable[set[str]]]
 
 
 def unknown_task(name: str, ask: AskShards) -> UnknownName | None:
-    """Return what to ask back, or None: it is in the code, live workers have it, it ran lately, or it has jobs."""
+    """Return None if the task is known: in the code, on live workers, or from jobs. Otherwise suggest a name."""
     known = set(registered_tasks()).union(*ask(_tasks_in))
     if name not in known:
         known = known.union(*ask(_tasks_of_jobs_in))
@@ -46,7 +46,7 @@ def unknown_task(name: str, ask: AskShards) -> UnknownName | None:
 
 
 def unknown_queue(name: str, ask: AskShards) -> UnknownName | None:
-    """The same of a queue. One that is paused is known, too."""
+    """Do the same for a queue. A paused queue is known."""
     known = {task.queue_name for key in registered_tasks() if (task := registry.get(key))}
     known = known.union(conf.current().queue_shards, *(task_backends[alias].queues for alias in task_backends))
     known = known.union(*ask(_queues_in))
@@ -54,13 +54,13 @@ def unknown_queue(name: str, ask: AskShards) -> UnknownName | None:
 
 
 def registered_tasks() -> list[str]:
-    with suppress(Exception):  # a module that cannot be imported must stop neither a page nor an operator
+    with suppress(Exception):  # pages and commands must work even if a module cannot be imported
         registry.discover()
     return list(registry)
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that was most likely meant. People leave out the module of a task, or misspell its end."""
+    """Return the known name that was probably meant. Users omit the module of a task, or misspell its end."""
     names = sorted(known)
     for one in names:
         if one.endswith(f".{name}"):

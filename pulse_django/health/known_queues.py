@@ -1,4 +1,4 @@
-"""The queues that are shown although no job of theirs waits or runs: those with dead letters, or with jobs lately."""
+"""Queues without waiting or running jobs that are shown: they have dead letters, or had jobs recently."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ earlier AS (
     WHERE traffic.name::text <> '{OTHER}'
 )"""  # noqa: S608 - made of constants
 
-# For a query that needs the names alone.
+# For a query that needs only the names.
 KNOWN_NAMES = f"""(
 {_DEAD},
 {_EARLIER}
@@ -89,7 +89,7 @@ LIMIT {MOST_NAMES}
 
 @dataclass(frozen=True, slots=True)
 class PerMinute:
-    """How many a minute, of late."""
+    """Recent numbers of jobs per minute."""
 
     enqueued: float = 0.0
     started: float = 0.0
@@ -98,12 +98,12 @@ class PerMinute:
     died: float = 0.0
 
 
-# For ``read_message``, beside other questions.
+# For ``read_message``, together with other queries.
 KNOWN_QUEUES: tuple[str, list[Any]] = (_KNOWN, [RECENT])
 
 
 def known_queues(rows: Iterable[tuple[Any, ...]]) -> dict[str, dict[str, Any]]:
-    """Return the facts of each by its name, from the rows of ``KNOWN_QUEUES``. Without a minute there are no rates."""
+    """Return the facts of each queue from the rows of ``KNOWN_QUEUES``. Without minutes, rates are None."""
     return {
         name: {
             "dead": min(dead, MOST_DEAD),

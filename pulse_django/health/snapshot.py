@@ -1,4 +1,4 @@
-"""Facts about the fleet that commands print and the admin shows. Ages are by the clock of the database."""
+"""Facts about the fleet for commands and the admin. Ages use the clock of the database."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .known_queues import KNOWN_QUEUES, PerMinute, known_queues
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFacts:
     name: str
-    due: int = 0  # wait, and their time has come
-    later: int = 0  # wait for their time, or are set aside because their task is paused
+    due: int = 0  # waiting and due
+    later: int = 0  # waiting but not due, or set aside because their task is paused
     running: int = 0
-    oldest_due: timedelta | None = None  # for how long the first of them has been due
-    is_more: bool = False  # than was counted
+    oldest_due: timedelta | None = None  # how long the oldest job has been due
+    is_more: bool = False  # there are more than were counted
     is_paused: bool = False
     pause_reason: str = ""
     paused_until: datetime | None = None  # None: until it is resumed
     dead: int = 0  # dead letters, counted up to a bound
-    is_more_dead: bool = False  # than were counted
-    per_minute: PerMinute | None = None  # None: no minute was recorded lately
+    is_more_dead: bool = False  # there are more than were counted
+    per_minute: PerMinute | None = None  # None: no recent minute
 
     @property
     def dead_in_words(self) -> str:
@@ -55,7 +55,7 @@ class WorkerFacts(NamedTuple):
     slots: int
     in_flight: int
     stuck_slots: int
-    prefetched: int  # claimed and not begun
+    prefetched: int  # claimed but not started
     last_beat: timedelta  # ago
     has_stopped: bool  # or is lost
     is_lost: bool  # and not acknowledged
@@ -75,10 +75,10 @@ class DeadLetterFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowCounts:
-    """How many there are, each counted up to a bound."""
+    """Numbers of workflows and jobs, each up to a bound."""
 
-    open: int = 0  # batches that are not over
-    held: int = 0  # of these, by dead letters
+    open: int = 0  # batches that have not ended
+    held: int = 0  # open batches that are held by dead letters
     waiting: int = 0  # jobs that wait for others
 
 
@@ -93,22 +93,22 @@ class Health:
     workflows: WorkflowCounts = WorkflowCounts()
 
 
-# Reads the facts of ``snapshot.py``: a few bounded statements, none of which grows with the finished jobs.
+# The queries of a snapshot: a few bounded statements, whose cost does not depend on the number of finished jobs.
 #
-# What lives is counted through its partial indexes, and dead letters through theirs. What else ended is counted up to
-# a bound; beyond it the statistics of the server say about how many there are.
+# Live jobs and dead letters are counted with their partial indexes. Other ended jobs are counted up to a bound. Beyond
+# it, the statistics of the server give an estimate.
 
 
-# Waiting, completed and cancelled jobs are counted exactly up to here: a few milliseconds' worth of index.
+# WAITING, completed and cancelled jobs are counted exactly up to this number, in a few milliseconds.
 COUNTED = 10_000
 MOST_WORKERS = 500
-GLANCED = 50_000  # waiting jobs that are counted for readers that come every few seconds
+GLANCED = 50_000  # waiting jobs that are counted for pages that refresh every few seconds
 
 NOTHING = Health()
 
-Found = defaultdict[str, dict[str, Any]]  # what is known of each queue
+Found = defaultdict[str, dict[str, Any]]  # facts by queue
 
-# Their statuses are written out: a partial index serves only what the planner can prove, also with server-side binding.
+# The statuses are constants: with server-side binding, the planner cannot match a parameter to a partial index.
 _WAITING = """
 SELECT
     queue, status,
@@ -131,7 +131,7 @@ WHERE status::text = 'RUNNING'
 GROUP BY queue
 """
 
-# In one statement, so that a project without workflows sends none for them. There is always a row.
+# One statement with the pauses, so that workflows need none of their own. It always returns a row.
 _PAUSED = f"""
 SELECT counted.open, counted.held, counted.waiting, paused.queue, paused.reason, paused.paused_until
 FROM (
@@ -157,8 +157,8 @@ LEFT JOIN (
 ) AS paused ON true
 """  # noqa: S608 - made of constants
 
-# ORDER BY keeps the counts on the retention index: with statistics that call a status common, a LIMIT alone would read
-# the table until it has found enough, and that may be all of it.
+# ORDER BY keeps the counts on the retention index: if the statistics call a status common, a LIMIT alone would scan the
+# table until it has found enough rows, which may be the whole table.
 _ENDED = """
 SELECT
     (SELECT count(*) FROM (
@@ -173,7 +173,7 @@ SELECT
     ) AS latest)
 """
 
-# Apart from the jobs: the catalogue of a server and tables that are distributed are in no statement together.
+# A separate statement: Citus does not combine the system catalog and distributed tables in one statement.
 _ESTIMATED = """
 SELECT common.value, pg_catalog.sum(common.share * GREATEST(class.reltuples, live.tuples, 0))
 FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass) AS tree
@@ -220,7 +220,7 @@ LIMIT 5
 
 
 def take(alias: str, *, stopped_workers: bool = False) -> Health:
-    """Look at everything, once."""
+    """Read all facts, once."""
     waiting = rows(alias, _WAITING)
     standing = read_message(alias, [*_STANDING, KNOWN_QUEUES, (_WORKERS, [stopped_workers, MOST_WORKERS])])
     [ended], estimated = read_message(alias, [(_ENDED, [COUNTED + 1] * 3), (_ESTIMATED, [])])
@@ -233,7 +233,7 @@ def take(alias: str, *, stopped_workers: bool = False) -> Health:
 
 
 def glance(alias: str) -> Health:
-    """Read what changes, for frequent readers: depths up to a bound, and no ended jobs."""
+    """Read facts that change often, for frequent readers: depths up to a bound, and no ended jobs."""
     standing = read_message(alias, [*_STANDING, KNOWN_QUEUES, (_WORKERS, [False, MOST_WORKERS])])
     return _health(_depths(alias), *standing)
 
@@ -253,7 +253,7 @@ def _health(
 
 
 def queues(alias: str) -> tuple[QueueFacts, ...]:
-    """Return how queues stand, by name."""
+    """Return the facts of all queues, sorted by name."""
     facts = _queues(_depths(alias), *read_message(alias, [*_STANDING, KNOWN_QUEUES]))
     return tuple(sorted(facts, key=lambda queue: queue.name))
 
@@ -290,7 +290,7 @@ def _queues(found: Found, running: list[Row], paused: list[Row], known: list[Row
 
 
 def by_due(queue: QueueFacts) -> tuple[int, int, int, str]:
-    """Return what queues are sorted by: those with the most due jobs first, then those with dead letters."""
+    """Return the sort key of queues: most due jobs first, then most running jobs, then most dead letters."""
     return (-queue.due, -queue.running, -queue.dead, queue.name)
 
 
@@ -320,16 +320,16 @@ def _worker(row: Row) -> WorkerFacts:
 
 
 def _loaded(text: str | None, kind: type) -> Any:
-    """Read what a worker said; of another shape, it was written by another release or by hand."""
+    """Parse JSON of a worker. Return an empty value if another release or a person wrote another type."""
     found = read(text or "null")
     return found if isinstance(found, kind) else kind()
 
 
-# Facts as JSON: dataclasses and named tuples become objects, durations seconds, instants ISO 8601.
+# Convert facts to JSON: dataclasses and named tuples to objects, durations to seconds, instants to ISO 8601.
 
 
 def to_json(value: Any) -> Any:
-    """Return ``value`` made of what ``json.dumps`` takes."""
+    """Return ``value`` converted to types that ``json.dumps`` accepts."""
     value = value._asdict() if hasattr(value, "_asdict") else value
     match value:
         case timedelta():

@@ -1,4 +1,4 @@
-"""Jobs whose task no live worker knows: workers put them back, and after a while a watchdog makes them dead letters."""
+"""Jobs whose task no live worker has: workers put them back, and later a watchdog dead-letters them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from pulse_django.signals import send_finished
 logger = SafeLogger(__name__)
 
 MOST_AT_ONCE = 100
-LATEST = 10_000  # attempts among which put-backs are looked for; they come every half a minute
+LATEST = 10_000  # attempts that are searched; such a job is put back every half minute
 
-# Two kinds of evidence: workers have met the job and did nothing but put it back for so long; and no worker that knows
-# its task has been alive for so long, as the registry shows, which keeps those that stopped. One that has not said what
-# it knows may know anything.
+# Two facts are required. For the whole time, workers only put the job back, and no worker that has its task was alive.
+# The registry also has stopped workers. A worker that has not reported its tasks may have any task.
 _GIVEN_UP = f"""
 WITH lately AS (
     SELECT tasks, stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s AS is_live
@@ -53,7 +52,7 @@ LIMIT %(most)s
 
 
 def give_up(alias: str) -> list[int]:
-    """Dead-letter what has been put back for longer than ``UNKNOWN_TASK_AGE``. Return the jobs."""
+    """Dead-letter jobs that were put back for longer than ``UNKNOWN_TASK_AGE``. Return their ids."""
     settings = conf.current()
     params = {
         "silence": settings.worker_silence,
@@ -85,7 +84,7 @@ def give_up(alias: str) -> list[int]:
 
 
 def run_known_now(alias: str) -> None:
-    """Make due what was put back because its task was unknown, if this process knows it."""
+    """Make jobs due that were put back because their task was unknown, if this process has the task."""
     put_back = Job.objects.using(alias).filter(status__in=CLAIMABLE, last_error__startswith=UNKNOWN_TASK)
     make_due.run_now(alias, list(put_back.filter(task__in=list(registry)).values_list("pk", flat=True)[:MOST_AT_ONCE]))
 

@@ -1,4 +1,4 @@
-"""The last hours of the fleet, from the minutes that workers wrote."""
+"""The last hours of the fleet, from the recorded minutes."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ Signs = Mapping[str, Any]
 Pick = Callable[[Signs], float]
 
 SPAN = timedelta(hours=3)
-POINTS = 60  # of a line; more would be closer together than pixels
-RECENT = timedelta(minutes=7)  # since a minute began for it to count as "of late": the last is written when it is over
-# Beyond it what the latest minute says of the present is too old to be shown as such.
+POINTS = 60  # of a line; more would be closer than pixels
+RECENT = timedelta(minutes=7)  # maximum age of the start of a recent minute, which is written after its end
+# An older minute does not count as the present state.
 FRESH = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    now: datetime | None  # by the server's clock; None: there are no minutes
+    now: datetime | None  # by the server's clock; None without minutes
     minutes: Sequence[tuple[datetime, Signs]]  # the oldest first
 
     @property
     def latest(self) -> Signs | None:
-        """What the latest minute says, if it is fresh."""
+        """Return the signs of the latest minute, if it is fresh."""
         return self.minutes[-1][1] if self.minutes and self._age(self.minutes[-1][0]) <= FRESH else None
 
     @property
     def conditions(self) -> dict[str, int] | None:
-        """Which conditions were found in the latest minute, and how often; None: they were not asked."""
+        """Return the conditions of the latest minute with their numbers, or None if they were not checked."""
         found = self._said("conditions")
         return numbers(found) if isinstance(found, dict) else None
 
     def sampled(self, queue: str) -> int:
-        """Return how many jobs were due in a queue when they were last counted."""
+        """Return the last number of due jobs of a queue."""
         return due_in({"queues": self._said("queues")}, queue)
 
     def _said(self, key: str) -> Any:
-        """The latest minute may be so fresh that its writer is still asking."""
+        """Return the latest value of a key. The watchdog may not have added it to the latest minute yet."""
         fresh = (signs for minute, signs in reversed(self.minutes) if self._age(minute) <= FRESH)
         return next((signs[key] for signs in fresh if key in signs), None)
 
     def line(self, pick: Callable[[Signs], float | None]) -> list[float | None]:
-        """Return one number a minute, as means over a few minutes each; None where no minute was written or picked."""
+        """Return the points of a line, each the mean of a few minutes. None: no data."""
         length = SPAN / POINTS
         found: list[list[float]] = [[] for _ in range(POINTS)]
         for minute, signs in self.minutes:
@@ -60,12 +60,12 @@ class History:
         return [sum(values) / len(values) if values else None for values in found]
 
     def rate(self, pick: Pick) -> float | None:
-        """Return how many a minute, of late."""
+        """Return the recent mean per minute."""
         recent = [pick(signs) for minute, signs in self.minutes if self._age(minute) <= RECENT]
         return sum(recent) / len(recent) if recent else None
 
     def total(self, pick: Pick, within: timedelta = SPAN) -> int | None:
-        """Return how many there were; None: no minute was written."""
+        """Return the total, or None if no minute was recorded."""
         found = [pick(signs) for minute, signs in self.minutes if self._age(minute) <= within]
         return round(sum(found)) if found else None
 
@@ -73,13 +73,13 @@ class History:
         return self.now - minute if self.now is not None else SPAN
 
     def histogram(self, sign: VitalSign, within: timedelta = SPAN) -> Histogram:
-        """Return how long something took, of all queues or tasks."""
+        """Return the durations of a sign, for all queues or tasks."""
         recent = [signs for minute, signs in self.minutes if self._age(minute) <= within]
         found = [value for signs in recent for _, value in counters.leaves(signs, sign)]
         return Histogram.merged(one.get("buckets", {}) for one in found)
 
     def success_of_beats(self, within: timedelta) -> float | None:
-        """Return the share of heartbeats that were answered; None: there were none."""
+        """Return the share of successful heartbeats, or None without heartbeats."""
         answered, failed = (self.total(counted(HEARTBEATS, result=one), within) or 0 for one in ("answered", "failed"))
         return answered / (answered + failed) if answered + failed else None
 
@@ -88,7 +88,7 @@ NOTHING = History(now=None, minutes=())
 
 
 def read(alias: str, within: timedelta = SPAN) -> History:
-    """Read the last hours, or less: one query."""
+    """Read the last hours, with one query."""
     rows = (
         Minute.objects.using(alias)
         .filter(minute__gt=StatementTimestamp() - within, minute__lte=StatementTimestamp())
@@ -102,12 +102,12 @@ def read(alias: str, within: timedelta = SPAN) -> History:
 
 
 def due_in(signs: Signs, queue: str) -> int:
-    """Return how many jobs a minute found due in a queue."""
+    """Return the number of due jobs of a queue in a minute."""
     return _first_number(signs.get("queues"), queue) or 0
 
 
 def running_of(limit: str) -> Callable[[Signs], float | None]:
-    """Pick how many jobs of a limit a minute found running; None: it was not asked."""
+    """Pick the number of running jobs of a limit in a minute, or None if it was not recorded."""
     return lambda signs: _first_number(signs.get("limits"), limit)
 
 
@@ -117,10 +117,10 @@ def _first_number(by_name: Any, name: str) -> int | None:
 
 
 def numbers(found: Any) -> dict[str, int]:
-    """Return what is a number by name. A minute may have been written by another release, or by hand."""
+    """Return the numbers by name. Other values may be from another release, or written by hand."""
     return {name: count for name, count in found.items() if isinstance(count, int)} if isinstance(found, dict) else {}
 
 
 def counted(sign: VitalSign, **labels: str) -> Pick:
-    """Pick how many there were of a sign with these labels."""
+    """Pick the count of a sign with these labels."""
     return lambda signs: counters.total(signs, sign, **labels)

@@ -1,7 +1,7 @@
-"""Records the statistics of each minute, asks the conditions, and sends the alerts.
+"""Record the statistics of each minute, check the conditions, and send the alerts.
 
-It is a loop beside the watchdog's, because questions may be slow and recovery must not wait for them. It keeps no
-connection from one minute to the next.
+It has its own loop, because queries may be slow, and the recovery of the watchdog must not wait for them. It closes its
+connection after each minute.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = SafeLogger("pulse_django.watchdog")
 
 PAUSE = 60.0  # seconds
 FIRST = 5.0, 20.0  # seconds after the start, at random
-JITTER = 0.2  # the share by which it may come early, so that a minute is seldom counted twice at a time
+JITTER = 0.2  # of the pause, so that watchdogs rarely count a minute at the same time
 
 
 class MinuteRecorder:
@@ -34,8 +34,8 @@ class MinuteRecorder:
         self._has_begun = False
 
     def run_once(self) -> float:
-        """Write what is over and not written. Return for how long to wait until the next time."""
-        if not self._has_begun:  # a worker that starts has better things to do, and many may start together
+        """Write the unwritten minutes. Return the seconds until the next call."""
+        if not self._has_begun:  # many workers may start at once, and claims are more important
             self._has_begun = True
             return random.uniform(*FIRST)  # noqa: S311 - no secret
         try:
@@ -45,7 +45,7 @@ class MinuteRecorder:
         return PAUSE * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
     def write(self) -> None:
-        """Write the minutes that are not written yet. The writer of the latest asks the conditions."""
+        """Write the unwritten minutes. After the latest one, check the conditions."""
         minutes = Minute.objects.db_manager(self.database.alias)
         unwritten = self.database.call(minutes.unwritten)
         for minute in unwritten[:-1]:
@@ -57,19 +57,19 @@ class MinuteRecorder:
             self.database.call(minutes.forget)
 
     def _ask(self, minute: datetime) -> None:
-        """Note what the conditions say, and send the alerts. No question may keep the others from being asked."""
+        """Store the results of the conditions in the minute, and send the alerts."""
         minutes = Minute.objects.db_manager(self.database.alias)
         verdict = conditions.ask_all(self.database.alias, call=self.database.call)
         self.database.call(minutes.note, minute, noted(verdict) | self._use_of_limits())
         self.database.call(alerts.update, self.database.alias, minute, verdict)
 
     def _use_of_limits(self) -> dict[str, Any]:
-        """Return how many jobs of each limit run and are due, for the pages. Without limits nothing is asked."""
+        """Return the numbers of running and due jobs of each limit, for the pages."""
         if not declared_limits():
             return {}
         try:
             found = self.database.call(limits, self.database.alias)
-        except DatabaseError as error:  # the conditions are noted in any case
+        except DatabaseError as error:  # the conditions are still stored
             logger.warning("The use of limits could not be read: %s", error_in_one_line(error))
             return {}
         most_used = sorted(found, key=lambda one: one.running + one.waiting, reverse=True)[:MOST_VALUES]
@@ -77,7 +77,7 @@ class MinuteRecorder:
 
 
 def noted(verdict: conditions.Verdict) -> dict[str, Any]:
-    """Return what a minute keeps of a verdict."""
+    """Return the part of a verdict that a minute stores."""
     found = {finding.condition.name: len(finding.subjects) for finding in verdict.found if finding.subjects}
     unasked = [finding.condition.name for finding in verdict.found if finding.error]
     return {"conditions": found, "unasked": unasked}

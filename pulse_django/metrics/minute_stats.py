@@ -1,7 +1,7 @@
-"""The statistics of each minute: one small row, written by the first watchdog that comes.
+"""The statistics of each minute: one small row, written by the first watchdog that is ready.
 
-Workers write nothing for it: ids of jobs and of attempts rise with the time at which they were written, so a minute is
-a range of ids. What a transaction enqueued in one minute and committed in a later one is missing.
+Workers write nothing for it. The ids of jobs and attempts rise with time, so a minute is a range of ids. Jobs that a
+transaction enqueued in one minute and committed in a later one are not counted.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     from pulse_django.models import Minute  # noqa: F401 - named in the base class below
 
 
-# Watchdogs look once a minute, not to the second; after a longer absence the older minutes stay unwritten.
+# Watchdogs check about once a minute. After a longer interruption, older minutes are not written.
 MOST_CAUGHT_UP = 10
 KEPT = timedelta(days=2)
-MOST_WAITING = 1_000_000  # jobs that are counted: a fifth of a second's worth of index. Beyond it depths are too small
+MOST_WAITING = 1_000_000  # waiting jobs that are counted, in a fifth of a second; deeper queues are undercounted
 
-# Five seconds later, so that nothing of that minute is still being written. What lies in the future was written before
-# the clock was set back, and says nothing about what is missing.
+# Five seconds after the end, so that no rows of that minute are still being written. Rows in the future were written
+# before the clock was set back, and are ignored.
 _UNWRITTEN = """
 SELECT begin
 FROM pg_catalog.generate_series(
@@ -78,7 +78,7 @@ LIMIT 1
 """
 
 _WORKERS = "SELECT pg_catalog.concat(name, ':', boot_id), "
-# What only its page reads is left out: it would stand in every minute.
+# Without the parts that only the page of a worker reads, to keep the minutes small.
 _WORKERS += "(vitals - 'processes'::text - 'stuck'::text)::text FROM pulse_django_worker ORDER BY id"
 
 _WRITE = """
@@ -104,7 +104,7 @@ RETURNING minute.minute
 
 _NOTE = "UPDATE pulse_django_minute SET signs = signs || %s::jsonb WHERE minute = %s RETURNING minute"
 
-# Those of the future as well: the clock was set back, and their totals stand in the latest by now.
+# Including minutes in the future: the clock was set back, and the latest minute has their totals.
 _FORGET = """
 DELETE FROM pulse_django_minute
 WHERE minute < statement_timestamp() - %s::interval OR (minute > statement_timestamp() AND totals IS NULL)
@@ -114,11 +114,11 @@ RETURNING minute
 
 class MinuteManager(TableManager["Minute"]):
     def unwritten(self) -> list[datetime]:
-        """Return the minutes that are over and not written yet, of the last few."""
+        """Return those of the last minutes that are over but not written."""
         return [minute for (minute,) in run_joined(self.write_alias, _UNWRITTEN, [MOST_CAUGHT_UP - 1])]
 
     def write(self, minute: datetime, *, is_latest: bool = True) -> bool:
-        """Write what happened in that minute; if it is the latest, how things stand. Return whether we were first."""
+        """Write the counts of a minute, and the present state if it is the latest. Return whether we were first."""
         totals, before = self._before(minute)
         found, workers = counted_in(self.write_alias, minute), before
         counted, stands = found.signs, dict[str, Any]()
@@ -139,11 +139,11 @@ class MinuteManager(TableManager["Minute"]):
         return is_first
 
     def note(self, minute: datetime, signs: Mapping[str, Any]) -> None:
-        """Add to what a minute says."""
+        """Add signs to a minute."""
         run_joined(self.write_alias, _NOTE, [json.dumps(signs), minute])
 
     def forget(self, older_than: timedelta = KEPT) -> int:
-        """Delete minutes that are too old for every reader, but for the totals."""
+        """Delete minutes that are too old for all readers, except for their totals."""
         traffic.forget(self.write_alias)
         releases.forget(self.write_alias)
         return len(run_joined(self.write_alias, _FORGET, [older_than]))
@@ -153,7 +153,7 @@ class MinuteManager(TableManager["Minute"]):
         return (json.loads(rows[0][0]), json.loads(rows[0][1] or "{}")) if rows else ({}, {})
 
 
-# What happened in one minute, counted from the tables: each query reads a range of ids or of an index.
+# The counts of one minute, from the tables. Each query reads a range of ids or of an index.
 
 
 LENGTH = timedelta(minutes=1)
@@ -165,7 +165,7 @@ WHERE id >= %(first_job)s AND id < %(last_job)s AND created_at >= %(begin)s AND 
 GROUP BY task, queue
 """
 
-# One after another, so that each is a range of the retention index.
+# A UNION, so that each part is a range of the retention index.
 _ENDED = """
 SELECT '', queue, 'COMPLETED', count(*), 0 FROM pulse_django_job
 WHERE status::text = 'COMPLETED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
@@ -180,7 +180,7 @@ FROM pulse_django_job
 WHERE status::text = 'CANCELLED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
 """
 
-# What began in the minute and is over by now has ended in it or soon after it.
+# A run that began in the minute and has ended, ended in it or soon after it.
 _STARTED = """
 SELECT task, queue, count(*)
 FROM (
@@ -209,7 +209,7 @@ _BUCKET = f"""pg_catalog.ceil(
 def _durations(
     sign: VitalSign, took: str, condition: str, *, task: str = "''", queue: str = "''", source: str = "ended"
 ) -> str:
-    """A query of how long something took."""
+    """Return a query of durations."""
     bucket = _BUCKET.format(took=took)
     return f"""
 SELECT '{sign.name}', {task}, {queue}, '', {bucket}, count(*), pg_catalog.sum({took}), 0, 0
@@ -218,7 +218,7 @@ WHERE {condition}
 GROUP BY 2, 3, 5"""  # noqa: S608 - made of constants
 
 
-# Jobs are looked up by id: a run that was pruned within its minute is counted under no name.
+# Jobs are joined by id. A run whose job was pruned within the minute is counted without a name.
 _RUNS = """
 WITH ended AS MATERIALIZED (
     SELECT
@@ -274,13 +274,13 @@ GROUP BY late_outcome
 
 @dataclass(slots=True)
 class Counted:
-    """What happened in a minute: the vital signs, and the same by task and by queue."""
+    """The counts of a minute: the vital signs, and the traffic by task and by queue."""
 
     signs: Counters = field(default_factory=dict)
     traffic: defaultdict[Key, TrafficCounts] = field(default_factory=lambda: defaultdict(TrafficCounts))
 
     def of(self, task: str, queue: str) -> list[TrafficCounts]:
-        """Return the counts of a task and of a queue. A name that is not known is counted nowhere."""
+        """Return the counts of a task and of a queue. An empty name has no counts."""
         named = ((TrafficKind.TASK, task), (TrafficKind.QUEUE, queue))
         return [self.traffic[kind, name] for kind, name in named if name]
 
@@ -295,7 +295,7 @@ class Counted:
 
 
 def counted_in(alias: str, begin: datetime) -> Counted:
-    """Count the minute that began then."""
+    """Count the minute with this beginning."""
     span, counted = _span(alias, begin), Counted()
     tally = counted.signs
     for task, queue, jobs in run_joined(alias, _CREATED, span):
@@ -330,7 +330,7 @@ def counted_in(alias: str, begin: datetime) -> Counted:
 def _span(alias: str, begin: datetime) -> dict[str, Any]:
     end = begin + LENGTH
     span: dict[str, Any] = {"begin": begin, "end": end, "soon": end + LENGTH}
-    own = range_of_ids(shard_number_of(position_of(alias, IDS_OF_JOBS)))  # beside those of jobs that were moved here
+    own = range_of_ids(shard_number_of(position_of(alias, IDS_OF_JOBS)))  # without ids of jobs that were moved here
     for name, table, column in (
         ("job", "pulse_django_job", "created_at"),
         ("attempt", "pulse_django_attempt", "finished_at"),
@@ -341,11 +341,11 @@ def _span(alias: str, begin: datetime) -> dict[str, Any]:
 
 
 def counted_by_workers(now: Mapping[str, Any], before: Mapping[str, Any]) -> Counters:
-    """Return what workers counted themselves since the last minute, from what each says of all its life."""
+    """Return the counts of workers since the last minute, from their counts since their starts."""
     tally: Counters = {}
     for key, vitals in now.items():
         if not isinstance(vitals, Mapping):
-            continue  # nothing that one row says keeps the minute from being written
+            continue  # an invalid row must not prevent the minute from being written
         fresh = counters.since(vitals, before.get(key) or {})
         counters.count(tally, HEARTBEATS, ("answered",), fresh.get("beats", 0))
         counters.count(tally, HEARTBEATS, ("failed",), fresh.get("beat_failures", 0))

@@ -1,4 +1,4 @@
-"""The tables of what tasks and queues did, and of the releases. ``models.py`` loads them with the others."""
+"""The tables with the traffic of tasks and queues, and with releases. ``models.py`` loads them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pulse_django.queue.words.bounds import MAX_TASK_NAME
 
 
 class Traffic(models.Model):
-    """What one task or queue did in one span of time."""
+    """The traffic of one task or queue in one span of time."""
 
     pk = models.CompositePrimaryKey("kind", "length", "began_at", "name")
     kind = ShortText(max_length=5)
@@ -25,7 +25,7 @@ class Traffic(models.Model):
     failed = models.IntegerField()
     died = models.IntegerField()
     ran_seconds = models.FloatField()
-    ran = IntegerList()  # runs by bucket, as metrics/vital_signs.py counts them
+    ran = IntegerList()  # runs by bucket
     waited_seconds = models.FloatField()
     waited = IntegerList()
 
@@ -38,11 +38,11 @@ class Traffic(models.Model):
 
 
 class Release(models.Model):
-    """A version of the project that workers brought, for the marks in charts."""
+    """A version of the project on workers, for the marks in charts."""
 
     id = models.BigAutoField(primary_key=True)
     version = ShortText(max_length=MAX_VERSION)
-    seen_at = models.DateTimeField()  # when the first worker with it started, or the last with a later one was gone
+    seen_at = models.DateTimeField()  # its first start, or after a rollback, the end of the newer version
 
     class Meta:
         constraints: ClassVar = [instants_of("release", "seen_at")]

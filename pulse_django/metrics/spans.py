@@ -1,4 +1,4 @@
-"""What tasks and queues did in the last hour, day or two weeks, from the rows that the watchdogs wrote."""
+"""Read the traffic of tasks and queues in the last hour, day or two weeks."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pulse_django.queue.words.counters import TrafficCounts, TrafficKind
 from .traffic import COLUMNS, DAY, MINUTE, TEN_MINUTES, TWO_HOURS, WINDOW, TrafficSpan, span_of
 
 MOST_NAMES = 500
-KNOWN_FOR = timedelta(days=2)  # a queue is shown for as long after its last job
+KNOWN_FOR = timedelta(days=2)  # a queue is shown this long after its last job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """How far back a page looks."""
+    """The period of a page."""
 
     key: str  # in addresses
     span: timedelta
     point: int  # minutes of one point of a chart
-    lengths: Sequence[int]  # of the spans that are added up to one sum, the longest first
+    lengths: Sequence[int]  # of the spans that are added up, the longest first
 
     @property
     def points(self) -> int:
@@ -31,7 +31,7 @@ class Window:
 
     @property
     def lengths_of_points(self) -> Sequence[int]:
-        """What is shorter completes the last point."""
+        """Return the lengths for a chart. Spans that are shorter than a point complete the last point."""
         return [length for length in self.lengths if length <= self.point]
 
 
@@ -44,7 +44,7 @@ WINDOWS = {
     )
 }
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # all spans begin at a multiple of their length after it
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # all spans begin at a multiple of their length since then
 
 _ENDS = """
 SELECT statement_timestamp(), level.length, latest.began_at + level.length::float8 * interval '1 min'
@@ -81,7 +81,7 @@ LIMIT 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A release, and where in the window it came: from 0, the beginning, to 1, now."""
+    """A release, and its position in the window: from 0, the beginning, to 1, now."""
 
     version: str
     at: datetime
@@ -90,10 +90,10 @@ class Mark:
 
 @dataclass(slots=True, kw_only=True)
 class Course:
-    """What one task or queue did over a window: a sum for each point, the oldest first."""
+    """The traffic of one task or queue in a window: a sum for each point, the oldest first."""
 
     window: Window
-    begins: list[datetime] = field(default_factory=list)  # of the points; empty: nothing is recorded
+    begins: list[datetime] = field(default_factory=list)  # of the points; empty without data
     points: list[TrafficCounts] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
 
@@ -103,7 +103,7 @@ class Course:
 
 
 def read_course(alias: str, kind: TrafficKind, name: str, window: Window) -> Course:
-    """Read the points of a chart: three queries."""
+    """Read the points of a chart, with three queries."""
     now, spans = _read(alias, kind, name, window, window.lengths_of_points)
     points = [TrafficCounts() for _ in range(window.points)]
     for span in spans:
@@ -120,7 +120,7 @@ def read_course(alias: str, kind: TrafficKind, name: str, window: Window) -> Cou
 
 
 def read_totals(alias: str, kind: TrafficKind, window: Window) -> dict[str, TrafficCounts]:
-    """Add up the window for each name: two queries."""
+    """Add up the window for each name, with two queries."""
     _, spans = _read(alias, kind, None, window, window.lengths)
     total: dict[str, TrafficCounts] = defaultdict(TrafficCounts)
     for span in spans:
@@ -138,7 +138,7 @@ def _sum(counts: Iterable[TrafficCounts]) -> TrafficCounts:
 def _read(
     alias: str, kind: TrafficKind, name: str | None, window: Window, lengths: Sequence[int]
 ) -> tuple[datetime, list[TrafficSpan]]:
-    """Read the longest spans that are there, and before and after them the shorter ones."""
+    """Read the longest available spans, and shorter ones before and after them."""
     found = rows(alias, _ENDS, [list(lengths), kind])
     now: datetime = found[0][0]
     ends = {length: until for _, length, until in found}
@@ -156,13 +156,13 @@ def _read(
 def _cover(
     begin: datetime, end: datetime, lengths: Sequence[int], ends: Mapping[int, datetime | None]
 ) -> Iterator[tuple[int, datetime, datetime]]:
-    """Divide a time among spans: their length, and from when to when they begin."""
+    """Divide a period into parts. Yield the length of spans, and the range of their beginnings, for each part."""
     length, *shorter = lengths
     if not shorter:
         yield length, begin, end
         return
     step = timedelta(minutes=length)
-    first = begin + (_EPOCH - begin) % step  # that begins within
+    first = begin + (_EPOCH - begin) % step  # the first span that begins within
     last = min(ends[length] or first, end)
     if last <= first:
         yield from _cover(begin, end, shorter, ends)

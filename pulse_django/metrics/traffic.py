@@ -1,8 +1,8 @@
-"""What each task and each queue did, kept for two weeks: a row for each span of time in which something happened.
+"""The traffic of each task and queue, kept for two weeks: a row for each span of time with activity.
 
-A row is written once and never changed. Minutes are added up to ten minutes, these to two hours, and these to days,
-when such a span is over. Each length is kept for as long as a page shows it, so that two weeks of 200 tasks take tens
-of megabytes.
+A row is written once and never changed. At the end of a longer span, minutes are added up to ten minutes, these to two
+hours, and these to days. Each length is kept while a page shows it, so that two weeks of 200 tasks take tens of
+megabytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pulse_django.queue.words.counters import Durations, TrafficCounts, TrafficK
 MINUTE, TEN_MINUTES, TWO_HOURS, DAY = 1, 10, 120, 1440  # the lengths of spans, in minutes
 FINER = {TEN_MINUTES: MINUTE, TWO_HOURS: TEN_MINUTES, DAY: TWO_HOURS}
 WINDOW = timedelta(days=14)
-# A little longer than a page shows it, and than the next length needs it: the watchdogs may be away for a while.
+# A little longer than pages and the next length need it: all watchdogs may be stopped for a while.
 KEPT = {
     MINUTE: timedelta(minutes=80),
     TEN_MINUTES: timedelta(hours=26),
@@ -43,7 +43,7 @@ ON CONFLICT (kind, length, began_at, name) DO NOTHING
 RETURNING name
 """  # noqa: S608 - made of constants
 
-# The spans that are over and not written, of which there are shorter ones. Those of a day begin at midnight in UTC.
+# Spans that are over but not written, and have shorter spans. Those of a day begin at midnight in UTC.
 _OVER = """
 SELECT DISTINCT pg_catalog.date_bin(%(length)s::float8 * interval '1 min', began_at, 'epoch'::timestamptz)
 FROM pulse_django_traffic
@@ -84,9 +84,9 @@ class TrafficSpan(NamedTuple):
 
 
 def write(alias: str, minute: datetime, counts: Mapping[Key, TrafficCounts]) -> None:
-    """Write what was counted in a minute, and add up the longer spans that are over with it.
+    """Write the counts of a minute, and the longer spans that end with it.
 
-    It belongs into the transaction that writes the minute: then it is done once.
+    Call it in the transaction that writes the minute, so that it runs once.
     """
     _write(alias, MINUTE, minute, counts)
     until = minute + timedelta(minutes=1)
@@ -99,7 +99,7 @@ def write(alias: str, minute: datetime, counts: Mapping[Key, TrafficCounts]) -> 
 
 
 def forget(alias: str) -> int:
-    """Delete spans that no page shows any more."""
+    """Delete spans that no page shows."""
     return sum(len(run_joined(alias, _FORGET, [list(TrafficKind), *one])) for one in KEPT.items())
 
 
@@ -123,7 +123,7 @@ def added(spans: Iterable[TrafficSpan]) -> dict[Key, TrafficCounts]:
 
 
 def span_of(row: tuple[Any, ...]) -> TrafficSpan:
-    """Read a row: kind, name, began_at, length, and what was counted."""
+    """Convert a row: kind, name, began_at, length, and the counts."""
     kind, name, began_at, length, *numbers, ran_seconds, ran, waited_seconds, waited = row
     counts = TrafficCounts(*numbers)
     counts.ran, counts.waited = Durations(ran_seconds, ran), Durations(waited_seconds, waited)

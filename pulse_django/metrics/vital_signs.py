@@ -1,7 +1,7 @@
-"""The vital signs of a fleet: what each number is called, what it means, and what to do when it moves.
+"""The vital signs of a fleet: the name and meaning of each number, and advice for when it changes.
 
-Every outlet (Prometheus, OpenTelemetry, the board, alerts) reads its words here, and a test compares them with the
-dashboard and the rules of the documentation.
+All outputs (Prometheus, OpenTelemetry, the board, alerts) use these texts. A test compares them with the dashboard and
+the rules of the documentation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ALL: list[VitalSign] = []  # in the order in which they are declared
 
 
 def _declare(kind: SignKind, name: str, means: str, to_do: str) -> VitalSign:
-    """Declare a sign. Labels stand after its name, as Prometheus writes them: ``jobs_ended_total{queue,status}``."""
+    """Declare a sign. Labels follow its name, as in Prometheus: ``jobs_ended_total{queue,status}``."""
     name, _, labels = name.removesuffix("}").partition("{")
     ALL.append(VitalSign(name=name, kind=kind, means=means, to_do=to_do, labels=tuple(filter(None, labels.split(",")))))
     return ALL[-1]
@@ -23,7 +23,7 @@ def _declare(kind: SignKind, name: str, means: str, to_do: str) -> VitalSign:
 gauge, counter, histogram = (partial(_declare, kind) for kind in SignKind)
 
 
-# The eight; the third is two numbers.
+# The eight main signs; the third has two numbers.
 ACTIVE_LEASES = gauge(
     "active_leases{queue}",
     "Number of running jobs. Each has exactly one lease.",
@@ -68,7 +68,7 @@ ORPHANED_JOBS = gauge(
 DEATH_TO_REQUEUE = histogram(
     "death_to_requeue_seconds",
     "Time from a worker's last heartbeat to the end of its lost run.",
-    "Normally at most a lease plus a watchdog tick. If longer, the database was away or no watchdog was running.",
+    "Normally at most a lease plus a watchdog tick. If longer, the database or all watchdogs were unavailable.",
 )
 
 THE_EIGHT = tuple(ALL)
@@ -96,7 +96,7 @@ QUEUE_OLDEST_DUE = gauge(
 QUEUE_PAUSED = gauge(
     "queue_paused{queue}",
     "1 while operators have paused the queue, and 0 otherwise.",
-    "Take paused queues out of alerts: their jobs wait on purpose. The page of a queue says why and until when.",
+    "Exclude paused queues from alerts: their jobs wait on purpose. The page of a queue shows why and until when.",
 )
 JOBS_ENQUEUED = counter(
     "jobs_enqueued_total{queue}",
@@ -131,7 +131,7 @@ LATE_REPORTS = counter(
 WORKERS = gauge(
     "workers{state}",
     "Number of live workers, of silent workers, and of lost workers that are not acknowledged.",
-    "Check the hosts of silent and lost workers. Acknowledge a lost worker once you know why it was lost.",
+    "Check the hosts of silent and lost workers. Acknowledge a lost worker when you know the cause.",
 )
 SLOTS = gauge(
     "slots",
@@ -161,23 +161,23 @@ DATABASE_ERRORS = counter(
 CONDITIONS = gauge(
     "conditions{condition,severity}",
     "Number of objects to which a condition of the catalogue applies. Counting stops at a limit.",
-    "The reference of conditions says what each means and what to do. Risks do not make the fleet unhealthy. The "
+    "The reference of conditions has their meanings and advice. Risks do not make the fleet unhealthy. The "
     "severity is unknown if a condition could not be checked or is of another app.",
 )
 MINUTE_AGE = gauge(
     "minute_age_seconds",
     "Age of the latest recorded minute. Counters do not move if no minutes are recorded.",
-    "If more than a few minutes, no worker or pulse_watchdog is running.",
+    "If it is more than a few minutes, no worker or pulse_watchdog is running.",
 )
 SCHEDULE_LATENESS = gauge(
     "schedule_lateness_seconds",
     "How long the schedule that waits longest has been due. Not present if there are no schedules.",
-    "More than a few seconds: no watchdog that knows its task is running, or a transaction has locked its row.",
+    "If more than a few seconds, no watchdog that has its task is running, or a transaction has locked its row.",
 )
 LIMIT_RUNNING = gauge(
     "limit_running{limit}",
     "Number of running jobs of a limit. Not present if there are no limits.",
-    "If it is what the limit allows, and jobs wait, the limit decides how many jobs run. Raise it, if it may be.",
+    "If it is the maximum of the limit while jobs wait, the limit determines the throughput. Raise it if possible.",
 )
 LIMIT_DUE = gauge(
     "limit_due{limit}",
@@ -188,7 +188,7 @@ LIMIT_PAUSED = gauge(
     "limit_paused{limit}",
     "1 while a limit is paused by people, by an answer of another system or by its breaker: then none of its jobs "
     "starts.",
-    "The page of the limit in the admin says why and until when.",
+    "The page of the limit in the admin shows why and until when.",
 )
 LIMIT_REFUSALS = counter(
     "limit_refusals_total{limit,reason}",
@@ -203,18 +203,18 @@ WAITING_JOBS = gauge(
 )
 BATCHES_OPEN = gauge(
     "batches_open",
-    "Number of batches and workflows that are not over. Counting stops at a limit.",
+    "Number of open batches and workflows. Counting stops at a limit.",
     "If it only rises, workflows are held, wait for events, or are never sealed. Run manage.py pulse_workflows.",
 )
 BATCHES_HELD = gauge(
     "batches_held",
-    "Number of these that have dead letters. They are over once those are retried or the whole is cancelled.",
-    "Fix what the dead letters died of, and retry them: manage.py pulse_workflows retry.",
+    "Number of open batches and workflows with dead letters. They end when these are retried or they are cancelled.",
+    "Fix the cause of the dead letters, and retry them: manage.py pulse_workflows retry.",
 )
 BATCH_DURATION = histogram(
     "batch_seconds{kind}",
-    "Time from the opening of a batch or workflow to its end. Those within others are not counted.",
-    "If it rises, the critical path on the page of a workflow says which of its jobs take the time.",
+    "Time from the opening of a batch or workflow to its end. Workflows within others are not counted.",
+    "If it rises, the critical path on the page of a workflow shows which of its jobs take the most time.",
 )
 SHARD_UP = gauge(
     "shard_up{database}",
@@ -224,7 +224,7 @@ SHARD_UP = gauge(
 RELEASE_TIMESTAMP = gauge(
     "release_timestamp_seconds{version}",
     "Unix time at which the first worker of the newest release started.",
-    "Compare it with when a number began to move. PULSE['PROJECT_VERSION'] names your releases.",
+    "Compare it with the time at which another metric changed. PULSE['PROJECT_VERSION'] names your releases.",
 )
 
 BESIDE_THEM = tuple(ALL[len(THE_EIGHT) :])

@@ -1,1 +1,1 @@
-"""What operators do to many jobs at a time. The commands print it and the admin shows it."""
+"""Operations on many jobs, and the output of the commands. Commands and the admin use them."""

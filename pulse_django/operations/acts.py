@@ -1,6 +1,6 @@
-"""What operators do to jobs: each act once, for a job, a selection, a group of errors, a filter and the commands.
+"""Acts of operators on jobs, for one job, a selection, a group of errors, a filter and the commands.
 
-Every act looks at each row again when it is done. A job that has moved on meanwhile is left alone, and counted.
+Every act checks each row again when it changes it. A job that has changed since is skipped and counted.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from .preview import has_status
 LIVE = (Status.WAITING, Status.PENDING, Status.RETRYING, Status.RUNNING)
 MOST_RUNS = 100
 MAX_REASON = 500
-MOST_ATTEMPTS = 2**31 - 1  # the column holds no more
-# Of a retry that begins with a few: at most one chunk, how many minutes they may take, and how many a minute follow.
+MOST_ATTEMPTS = 2**31 - 1  # the maximum of the column
+# Bounds and defaults of a retry that starts with a few jobs, at most one chunk: minutes for them, and the rate after.
 MOST_FIRST, MOST_PATIENCE = 500, 1_440
 PATIENCE, PER_MINUTE = 30, 60
 
-Given = Mapping[str, Any]  # what the form or the command said, as JSON
-Answer = Mapping[str, Collection[int]]  # jobs, by what happened to them
+Given = Mapping[str, Any]  # the data of the form or the command, as JSON
+Answer = Mapping[str, Collection[int]]  # ids of jobs by result
 
 
 class ActForm(forms.Form):
-    """What every act asks: why, for the admin's log. With ``job`` it is the form on the page of that job."""
+    """The form of an act, with a reason for the admin's log. With ``job``, the form is on the page of that job."""
 
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON, required=False)
-    of_many: tuple[str, ...] = ()  # what the page of a job does not ask
+    of_many: tuple[str, ...] = ()  # fields that the page of a job does not have
 
     def __init__(self, data: Any = None, *, job: Job | None = None, **options: Any) -> None:
         if job is not None:
             options["initial"] = {"queue": job.queue, "priority": job.priority, "attempts": job.attempts}
         super().__init__(data, **options)
         if job is not None:
-            # What the page showed. Missing, or nonsense, is as good as another: the act is refused.
+            # The number that the page showed. With an invalid, missing or old number, the act is refused.
             hidden = forms.IntegerField(min_value=0, max_value=MOST_ATTEMPTS, widget=forms.HiddenInput)
             self.fields = {"attempts": hidden, **self.fields}
             for name in self.of_many:
                 del self.fields[name]
             if job.batch_id is None:
                 self.fields.pop("cancelled_too", None)
-        self.order_fields([name for name in self.fields if name != "reason"])  # what the act needs comes first
+        self.order_fields([name for name in self.fields if name != "reason"])  # the reason is the last field
 
     def done_in_words(self, done: Any) -> str:
-        """Say what was done, and what was chosen, for the message and the log."""
+        """Return what was done with which values, for the message and the log."""
         details = []
         for name, value in self.cleaned_data.items():
             if name not in ("attempts", "confirmed") and value not in ("", None) and value is not False:
@@ -75,7 +75,7 @@ class ActForm(forms.Form):
 
 
 def errors_in_words(form: forms.Form) -> str:
-    """Say what is wrong with a form, for a message in place of the page that held it."""
+    """Return the errors of a form as one text, for a message on another page."""
     texts = {field: " ".join(map(str, said)) for field, said in form.errors.items()}
     return "; ".join(f"{form[field].label}: {text}" if field in form.fields else text for field, text in texts.items())
 
@@ -90,7 +90,7 @@ def validate_queue_name(name: str) -> None:
 
 
 class QueueName(forms.CharField):
-    """Any name that a job may name: also one that begins or ends with a space."""
+    """A field for any valid name of a queue, including names that begin or end with a space."""
 
     default_validators = [validate_queue_name]
 
@@ -104,10 +104,10 @@ class RetryForm(ActForm):
         label=_("Maximum jobs per minute (empty: no limit)"), min_value=1, max_value=MAX_PER_MINUTE, required=False
     )
     first = forms.IntegerField(
-        label=_("how many first (empty: all at once)"), min_value=1, max_value=MOST_FIRST, required=False
+        label=_("jobs to retry first (empty: all at once)"), min_value=1, max_value=MOST_FIRST, required=False
     )
     patience = forms.IntegerField(
-        label=_("minutes that these may take"), min_value=1, max_value=MOST_PATIENCE, required=False
+        label=_("maximum minutes for these jobs"), min_value=1, max_value=MOST_PATIENCE, required=False
     )
     cancelled_too = forms.BooleanField(label=_("also if their workflow was cancelled"), required=False)
     of_many = ("per_minute", "first", "patience")
@@ -123,7 +123,7 @@ class RetryForm(ActForm):
 
 
 class ReasonForm(ActForm):
-    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)  # stands on the job, and its handler may ask
+    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)  # stored in the job, and its handler can read it
 
 
 class PostponeForm(ActForm):
@@ -137,16 +137,16 @@ class PostponeForm(ActForm):
 class MoveForm(ActForm):
     queue = QueueName(label=_("queue"))
     priority = forms.IntegerField(
-        label=_("priority (empty: as it is)"), min_value=LOWEST_PRIORITY, max_value=HIGHEST_PRIORITY, required=False
+        label=_("priority (empty: unchanged)"), min_value=LOWEST_PRIORITY, max_value=HIGHEST_PRIORITY, required=False
     )
 
 
 class DeleteForm(ReasonForm):
-    confirmed = forms.BooleanField(label=_("they are deleted for ever"))
+    confirmed = forms.BooleanField(label=_("delete them permanently"))
 
 
 def _retry(alias: str, ids: Collection[int], given: Given) -> Answer:
-    """Retry these. ``met`` jobs were retried before, and keep their places in front."""
+    """Retry these jobs, after ``met`` jobs that were retried before."""
     gap = timedelta(minutes=1) / given["per_minute"] if given.get("per_minute") else timedelta()
     answer = make_due.retry(
         alias,
@@ -191,7 +191,7 @@ def _release(alias: str, ids: Collection[int], given: Given) -> Answer:
 
 
 def _delete(alias: str, ids: Collection[int], given: Given) -> Answer:
-    """Delete those that have ended and hold no others. With ``error``, only dead letters of it."""
+    """Delete those jobs that have ended and that no job needs. With ``error``, only dead letters of this error."""
     how = {"statuses": [Status.DEAD_LETTERED], "error": given["error"]} if "error" in given else {}
     deleted = set(Job.objects.db_manager(alias).prune_these(ids, **how))
     left = set(ids) - deleted
@@ -201,29 +201,29 @@ def _delete(alias: str, ids: Collection[int], given: Given) -> Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """One intention of an operator. Its words are in the language of who reads them."""
+    """One action of an operator. Its texts are translated for each reader."""
 
     name: str
-    label: Any = ""  # of the button on the page of a job; empty: there is none
-    says: Any = ""  # what it does, for hovering and for screen readers
-    label_of_all: Any = ""  # of the button for all that match; empty: there is none
+    label: Any = ""  # of the button on the page of a job; empty: no button
+    says: Any = ""  # its effect, for hovering and for screen readers
+    label_of_all: Any = ""  # of the button for all that match; empty: no button
     says_of_all: Any = ""
     done: Any  # for the message, and the log of the admin
     permission: str
     statuses: tuple[Status, ...]
     form: type[ActForm] = ActForm
     do: Callable[[str, Collection[int], Given], Answer]
-    answers: Mapping[str, Any] = field(default_factory=dict)  # what may have happened to a job, in words
-    changes: tuple[str, ...] = ("changed",)  # of these answers, those of what was done
-    missed: str = "moved_on"  # and that of a job which no longer matched
-    refusals: Mapping[str, Any] = field(default_factory=dict)  # why a job was left that has not moved on
-    # Of these jobs, those that it is about. What ended later than an instant was not meant.
+    answers: Mapping[str, Any] = field(default_factory=dict)  # the possible results for a job, as text
+    changes: tuple[str, ...] = ("changed",)  # the answers of jobs that were changed
+    missed: str = "moved_on"  # the answer of jobs that no longer matched
+    refusals: Mapping[str, Any] = field(default_factory=dict)  # why a job was skipped that still matched
+    # Filters jobs that the act can change. Jobs that ended after the instant are excluded.
     fitting: Callable[[JobQuerySet, str], JobQuerySet] = lambda jobs, asked_at: jobs
-    # Its statement joins no transaction. If a worker dies behind it, what it did is counted as moved on.
+    # Its statement commits by itself. If a worker dies after it, the changed jobs are counted as "no longer matched".
     commits_by_itself: bool = False
 
     def in_words(self, counts: Mapping[str, int]) -> str:
-        """Say what happened to how many jobs."""
+        """Return the number of jobs for each result, as text."""
         first = self.changes[0]
         said = f"{counts.get(first, 0)} {self.answers[first]}"
         if counts.get(self.missed):
@@ -259,9 +259,7 @@ ACTS: Mapping[str, Act] = {
             },
             changes=("revived",),
             refusals={
-                "of_cancelled": _(
-                    "Its workflow was cancelled. To retry it all the same, tick the box. Nothing was changed."
-                ),
+                "of_cancelled": _("Its workflow was cancelled. To retry it anyway, tick the box. Nothing was changed."),
                 "key_taken": _("Another job has the unique key of this one. Nothing was changed."),
             },
             fitting=lambda jobs, asked_at: jobs.filter(
@@ -279,7 +277,7 @@ ACTS: Mapping[str, Act] = {
             statuses=CLAIMABLE,
             do=_run_now,
             answers={"changed": _("made due"), "moved_on": _MOVED_ON},
-            # What is due already would lose its place among those of its priority.
+            # A job that is already due would lose its position among jobs of its priority.
             fitting=lambda jobs, asked_at: jobs.claimable().filter(next_run_at__gt=StatementTimestamp()),
         ),
         Act(

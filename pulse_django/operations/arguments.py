@@ -1,4 +1,4 @@
-"""The arguments that the operators' commands share."""
+"""Arguments that several commands share, and their base class."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .batches import BATCH, Pace
 from .preview import Selection
 
 MOST_DIGITS = 19
-# The verbs travel as one statement with all ids of a batch; beyond that it gains nothing and locks too much.
+# A batch is one statement with all its ids. A larger batch is not faster, and locks too many rows.
 MAX_BATCH = 10_000
 MAX_PER_MINUTE = 10_000_000
 
@@ -42,19 +42,19 @@ def require_unix(command: str) -> None:
 
 
 def add_filters(parser: CommandParser, statuses: Iterable[Status]) -> None:
-    """Let jobs be chosen; ``statuses`` are those that may be named, none: no choice."""
+    """Add the arguments that select jobs. Without ``statuses``, there is no ``--status``."""
     parser.add_argument("ids", nargs="*", type=whole_number(1, MAX_ID), metavar="ID", help="these jobs")
     repeated: dict[str, Any] = {"action": "append", "default": []}
     parser.add_argument("--queue", **repeated, type=text, metavar="NAME", help="may be repeated")
     parser.add_argument("--task", **repeated, type=text, metavar="NAME", help="may be repeated")
-    parser.add_argument("--tag", **repeated, type=_tag, metavar="TAG", help="may be repeated: jobs with all of them")
+    parser.add_argument("--tag", **repeated, type=_tag, metavar="TAG", help="may be repeated: jobs with all tags")
     if allowed := tuple(statuses):
         said = f"{', '.join(allowed)}; may be repeated"
         parser.add_argument("--status", **repeated, type=_status(allowed), metavar="STATUS", help=said)
     parser.add_argument("--error", type=text, metavar="TEXT", help="text that the last error contains")
     age = "age since it ended, or since it was created: 7d, 12h, 30m, 45s"
     parser.add_argument("--older-than", type=duration, metavar="DURATION", help=age)
-    parser.add_argument("--newer-than", type=duration, metavar="DURATION", help="the same")
+    parser.add_argument("--newer-than", type=duration, metavar="DURATION", help="the same, for younger jobs")
     add_output(parser)
 
 
@@ -64,7 +64,7 @@ def add_output(parser: CommandParser) -> None:
 
 
 def add_shard(parser: CommandParser) -> None:
-    parser.add_argument("--shard", metavar="ALIAS", help="this shard alone; default: all shards")
+    parser.add_argument("--shard", metavar="ALIAS", help="only this shard; default: all shards")
 
 
 def add_duration(parser: CommandParser, said: str) -> None:
@@ -103,7 +103,7 @@ def pace_of(options: dict[str, Any]) -> Pace:
 
 
 def aliases_of(options: dict[str, Any]) -> list[str]:
-    """Return the shards that a command concerns. It reads where jobs are written: a replica may lag behind."""
+    """Return the aliases of the shards for a command. They are writable, because a replica may lag behind."""
     try:
         return aliases_of_jobs(options["shard"])
     except InvalidJob as error:
@@ -111,7 +111,7 @@ def aliases_of(options: dict[str, Any]) -> list[str]:
 
 
 def alias_of(options: dict[str, Any]) -> str:
-    """Return the shard that was named, or else the router's: for commands that concern one."""
+    """Return the shard of ``--shard``, or else of the router, for commands that use only one shard."""
     return routers_alias() if options["shard"] is None else aliases_of(options)[0]
 
 
@@ -151,26 +151,26 @@ def _tag(text: str) -> str:
 
 
 def text(given: str) -> str:
-    """An empty name would match nothing, or everything: most likely a variable of a script was not set."""
+    """Refuse an empty text. It would match nothing, or everything; probably a variable of a script is not set."""
     if not given:
-        raise argparse.ArgumentTypeError("it is empty")
+        raise argparse.ArgumentTypeError("the value is empty")
     if clean_text(given, len(given)) != given:
         raise argparse.ArgumentTypeError(f"PostgreSQL cannot store {given!r}")
     return given
 
 
-# Durations as operators write them: 7d, 12h, 30m, 45s, 1d12h, or plain seconds.
+# Durations of the command line: 7d, 12h, 30m, 45s, 1d12h, or plain seconds.
 
 
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _NUMBER = r"(\d+(?:\.\d+)?)"
-# A number without a unit stands alone: in 1h30 it would be taken for minutes by some, and for seconds by others.
+# A number without a unit must be the whole text: in 1h30 it could mean minutes or seconds.
 _WRITTEN = re.compile("".join(f"(?:{_NUMBER}{unit})?" for unit in _SECONDS), re.ASCII)
 _PLAIN = re.compile(_NUMBER, re.ASCII)
 
 
 def parse_duration(text: str) -> timedelta:
-    """Return the duration, or raise ValueError with what would have been understood."""
+    """Return the duration, or raise a ValueError that lists the accepted formats."""
     written = text.strip().lower()
     found = _WRITTEN.fullmatch(f"{written}s" if _PLAIN.fullmatch(written) else written)
     if found is None or not any(found.groups()):
@@ -182,21 +182,21 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-# Who runs a command.
+# The user who runs a command.
 
 
 def user_of(command: str) -> str:
-    """Return the user of the operating system and the command, as the record of a change shows them."""
+    """Return the user of the operating system and the command, for the record of a change."""
     try:
         return f"{getuser()} ({command})"
     except (KeyError, OSError):  # a container's user may have no name
         return command
 
 
-# What all commands share: no traceback for what PostgreSQL refuses, nor if a reader such as head ends first.
+# The base class of all commands. It prints no traceback if PostgreSQL refuses a statement, or if a pipe is closed.
 
 
-BROKEN_PIPE = 128 + 13  # as a shell says it of SIGPIPE
+BROKEN_PIPE = 128 + 13  # the exit code of shells for SIGPIPE
 
 
 class PulseCommand(BaseCommand):
@@ -205,7 +205,7 @@ class PulseCommand(BaseCommand):
             output = super().execute(*args, **options)
             self.stdout.flush()
         except BrokenPipeError:
-            # Python writes what is left when it ends, and would complain again.
+            # Python flushes stdout at exit, and would raise again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(BROKEN_PIPE)
         except Error as error:
@@ -215,7 +215,7 @@ class PulseCommand(BaseCommand):
         return output
 
     def reachable(self, aliases: Sequence[str], require: Callable[[str], object]) -> list[str]:
-        """Return the shards that are as this code needs them. One of several that is away is served once it is back."""
+        """Return the shards that pass ``require``. With several shards, one that is unreachable is skipped for now."""
         found = []
         for alias in aliases:
             try:

@@ -1,7 +1,7 @@
-"""Do one thing to many jobs: in batches by ascending id, at a pace, until done or stopped.
+"""Apply a verb to many jobs: in batches by ascending id, at a limited rate, until it is done or stopped.
 
-``id > last ORDER BY id LIMIT batch`` meets every job once, whatever its verb does to it: a dead letter that is revived
-and dies again has the same id. Jobs that arrive meanwhile have higher ids than the highest of the start, so it ends.
+``id > last ORDER BY id LIMIT batch`` finds every job once, whatever the verb does to it: a dead letter that is retried
+and dies again keeps its id. The walk ends, because new jobs have higher ids than the highest id at the start.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from pulse_django.queue.words.display import in_words
 
 from .terminal import OverwrittenLine, bar, is_terminal, showable
 
-# Longer batches hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
+# Larger batches would hold their locks for too long, and claims would wait. Smaller batches waste round trips.
 BATCH = 500
-# Batches that one look for matches finds. With stale statistics PostgreSQL sorts all matches at every look: 100,000
-# cancels took 9 s with one look a batch, and 5 s so. More of them hold more ids in memory.
+# Batches that one query finds. With stale statistics PostgreSQL sorts all matches in every query: 100,000 cancels took
+# 9 s with one query for each batch, and 5 s with this number. A higher number needs more memory.
 AHEAD = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How many jobs at a time, and how many a minute at most; None: as fast as the database goes."""
+    """The size of a batch, and the maximum number of jobs per minute; None: no limit."""
 
     batch: int = BATCH
     per_minute: int | None = None
 
     @property
     def at_a_time(self) -> int:
-        """Throttled, no more than one second's worth: workers downstream get a trickle and not a gush."""
+        """Return the size of a batch. With a limit, it is at most the jobs of one second, so that the load is even."""
         return self.batch if self.per_minute is None else max(1, min(self.batch, self.per_minute // 60))
 
     def seconds_for(self, jobs: int) -> float:
@@ -45,7 +45,7 @@ class Pace:
 
 
 class Walk:
-    """One walk over jobs. What it did so far stands in its attributes, also after an error."""
+    """One walk over jobs. Its attributes have the results so far, also after an error."""
 
     def __init__(
         self,
@@ -58,16 +58,16 @@ class Walk:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pace = pace or Pace()
-        self.met = 0  # jobs that were given to the verb, and what it said of them:
+        self.met = 0  # jobs that were passed to the verb, and its results:
         self.counts: Counter[str] = Counter()
-        self.unsure: tuple[int, ...] = ()  # given to the verb, and its answer never came
+        self.unsure: tuple[int, ...] = ()  # passed to the verb, which did not answer
         self.is_complete = False
         self._jobs, self._act, self._limit, self._after, self._clock = jobs, act, limit, after, clock
-        self._ahead: list[int] = []  # found, and not looked at again yet
+        self._ahead: list[int] = []  # found, but not processed yet
         self._is_last_look = False
 
     def run(self, stopping: threading.Event, watch: Callable[[Walk], object] = lambda walk: None) -> None:
-        """Walk until all is done or ``stopping`` is set; ``watch`` is called after every batch."""
+        """Process all jobs, or stop when ``stopping`` is set. ``watch`` is called after every batch."""
         for ids in self._batches(stopping):
             self.unsure = tuple(ids)
             counts = self._act(ids)
@@ -86,18 +86,18 @@ class Walk:
             ids, is_last = self._next(highest)
             if ids:
                 yield ids
-            # From the beginning of the batch, so that the pace holds however long it took. Time that a slow batch
-            # lost is not made up for: that would be the gush again.
+            # Counted from the start of the batch, so that its duration does not change the rate. After a slow batch,
+            # lost time is not made up for, because that would exceed the rate.
             due += self.pace.seconds_for(len(ids))
             self.is_complete = is_last
 
     def _highest(self) -> int:
-        """The highest id of all, and not of those that match: it costs one look at the primary key."""
+        """Return the highest id of all jobs, not of matching jobs: this reads only the end of the primary key."""
         newest = Job.objects.using(self._jobs.db).order_by("-id").values_list("id", flat=True)
         return newest.first() or 0
 
     def _next(self, highest: int) -> tuple[list[int], bool]:
-        """Return the next batch, as it matches at this very moment, and whether it is the last."""
+        """Return the jobs of the next batch that match now, and whether it is the last batch."""
         size = self.pace.at_a_time
         if self._limit is not None:
             size = min(size, self._limit - self.met)
@@ -110,21 +110,21 @@ class Walk:
         ids, self._ahead = self._ahead[:size], self._ahead[size:]
         self._after = ids[-1] if ids else highest
         is_last = self._is_last_look and not self._ahead
-        if was_seen_before:  # throttled, that may be long ago
+        if was_seen_before:  # with a limited rate, that may be long ago
             ids = list(matching.filter(pk__in=ids))
         return ids, is_last or (self._limit is not None and self.met + len(ids) >= self._limit)
 
 
-# How far a walk is, at what rate, and how long it will take: a bar on a terminal, elsewhere a line now and then.
+# The progress of a walk, its rate and the remaining time: a bar on a terminal, or a line every ten seconds elsewhere.
 
 
-# Seconds between two looks. A terminal redrawn more often flickers; a log with more lines than that is not read.
+# Seconds between two updates. More frequent updates would make a terminal flicker, and a log too long.
 REDRAWN_AFTER = 0.1
 WRITTEN_AFTER = 10.0
 
 
 class Progress:
-    """``total`` is what matched at the start: jobs that move on meanwhile make it too large."""
+    """``total`` is the number of matches at the start. It is too high if jobs change during the walk."""
 
     def __init__(
         self,
@@ -135,14 +135,14 @@ class Progress:
         per_minute: int | None = None,
     ) -> None:
         self._stream, self._total, self._clock = stream, total, clock
-        # The first batch waits for nothing: without a ceiling it would promise more than the throttle allows.
+        # The first batch does not wait: without a maximum, the shown rate would exceed the limit.
         self._fastest = float("inf") if per_minute is None else per_minute / 60
         self._shows = is_terminal(stream)
         self._line = OverwrittenLine(stream)
         self._began = self._shown_at = clock()
 
     def show(self, done: int) -> None:
-        """Show it, unless that was done a moment ago."""
+        """Show the progress, unless it was shown a moment ago."""
         now = self._clock()
         if now - self._shown_at < (REDRAWN_AFTER if self._shows else WRITTEN_AFTER):
             return
@@ -154,7 +154,7 @@ class Progress:
             self._stream.flush()
 
     def end(self, done: int) -> None:
-        """Leave the last state on a terminal; in a log the summary says it."""
+        """Show the last state on a terminal. A log has the summary instead."""
         if self._shows and (done or self._total):
             self._draw(done, self._clock())
             self._line.end()
@@ -173,7 +173,7 @@ class Progress:
         return said
 
 
-# Ctrl-C and SIGTERM: the first lets the current batch end, the second ends the program at once.
+# Ctrl-C and SIGTERM: the first stops the walk after the current batch, the second ends the program at once.
 
 
 _AT_ONCE = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.default_int_handler}
@@ -181,15 +181,15 @@ _AT_ONCE = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.de
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """Give an event that the first signal sets; the second raises KeyboardInterrupt, which psycopg heeds."""
+    """Yield an event that the first signal sets. The second raises KeyboardInterrupt, which interrupts psycopg."""
     stopping = threading.Event()
 
     def stop(number: int, frame: Any) -> None:
         signal.signal(number, _AT_ONCE[signal.Signals(number)])
-        # Not here: this thread may be inside stopping.wait() with the event's own lock in its hand.
+        # In another thread: this one may be inside stopping.wait() and hold the lock of the event.
         threading.Thread(target=stopping.set, daemon=True).start()
 
-    if threading.current_thread() is not threading.main_thread():  # Python handles signals in no other
+    if threading.current_thread() is not threading.main_thread():  # Python handles signals only in the main thread
         yield stopping
         return
     before = {number: signal.signal(number, stop) for number in _AT_ONCE}

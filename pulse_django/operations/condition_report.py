@@ -1,4 +1,4 @@
-"""What ``pulse_check --all`` and ``--repair`` print."""
+"""The output of ``pulse_check --all`` and ``--repair``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Paint = Callable[[str], str]
 def findings_in_words(
     findings: Iterable[Finding], good: Paint = str, warning: Paint = str, bad: Paint = str
 ) -> Iterator[str]:
-    """A line for each condition that is clear, and a paragraph for each other."""
+    """Yield a line for each condition that is clear, and a paragraph for each other condition."""
     for finding in findings:
         one = finding.condition
         if finding.is_clear:
@@ -45,7 +45,7 @@ def _subjects(finding: Finding, indent: str) -> Iterator[str]:
 
 
 def repairable(name: str) -> Condition:
-    """Find a condition that has a repair, or say why not."""
+    """Return a condition that has a repair, or raise a CommandError."""
     try:
         condition = named(name)
     except KeyError:
@@ -57,7 +57,7 @@ def repairable(name: str) -> Condition:
 
 
 def rehearse(condition: Condition, finding: Finding) -> Iterator[str]:
-    """Say what a repair would do, without doing it."""
+    """Yield the effect of a repair, without applying it."""
     if finding.error:
         yield f"{condition.name} {finding.says}"
     elif finding.is_clear:
@@ -69,7 +69,7 @@ def rehearse(condition: Condition, finding: Finding) -> Iterator[str]:
 
 
 def perform(condition: Condition, alias: str, write: Callable[[str], object]) -> dict[str, Any]:
-    """Repair, print each step, and ask once more at the end."""
+    """Repair, print each step, and check the condition again at the end."""
     steps = repaired = 0
     try:
         for step in repair(condition, alias):
@@ -86,7 +86,7 @@ def perform(condition: Condition, alias: str, write: Callable[[str], object]) ->
 
 
 def problems_in_words(fleet: FleetVerdict) -> str:
-    """Name the conditions that are problems, and the shards that do not respond."""
+    """Return the names of conditions that are problems, and of shards that do not respond, as text."""
     lines = [f"Shard {alias!r} does not respond: {said}." for alias, said in fleet.away.items()]
     for alias, verdict in fleet.by_shard.items():
         if not verdict.is_well:

@@ -1,4 +1,4 @@
-"""What pulse_retry, pulse_cancel and pulse_prune share: select, preview, and with --yes apply and report."""
+"""The base class of pulse_retry, pulse_cancel and pulse_prune: select, preview, and with --yes apply and report."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ from .batches import Progress, Walk, interruptible
 from .preview import Preview, Selection, in_lines, look, unmatched
 from .terminal import showable
 
-INTERRUPTED = 130  # as shells say it of a program that Ctrl-C ended
-MOST_IDS = 10  # that are listed
-Counts = Mapping[str, int]  # by the name that JSON gives them
+INTERRUPTED = 130  # the exit code of shells for a program that Ctrl-C ended
+MOST_IDS = 10  # in a list
+Counts = Mapping[str, int]  # by their names in JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """What the operator named, looked up in one shard."""
+    """The selection of the operator in one shard."""
 
     alias: str
     jobs: JobQuerySet
     preview: Preview
-    missed: dict[int, str | None]  # ids that were named and do not match
+    missed: dict[int, str | None]  # selected ids that do not match
     notes: list[str]
 
 
 class MassCommand(PulseCommand):
-    """One intention of an operator: whom it is about, what it does, and how that is said.
+    """One action on many jobs: its selection, its verb, and its output.
 
-    Every verb looks at each row once more when it acts. What has moved on since the preview is left as it is, and
+    Every verb checks each row again when it changes it. A job that has changed since the preview is skipped and
     counted. Tests replace the clock and the signals.
     """
 
     requires_system_checks = ()  # a project whose checks fail may need these commands most
-    statuses: tuple[Status, ...] = ()  # that --status may name
-    noun: str  # what it acts on, in the plural
+    statuses: tuple[Status, ...] = ()  # allowed in --status
+    noun: str  # the objects of the command, in the plural
     verb: str  # in ``ACTS``
-    answers: tuple[str, ...]  # what may have happened to a job: the names in the counts
+    answers: tuple[str, ...]  # the possible results for a job: the names in the counts
     clock = staticmethod(time.monotonic)
     options: dict[str, Any]
     selection: Selection
@@ -73,27 +73,27 @@ class MassCommand(PulseCommand):
         self.options, self.selection = options, arguments.selection_of(options)
 
     def jobs(self, alias: str) -> JobQuerySet:
-        """Return what it would act on now."""
+        """Return the jobs that match now."""
         raise NotImplementedError
 
     def given(self) -> Given:
-        """Return what the act is answers."""
+        """Return the data for the act."""
         return {}
 
     def act(self, alias: str, ids: Collection[int]) -> Counts:
-        """Do it to these jobs, and count what happened."""
+        """Apply the act to these jobs, and count the results."""
         return {name: len(some) for name, some in ACTS[self.verb].do(alias, ids, self.given()).items()}
 
     def would(self, matches: int, running: int) -> str:
-        """Say what it would do."""
+        """Return the text of the preview."""
         raise NotImplementedError
 
     def summary(self, counts: Counts) -> str:
-        """Say what it did."""
+        """Return the text of the result."""
         raise NotImplementedError
 
     def notes(self, alias: str) -> list[str]:
-        """Tell what an operator may not expect of the choice."""
+        """Return facts about the selection that an operator may not expect."""
         return []
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -132,7 +132,7 @@ class MassCommand(PulseCommand):
             sys.exit(INTERRUPTED)
 
     def _choices(self) -> list[_Choice]:
-        """Look up what was named in each shard. An id is missed if no shard has it."""
+        """Return the selection in each shard. An id is reported as missing only if no shard has it."""
         choices = [self._choose(alias) for alias in arguments.aliases_of(self.options)]
         if len(choices) == 1:
             return choices
@@ -174,16 +174,16 @@ class MassCommand(PulseCommand):
         return {**to_json(preview), "pace": to_json(pace), "seconds": seconds}
 
     def _do(self, choice: _Choice, limit: int | None) -> tuple[Walk, float, str]:
-        """Return what was done, also if it was interrupted, how long it took, and what the database said."""
+        """Run the walk. Return it, also after an interruption, with its duration and the error of the database."""
         pace, alias, clock, problem = arguments.pace_of(self.options), choice.alias, self.clock, ""
-        # The preview knows the lowest id: finished jobs by the million may lie in front of it.
+        # Start at the lowest id of the preview: there may be millions of finished jobs before it.
         after = (choice.preview.lowest_id or 1) - 1
         walk = Walk(choice.jobs, lambda ids: self.act(alias, ids), pace=pace, limit=limit, after=after, clock=clock)
         progress, began = Progress(self.stderr._out, choice.preview.matches, clock, per_minute=pace.per_minute), clock()
         try:
             with self.signals() as stopping:
                 walk.run(stopping, lambda walk: progress.show(walk.met))
-        except KeyboardInterrupt:  # the second Ctrl-C: the report says how far the first got
+        except KeyboardInterrupt:  # the second Ctrl-C: the report shows the progress
             pass
         except (Error, PulseError) as error:
             problem = inert(error_in_one_line(error))
@@ -210,6 +210,6 @@ class MassCommand(PulseCommand):
 
 
 def left_of_cancelled(count: int) -> str:
-    """Say how many dead letters were not retried because their workflow was cancelled."""
+    """Return how many dead letters were not retried because their workflow was cancelled, as text."""
     whose, which = ("its", "it") if count == 1 else ("their", "them")
     return f"{count} left: {whose} workflow was cancelled. --cancelled-too retries {which}."

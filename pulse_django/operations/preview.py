@@ -1,4 +1,4 @@
-"""Preview what an operation would change: how many jobs, of which kind, how old. Read-only."""
+"""Preview the jobs of an operation: how many, of which kind, how old. Read-only."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
 from .terminal import table
 
 TOP = 10
-# Characters of an error's first line: longer ones differ in what says nothing, as an id in a URL.
+# Characters of the first line of an error. Longer texts differ in details, such as an id in a URL.
 ERROR_LENGTH = 100
 
 
 class PreviewGroup(NamedTuple):
-    """Jobs that are alike."""
+    """Jobs of the same kind."""
 
     jobs: int
     status: str
@@ -42,7 +42,7 @@ class Preview:
     matches: int
     running: int  # of them
     groups: tuple[PreviewGroup, ...]  # the largest
-    others: int  # jobs in no group above
+    others: int  # jobs in other groups
     lowest_id: int | None
     oldest: datetime | None  # when it ended, or was created if it has not
     newest: datetime | None
@@ -55,7 +55,7 @@ ERROR_LINE = Left(_FIRST_LINE, ERROR_LENGTH, function="pg_catalog.left")
 
 
 def look(jobs: JobQuerySet, *, limit: int | None = None) -> Preview:
-    """Count what matches, or the first ``limit`` of it."""
+    """Count the matching jobs, or the first ``limit`` of them."""
     if limit is not None:
         first = jobs.order_by("id").values("id")[:limit]
         jobs = Job.objects.using(jobs.db).filter(pk__in=first)
@@ -80,7 +80,7 @@ def _groups(jobs: JobQuerySet) -> tuple[PreviewGroup, ...]:
 
 
 def in_lines(preview: Preview) -> list[str]:
-    """Tell the preview to a person."""
+    """Return the preview as lines of text."""
     if not preview.matches:
         return []
     rows = [(group.jobs, group.status, group.queue, group.task, group.error) for group in preview.groups]
@@ -96,13 +96,13 @@ def in_lines(preview: Preview) -> list[str]:
     return lines
 
 
-# What a selection matches, in bounded time: counts by status and task, and the newest jobs.
+# The matches of a selection, in bounded time: counts by status and task, and the newest jobs.
 #
-# Each status is asked through its own index. Of what completed or was cancelled only the latest are looked at, because
-# no index knows their task or their error, and there may be millions.
+# Each status is read with its own index. Only the latest completed and cancelled jobs are read, because no index has
+# their task or their error, and there may be millions.
 
 
-# How many jobs of a status that grows without bound are looked at, latest first: some tens of milliseconds' worth.
+# The number of completed or cancelled jobs that are read, latest first. This takes some tens of milliseconds.
 LATEST = 5_000
 NEWEST = 20
 MOST_KINDS = 200
@@ -131,15 +131,15 @@ class Found(NamedTuple):
 class Matching:
     kinds: tuple[MatchingKind, ...]
     newest: tuple[Found, ...]
-    is_partial: bool  # only the latest COMPLETED and CANCELLED were looked at
+    is_partial: bool  # only the latest COMPLETED and CANCELLED were read
 
 
 def match(selection: Selection, alias: str) -> Matching:
-    """Count and show what matches."""
+    """Count the matching jobs, and return the newest."""
     parts, is_partial = _parts(selection, alias)
     counts = [part.order_by().values("status", "task").annotate(jobs=Count("*")) for part in parts]
-    # The sum keeps each part on its own index: ordered by id alone, the planner may read the primary key backwards
-    # through all that has finished.
+    # The sum keeps each part on its own index: ordered by the id itself, the planner may read all finished jobs in the
+    # primary key.
     newest = [_shown(part.order_by((F("id") + 0).desc()))[:NEWEST] for part in parts]
     kinds = sorted((MatchingKind(**row) for row in _all(counts)), key=lambda kind: (-kind.jobs, kind.status, kind.task))
     found = sorted((Found(**row) for row in _all(newest)), key=lambda job: -job.id)
@@ -147,7 +147,7 @@ def match(selection: Selection, alias: str) -> Matching:
 
 
 def _parts(selection: Selection, alias: str) -> tuple[list[JobQuerySet], bool]:
-    """Return one query for each index, and whether they leave something out."""
+    """Return one query for each index, and whether they skip older jobs."""
     if selection.ids:
         return [selection.jobs(alias)], False
     meant = selection.statuses or tuple(Status)
@@ -165,10 +165,10 @@ def _parts(selection: Selection, alias: str) -> tuple[list[JobQuerySet], bool]:
 
 
 def _bound(selection: Selection, status: Status, alias: str) -> datetime | None:
-    """Return when the first job ended that is too many.
+    """Return the instant before which jobs are not read, or None if there are few.
 
-    The retention index answers for status and age; the rest is asked only of what it finds. As a value and not as a
-    subquery: the planner then knows how few rows are meant, and does not read the table.
+    The retention index has status and age; other filters apply to the rows that it finds. The instant is a value and
+    not a subquery, so that the planner knows how few rows match, and does not read the table.
     """
     aged = Selection(statuses=(status,), older_than=selection.older_than, newer_than=selection.newer_than)
     ended = aged.jobs(alias).order_by("-finished_at", "-id").values_list("finished_at", flat=True)
@@ -185,19 +185,19 @@ def _all(parts: list[Any]) -> Any:
     return first.union(*others, all=True) if others else first
 
 
-# Which jobs an operator selects: a frozen value that commands and the admin turn into the same query.
+# The selection of an operator: a frozen value from which commands and the admin build the same query.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What is empty or None narrows nothing; what is given must all hold."""
+    """A filter of jobs. Empty fields do not filter; a job must match all others."""
 
     ids: tuple[int, ...] = ()
     queues: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     statuses: tuple[Status, ...] = ()
-    tags: tuple[str, ...] = ()  # all of them
-    error: str = ""  # a part of last_error, whatever its case
+    tags: tuple[str, ...] = ()  # a job must have all of them
+    error: str = ""  # a part of last_error, case-insensitive
     # Since the job ended, or since it was created if it has not.
     older_than: timedelta | None = None
     newer_than: timedelta | None = None
@@ -207,7 +207,7 @@ class Selection:
         return self == Selection()
 
     def jobs(self, alias: str) -> JobQuerySet:
-        """Return the jobs that are meant, in no order."""
+        """Return the matching jobs, unordered."""
         given: dict[str, Any] = {"pk__in": self.ids, "queue__in": self.queues, "task__in": self.tasks}
         given["last_error__icontains"] = self.error
         found: JobQuerySet = Job.objects.using(alias).filter(**{name: one for name, one in given.items() if one})
@@ -222,7 +222,7 @@ class Selection:
         return found
 
     def _since(self, comparison: str, age: timedelta) -> Q:
-        """An OR only where both kinds of status are meant: the retention index serves no OR."""
+        """Use OR only if both kinds of status match: PostgreSQL cannot use the retention index for an OR."""
         meant = frozenset(self.statuses or Status)
         ended = Q(**{f"finished_at__{comparison}": StatementTimestamp() - age})
         not_ended = Q(**{f"created_at__{comparison}": StatementTimestamp() - age})
@@ -234,26 +234,26 @@ class Selection:
 
 
 def has_status(statuses: Collection[Status]) -> Q:
-    """One condition for each index that holds such jobs: no index serves a list that mixes them, and then PostgreSQL
-    reads the whole table."""
+    """Return one condition for each index with such jobs. With one list of mixed statuses, PostgreSQL would read the
+    whole table."""
     parts = ((Status.WAITING,), CLAIMABLE, (Status.RUNNING,), TERMINAL)
     meant = [[status for status in part if status in statuses] for part in parts]
     return reduce(or_, (Q(status__in=part) for part in meant if part), Q(pk__in=()))
 
 
 def with_families(roots: JobQuerySet) -> JobQuerySet:
-    """Return these jobs and all that their handlers enqueued, and those theirs.
+    """Return these jobs and all their descendants: jobs that their handlers enqueued, and so on.
 
-    The roots are found now and for good: once one of them is cancelled, no filter finds it again, nor its children.
+    The roots are read once, here: after a root is cancelled, no filter finds it or its descendants.
     """
     ids = list(roots.order_by("id").values_list("id", flat=True))
-    # As a condition, so that a family of a million ids never travels.
+    # A condition with a subquery, so that a million ids are not sent to the server.
     family: JobQuerySet = Job.objects.using(roots.db).filter(pk__in=RawSQL(FAMILY, [ids]))  # noqa: S611 - a constant
     return family
 
 
 def unmatched(jobs: JobQuerySet, ids: Collection[int]) -> dict[int, str | None]:
-    """Return which of these ids are not among ``jobs``, each with its status; None: there is no such job."""
+    """Return the ids that are not among ``jobs``, with their statuses, or None for ids that do not exist."""
     if not ids:
         return {}
     named = Job.objects.using(jobs.db).filter(pk__in=ids)

@@ -1,4 +1,4 @@
-"""The facts of ``pulse_status`` on one screen."""
+"""The output of ``pulse_status`` and ``pulse_explain``, which fits on one screen."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from pulse_django.queue.words.display import in_words
 from .preview import LATEST, Matching
 from .terminal import table
 
-MOST_ROWS = 20  # of a table: more is for --json
+MOST_ROWS = 20  # of a table; --json has all
 _OF_QUEUES = ("queue", "due", "later", "running", "oldest", "dead", "in/min", "done", "failed", "died", "")
 
 
 def health_in_lines(health: Health, verdict: Verdict, *, width: int | None = None) -> list[str]:
-    """Return the verdict first, then queues and workers. ``width``: what the tables have to fit into."""
+    """Return the verdict, the queues and the workers. ``width`` is the maximum width of the tables."""
     lines = _found(verdict)
     if health.statuses:
         counts = (f"{'~' if one.is_estimate else ''}{one.jobs} {one.status}" for one in health.statuses)
@@ -42,7 +42,7 @@ def health_in_lines(health: Health, verdict: Verdict, *, width: int | None = Non
         [_worker(worker) for worker in health.workers],
         width,
     )
-    if health.statuses:  # a glance does not ask for what has ended
+    if health.statuses:  # a glance does not read ended jobs
         dead = [(letter.id, letter.task, _ago(letter.age), letter.error) for letter in health.dead_letters]
         lines += _section("Latest dead letters", ("id", "task", "died", "error"), dead, width)
     if health.oldest_expired is not None:
@@ -104,14 +104,14 @@ def _ago(age: timedelta) -> str:
     return f"{in_words(age.total_seconds())} ago"
 
 
-# The vital signs on one screen.
+# The vital signs.
 
 
 HOUR = timedelta(hours=1)
 
 
 def eight_in_lines(health: Health, past: History) -> list[str]:
-    """Lay the signs out as a table: name, value, since when."""
+    """Return the vital signs as a table with name, value and period."""
     if past.latest is None:
         return ["", "Vital signs: nothing was recorded in the last minutes"]
     success = past.success_of_beats(HOUR)

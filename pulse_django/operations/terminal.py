@@ -1,4 +1,4 @@
-"""Show things on a terminal: bars, tables that fit, colours, a line that is overwritten. Elsewhere: plain lines."""
+"""Output for terminals: bars, tables that fit, colours, a line that is overwritten. Plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pulse_django.queue.words.display import inert
 WIDTH = 24
 _FULL, _EMPTY = "█", "░"
 _CUT = "…"
-_NARROWEST = 8  # that a column of text becomes, if its header is no longer
+_NARROWEST = 8  # the minimum width of a column of text, unless its header is longer
 
 
 class Screen(NamedTuple):
-    """What a terminal shows at once. None: as much as there is."""
+    """The size of a terminal. None: unlimited."""
 
     width: int | None = None
     height: int | None = None
@@ -27,7 +27,7 @@ def screen_of(stream: Any) -> Screen:
     return Screen(*shutil.get_terminal_size()) if is_terminal(stream) else Screen()
 
 
-# How lines of the commands begin or what they hold, and their colours.
+# Patterns in the output of commands, and their colours.
 _RED, _YELLOW, _GREEN = "31", "33", "32"
 _COLOURS = (
     (re.compile(r"(?m)^(Problems:.*)$"), f"1;{_RED}"),
@@ -41,7 +41,7 @@ _COLOURS = (
 
 
 def painted(text: str, stream: Any) -> str:
-    """Return ``text`` with colours, if the stream is a terminal and NO_COLOR is not set. All of it is inert before."""
+    """Return ``text`` with colours, if the stream is a terminal and NO_COLOR is not set. ``text`` must be inert."""
     if not is_terminal(stream) or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     for pattern, colour in _COLOURS:
@@ -50,7 +50,7 @@ def painted(text: str, stream: Any) -> str:
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether it is a terminal that shows colours and changing lines. Django's wrapper of a stream says so too."""
+    """Return whether the stream, or Django's wrapper of a stream, is a terminal."""
     return bool(getattr(stream, "isatty", lambda: False)())
 
 
@@ -61,7 +61,7 @@ def bar(share: float, width: int = WIDTH) -> str:
 
 
 def showable(text: str, stream: Any) -> str:
-    """Return ``text`` as this stream can take it: under LANG=C a bar is drawn with # and the rest escaped."""
+    """Return ``text`` in the encoding of the stream. With LANG=C, draw bars with # and escape other characters."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)
@@ -74,9 +74,9 @@ def showable(text: str, stream: Any) -> str:
 def table(
     headers: tuple[str, ...], rows: Sequence[tuple[object, ...]], indent: str = "  ", *, within: int | None = None
 ) -> list[str]:
-    """Lay out rows under their headers, numbers to the right. Every cell is made inert.
+    """Format rows under their headers, with numbers on the right. Every cell is made inert.
 
-    ``within``: the columns of text are cut until the table is no wider.
+    With ``within``, columns of text are cut until the table has at most this width.
     """
     cells = [[inert(str(cell)) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [headers, *cells]) for column in range(len(headers))]
@@ -94,7 +94,7 @@ def table(
 
 
 def _narrow(widths: list[int], headers: Sequence[str], is_number: Sequence[bool], most: int) -> None:
-    """Take from the widest column of text until all fit, or none can become narrower."""
+    """Shorten the widest column of text until the table fits, or no column can be shortened."""
     while sum(widths) + 2 * (len(widths) - 1) > most:
         can = [
             column
@@ -111,7 +111,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def cut_to(lines: Sequence[str], screen: Screen) -> list[str]:
-    """Return what the screen shows of these lines, the first ones; the last line says how many are left out."""
+    """Return the first lines that fit on the screen. If not all fit, the last line has the number of the others."""
     shown = [line if screen.width is None else _cut(line, screen.width) for line in lines]
     if screen.height is None or len(shown) < screen.height:
         return shown
@@ -120,7 +120,7 @@ def cut_to(lines: Sequence[str], screen: Screen) -> list[str]:
 
 
 class OverwrittenLine:
-    """One line that is written over, on a terminal; elsewhere nothing is shown until it is over."""
+    """A line that is overwritten on a terminal. On other streams, only the last text is written."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream, self._shows = stream, is_terminal(stream)
@@ -133,7 +133,7 @@ class OverwrittenLine:
             self._stream.flush()
 
     def end(self) -> None:
-        """Leave what was shown last."""
+        """End the line, and keep the last text."""
         if self._last:
             self._stream.write("\n" if self._shows else f"{self._last}\n")
             self._last = ""

@@ -1,9 +1,9 @@
 """Tags for your own pages, after ``{% load pulse %}``.
 
-``{% pulse_position job %}``: where in line a job stands. At most five short statements a job.
-``{% pulse_job_progress job %}``: how far a job is. One short statement.
-``{% pulse_progress_url job %}``: where a script asks that again. No statement.
-``{% pulse_batch_progress batch_id %}``: how far a batch is. One short statement.
+``{% pulse_position job %}``: the position of a waiting job. At most five short statements for each job.
+``{% pulse_job_progress job %}``: the progress of a job. One short statement.
+``{% pulse_progress_url job %}``: the path from which a script reads the progress of a job. No statement.
+``{% pulse_batch_progress batch_id %}``: the progress of a batch. One short statement.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ register = template.Library()
 
 @register.simple_tag
 def pulse_position(job: Job | int | str) -> str:
-    """Say how many jobs come before a waiting job, and when it may start. Empty for any other job.
+    """Return how many jobs come before a waiting job, and when it may start. Return "" for any other job.
 
     ``job`` is a job, its id, or the id of a ``TaskResult``.
     """
@@ -45,7 +45,7 @@ def pulse_position(job: Job | int | str) -> str:
 
 @register.inclusion_tag("pulse_django/job_progress.html")
 def pulse_job_progress(job: Job | int | str) -> dict[str, Any]:
-    """Show a bar of how much of a job is done, and where it is as text. Empty if it was deleted.
+    """Show a progress bar of a job, and its stage as text. Show nothing if the job was deleted.
 
     ``job`` is a job, its id, or the id of a ``TaskResult``. The bar moves if its handler calls ``context.progress()``.
     """
@@ -57,16 +57,16 @@ def pulse_job_progress(job: Job | int | str) -> dict[str, Any]:
 
 @register.simple_tag
 def pulse_progress_url(job: Job | int | str, view: str = "job_progress") -> str:
-    """Return the path at which the progress of this job can be asked for, by whoever has it, for a day.
+    """Return a path that shows the progress of this job to anyone who has the path, for a day.
 
-    The answer is JSON, or with ``"job_progress_bar"`` the bar. Include ``pulse_django.urls`` in the URLconf.
+    The answer is JSON, or the bar if ``view`` is ``"job_progress_bar"``. Include ``pulse_django.urls`` in the URLconf.
     """
     return reverse(f"pulse_django:{view}", args=[progress_token(job)])
 
 
 @register.inclusion_tag("pulse_django/batch_progress.html")
 def pulse_batch_progress(batch: Batch | StoredBatch | int | str) -> dict[str, Any]:
-    """Show a bar of how much of a batch is done, and the numbers as text. Empty if there is no such batch."""
+    """Show a progress bar of a batch, and the numbers as text. Show nothing if there is no such batch."""
     if isinstance(batch, Batch):
         batch_id, alias = batch.id, batch.alias
     elif isinstance(batch, StoredBatch):

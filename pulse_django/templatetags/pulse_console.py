@@ -1,4 +1,4 @@
-"""What the templates of the console share. It is not for your own pages."""
+"""Tags and filters of the templates of the console. Do not use them in your own pages."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ register.filter("reason", reason_shown)
 
 @register.filter(expects_localtime=True)
 def instant(at: datetime | None, form: str = SHORT) -> str:
-    """Show an instant in this format, and on hover with seconds and zone."""
+    """Show an instant in this format, with seconds and time zone on hover."""
     return instant_shown(at, form=form)
 
 
 @register.filter(expects_localtime=True)
 def instant_as(at: datetime | None, text: str) -> str:
-    """Show this text, and on hover the instant that it is about."""
+    """Show this text, with its instant on hover."""
     return instant_shown(at, text)

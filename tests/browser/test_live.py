@@ -26,7 +26,7 @@ def test_the_board_shows_what_is_new_and_keeps_focus_and_what_was_opened(page: P
     make_job(queue="mail", next_run_at=now(timedelta(hours=-1)))
     page.goto(f"{site}{reverse('admin:pulse_django_board_changelist')}")
     page.evaluate("window.isTheSamePage = true")
-    page.get_by_text("What it means, and what to do").first.click()
+    page.get_by_text("Meaning and advice").first.click()
     page.get_by_role("link", name="Stop refreshing").focus()
     make_job(queue="late-comer")
     expect(page.get_by_role("link", name="late-comer")).to_be_visible(timeout=SOON)
@@ -85,7 +85,7 @@ def test_a_page_that_cannot_be_renewed_says_so(browser: Browser, site: str) -> N
     page = logged_in(browser.new_context(viewport=VIEWPORT, locale="en-US"), site)  # type: ignore[arg-type]
     page.goto(f"{site}{reverse('admin:pulse_django_board_changelist')}")
     page.route("**/pulse_django/board/**", lambda route: route.abort())
-    note = page.get_by_text("This page could not be renewed")
+    note = page.get_by_text("This page could not be refreshed")
     expect(note).to_be_visible(timeout=SOON)
     page.unroute("**/pulse_django/board/**")
     expect(note).to_be_hidden(timeout=SOON)

@@ -282,8 +282,8 @@ def test_what_was_done_is_said_in_one_language() -> None:
     assert retry.is_valid()
     assert postpone.is_valid()
     assert retry.done_in_words(acts.ACTS["retry"].done) == (
-        "Retried: minimum runs 2, Maximum jobs per minute 60, how many first 3, minutes that these may take 30, "
-        "also if their workflow was cancelled, reason x"
+        "Retried: minimum runs 2, Maximum jobs per minute 60, jobs to retry first 3, maximum minutes for these jobs 30"
+        ", also if their workflow was cancelled, reason x"
     )
     assert postpone.done_in_words(acts.ACTS["postpone"].done) == "Postponed: by 1 hour, reason x"
     with translation.override("de"):

@@ -119,7 +119,7 @@ class TestTheBoard:
         make_job(queue="mail")
         page = text(admin_client, BOARD)
         assert page.count("<dd><strong>–</strong>") == 8
-        assert "– of late" in page
+        assert "latest –" in page
 
     def test_a_minute_of_another_release_breaks_no_page(self, admin_client: Client) -> None:
         told = [

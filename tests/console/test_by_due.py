@@ -57,7 +57,7 @@ def test_all_that_wait_whatever_the_lane_and_what_is_overdue_first(admin_client:
 def test_of_one_queue(admin_client: Client) -> None:
     jobs = [due_in(3, queue="mail"), due_in(2), due_in(1, queue="mail")]
     assert listed(shown(admin_client, "?queue=mail")) == [jobs[2].pk, jobs[0].pk]
-    assert "No job that could be claimed waits here." in shown(admin_client, "?queue='%25s<b>")
+    assert "No claimable jobs are waiting." in shown(admin_client, "?queue='%25s<b>")
     refused = shown(admin_client, f"?queue={'x' * 101}")
     assert "at most 100 characters" in refused
     assert listed(refused) == []

@@ -58,8 +58,8 @@ def test_the_first_are_retried_and_nothing_else_until_they_have_succeeded(client
     assert [job.kwargs["ids"] for job in waiting] == [ids[2:5], ids[5:8], ids[8:]]
     gaps = [(job.next_run_at - waiting[0].next_run_at).total_seconds() for job in waiting]
     assert gaps == pytest.approx([0, 60, 120], abs=5)
-    assert lines(batch)[4:7] == ("2 of these succeeded", "0 died again", "0 wait or run")
-    assert "the last are retried in" in lines(batch)[7]
+    assert lines(batch)[4:7] == ("2 of these succeeded", "0 died again", "0 are waiting or running")
+    assert "the last retry is in" in lines(batch)[7]
     time_passes()
     drain(queues=["default"])
     time_passes()

@@ -142,7 +142,7 @@ class TestTheList:
             dead(ago=ago)
         [group] = groups.groups("default").groups
         assert group.hours == (*[0] * 20, 1, 0, 0, 2)
-        assert "deaths an hour of the last 24 hours, 2 at most" in admin_client.get(LIST).content.decode()
+        assert "dead letters per hour in the last 24 hours, at most 2" in admin_client.get(LIST).content.decode()
 
     def test_it_tells_with_which_versions_the_first_and_the_last_died(self, admin_client: Client) -> None:
         for name, version, ago in (("old", "1.0", 90), ("new", "2.0", 60), ("other", "3.0", 75)):

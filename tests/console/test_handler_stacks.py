@@ -50,9 +50,9 @@ def wanted_by_the_worker() -> int | None:
 
 
 def test_a_question_reaches_the_worker_and_its_answer_the_page(worker: Any, job: Any, admin_client: Client) -> None:
-    assert "Ask where its handler is" in admin_client.get(page_of(worker)).content.decode()
+    assert "Request the stack of its handler" in admin_client.get(page_of(worker)).content.decode()
     assert NOT_YET in ask(admin_client, worker, job.pk)
-    assert LogEntry.objects.get().get_change_message() == f"Asked where the handler of job {job.pk} is"
+    assert LogEntry.objects.get().get_change_message() == f"Requested the stack of job {job.pk}"
     assert wanted_by_the_worker() == job.pk
     Worker.objects.answer_stack("host-1", "b", job.pk, '  File "<b>shop</b>/tasks.py", line 12, in send')
     assert wanted_by_the_worker() is None
@@ -76,8 +76,8 @@ def test_what_was_asked_and_told_long_ago_is_over(worker: Any, job: Any, admin_c
 
 def test_a_worker_that_has_stopped_is_not_asked(worker: Any, job: Any, admin_client: Client) -> None:
     Worker.objects.update(stopped_at=now())
-    assert "Ask where its handler is" not in admin_client.get(page_of(worker)).content.decode()
-    assert "Nothing was asked" in ask(admin_client, worker, job.pk)
+    assert "Request the stack of its handler" not in admin_client.get(page_of(worker)).content.decode()
+    assert "No stack was requested" in ask(admin_client, worker, job.pk)
     assert not LogEntry.objects.exists()
 
 
@@ -94,7 +94,7 @@ def test_only_who_may_change_workers_asks_and_reads(worker: Any, job: Any) -> No
     client = staff("pulse_view_workers", "pulse_view_jobs")
     page = client.get(page_of(worker)).content.decode()
     assert "somewhere" not in page
-    assert "Ask where its handler is" not in page
+    assert "Request the stack of its handler" not in page
     url = reverse("admin:pulse_django_worker_act_stack", args=[worker.pk])
     assert client.post(url, {"job": job.pk}).status_code == 403
     assert Worker.objects.get().stack_wanted is None

@@ -67,15 +67,15 @@ def test_its_page_says_what_it_held_and_where_that_went(worker: Any, admin_clien
     job = make_job(Status.RETRYING, attempts=1)
     AttemptFactory(job=job, number=1, worker="gone:b.1:7", outcome="WORKER_LOST")
     page = text(admin_client, page_of(worker))
-    assert "it did not say that it stops" in page
-    assert "<dt>Runs that it had then</dt><dd>3</dd>" in page
+    assert "its heartbeats stopped without a shutdown" in page
+    assert "<dt>Runs at that time</dt><dd>3</dd>" in page
     assert reverse("admin:pulse_django_job_change", args=[job.pk]) in page
     assert "</span> Retrying</span></td>" in page
 
 
 def test_a_page_of_a_worker_that_stopped_says_nothing_of_a_loss(worker: Any, admin_client: Client) -> None:
     page = text(admin_client, page_of(Worker.objects.get(name="stopped")))
-    assert "it did not say that it stops" not in page
+    assert "its heartbeats stopped without a shutdown" not in page
     assert "Acknowledge" not in page
 
 

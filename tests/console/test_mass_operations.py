@@ -100,7 +100,7 @@ def test_the_request_only_writes_it_down_and_workers_do_it(client: Client) -> No
 def test_the_page_asks_with_the_number_and_the_filter_in_words(client: Client) -> None:
     dead(3, queue="mail")
     page = client.get(url("retry", f"{DEAD}&queue=mail")).content.decode()
-    assert "matches 3 such jobs now" in page
+    assert "this action can change: 3" in page
     assert "queue: mail" in page
     assert not StoredBatch.objects.exists()
 
@@ -117,7 +117,7 @@ def test_its_page_says_who_started_it_and_what_was_done(client: Client) -> None:
     dead(3)
     batch = begin(client, "retry", DEAD)
     page = reverse("admin:pulse_django_storedbatch_change", args=[batch.id])
-    assert "still looking for jobs" in client.get(page).content.decode()
+    assert "still searching for matching jobs" in client.get(page).content.decode()
     drain(queues=["default"])
     shown = client.get(page).content.decode()
     assert "Started by operator." in shown
@@ -230,7 +230,7 @@ def test_it_ends_when_its_user_may_not_do_it_any_more(client: Client) -> None:
                     User.objects.update(is_active=False)
                 drain(queues=["default"])
                 assert statuses(ids) == [Status.DEAD_LETTERED] * 4
-                assert "no permission" in batch.row.cancel_reason
+                assert "no longer has the permission" in batch.row.cancel_reason
                 assert batch.row.finished_at is not None
 
 

@@ -223,4 +223,4 @@ def test_a_mail_that_cannot_be_sent_is_logged(
     make_job(next_run_at=now(timedelta(minutes=-5)))
     write(minutes()[0])
     assert told == [("raised", "queue-without-worker")]
-    assert "Sending mail to the admins failed" in caplog.text
+    assert "Sending an alert by mail to the admins failed" in caplog.text

@@ -85,7 +85,7 @@ def test_two_of_one_name_are_refused() -> None:
 
 
 def test_sql_without_a_limit_is_refused() -> None:
-    with pytest.raises(ValueError, match="could answer with a whole table"):
+    with pytest.raises(ValueError, match="could return a whole table: add LIMIT"):
         condition("greedy", sql="SELECT id, '' FROM pulse_django_job")
     with pytest.raises(ValueError, match="either sql or look"):
         condition("empty")
@@ -339,12 +339,12 @@ def test_a_table_that_is_locked_is_not_waited_for_by_each_question(rival: Rival)
 def test_a_name_is_words_joined_by_hyphens() -> None:
     with all_faults() as about:
         for name in ["", "two words", "a\nb", "Loud", "x" * 3 + "_y"]:
-            with about(name), pytest.raises(ValueError, match="cannot name a condition"):
+            with about(name), pytest.raises(ValueError, match="is not a name for a condition"):
                 condition(name, sql="SELECT 1, '' LIMIT %(limit)s")
 
 
 def test_a_threshold_overwrites_no_parameter_of_others() -> None:
-    with pytest.raises(ValueError, match="Limits has a parameter of that name"):
+    with pytest.raises(ValueError, match="has a threshold, but is a parameter of Limits"):
         condition("overdue", sql="SELECT 1, '' LIMIT %(limit)s", threshold=Threshold(default=1, unit="jobs"))
 
 

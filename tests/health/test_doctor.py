@@ -214,7 +214,7 @@ def test_an_autovacuum_that_looks_seldom_is_a_hint() -> None:
     told = [advice for advice in examine("default") if advice.topic == "autovacuum_naptime"]
     assert len(told) == (naptime > 10)
     advice = tables._of_naptime(60.0)
-    assert (advice.level, advice.what) == (Level.HINT, "autovacuum looks at each database every 1m")
+    assert (advice.level, advice.what) == (Level.HINT, "autovacuum checks each database every 1m")
 
 
 def test_updates_that_are_not_in_place_are_counted_by_run() -> None:
@@ -252,7 +252,7 @@ def test_scans_of_a_large_table_and_indexes_that_nobody_uses() -> None:
     small = list(tables._of_indexes(own, scans=100, scanned=100, live=10))
     assert small == []
     unused, scanned = tables._of_indexes(own, scans=10, scanned=10_000_000, live=1_000_000)
-    assert unused.what == "not used since statistics began: pulse_job_reap"
+    assert unused.what == "not used since the statistics were reset: pulse_job_reap"
     assert scanned.what == "pulse_django_job_hot was scanned sequentially 10 times, 1000000 rows on average"
 
 

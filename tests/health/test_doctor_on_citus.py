@@ -25,7 +25,7 @@ def about_commits(said: dict[int, tuple[bool, str]]) -> list[tuple[Level, str]]:
 
 
 def test_it_says_which_node_one_talks_to() -> None:
-    leads = "this connection leads to"
+    leads = "this connection is to"
     assert citus.of_the_node(NODES).what == f"{leads} db-0:5432, the coordinator; the cluster has 3 nodes"
     here = citus.NodeFacts(id=2, group=1, address="db-1:5432", holds_shards=True, is_here=True)
     advice = citus.of_the_node([here])
@@ -33,7 +33,7 @@ def test_it_says_which_node_one_talks_to() -> None:
         Level.WARNING, f"{leads} db-1:5432, a worker node; the cluster has 1 nodes"
     )  # fmt: skip
     assert advice.to_do
-    assert "not among the nodes" in citus.of_the_node([FIRST, SECOND]).what
+    assert "not a node of its cluster" in citus.of_the_node([FIRST, SECOND]).what
 
 
 def test_it_says_where_the_schema_is() -> None:

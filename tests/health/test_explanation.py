@@ -661,7 +661,7 @@ def test_the_page_opens_if_nothing_can_be_found_out(admin_client: Client, monkey
     monkeypatch.setattr(asking, "_LINE", "SELECT pg_sleep(9), %(id)s, 1")
     monkeypatch.setattr("pulse_django.console.jobs.explaining.TIMEOUT", "10ms")
     page = page_of(admin_client, job)
-    assert "This could not be found out." in page
+    assert "The reason could not be determined." in page
     assert "statement timeout" in page
 
 

@@ -166,9 +166,9 @@ class TestTheSearch:
     ) -> None:
         find.enqueue(4711)
         url = reverse("admin:pulse_django_job_mass", args=["cancel"])
-        assert "matches 1 such" in admin_client.get(url, {"q": "email:4711"}).content.decode()
+        assert "this action can change: 1" in admin_client.get(url, {"q": "email:4711"}).content.decode()
         declared_again(sensitive=("email",))
-        assert "matches 1 such" not in admin_client.get(url, {"q": "email:4711"}).content.decode()
+        assert "this action can change: 1" not in admin_client.get(url, {"q": "email:4711"}).content.decode()
 
 
 class TestKeys:

@@ -118,7 +118,7 @@ def test_each_condition_can_be_asked() -> None:
 @needs_citus
 def test_the_doctor_does_not_judge_empty_tables() -> None:
     assert [advice.what for advice in examine("default") if advice.topic == "tables"] == [
-        f"the tables are on {citus_nodes.node_of('default')}, which is not asked about vacuum, indexes and sizes"
+        f"the tables are on {citus_nodes.node_of('default')}, whose vacuum, indexes and sizes are not checked"
     ]
     assert not [advice for advice in examine("default") if advice.topic == "autovacuum"]
 

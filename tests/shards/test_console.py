@@ -291,7 +291,7 @@ class TestAway:
                 link("queue_pause", shard=SECOND), {"name": "mail", "seen": "none", "reason": "x", "duration": "0"}
             )
         assert acted.status_code == 503
-        assert "It is not known whether this was done." in acted.content.decode()
+        assert "It is not known whether the action was performed." in acted.content.decode()
 
     def test_a_job_on_its_way_is_said_to_be(self, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(placement, "LONGEST_WAIT", 0)
@@ -474,7 +474,7 @@ class TestActs:
         for alias in SHARDS:
             Job.objects.using(alias).create(task="shop.add", queue="mail")
         address = link("job_mass", "cancel", queue="mail", shard=SECOND)
-        assert "matches 1 such jobs" in text_of(operator, address)
+        assert "this action can change: 1" in text_of(operator, address)
         answer = operator.post(address, {"reason": "no"})
         batch = StoredBatch.objects.using(SECOND).get(kind=KIND)
         assert answer["Location"] == link("storedbatch_change", batch.pk, shard=SECOND)

@@ -69,7 +69,7 @@ def test_the_steps_of_a_job_lead_to_the_preview() -> None:
     preview = client.get(url("rewind", job, "?step=second")).content.decode()
     first, second = preview.index("<bdi>first</bdi>"), preview.index("<bdi>second</bdi>")
     assert "kept: its result is used" in preview[first:second]
-    assert "done again" in preview[second:]
+    assert "runs again" in preview[second:]
     assert "Run a copy from here" in preview
     assert "Retry this job from here" not in preview, "it is no dead letter"
     assert [one.name for one in steps_of(job)] == STEPS, "nothing was done"

@@ -1,1 +1,1 @@
-"""The board: one page that answers "is it healthy?"."""
+"""The board: one page that shows whether the fleet is healthy."""

@@ -1,4 +1,4 @@
-"""The board: one page that answers "is it healthy?"."""
+"""The board: one page that shows whether the fleet is healthy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pulse_django.console.pages import ReadOnly
 
 from .facts import gather, version_of_all
 
-EVERY = 10  # seconds between two loads of the page where no script renews it
+EVERY = 10  # seconds between reloads in browsers without JavaScript
 
 
 class BoardAdmin(ReadOnly):
     def get_urls(self) -> list[URLPattern]:
-        """It is one page: what the proxy stands for has pages of its own."""
+        """Return only the address of the board: it has no pages of rows."""
         return [self.path("", self.changelist_view, "changelist")]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""The alarms of the board: a line for each condition that was found, whose subjects are links to their pages."""
+"""The alarms of the board: a line for each condition that was found, with links to its subjects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pulse_django.shards.placement import shards
 from .looking import Seen
 from .sparkline import rate_in_words
 
-# The page of a subject: the name of its address, and the parameter that takes the key. The permission is the model's.
+# The page of a subject: the name of its URL, the parameter for its key, and the model whose permission is needed.
 _PAGES = {
     About.QUEUE: ("queue_one", "name", "queue"),
     About.TASK: ("taskoverview_one", "name", "job"),
@@ -30,7 +30,7 @@ _PAGES = {
     About.SCHEDULE: ("schedule_changelist", "q", "schedule"),
     About.LIMIT: ("limiter_changelist", "q", "limiter"),
 }
-# Where the cause of a condition is seen, if its subjects do not lead there.
+# The page that shows the cause of a condition, if the pages of its subjects do not.
 _CAUSES = {
     "dead-letters": ("deadletter_changelist", "job"),
     "failure-rate": ("deadletter_changelist", "job"),
@@ -70,13 +70,13 @@ def _alarm(links: _Links, finding: Finding) -> dict[str, Any]:
 
 
 class _Links:
-    """Addresses of pages that this user may see."""
+    """URLs of pages that this user may see."""
 
     def __init__(self, request: HttpRequest, site: str) -> None:
         self._request, self._site = request, site
 
     def to(self, about: About, key: Any) -> str:
-        """Return the page of a subject: that of a job, or of what its key begins with, or of what conditions name."""
+        """Return the URL of a subject. Its kind is the first word of its key, or else that of the condition."""
         if isinstance(key, int):
             return self._url("job_change", "job", key) if about in (About.JOB, About.OTHER) else ""
         kind, _, name = str(key).partition(" ")
@@ -99,11 +99,11 @@ class _Links:
         return url_for(self._request, self._site, model, page, *args)
 
 
-# The board's table of shards: a row for each, whether it answers or not.
+# The board's table of shards, including shards that do not respond.
 
 
 def row_of(alias: str, said: Verdict | None, one: Seen) -> dict[str, Any]:
-    """Return the row of a shard. Without a verdict it does not respond."""
+    """Return the row of a shard. ``said`` is None if the shard does not respond."""
     row: dict[str, Any] = {"alias": alias, "number": str(shards()[alias]), "is_well": said is not None and said.is_well}
     if said is None or one.error:
         return row | {"verdict": gettext("does not respond") if said is None else one.error, "is_well": False}

@@ -1,4 +1,4 @@
-"""What the board shows: the present state and the lines of the last hours, as text and numbers for a template."""
+"""The data of the board: the present state and the last hours, as text and numbers for a template."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from .alarms import alarms_of, row_of
 from .looking import Seen, look
 from .sparkline import Sparkline, draw, rate_in_words
 
-MOST_QUEUES = 50  # with lines; of more, only the number is shown
+MOST_QUEUES = 50  # of all others, only their number is shown
 HOUR = timedelta(hours=1)
 
 
 class Sign(NamedTuple):
-    """One number about recovery, with its line."""
+    """One number about recovery, with its sparkline."""
 
     label: Any
     value: str
@@ -54,7 +54,7 @@ class Sign(NamedTuple):
 
 
 def version_of_all(request: HttpRequest) -> str:
-    """Return the version of the board, which has a row for each shard. Empty: it cannot be told."""
+    """Return the version of the board, which has a row for each shard, or "" if it is unknown."""
     try:
         return version_of(*_aliases(request))
     except Error:
@@ -64,7 +64,7 @@ def version_of_all(request: HttpRequest) -> str:
 
 
 def gather(request: HttpRequest, site: str) -> dict[str, Any]:
-    """Read everything about the shard of the page, and a row about each other one: a few queries each."""
+    """Read all data of the shard of the page, and a row of each other shard, with a few queries each."""
     shown, several = shard_of(request, reads=True), has_several_shards()
     verdict = ask_shards(_aliases(request))
     seen = {alias: _unseen(why) for alias, why in verdict.away.items()}
@@ -81,10 +81,10 @@ def gather(request: HttpRequest, site: str) -> dict[str, Any]:
     return {
         "is_well": verdict.is_well and not any(one.error for one in seen.values()),
         "alarms": [] if found is None else alarms_of(request, site, found),
-        "error": seen[shown].error,  # why nothing else could be read
-        # What this process does not know: a condition of an app that only workers have, or of a newer release.
+        "error": seen[shown].error,  # why the rest could not be read
+        # Conditions that this process does not have: of an app that only workers load, or of a newer release.
         "elsewhere": {name: count for name, count in sorted((past.conditions or {}).items()) if name not in known},
-        "is_watched": past.latest is not None,  # a minute was recorded lately
+        "is_watched": past.latest is not None,  # statistics were recorded in the last minutes
         "queues": [queue_row(queue, past) for queue in health.queues[:MOST_QUEUES]],
         "more_queues": max(0, len(health.queues) - MOST_QUEUES),
         "workers": [_worker(one) for one in lost_first],
@@ -102,7 +102,7 @@ def _aliases(request: HttpRequest) -> list[str]:
 
 
 def queue_row(facts: QueueFacts, past: History) -> dict[str, Any]:
-    """Lay out one queue, with its lines on a common scale."""
+    """Return the row of a queue, with its sparklines on a common scale."""
     created = past.line(history.counted(JOBS_ENQUEUED, queue=facts.name))
     completed = past.line(history.counted(JOBS_ENDED, queue=facts.name, status=Status.COMPLETED))
     highest = max((value for value in (*created, *completed) if value is not None), default=0.0)
@@ -117,7 +117,7 @@ def queue_row(facts: QueueFacts, past: History) -> dict[str, Any]:
 
 
 def _depth(facts: QueueFacts, past: History) -> str:
-    """Beyond what a glance counts, the count of the latest minute is better, though older."""
+    """Return the number of due jobs. Beyond the limit of a glance, use the count of the latest minute."""
     if not facts.is_more:
         return str(facts.due)
     sampled = past.sampled(facts.name)
@@ -200,17 +200,17 @@ def _signs(health: Health, past: History) -> list[Sign]:
             history.counted(JOBS_ENDED, status=Status.DEAD_LETTERED),
         ),
     ]
-    if counts.open or counts.waiting:  # a project without workflows is not told of them
+    if counts.open or counts.waiting:  # only in projects with workflows
         held = gettext("%(open)d, of which %(held)d held by dead letters") % {"open": counts.open, "held": counts.held}
         signs += [
-            Sign(_("Open workflows"), held, _("A held workflow goes on when its dead letters are retried.")),
+            Sign(_("Open workflows"), held, _("A held workflow continues when its dead letters are retried.")),
             Sign(_("Jobs that wait for others"), str(counts.waiting), _("They need other jobs, workflows or events.")),
         ]
     return signs
 
 
 def quantiles_in_words(took: Histogram) -> str:
-    """Say how long most took, for people."""
+    """Return the median and the 99th percentile, as text."""
     half, most = took.quantile(0.5), took.quantile(0.99)
     if half is None or most is None:
         return "–"

@@ -1,4 +1,4 @@
-"""One look at a shard for the board: what is there now, and the lines of the last hours."""
+"""Read the present state and the last hours of one shard, for the board."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Seen:
     health: Health
     past: History
     error: str = ""  # why nothing could be read
-    dead: str = ""  # how many dead letters there are, where it was asked
+    dead: str = ""  # the number of dead letters, if it was requested
 
 
 def look(alias: str, *, counts_dead: bool = False) -> Seen:
-    """Read a few queries, whatever the number of jobs. A locked table is not waited for."""
+    """Run a few queries, independent of the number of jobs. Do not wait for a locked table."""
     try:
         with briefly(alias, TIMEOUT):
             dead = _dead_letters(alias) if counts_dead else ""
@@ -39,7 +39,7 @@ def look(alias: str, *, counts_dead: bool = False) -> Seen:
 
 
 def _dead_letters(alias: str) -> str:
-    # In the order of their index: a LIMIT alone may be answered from the table, whatever has to be skipped there.
+    # Ordered by their index: a LIMIT alone may be answered by a scan of the table.
     dead = Job.objects.using(alias).dead_letters().order_by("finished_at", "id")
     count = dead.values("pk")[: MOST_COUNTED + 1].count()
     return f"{MOST_COUNTED}+" if count > MOST_COUNTED else str(count)

@@ -1,4 +1,4 @@
-"""A sparkline: a few hours as a small line. Pure geometry, for a template to draw."""
+"""Geometry of sparklines, which show a few hours as a small line. A template draws them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 WIDTH = 120
 HEIGHT = 24
-RECENT = 4  # the last three points: earlier ones are not "of late"
-MARGIN = 1.5  # so that the line is not cut at its highest
+RECENT = 4  # the latest value is one of the last three points
+MARGIN = 1.5  # keeps the highest point of the line visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sparkline:
-    path: str  # of an SVG; empty: nothing is known
+    path: str  # of an SVG; empty without data
     latest: str  # in words, as a rate
     highest: str
     width: int = WIDTH
@@ -27,7 +27,7 @@ def rate_in_words(rate: float | None) -> str:
 
 
 def draw(values: Sequence[float | None], *, highest: float | None = None) -> Sparkline:
-    """Draw values from left to right; None is a gap. Lines that are to be compared share their ``highest``."""
+    """Draw values from left to right. None is a gap. Pass the same ``highest`` to lines that are compared."""
     known = [value for value in values if value is not None]
     top = max([*known, highest or 0.0]) or 1.0
     return Sparkline(
@@ -44,11 +44,11 @@ def _path(values: Sequence[float | None], top: float) -> str:
         (MARGIN + place * width, None if value is None else MARGIN + inner - value / top * inner)
         for place, value in enumerate(values)
     ]
-    return path_of(points, "h0")  # a line to itself shows a minute that stands alone
+    return path_of(points, "h0")  # a line of length zero shows a single minute
 
 
 def path_of(points: Iterable[tuple[float, float | None]], alone: str) -> str:
-    """Draw a line through these points; without a height there is a gap. ``alone`` begins each part."""
+    """Draw a line through these points. A point without a height is a gap. ``alone`` follows each first point."""
     steps, is_drawing = [], False
     for x, y in points:
         if y is not None:

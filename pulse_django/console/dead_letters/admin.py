@@ -1,4 +1,4 @@
-"""Dead letters in the admin, grouped by error: the list of groups, the page of each, and its two actions."""
+"""Dead letters in the admin, grouped by error: the list of groups, and the page of each with its two actions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from . import groups, mass_actions
 from .groups import counted, few_tasks, letter_row
 
 RETRY, DELETE = ACTS["retry"], ACTS["delete"]
-MOST_NAMED = 20  # ids that the page which asks "really?" shows
+MOST_NAMED = 20  # ids on a confirmation page
 
 
 class DeadLetterAdmin(ReadOnly):
@@ -46,7 +46,7 @@ class DeadLetterAdmin(ReadOnly):
         ]
 
     def path(self, route: str, view: Callable[..., HttpResponseBase], name: str) -> URLPattern:
-        """Under ATOMIC_REQUESTS too, each batch commits by itself."""
+        """Return an address whose batches commit one by one, with ATOMIC_REQUESTS too."""
         found = super().path(route, view, name)
         for alias in connections:
             found.callback = transaction.non_atomic_requests(alias)(found.callback)
@@ -71,15 +71,15 @@ class DeadLetterAdmin(ReadOnly):
 
     @method_decorator(require_safe)
     def group_view(self, request: HttpRequest) -> HttpResponse:
-        """Show one group: what it says, its latest traceback and its dead letters."""
+        """Show one group: its error, its latest traceback and its dead letters."""
         fingerprint, alias = fingerprint_in(request), shard_of(request)
         group = groups.group(alias, fingerprint)
-        before = Place.named(request.GET.get("older", "")) or groups.LATEST  # where to go on
+        before = Place.named(request.GET.get("older", "")) or groups.LATEST  # where the page starts
         extra: dict[str, Any] = {"title": gettext("Dead letters of one error")}
         if group is None:
             return self._page_of_group(request, "group", extra)
         letters, has_older = groups.letters(alias, fingerprint, before=before)
-        # The address of the same page with all selected, or with none if all are.
+        # The address of the same page that selects all, or none if all are selected.
         other = {"older": str(request.GET["older"])} if "older" in request.GET else {}
         other |= {} if "select" in request.GET else {"select": "all"}
         versions = groups.versions_of(alias, [group.first_id, group.latest_id])
@@ -103,7 +103,7 @@ class DeadLetterAdmin(ReadOnly):
 
     @method_decorator(require_POST)
     def retry_view(self, request: HttpRequest) -> HttpResponse:
-        """Revive the selected dead letters, or all of the group."""
+        """Retry the selected dead letters, or all of the group."""
         if not self.may(request, "pulse_retry_jobs"):
             raise PermissionDenied
         form = RETRY.form(request.POST)
@@ -113,7 +113,7 @@ class DeadLetterAdmin(ReadOnly):
                 if groups.group(shard_of(request), press.error) is None:
                     return self._nothing_selected(request)
                 return self._started(request, press, mass_actions.start(press, shard_of(request), request.user))
-            if means_all(request) and request.POST.get("confirmed") != "yes" and not self._is_unsaid(request):
+            if means_all(request) and request.POST.get("confirmed") != "yes" and not self._lacks_until(request):
                 return self._ask_to_retry(request, form)
             return self._act(request, press)
         self.message_user(request, errors_in_words(form), messages.ERROR)
@@ -121,10 +121,10 @@ class DeadLetterAdmin(ReadOnly):
 
     @method_decorator(require_POST)
     def delete_group_view(self, request: HttpRequest) -> HttpResponse:
-        """Ask whether these should go for ever, and delete them once that was confirmed with a reason."""
+        """Ask for a confirmation and a reason, then delete the dead letters."""
         if not self.may(request, "pulse_delete_jobs"):
             raise PermissionDenied
-        is_confirmed = request.POST.get("confirmed") == "yes" and not self._is_unsaid(request)
+        is_confirmed = request.POST.get("confirmed") == "yes" and not self._lacks_until(request)
         form = DELETE.form(request.POST if is_confirmed else None)
         if is_confirmed and form.is_valid():
             return self._act(request, mass_actions.Press(act=DELETE, form=form, error=fingerprint_in(request)))
@@ -132,7 +132,7 @@ class DeadLetterAdmin(ReadOnly):
             return self._nothing_selected(request)
         return self._ask(request, form)
 
-    def _is_unsaid(self, request: HttpRequest) -> bool:
+    def _lacks_until(self, request: HttpRequest) -> bool:
         return means_all(request) and until_in(request) is None
 
     def _act(self, request: HttpRequest, press: mass_actions.Press) -> HttpResponse:
@@ -140,7 +140,7 @@ class DeadLetterAdmin(ReadOnly):
         if means_all(request):
             if until is None:
                 said = gettext("The selection of dead letters is missing. Nothing was changed.")
-                return self._leave_alone(request, said)
+                return self._warn(request, said)
             is_more, operation = mass_actions.to_all(press, alias, until, request.user)
             if operation is not None:
                 return self._started(request, press, operation)
@@ -165,9 +165,9 @@ class DeadLetterAdmin(ReadOnly):
         return started(self, request, batch) or HttpResponseRedirect(self._group_url(press.error))
 
     def _nothing_selected(self, request: HttpRequest) -> HttpResponse:
-        return self._leave_alone(request, gettext("No dead letters were selected. Nothing was changed."))
+        return self._warn(request, gettext("No dead letters were selected. Nothing was changed."))
 
-    def _leave_alone(self, request: HttpRequest, said: str) -> HttpResponse:
+    def _warn(self, request: HttpRequest, said: str) -> HttpResponse:
         self.message_user(request, said, messages.WARNING)
         return HttpResponseRedirect(self._group_url(fingerprint_in(request)))
 
@@ -180,7 +180,7 @@ class DeadLetterAdmin(ReadOnly):
             "title": gettext("Retry all dead letters of this error?"),
             "form": form,
             "count": counted(group),
-            "until": group.newest.name,  # the number is of those that are there now
+            "until": group.newest.name,  # limits the retry to the dead letters that are counted now
         }
         return self._page_of_group(request, "retry", extra)
 
@@ -221,9 +221,9 @@ class DeadLetterAdmin(ReadOnly):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Lead from the admin's log to the job, or to the group that an entry is about."""
+        """Redirect from an entry of the admin's log to its job or group."""
         key = unquote(object_id)
-        job_id = number_in(key)  # no fingerprint has a digit
+        job_id = number_in(key)  # a fingerprint has no digits
         return HttpResponseRedirect(("" if job_id is None else self._job_url(job_id)) or self._group_url(key))
 
     def history_view(
@@ -243,7 +243,7 @@ class DeadLetterAdmin(ReadOnly):
         return f"{self.url(f'deadletter_{name}')}?{urlencode({'error': fingerprint} | params)}"
 
     def _job_url(self, job_id: int) -> str:
-        """Return where the job is shown, if this site shows jobs."""
+        """Return the address of the job, or "" if this site has no page for jobs."""
         return self.url("job_change", job_id) if self.admin_site.is_registered(Job) else ""
 
     def _group_row(self, group: groups.ErrorGroup) -> dict[str, Any]:
@@ -259,7 +259,7 @@ class DeadLetterAdmin(ReadOnly):
         }
 
 
-# What a request to the pages of dead letters asks for: which group, which of its letters, from where on.
+# The parameters of requests to the pages of dead letters.
 
 
 MOST_PAGES = groups.MOST_GROUPS * 2 // groups.GROUPS_ON_A_PAGE
@@ -267,7 +267,7 @@ MOST_SELECTED = 500
 
 
 def fingerprint_in(request: HttpRequest) -> str:
-    """Read it from the address: a field of a form would have its line breaks rewritten by the browser."""
+    """Read the fingerprint from the address. In the field of a form, browsers would change its line breaks."""
     fingerprint = request.GET.get("error")
     if fingerprint is None or "\x00" in fingerprint or len(fingerprint) > groups.MOST_CHARACTERS:
         raise Http404(_("No dead letters have this error."))
@@ -275,7 +275,7 @@ def fingerprint_in(request: HttpRequest) -> str:
 
 
 def until_in(request: HttpRequest) -> Place | None:
-    """The newest dead letter that the page showed, or that its question was about."""
+    """Return the newest dead letter that the page showed or counted."""
     return Place.named(request.POST.get("until", ""))
 
 

@@ -1,4 +1,4 @@
-"""Groups of dead letters with the same error: the queries of their pages, and what is shown of each group."""
+"""Groups of dead letters with the same error: the queries of their pages, and their rows for templates."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from pulse_django.queue.words.display import in_words, most_shown
 from pulse_django.queue.words.job_ids import MAX_ID
 from pulse_django.queue.words.payloads import one_line
 
-# Groups that are looked for. Each costs some five buffers; with fewer, a broken deploy hides what else there is.
+# Groups that are searched. Each costs about five buffers. With fewer, a broken deploy would hide other errors.
 MOST_GROUPS = 500
 GROUPS_ON_A_PAGE = 50
-# Dead letters that are counted on the page of one group, and of all groups on a list, latest seen first. Each costs a
-# microsecond or two, and at most a buffer. Of each group some are counted, whatever those above it took.
+# Dead letters that are counted on the page of one group, and of all groups on a list, latest seen first. Each costs one
+# or two microseconds, and at most one buffer. LEAST_COUNTED of each group are counted in any case.
 MOST_COUNTED_ALONE = 100_000
 MOST_COUNTED = 100_000
 LEAST_COUNTED = 1_000
-HOURS = 24  # of which is known how many died in each
-TASK_LETTERS = 1_000  # the latest, whose tasks are named
+HOURS = 24  # for which dead letters are counted
+TASK_LETTERS = 1_000  # the latest dead letters, whose tasks are listed
 LETTERS_ON_A_PAGE = 100
 MOST_TASKS = 5
-SAMPLE = 300  # characters of a last error, of which one line is shown
+SAMPLE = 300  # characters of a last error; the page shows them in one line
 
-MOST_CHARACTERS = 200  # of a fingerprint: none is longer
+MOST_CHARACTERS = 200  # of a fingerprint
 
 LATEST = Place("infinity", MAX_ID)
 
@@ -40,13 +40,13 @@ LATEST = Place("infinity", MAX_ID)
 class ErrorGroup(NamedTuple):
     """Dead letters whose errors have the same fingerprint."""
 
-    groups: int  # that there are
-    is_partial: bool  # there are more groups than were looked for
+    groups: int  # the number of groups
+    is_partial: bool  # there are more groups than were searched
     now: datetime  # the server's
     fingerprint: str
-    letters: int  # at most ``counted`` are counted
+    letters: int  # counted up to ``counted``
     counted: int
-    hours: tuple[int, ...]  # how many of these died in each of the last hours, the earliest first
+    hours: tuple[int, ...]  # deaths in each of the last hours, the earliest first
     tasks: Sequence[str]  # of the latest ``TASK_LETTERS``
     first_seen: datetime
     first_id: int
@@ -68,7 +68,7 @@ class Groups(NamedTuple):
     """One page of groups, latest seen first."""
 
     groups: list[ErrorGroup]
-    is_partial: bool  # there are more than were looked for
+    is_partial: bool  # there are more groups than were searched
     has_older: bool
 
 
@@ -78,7 +78,7 @@ class Letter(NamedTuple):
     id: int
     task: str
     queue: str
-    attempts: int  # that counted
+    attempts: int  # without refunds
     max_attempts: int
     finished_at: datetime
     now: datetime
@@ -91,7 +91,7 @@ class Letter(NamedTuple):
 
 
 def groups(alias: str, *, page: int = 0) -> Groups:
-    """Find what kills jobs: one statement."""
+    """Return a page of groups, with one statement."""
     params = {"most_groups": MOST_GROUPS, "page_size": GROUPS_ON_A_PAGE, "offset": page * GROUPS_ON_A_PAGE}
     found = [_group_of(row) for row in run_joined(alias, GROUPS, params | _counting(MOST_COUNTED))]
     has_older = any(one.groups > (page + 1) * GROUPS_ON_A_PAGE for one in found)
@@ -99,13 +99,13 @@ def groups(alias: str, *, page: int = 0) -> Groups:
 
 
 def group(alias: str, fingerprint: str) -> ErrorGroup | None:
-    """Tell of one group; None: it holds no dead letter any more."""
+    """Return one group, or None if it has no dead letters."""
     rows = run_joined(alias, GROUP, {"fingerprint": fingerprint} | _counting(MOST_COUNTED_ALONE))
     return _group_of(rows[0]) if rows else None
 
 
 def _counting(most: int) -> dict[str, int]:
-    """Say how much of each group is looked at."""
+    """Return the bounds of the queries."""
     return {
         "most_counted": most,
         "least_counted": LEAST_COUNTED,
@@ -131,9 +131,9 @@ def letters(alias: str, fingerprint: str, *, before: Place = LATEST) -> tuple[li
 
 
 def oldest(alias: str, fingerprint: str, *, until: Place, most: int) -> tuple[list[int], bool]:
-    """Return the ids of up to ``most`` dead letters of a group, first dead first, and whether there are others.
+    """Return the ids of up to ``most`` dead letters of a group, oldest first, and whether there are more.
 
-    None of them died after ``until``: the newest that was there when the user decided about them.
+    None of them died after ``until``, the newest dead letter when the user made the decision.
     """
     params = {"fingerprint": fingerprint, "most": most, "finished_at": until.at, "id": until.id}
     rows = run_joined(alias, OLDEST, params)
@@ -143,7 +143,7 @@ def oldest(alias: str, fingerprint: str, *, until: Place, most: int) -> tuple[li
 def among(alias: str, fingerprint: str, job_ids: Sequence[int], *, until: Place = LATEST) -> list[Job]:
     """Return those of these jobs that are dead letters of the group, and died no later than ``until``.
 
-    Compared here and not in SQL, which could begin with all of the group instead of with the few ids.
+    The fingerprint is compared in Python: in SQL, the planner could read the whole group instead of the few ids.
     """
     dead = Job.objects.using(alias).dead_letters().filter(pk__in=job_ids).only("pk", "task")
     if until is not LATEST:
@@ -151,22 +151,22 @@ def among(alias: str, fingerprint: str, job_ids: Sequence[int], *, until: Place 
     return [job for job in dead.annotate(fingerprint=Fingerprint("last_error")) if job.fingerprint == fingerprint]
 
 
-# The SQL of dead letters grouped by error. What each statement may read is bounded.
+# The SQL of dead letters grouped by error. The number of rows that each statement reads is bounded.
 #
-# Three habits keep PostgreSQL on ``pulse_job_error_group``, whatever its statistics say:
+# Three rules keep PostgreSQL on the index ``pulse_job_error_group``, with any statistics:
 #
-# - A group is in the order of the instant in UTC, which is a key of that index alone. By the column, the index on
-#   (finished_at, id) could give the order: all dead letters read to find one of a rare group. Of what is ordered by the
-#   fingerprint, PostgreSQL computes it for each row, which takes longer than all else.
-# - A limit of many is a sub-select, whose value the planner does not know: told of a limit that is larger than its
-#   estimate of the group, it may read and sort the whole of it.
-# - The status is spelled out, because a parameter proves no condition of an index.
+# - A group is ordered by the instant in UTC, which is a key of that index only. If it were ordered by the column, the
+#   planner could use the index on (finished_at, id), and read all dead letters to find one of a rare group. If it were
+#   ordered by the fingerprint, PostgreSQL would compute it for each row, which takes longer than the rest.
+# - A high limit is a sub-select, whose value the planner does not know. If it knew a limit higher than its estimate
+#   for the group, it might read and sort the whole group.
+# - The status is a constant, because PostgreSQL cannot use a partial index with a parameter in the condition.
 
 
 _PRINT = Fingerprint.template % {"expressions": "last_error"}
 _AT = InUtc.template % {"expressions": "finished_at"}
 
-# Downwards, so that each probe finds the latest dead letter of its group as well.
+# In descending order, so that each probe also finds the latest dead letter of its group.
 WALKED = loose_scan(
     "walked",
     f"{_PRINT} AS fingerprint, finished_at, id",
@@ -176,7 +176,7 @@ WALKED = loose_scan(
     most="%(most_groups)s + 1",
 )
 
-# Of more groups than are looked for, those of the latest dead letters are known as well: what breaks now is seen.
+# If there are too many groups, those of the latest dead letters are added, so that new errors are visible.
 _KNOWN = f"""{WALKED},
 latest AS (
     SELECT {_PRINT} AS fingerprint, finished_at, id
@@ -217,8 +217,8 @@ _IN_GROUP = f"""
         FROM pulse_django_job_hot
         WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} = shown.fingerprint"""
 
-# How many dead letters each group has, and how many died in each of the last hours. Of a page, those at the top are
-# counted first, and what they leave of ``most_counted`` is for the others; ``least_counted`` is for each.
+# The number of dead letters of each group, in total and in each of the last hours. The groups at the top of a page are
+# counted first, and the rest of ``most_counted`` is for the others. At least ``least_counted`` are for each group.
 _COUNTED = f""",
 counted AS (
     SELECT
@@ -301,11 +301,11 @@ LIMIT (SELECT %(most)s + 1)
 """  # noqa: S608 - made of constants
 
 
-# With which versions jobs died: what the worker of their last attempt said, or else the release of that time.
+# The versions with which jobs died: those of the worker of the last attempt, or else the release of that time.
 
 
 def versions_of(alias: str, job_ids: Collection[int]) -> dict[int, str]:
-    """Return the versions by job, as text. A worker that stopped long ago is forgotten; releases are kept longer."""
+    """Return the versions by job, as text. Rows of stopped workers are deleted; releases are kept longer."""
     attempts = Attempt.objects.using(alias).filter(job_id__in=list(job_ids)).order_by("number")
     latest = {job_id: (worker, at) for job_id, worker, at in attempts.values_list("job_id", "worker", "finished_at")}
     starts = {job_id: _start_of(worker) for job_id, (worker, _) in latest.items()}
@@ -316,7 +316,7 @@ def versions_of(alias: str, job_ids: Collection[int]) -> dict[int, str]:
 
 
 def _start_of(holder: str) -> tuple[str, str]:
-    """Return the name and the boot id of a worker: its children number the latter."""
+    """Return the name and the boot id of a worker, without the number of the child."""
     name, boot_id, _ = (*holder.rsplit(":", 2), "", "")[:3]
     return name, boot_id.partition(".")[0]
 
@@ -326,7 +326,7 @@ def _release_at(alias: str, at: datetime) -> str:
     return before.values_list("version", flat=True).first() or ""
 
 
-# What pages of dead letters say of a letter or a group.
+# The data of a dead letter or a group, for a template.
 
 
 def letter_row(letter: Letter, url: str) -> dict[str, Any]:

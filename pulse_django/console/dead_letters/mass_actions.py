@@ -1,4 +1,4 @@
-"""Retry or delete many dead letters of an error: in short batches, and with an entry in the log."""
+"""Retry or delete many dead letters of an error, in short batches and with an entry in the log."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from pulse_django.workflows.batches import Batch
 
 from . import groups
 
-# At a press. More would let a browser, or a proxy, give up before the answer; fewer mean more presses.
+# With more dead letters in one request, a browser or a proxy may time out.
 MOST_AT_ONCE = 20_000
-FIRST = 10  # how many are retried before the others, if a few are
+FIRST = 10  # dead letters that "Retry a few first" retries
 
 
 @dataclass(kw_only=True)
 class Press:
-    """One press of a button: what is to be done, and what became of the jobs so far."""
+    """One press of a button: the action, and its results so far."""
 
     act: Act
     form: ActForm  # valid
-    error: str  # the fingerprint of those that are meant
+    error: str  # the fingerprint of the group
     met: int = 0
     answer: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
@@ -62,14 +62,14 @@ class Press:
             self.met += len(batch)
 
     def act_on(self, alias: str, ids: Sequence[int]) -> Answer:
-        # Looked at once more: while earlier batches were revived, some may have died of something else.
+        # Checked again: while earlier batches were retried, some jobs may have died of another error.
         dead = [job.pk for job in groups.among(alias, self.error, ids)]
         given = {**self.form.cleaned_data, "error": self.error, "met": len(self.done)}
         return self.act.do(alias, dead, given) if dead else {}
 
 
 def to_selected(press: Press, alias: str, ids: Sequence[int], until: Place, user: Any) -> None:
-    """Act on those of these jobs that are in the group as it was shown, with an entry in the log for each."""
+    """Act on those of these jobs that were in the group when it was shown. Log each of them."""
     jobs = groups.among(alias, press.error, list(ids), until=until)
     commits_by_itself = press.act.commits_by_itself
     is_logged_there = not commits_by_itself and alias == router.db_for_write(LogEntry)
@@ -85,16 +85,16 @@ def to_selected(press: Press, alias: str, ids: Sequence[int], until: Place, user
                 log()
         is_committed = True
     finally:
-        if is_committed and not is_logged_there:  # what was rolled back is not logged
+        if is_committed and not is_logged_there:  # a change that was rolled back is not logged
             log()
     press.met = len(ids)
 
 
 def to_all(press: Press, alias: str, until: Place, user: Any) -> tuple[bool, Batch | None]:
-    """Act on the group as it was shown, one entry in the log for all.
+    """Act on all jobs that were in the group when it was shown. Write one entry into the log.
 
-    Return whether one press does not take them all, and the operation that retries them then. All ids are read
-    beforehand, so it ends even if what is revived dies again meanwhile.
+    Return whether there are too many for one press, and in that case the operation that retries them. All ids are read
+    first, so the loop ends even if retried jobs die again.
     """
     ids, is_more = groups.oldest(alias, press.error, until=until, most=MOST_AT_ONCE)
     if is_more and press.act.name == "retry":
@@ -116,7 +116,7 @@ def start(press: Press, alias: str, user: Any) -> Batch:
 
 @dataclass(frozen=True)
 class _LoggedGroup:
-    """A group, as the admin's log takes a row of a model: by its primary key."""
+    """A group in the form of a model instance, for the admin's log."""
 
     pk: str
     _meta = DeadLetter._meta

@@ -1,4 +1,4 @@
-"""The page of a job, and its buttons. Rows are written by the verbs alone, so nothing is editable."""
+"""The page of a job, and its buttons. Only the verbs write jobs, so no field is editable."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from .job_list import JobList, JobWords
 from .page_window import TAG
 from .story import spelt, story_of
 
-SECRETS = ("arguments", "returned", "uniqueness")  # for those who may see them
-OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # which tells jobs apart
+SECRETS = ("arguments", "returned", "uniqueness")  # only for users who may see them
+OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # shown with the job
 INSTANTS = tuple(
     column_of(name)
     for name in (
-        *("lease_until", "deadline", "progress_at", "cancel_requested_at"),  # of its state
+        *("lease_until", "deadline", "progress_at", "cancel_requested_at"),  # in the section "State"
         *("created_at", "next_run_at", "expires_at", "started_at", "finished_at"),
     )
 )
@@ -147,7 +147,7 @@ class JobAdmin(AmendPage, RewindPage, ExportPage, DuePage, JobList):
 
     @method_decorator(require_POST)
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
-        """Do one thing to one job."""
+        """Perform one act on one job."""
         act, job = ACTS.get(name), self.get_object(request, unquote(object_id))
         if act is None or not act.label or job is None:
             raise Http404
@@ -166,7 +166,7 @@ class JobAdmin(AmendPage, RewindPage, ExportPage, DuePage, JobList):
         return self.redirect("job_change", job.pk)
 
     def _offered(self, request: HttpRequest, job: Job) -> list[dict[str, Any]]:
-        """Return the buttons that fit the job and the user."""
+        """Return the acts that the status of the job and the permissions of the user allow."""
         return [
             {"act": act, "form": act.form(job=job, prefix=act.name), "url": self.url("job_act", job.pk, act.name)}
             for act in ACTS.values()
@@ -187,7 +187,7 @@ class JobAdmin(AmendPage, RewindPage, ExportPage, DuePage, JobList):
         return live(request, version_of(shard_of(request)), page)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        """Read a job once for a page that is looked at. An act reads it again: it may have changed meanwhile."""
+        """Read a job once for each GET request. An act reads it again, because it may have changed."""
         if request.method not in ("GET", "HEAD"):
             return super().get_object(request, object_id, from_field)
         found = vars(request).setdefault("_pulse_jobs", {})
@@ -196,7 +196,7 @@ class JobAdmin(AmendPage, RewindPage, ExportPage, DuePage, JobList):
         return found[object_id]
 
     def _context_of(self, request: HttpRequest, job: Job) -> dict[str, Any]:
-        """Return what the page shows of a job beside its fields."""
+        """Return the parts of the page that are not fields."""
         sees_arguments = request.user.has_perm("pulse_django.pulse_view_arguments")
         amendments = amendments_of(job, with_arguments=sees_arguments)
         context: dict[str, Any] = {

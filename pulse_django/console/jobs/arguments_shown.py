@@ -1,4 +1,4 @@
-"""What may be shown of a job's arguments and result, to users who may see any: masks are obeyed everywhere alike."""
+"""The arguments and the result of a job, masked, for users who may see them. All pages use these functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Arguments = tuple[list[Any], dict[str, Any]]
 
 
 def arguments_shown(job: Job) -> Arguments | str | Promise:
-    """Return the arguments with what is masked replaced, or why they are not shown."""
+    """Return the arguments with masked values replaced, or a text that says why they are not shown."""
     if UNREADABLE in (job.args, job.kwargs):
         return UNPARSED
     if is_encrypted(job.sensitive):
@@ -31,12 +31,12 @@ def arguments_shown(job: Job) -> Arguments | str | Promise:
 
 
 def shows_all(job: Job) -> bool:
-    """Say whether all arguments may be shown, and so what is made of them."""
+    """Return whether all arguments may be shown, and so also values that are made from them."""
     return arguments_shown(job) == (job.args, job.kwargs)
 
 
 def result_shown(job: Job, result: Any) -> Any:
-    """Return a result of a job or of its step, or a text in place of a hidden one. None: there is none."""
+    """Return a result of a job or a step, a text in place of a hidden result, or None without a result."""
     if result is None:
         return None
     if is_encrypted(job.sensitive):
@@ -48,7 +48,7 @@ def result_shown(job: Job, result: Any) -> Any:
 
 
 def result_in_text(job: Job, result: Any, most: int) -> str:
-    """Spell it for a page, or a part of it. Empty: there is none."""
+    """Return the result as text of at most this length, or "" without a result."""
     seen = result_shown(job, result)
     if seen is None:
         return ""

@@ -1,6 +1,6 @@
 """The date links above the list: years, then months, days and hours, from the oldest job to the newest.
 
-Django's own ask for all distinct dates of the table. These are drawn from its two ends, and some may be empty.
+Django's own links query all distinct dates of the table. These are computed from the two ends, and some may be empty.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Link = Callable[[Period | None], str]
 
 
 def drilldown(extent: Extent, period: Period | None, link: Link) -> dict[str, Any]:
-    """Return what Django's ``admin/date_hierarchy.html`` shows."""
+    """Return the context for Django's ``admin/date_hierarchy.html``."""
     if period is None:
         return {"show": True, "back": None, "choices": [_choice(one, link) for one in _start(extent)]}
     smaller = list(period.within(extent.oldest_at, extent.newest_at)) if len(period.parts) < 4 else []
@@ -29,7 +29,7 @@ def drilldown(extent: Extent, period: Period | None, link: Link) -> dict[str, An
 
 
 def _start(extent: Extent) -> list[Period]:
-    """Return the first level that offers a choice, as Django does: never a year alone or a month alone."""
+    """Return the first level that offers a choice, as Django does: never a single year or a single month."""
     level = years(extent.oldest_at, extent.newest_at)
     while len(level) == 1 and len(level[0].parts) < 3:
         level = list(level[0].within(extent.oldest_at, extent.newest_at))

@@ -1,7 +1,7 @@
-"""Waiting jobs in the order of their time: a list of all, and a chart of the next hour by minute and task.
+"""Waiting jobs by due time: a list of all, and a chart of the next hour by minute and task.
 
-No index has all jobs in the order of their time, because each claim would pay for it. Each lane has one: the lanes are
-walked, and each is asked for its next jobs.
+No index has all jobs in the order of their due times, because it would make each claim slower. The index of claims has
+this order within each lane, so the next jobs of each lane are read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pulse_django.queue.words.bounds import MAX_QUEUE_NAME
 from pulse_django.queue.words.display import in_words, inert
 from pulse_django.shards.page import shard_of
 
-MOST_LANES = 500  # each is a probe of the index; with a key of its own for each job there are more
+MOST_LANES = 500  # each is a probe of the index; there are more if each job has its own key
 MOST_OF_A_LANE = 5_000
 MOST_TASKS = 20
 MINUTES = 60
@@ -48,7 +48,7 @@ LANES = loose_scan(
 LANES_OF_QUEUE = loose_scan(
     "lane", _LANE, where=f"{_WAITS} AND queue::text = %(queue)s::text", order=_ORDER, following=_IN_A_QUEUE, most=_MOST
 )
-# Of a job: whether it waits in this lane.
+# The condition that a job waits in this lane.
 OF_LANE = (
     f"{IS_CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND ready = lane.ready"
     " AND lane_key::text = lane.lane_key::text"
@@ -56,7 +56,7 @@ OF_LANE = (
 
 
 def of_lanes(lanes: str, page: str) -> str:
-    """Return a query for jobs of these lanes. Each row says whether there are more lanes; one does so without a job."""
+    """Return a query for jobs of these lanes. Each row has ``is_partial``; without jobs, there is one row with it."""
     return f"""{lanes}
 SELECT
     due.id, due.task, due.queue, due.next_run_at,
@@ -105,7 +105,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One minute."""
+    """One minute of the chart."""
 
     x: int
     y: float
@@ -114,19 +114,19 @@ class Bar:
 
 
 def due_soon(alias: str) -> tuple[list[Due], bool]:
-    """Return what is due in the next hour, and whether there are lanes that were not looked at."""
+    """Return the jobs that are due in the next hour, and whether there are lanes that were not read."""
     params = {"most_lanes": MOST_LANES, "most": MOST_OF_A_LANE, "minutes": MINUTES}
     return read_due(run_joined(alias, _DUE, params))
 
 
 def read_due(rows: Sequence[Row]) -> tuple[list[Due], bool]:
-    """Read what a query of ``of_lanes`` returned."""
+    """Convert the rows of a query of ``of_lanes``."""
     found = [Due(*row[:6]) for row in rows if row[0] is not None]
     return found, bool(rows and rows[0][6])
 
 
 def bars(found: Sequence[Due]) -> list[Bar]:
-    """Draw how many are due in each minute. The tasks of a minute are its title."""
+    """Draw the number of jobs that are due in each minute. The title of a minute lists its tasks."""
     minutes = [Counter[str]() for _ in range(MINUTES)]
     for one in found:
         minutes[min(int(one.seconds // 60), MINUTES - 1)][one.task] += 1
@@ -141,10 +141,10 @@ def bars(found: Sequence[Due]) -> list[Bar]:
     return drawn
 
 
-# The waiting jobs in the order in which they are due, a hundred a page, of all queues or of one.
+# The waiting jobs by due time, a hundred on each page, of all queues or of one.
 #
-# The list of jobs is in the order of ids, because no index has all jobs in the order of their time. Each lane has one,
-# so each lane is asked for its next jobs, and the first of all of them are the page.
+# The list of jobs is ordered by ids, because no index has all jobs in the order of their due times. Here, the next jobs
+# of each lane are read, and the first of all these are the page.
 
 
 PER_PAGE = 100
@@ -169,17 +169,17 @@ class QueueForm(forms.Form):
 
 
 def by_due(alias: str, queue: str, after: Place) -> tuple[list[Due], bool]:
-    """Return the next jobs, one more than a page has, and whether there are lanes that were not looked at."""
+    """Return the next jobs, one more than a page shows, and whether there are lanes that were not read."""
     params = {"most_lanes": MOST_LANES, "most": PER_PAGE, "queue": queue, "at": after.at, "id": after.id}
     return read_due(run_joined(alias, _BY_DUE_IN_QUEUE if queue else _BY_DUE, params))
 
 
 class DuePage(ConsoleAdmin):
-    """Of ``JobAdmin``."""
+    """The part of ``JobAdmin`` with the page of waiting jobs."""
 
     @method_decorator(require_safe)
     def due_view(self, request: HttpRequest) -> HttpResponse:
-        """Show all waiting jobs by their time. The first page of all queues begins with the next hour as a chart."""
+        """Show all waiting jobs by due time. The first page of all queues also has the chart of the next hour."""
         form, alias = QueueForm(request.GET), shard_of(request, reads=True)
         after = Place.named(request.GET.get("after", "")) or BEGINNING
         found, is_partial = by_due(alias, form.cleaned_data["queue"], after) if form.is_valid() else ([], False)

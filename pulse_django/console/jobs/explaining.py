@@ -1,4 +1,4 @@
-"""The box on the page of a waiting job that says why it does not run."""
+"""The box on the page of a waiting job that explains why it does not run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pulse_django.queue.database.read_only import briefly, is_lost
 from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.queue.words.states import CLAIMABLE, Status
 
-TIMEOUT = "3s"  # of a statement: the rest of the page is of use without the box
+TIMEOUT = "3s"  # of a statement; the page is also useful without the box
 
 
 def explanation_of(job: Job, *, shows_key: bool) -> dict[str, Any]:
-    """Return what the template shows; nothing of a job that does not wait. The key of a limit is an argument."""
+    """Return the context of a waiting job, or {} for others. The key of a limit is masked: it is an argument."""
     alias = job._state.db
     if alias is None or not (Status(job.status) in CLAIMABLE or job.status == Status.WAITING):
         return {}

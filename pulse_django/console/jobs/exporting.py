@@ -1,7 +1,7 @@
 """The jobs of a filtered list as a file: CSV or JSON, row by row, in the order of their ids.
 
-A file of a million rows takes the memory of one batch. No transaction and no cursor stays open meanwhile. A download
-that fails in the middle ends with an error, so that a part is not taken for the whole list.
+A file of a million rows needs the memory of one batch. No transaction and no cursor stays open during the download. A
+download that fails in the middle ends with an error, so that nobody mistakes a part for the whole list.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ COLUMNS = (
     *("id", "task", "queue", "priority", "status", "attempts", "max_attempts", "parent_id", "batch_id", "locked_by"),
     *("tags", "created_at", "next_run_at", "started_at", "finished_at", "last_error"),
 )
-SECRETS = ("args", "kwargs", "result")  # for those who may see them
-BATCH, BATCH_WITH_ARGUMENTS = 1_000, 50  # rows in memory: arguments may be a megabyte each
-_FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20\t\r\n")  # also as wide characters
-# Some programs split at another sign than the comma, whatever is quoted: there a cell may begin.
+SECRETS = ("args", "kwargs", "result")  # only for users who may see them
+BATCH, BATCH_WITH_ARGUMENTS = 1_000, 50  # rows in memory; the arguments of each may have a megabyte
+_FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20\t\r\n")  # including full-width characters
+# Some programs split at other characters than the comma, even within quotes. A cell may begin there.
 _MAY_BEGIN = re.compile(r'[,;\t\r\n][,;\s"]*')
 
 Row = dict[str, Any]
 
 
 class ExportPage(MassPage):
-    """Of ``JobAdmin``."""
+    """The part of ``JobAdmin`` with the downloads."""
 
     @method_decorator(require_safe)
     def export_view(self, request: HttpRequest, name: str) -> HttpResponseBase:
@@ -54,7 +54,7 @@ class ExportPage(MassPage):
             return self.back(request, str(error))
         sees_arguments = request.user.has_perm("pulse_django.pulse_view_arguments")
         rows = _rows(shard_of(request, reads=True), criteria, sees_arguments=sees_arguments)
-        first = list(islice(rows, 1))  # read before the answer begins, so that an error is a page
+        first = list(islice(rows, 1))  # read before the response starts, so that an error shows a page
         columns = [*COLUMNS, *(SECRETS if sees_arguments else ())]
         kind, write = written
         response = StreamingHttpResponse(write(columns, chain(first, rows)), content_type=kind)
@@ -72,7 +72,7 @@ class ExportPage(MassPage):
 
 
 def _rows(alias: str, criteria: Criteria, *, sees_arguments: bool) -> Iterator[Row]:
-    """Read a batch at a time."""
+    """Yield the rows, and read them in batches."""
     names = ("sensitive", *COLUMNS, *(SECRETS if sees_arguments else ()))
     most = BATCH_WITH_ARGUMENTS if sees_arguments else BATCH
     jobs = criteria.jobs(alias).order_by("pk").only(*names)
@@ -94,7 +94,7 @@ def _row_of(job: Job, *, sees_arguments: bool) -> Row:
 
 
 class _Line:
-    """A file that keeps what is written: ``csv`` writes a row to one."""
+    """A file for ``csv``, whose ``write()`` returns the text."""
 
     def write(self, text: str) -> str:
         return text
@@ -109,7 +109,7 @@ def _as_csv(columns: Iterable[str], rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _cell(value: Any) -> str:
-    """Spell a value as one line that no program for tables takes for a formula."""
+    """Return a value as one line that no spreadsheet interprets as a formula."""
     if value is None:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The filters beside the list of jobs: of Django's own kind, so that every theme of the admin shows them."""
+"""The filters beside the list of jobs. They use Django's own class, so every theme of the admin shows them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ AGES = {
 
 
 class Chosen(admin.SimpleListFilter):
-    """One value of a list, or any other that is written into the address: a link may be older than the list."""
+    """A filter by one value. The address may have a value that is not in the list: a link may be older."""
 
     def value(self) -> str | None:
         value = super().value()
-        return value if value and "\0" not in value else None  # which PostgreSQL takes in no text
+        return value if value and "\0" not in value else None  # PostgreSQL text cannot contain it
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         offered = list(self.offered(sidebar_of(request)))
@@ -48,7 +48,7 @@ class Chosen(admin.SimpleListFilter):
         return [(one, _shortened(one)) for one in offered]
 
     def offered(self, sidebar: Sidebar) -> Iterable[str]:
-        """Return values of the list. None are offered of what may have one for each row of the project."""
+        """Return the values of the list. Filters whose values are too many offer none."""
         return ()
 
     def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Job]:
@@ -56,7 +56,7 @@ class Chosen(admin.SimpleListFilter):
         return queryset if value is None else self.narrowed(queryset, value)
 
     def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
-        """Let through what has this value: the parameter in the address is a lookup, unless a filter says otherwise."""
+        """Filter jobs by this value. The parameter in the address is a lookup, unless a filter overrides this."""
         return jobs.filter(**{str(self.parameter_name): value})
 
 
@@ -89,7 +89,7 @@ class TaskFilter(Chosen):
 
 
 class ErrorFilter(Chosen):
-    """Dead letters of one group. What their errors do not have in common is shown as #."""
+    """Dead letters of one group. Parts in which their errors differ are shown as #."""
 
     title = _("error of dead letters")
     parameter_name = ERROR
@@ -102,7 +102,7 @@ class ErrorFilter(Chosen):
 
 
 class WorkerFilter(Chosen):
-    """The jobs that one start of a worker holds now."""
+    """The running jobs of one start of a worker."""
 
     title = _("worker")
     parameter_name = WORKER
@@ -115,7 +115,7 @@ class WorkerFilter(Chosen):
 
 
 class TagFilter(Chosen):
-    """The jobs that have a tag. None is offered: there may be one for each row of the project."""
+    """The jobs with a tag. The list offers no tags, because there may be very many."""
 
     title = _("tag")
     parameter_name = TAG
@@ -128,7 +128,7 @@ class TagFilter(Chosen):
 
 
 class BatchFilter(Chosen):
-    """The jobs of one workflow. None is offered: their pages have links."""
+    """The jobs of one workflow. The list offers no workflows: the page of each has a link."""
 
     title = _("workflow")
     parameter_name = BATCH
@@ -162,7 +162,7 @@ class AgeFilter(Chosen):
 
 
 def valid_tags(texts: Iterable[str]) -> list[str]:
-    """Return those that can be tags. No job has any other."""
+    """Return the texts that are valid tags."""
     tags = []
     for text in texts:
         with suppress(InvalidJob):

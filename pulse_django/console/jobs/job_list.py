@@ -34,18 +34,18 @@ from .searching import may_search_arguments, searching_of
 from .story import spelt
 
 _WINDOW = Window.objects.filter(job_id=OuterRef("pk")).order_by("task", "key")
-# What the page of a job shows beside its row, read with it.
+# Additional data of the page of a job, read in the same query.
 _OF_A_PAGE = {
     "fingerprint": Case(When(status=Status.DEAD_LETTERED, then=Fingerprint("last_error"))),
     "window_key": Subquery(_WINDOW.values("key")[:1]),
     "window_until": Subquery(_WINDOW.values("until")[:1]),
 }
-LONGEST_SHOWN = 2_000  # bytes of arguments of which a line is read
+LONGEST_SHOWN = 2_000  # bytes; longer arguments are not read for the list
 MOST_OF_ARGUMENTS, MOST_OF_WORKER = 60, 40  # characters
 
 
 class JobList(ReadOnly):
-    # The first four are seen without scrolling on a screen of 1366 pixels, beside Django's navigation and the filter.
+    # On a screen of 1366 pixels, with Django's navigation and the filter, the first four need no scrolling.
     list_display = (
         *("id", "standing", "task", "error_in_short", "arguments_in_short", "queue", "attempt", "age", "duration"),
         *("held_by", "lease_left", "progress_bar"),
@@ -58,10 +58,10 @@ class JobList(ReadOnly):
         'Search by words of the task or the last error, by #id, tag:name, parent:id, error:"text" or task:name, by a '
         "declared argument such as order_id:4711, or by a number alone: it is an id or an argument."
     )
-    sortable_by = ()  # by id alone: any other order would read and sort the whole table
+    sortable_by = ()  # only by id: any other order would read and sort the whole table
     actions = ("retry_dead_letters",)
     show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER  # they would count the table, once for each status
+    show_facets = admin.ShowFacets.NEVER  # facets would count the whole table once for each status
     change_list_template = "admin/pulse_django/job/change_list.html"
 
     def get_list_display(self, request: HttpRequest) -> Any:
@@ -71,8 +71,8 @@ class JobList(ReadOnly):
         return NewestFirst
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
-        # Each may be a megabyte, so a list shows no results, and of arguments the short ones. The page of one job reads
-        # them with it.
+        # Each value may have a megabyte, so the list reads no results and only short arguments. The page of one job
+        # reads all values.
         rows: QuerySet[Job] = super().get_queryset(request).annotate(now=StatementTimestamp()).defer("search_terms")
         sees_arguments = may_search_arguments(request)
         if "object_id" in getattr(request.resolver_match, "kwargs", ()):
@@ -88,7 +88,7 @@ class JobList(ReadOnly):
         )
 
     def get_search_fields(self, request: HttpRequest) -> Any:
-        # A field that completes what one types would look for it in the whole table, and count it.
+        # An autocomplete field would search and count the whole table.
         is_completing = getattr(request.resolver_match, "url_name", None) == "autocomplete"
         return () if is_completing else super().get_search_fields(request)
 
@@ -124,7 +124,7 @@ class JobList(ReadOnly):
 
     @admin.display(description=_("duration"), empty_value="")
     def duration(self, job: Job) -> str | None:
-        """Say how long the latest run took, or takes by now."""
+        """Return the duration of the latest run, so far if it is running."""
         if job.started_at is None or (job.finished_at is None and job.locked_by is None):
             return None
         end = job.finished_at or job.now  # type: ignore[attr-defined]  # annotated
@@ -156,10 +156,10 @@ class JobList(ReadOnly):
         return format_html('<span class="quiet">{}</span>', gettext("earlier: %(error)s") % {"error": said})
 
     def response_action(self, request: HttpRequest, *args: Any, **options: Any) -> Any:
-        """Act on what was selected: there is no button of ours for all jobs, of which there may be millions."""
+        """Act only on the selected rows, not on all jobs of the list: there may be millions."""
         post = request.POST.copy()
         post["select_across"] = "0"
-        selected = (id_in(text) for text in post.getlist(ACTION_CHECKBOX_NAME))  # Django fails at what is no number
+        selected = (id_in(text) for text in post.getlist(ACTION_CHECKBOX_NAME))  # Django fails for other values
         post.setlist(ACTION_CHECKBOX_NAME, [str(number) for number in selected if number])
         request.POST = post  # type: ignore[assignment]  # it has a setter
         return super().response_action(request, *args, **options)
@@ -175,7 +175,7 @@ class JobList(ReadOnly):
             revived = Job.objects.using(alias).only("pk", "task").filter(pk__in=answer["revived"])
             who: Any = request.user.pk  # a user with a permission is not anonymous
             LogEntry.objects.log_actions(who, revived, CHANGE, change_message=str(act.done))
-        # Of all that were selected: a filter no longer finds what moved on since the page was opened.
+        # Count all selected jobs: the filter no longer matches jobs that changed since the page was opened.
         counts, selected = (
             {name: len(ids) for name, ids in answer.items()},
             set(request.POST.getlist(ACTION_CHECKBOX_NAME)),
@@ -188,7 +188,7 @@ class JobList(ReadOnly):
 # The labels and help texts of the fields of a job.
 
 
-# Their texts are marked for translation where they are declared.
+# Their texts are marked for translation in their declarations.
 ON_THE_PAGE = [option for option in OPTIONS.values() if option.label]
 
 LABELS: dict[str, Any] = {
@@ -224,7 +224,7 @@ HELP: dict[str, Any] = {
 
 
 class JobWords(forms.ModelForm):
-    """A form without fields: the admin takes its words from here, and a migration is not needed for them."""
+    """A form without fields, for the labels and help texts of the admin. Changing them needs no migration."""
 
     class Meta:
         model = Job

@@ -1,4 +1,4 @@
-"""The latest jobs of an object, on the object's own page in a project's admin."""
+"""The latest jobs of an object, on the page of the object in a project's admin."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ class JobsOfObject:
 
 
 def latest_jobs_of(obj: Model, most: int, alias: str) -> list[Job]:
-    """Return the latest jobs of an object. If it has very many, only the latest jobs of all are looked at."""
+    """Return the latest jobs of an object. If it has very many, search only the latest jobs of the table."""
     tag = tag_of(obj)
     tagged = Job.objects.using(alias).tagged(tag)
     if not are_few(alias, {TAG: tag}):
         extent = extent_of(alias)
         ids = latest(alias, Ids(0, 0) if extent is None else Ids(extent.oldest_id, extent.newest_id + 1))
         tagged = tagged.filter(pk__gte=ids.low, pk__lt=ids.high)
-    # The sum keeps the index of tags in use: by id alone, the planner may read the primary key.
+    # The sum keeps the index of tags in use: ordered by the id itself, the planner may read the primary key.
     newest = tagged.only("pk", "task", "status", "created_at").order_by((F("pk") + 0).desc())
     return list(newest[:most])
 

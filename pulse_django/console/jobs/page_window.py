@@ -1,7 +1,7 @@
-"""How many jobs a page of a filtered list reads: all of a small index, or a window of the primary key.
+"""Bound the number of jobs that a page of a filtered list reads: a small index, or a window of the primary key.
 
-Few indexes exist, because each would be paid for by every claim, and none of them knows the task of a finished job.
-A page that looked until it was full might read the whole table. So it stops, says where, and the next goes on.
+There are few indexes, because each makes every claim slower, and none of them has the task of a finished job. A page
+that searched until it was full might read the whole table. So it stops, shows where, and the next page continues.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pulse_django.workflows.batch_verbs import members_of
 
 from .searching import Searching
 
-# Rows a page looks at: fewer make more clicks of a search, more take longer (50,000: 60 ms, and 150 ms with words).
+# Rows that a page reads. With fewer, a search needs more clicks. More take longer (50,000: 60 ms; 150 ms with words).
 WINDOW = 50_000
-# Jobs of a small index that one page may read and sort: fewer hide old dead letters behind windows, more take longer.
+# Jobs of a small index that a page reads and sorts. With fewer, old dead letters need more clicks. More take longer.
 FEW = 20_000
-# Of jobs with an error, whose texts are read and compared.
+# The window for jobs with an error, whose texts are read and compared.
 WINDOW_OF_ERRORS = 20_000
 
-# In the address.
+# Parameters in the address.
 STATUS, QUEUE, WORKER, ERROR, TAG, BATCH = "status__exact", "queue", "worker", "error", "tag", "batch"
 
 
@@ -41,12 +41,12 @@ _HOT = {Status.WAITING, *CLAIMABLE, Status.RUNNING, Status.DEAD_LETTERED}
 class Ids(NamedTuple):
     """A range of ids."""
 
-    low: int  # the first of them
-    high: int  # the first beyond
+    low: int  # the first id
+    high: int  # the first id after the range
 
 
 def ids_between(alias: str, extent: Extent, since: datetime | None, until: datetime | None) -> Ids:
-    """Return where the jobs lie that were created from an instant on, and before another."""
+    """Return the range of ids of jobs that were created from ``since`` on and before ``until``."""
     low, high = extent.oldest_id, extent.newest_id + 1
     jobs = Job.objects.db_manager(alias)
     if extent.is_mixed:
@@ -59,9 +59,9 @@ def ids_between(alias: str, extent: Extent, since: datetime | None, until: datet
 
 
 def latest(alias: str, ids: Ids, errors: bool = False) -> Ids:
-    """Return the range of the last jobs among these: one window of them. By rows, for there are gaps between ids.
+    """Return the range of the last jobs among these, one window of rows: there are gaps between ids.
 
-    ``errors``: only jobs with an error are looked at.
+    With ``errors``, only jobs with an error count.
     """
     jobs, most = _window(alias, ids, errors)
     rows = jobs.order_by("-pk")[:most].aggregate(low=Min("pk"), jobs=Count("*"))
@@ -81,7 +81,7 @@ def _window(alias: str, ids: Ids, errors: bool) -> tuple[JobQuerySet, int]:
 
 
 def are_few(alias: str, chosen: Mapping[str, str], searching: Searching | None = None) -> bool:
-    """Say whether one small index holds all jobs that these filters let through, and how few they are."""
+    """Return whether one index has all jobs that match these filters, and at most ``FEW`` of them."""
     jobs = None if searching is None else searching.by_index(Job.objects.using(alias).all())
     if jobs is None:
         jobs = _indexed(alias, chosen)
@@ -89,17 +89,17 @@ def are_few(alias: str, chosen: Mapping[str, str], searching: Searching | None =
 
 
 def is_hot(chosen: Mapping[str, str]) -> bool:
-    """Say whether these filters let nothing through that is in the partition of a day."""
+    """Return whether no job in the partition of a day can match these filters."""
     return WORKER in chosen or ERROR in chosen or chosen.get(STATUS) in _HOT
 
 
 def _indexed(alias: str, chosen: Mapping[str, str]) -> JobQuerySet | None:
-    """In the order of the index: a LIMIT alone may be answered from the table, whatever has to be skipped there."""
+    """Return the jobs in the order of their index. A LIMIT without it may be answered by a scan of the table."""
     jobs: JobQuerySet = Job.objects.using(alias).all()
     status = chosen.get(STATUS)
     if WORKER in chosen or status == Status.RUNNING:
         return jobs.running().order_by("id")
-    if TAG in chosen:  # without an order: GIN has none. For a common tag the planner may read the table.
+    if TAG in chosen:  # GIN has no order. For a common tag the planner may read the table.
         return jobs.tagged(chosen[TAG])
     if BATCH in chosen:
         return members_of(jobs, int(chosen[BATCH]))
@@ -118,14 +118,14 @@ def _indexed(alias: str, chosen: Mapping[str, str]) -> JobQuerySet | None:
 
 
 def same_error(jobs: JobQuerySet, fingerprint: str) -> JobQuerySet:
-    """Return the dead letters among ``jobs`` whose errors have this in common."""
+    """Return the dead letters among ``jobs`` whose errors have this fingerprint."""
     return jobs.dead_letters().alias(fingerprint=Fingerprint("last_error")).filter(fingerprint=fingerprint)
 
 
 # The oldest and the newest job of the table, read from the ends of the primary key.
 
 
-# As seconds: a project without time zones would be given instants that do not say which they are.
+# Seconds are unambiguous. Without USE_TZ, Django would return instants without a time zone.
 _ENDS = """
 SELECT
     EXTRACT(epoch FROM statement_timestamp())::float8,
@@ -135,7 +135,7 @@ FROM (SELECT id, created_at FROM pulse_django_job ORDER BY id LIMIT 1) AS oldest
 CROSS JOIN (SELECT id, created_at FROM pulse_django_job ORDER BY id DESC LIMIT 1) AS newest
 """
 
-# Apart from the jobs: the catalogue of a server and tables that are distributed are in no statement together.
+# A separate statement: Citus does not combine the system catalog and distributed tables in one statement.
 _ESTIMATE = """
 SELECT pg_catalog.sum(GREATEST(reltuples, 0))::bigint
 FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass)
@@ -147,7 +147,7 @@ WHERE isleaf
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
     now: datetime  # by the server's clock
-    estimate: int | None  # how many rows the planner believes in; None: it has not looked yet
+    estimate: int | None  # the planner's number of rows; None before the first analyze
     oldest_id: int
     oldest_at: datetime
     newest_id: int
@@ -155,12 +155,12 @@ class Extent:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether jobs were moved here from another shard. They keep their ids, so ids do not rise with time."""
+        """Return whether jobs of another shard were moved here. They keep their ids, so ids do not rise with time."""
         return shard_number_of(self.oldest_id) != shard_number_of(self.newest_id)
 
 
 def extent_of(alias: str) -> Extent | None:
-    """Look at the first and the last job; None: there is none."""
+    """Read the first and the last job. Return None if there are no jobs."""
     rows, [(estimate,)] = read_message(alias, [(_ENDS, ()), (_ESTIMATE, ())])
     if not rows:
         return None

@@ -1,6 +1,6 @@
-"""Lists by id instead of by number of page: each opens as quickly as the first, and nothing is counted.
+"""Page by id instead of page number: each page opens as quickly as the first, and nothing is counted.
 
-``OFFSET`` reads all that it skips, and ``COUNT(*)`` all that there is.
+``OFFSET`` reads all rows that it skips, and ``COUNT(*)`` reads all rows.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ CREATED = "created"  # in this period
 
 
 class NewestFirst(ShardList):
-    """A changelist in descending order of ids, which pages from the last id that was shown."""
+    """A changelist in descending order of ids. The next page starts at the last id that was shown."""
 
     older_url = newer_url = ""
     estimate: int | None = None
-    dates: dict[str, Any] | None = None  # as Django's own template shows them
-    looked_at: tuple[int, int] | None = None  # the first and the last id, where a page is not full
-    goes_back = goes_ahead = False  # and there are more to look at
+    dates: dict[str, Any] | None = None  # for Django's own template
+    looked_at: tuple[int, int] | None = None  # the first and the last id, if the page is not full
+    goes_back = goes_ahead = False  # whether there are more jobs to search
     alias: str
     searching: Searching | None = None
     search_notes: list[str]
@@ -52,7 +52,7 @@ class NewestFirst(ShardList):
         return Period.named(self.params.get(CREATED, ""))
 
     def get_filters(self, request: HttpRequest) -> Any:
-        """Refuse what no filter knows: to look for a part of ``args`` would show them to users who may not see them."""
+        """Refuse unknown parameters: a lookup in ``args`` would reveal them to users who may not see them."""
         try:
             specs, has_filters, unknown, duplicates, is_active = super().get_filters(request)
         except DisallowedModelAdminLookup as error:
@@ -64,13 +64,13 @@ class NewestFirst(ShardList):
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> Any:
         self.alias = shard_of(request, reads=True)
-        for name in (OLDER, NEWER):  # no link to another list begins in the middle of it
+        for name in (OLDER, NEWER):  # links to other lists start at the first page
             self.params.pop(name, None)
             self.filter_params.pop(name, None)
         self.searching = searching_of(request, self.query) if self.query else None
         jobs = super().get_queryset(request, exclude_parameters)
         if WORKER in self.params and self.params.get(STATUS, Status.RUNNING) != Status.RUNNING:
-            return jobs.none()  # a worker holds what runs; PostgreSQL would look for what contradicts itself
+            return jobs.none()  # only running jobs have a worker; PostgreSQL would search in vain
         if self.period is None:
             return jobs
         return jobs.filter(created_at__gte=self.period.begin, created_at__lt=self.period.end)
@@ -83,7 +83,7 @@ class NewestFirst(ShardList):
         rows = self._older_than(older) if newer is None else self._newer_than(newer)
         self.result_list = rows
         self.search_notes = [] if self.searching is None else self.searching.notes(self._is_there(rows))
-        self.result_count = self.full_result_count = len(rows)  # the same, or Django calls it the count of all
+        self.result_count = self.full_result_count = len(rows)  # equal, so that Django does not show a total count
         self.show_full_result_count = False
         self.show_admin_actions = True
         self.can_show_all = False
@@ -96,7 +96,7 @@ class NewestFirst(ShardList):
             self.estimate = None if self._is_narrowed else self.extent.estimate
 
     def _older_than(self, older: int | None) -> list[Any]:
-        """Return the rows of the first page, or of one that was reached by "older"."""
+        """Return the rows of the first page, or of a page that was opened by "Older"."""
         ids = self._ids if older is None else self._ids._replace(high=min(self._ids.high, older))
         rows, looked, is_full = self._read(ids, "desc")
         self.goes_back = is_full or looked.low > ids.low
@@ -108,7 +108,7 @@ class NewestFirst(ShardList):
         return rows
 
     def _newer_than(self, newer: int) -> list[Any]:
-        """Return the rows of a page that was reached by "newer"."""
+        """Return the rows of a page that was opened by "Newer"."""
         ids = self._ids._replace(low=max(self._ids.low, newer + 1))
         rows, looked, is_full = self._read(ids, "asc")
         self.goes_ahead = is_full or looked.high < ids.high
@@ -120,7 +120,7 @@ class NewestFirst(ShardList):
 
     @cached_property
     def _ids(self) -> Ids:
-        """Return where the jobs of the chosen time lie."""
+        """Return the range of ids of the selected period."""
         if self.extent is None:
             return Ids(0, 0)
         ages = [spec.age for spec in self.filter_specs if isinstance(spec, AgeFilter) and spec.age is not None]
@@ -131,7 +131,7 @@ class NewestFirst(ShardList):
         return ids_between(self.alias, self.extent, max(begins, default=None), until)
 
     def _read(self, ids: Ids, direction: str) -> tuple[list[Any], Ids, bool]:
-        """Read one page: its rows, where was looked for them, and whether it is full and there are more."""
+        """Read one page. Return its rows, the range that was searched, and whether there are more rows."""
         if ids.low >= ids.high:
             return [], ids, False
         looked = ids
@@ -145,8 +145,8 @@ class NewestFirst(ShardList):
         first = slice(self.list_per_page + 1)
         if not (self._is_narrowed and (self._sees_all or self._is_about_errors)):
             return list(rows.order_by(getattr(F("pk"), direction)())[first])
-        # The sum keeps the small index in use: by id alone, the planner may read the primary key until a page is full,
-        # through all that has finished. Of ids, because that index holds them and the table would be read for the rest.
+        # The sum keeps the small index in use: ordered by the id itself, the planner may read all finished jobs in the
+        # primary key until a page is full. Only ids are selected, because that index has them, so no row is read.
         chosen = rows.order_by(getattr(F("pk") + 0, direction)()).values("pk")[first]
         shown = self.root_queryset.using(self.alias).filter(pk__in=chosen)
         if is_hot(self.params):
@@ -154,13 +154,13 @@ class NewestFirst(ShardList):
         return list(shown.order_by(getattr(F("pk"), direction)()))
 
     def _tell(self, looked: Ids, is_full: bool) -> None:
-        """Say between which ids was looked, if a page stopped before it was full."""
+        """Set the range of ids that was searched, if the page stopped before it was full."""
         if looked.low < looked.high and not is_full and not self._sees_all:
             self.looked_at = (looked.low, looked.high - 1)
 
     @cached_property
     def _sees_all(self) -> bool:
-        """Whether a page need not stop before it is full."""
+        """Return whether a page can read all matching jobs, without a window."""
         if not self._is_narrowed or (self.searching is not None and self.searching.is_one_job):
             return True
         return are_few(self.alias, self._chosen, self.searching)
@@ -170,7 +170,7 @@ class NewestFirst(ShardList):
         return self.searching is not None and self.searching.is_about_errors
 
     def _is_there(self, rows: Sequence[Any]) -> bool | None:
-        """Say whether there is a job of the number that was typed; None: none was."""
+        """Return whether a job with the searched number exists, or None if no number was searched."""
         job_id = None if self.searching is None else self.searching.search.job_id
         if job_id is None:
             return None

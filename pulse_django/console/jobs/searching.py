@@ -1,7 +1,7 @@
-"""What a search finds, and how it is answered: by an index wherever there is one.
+"""Execute a search, with an index if there is one.
 
-Words are looked for in the names of tasks that are known, and in errors. No index has all jobs of a task, but one has
-all jobs with an error: if no task has such a name, nothing else need be read.
+Words are searched in the names of known tasks, and in errors. No index has all jobs of a task, but one has all jobs
+with an error. If the word is in no name of a task, only that index is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_NAMED = 5
 
 
 def searching_of(request: HttpRequest, text: str) -> Searching:
-    """Return the search of this request. It is read once."""
+    """Return the search of this request. It is parsed once."""
     made: dict[str, Searching] = request.__dict__.setdefault("_pulse_searching", {})
     if text not in made:
         search = search_in(text)
@@ -36,13 +36,13 @@ def searching_of(request: HttpRequest, text: str) -> Searching:
 
 
 def may_search_arguments(request: HttpRequest) -> bool:
-    """Say whether a user may find jobs by what they may not be shown otherwise."""
+    """Return whether the user of this request may search and see arguments."""
     user = getattr(request, "user", None)
     return user is not None and user.has_perm("pulse_django.pulse_view_arguments")
 
 
 class Searching:
-    """One search. ``known`` are the names of tasks, and ``sees_arguments`` says whether arguments may be searched."""
+    """One search. ``known`` has the names of tasks. With ``sees_arguments``, the user may search arguments."""
 
     def __init__(self, search: Search, *, known: Sequence[str], sees_arguments: bool) -> None:
         self.search = search
@@ -60,11 +60,11 @@ class Searching:
 
     @property
     def is_about_errors(self) -> bool:
-        """Whether only jobs can be found of which a run has failed."""
+        """Return whether only jobs with an error can match."""
         return bool(self.search.errors) or any(not tasks for tasks in self.tasks.values())
 
     def narrowed(self, jobs: JobQuerySet) -> JobQuerySet:
-        """Return those of these jobs that are found."""
+        """Return those of these jobs that match."""
         search = self.search
         if self.is_refused:
             return jobs.none()
@@ -79,7 +79,7 @@ class Searching:
         return jobs
 
     def by_index(self, jobs: JobQuerySet) -> JobQuerySet | None:
-        """Return those of these jobs that indexes tell apart, all that are found among them. None: no index does."""
+        """Return those of these jobs that match the indexed parts of the search, or None if it has no such parts."""
         search, before = self.search, jobs
         if search.job_id is not None:
             is_meant = Q(pk=search.job_id)
@@ -91,14 +91,14 @@ class Searching:
         if search.tags:
             try:
                 jobs = jobs.tagged(*search.tags)
-            except InvalidJob:  # no job has such tags, or so many
+            except InvalidJob:  # invalid tags, or too many
                 jobs = jobs.none()
         if self.is_about_errors:
             jobs = jobs.with_an_error()
         return None if jobs is before else jobs
 
     def notes(self, job_is_there: bool | None) -> list[str]:
-        """Say which jobs these are. ``job_is_there``: whether a job has the number that was typed."""
+        """Return notes that explain the result. ``job_is_there`` says whether a job has the searched number."""
         notes = []
         if job_is_there is not None:
             said = gettext("There is a job %(id)d.") if job_is_there else gettext("There is no job %(id)d.")
@@ -124,7 +124,7 @@ class Searching:
 
 
 def _has_argument(names: Sequence[str], value: str) -> Q:
-    """Find jobs with this value as one of these arguments, of those tasks that this process knows and that show it.
+    """Match jobs with this value as one of these arguments, of known tasks that do not mask the argument.
 
     A job may have been enqueued before its task masked the argument.
     """

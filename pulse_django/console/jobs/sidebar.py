@@ -1,4 +1,4 @@
-"""The choices of the filters beside the list: two bounded queries a page, independent of the number of jobs."""
+"""The choices of the filters beside the list. They cost two bounded queries for each page."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pulse_django.queue.database.sql_functions import loose_scan
 from pulse_django.run.registry import registry
 from pulse_django.shards.page import shard_of
 
-MOST = 100  # of each kind; more are too long to read, and an address still takes any
+MOST = 100  # of each kind; the address accepts other values too
 MOST_TASKS = 200
 MOST_GROUPS = 20
-GROUPS_LOOKED_AT = 200  # one probe of the index each; with more groups of errors the last in the alphabet count
+GROUPS_LOOKED_AT = 200  # one probe of the index each; of more groups, only the last by name
 
 _WAITING = loose_scan(
     "waiting",
@@ -64,13 +64,13 @@ _GROUPS = f"{WALKED}\nSELECT fingerprint FROM walked ORDER BY finished_at DESC L
 
 
 class Names(NamedTuple):
-    queues: list[str]  # of what waits, runs or is dead, or did so lately, and those that operators decided about
-    tasks: list[str]  # that live workers say they can run
-    workers: list[str]  # that are there, as their holders begin
+    queues: list[str]  # with live jobs, dead letters or recent traffic, and paused queues
+    tasks: list[str]  # of live workers
+    workers: list[str]  # that have not stopped, in the form in which holders begin
 
 
 class Sidebar:
-    """Asked once for all filters of a page."""
+    """The choices of all filters of a page, read once."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
@@ -81,18 +81,18 @@ class Sidebar:
 
     @cached_property
     def tasks(self) -> list[str]:
-        with suppress(Exception):  # a project's module that cannot be imported must not close the page at 3 a.m.
+        with suppress(Exception):  # the page must open even if a module of the project cannot be imported
             registry.discover()
         return sorted({*registry, *self.names.tasks})[:MOST_TASKS]
 
     @cached_property
     def groups(self) -> list[str]:
-        """The fingerprints of the errors of which jobs died last."""
+        """Return the fingerprints of the latest errors of dead letters."""
         params = {"most_groups": GROUPS_LOOKED_AT, "most": MOST_GROUPS}
         return [fingerprint for (fingerprint,) in rows(self._alias, _GROUPS, params)]
 
 
 def sidebar_of(request: HttpRequest) -> Sidebar:
-    """Return the one of this page."""
+    """Return the sidebar of this request."""
     sidebar: Sidebar = request.__dict__.setdefault("_pulse_sidebar", Sidebar(shard_of(request, reads=True)))
     return sidebar

@@ -1,4 +1,4 @@
-"""What the page of a job shows: its runs as a timeline and as a list, its lease, its parent and children."""
+"""The data of the page of a job: its runs as a timeline and as a list, its lease, its parent and children."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .timeline import GOOD, NEUTRAL, AmendedAt, Span, draw
 
 MOST_ATTEMPTS = 200  # the latest
 MOST_CHILDREN = 50
-# The latest attempts, of which every word is shown. A traceback may have 64,000 characters: a page of two hundred of
+# The latest attempts, which are shown in full. A traceback may have 64,000 characters, so a page with two hundred of
 # them would have 15 MB.
-TOLD_IN_FULL = 5
-MOST_SAID = 500  # characters of the message of any other
+SHOWN_IN_FULL = 5
+MOST_SAID = 500  # characters of the messages of other attempts
 MOST_SAVED = 20_000  # characters of a checkpoint
 
 
 def story_of(job: Job, amended: Sequence[AmendedAt] = ()) -> dict[str, Any]:
-    """Read what belongs to a job, in four short queries, and return what the template shows of it."""
+    """Read the attempts and relatives of a job with four short queries, and return the context of the template."""
     attempts = _attempts_of(job)
     now = attempts[0].now if attempts else _now(job)
     spans = [_span_of(attempt) for attempt in attempts]
@@ -42,8 +42,8 @@ def story_of(job: Job, amended: Sequence[AmendedAt] = ()) -> dict[str, Any]:
         "timeline": draw(job.created_at, spans, now, amended),
         "attempts": _attempt_rows(job, attempts),
         "unlisted": attempts[-1].number - 1 if len(attempts) == MOST_ATTEMPTS else 0,
-        "told_in_full": TOLD_IN_FULL,
-        # By the server's clock; negative: a watchdog has not seen it yet.
+        "shown_in_full": SHOWN_IN_FULL,
+        # By the server's clock. It is negative if the lease has expired and no watchdog has reaped it yet.
         "lease_left": None if job.lease_until is None else in_words((job.lease_until - now).total_seconds()),
         "parent": family.filter(pk=job.parent_id).first() if job.parent_id else None,
         "children": children[:MOST_CHILDREN],
@@ -51,18 +51,18 @@ def story_of(job: Job, amended: Sequence[AmendedAt] = ()) -> dict[str, Any]:
         "most_children": MOST_CHILDREN,
         "due_in": due_shown(job, now),
         "is_past_error": job.status not in WITH_ERROR,
-        # Of which the last error is.
+        # The attempt of the last error.
         "failed_attempt": next((one.number for one in attempts if one.outcome not in fine), None),
         "counted": job.attempts - job.refunds,
         "most": most_shown(job.max_attempts),
-        "fingerprint": job.fingerprint or "",  # type: ignore[attr-defined]  # annotated: of dead letters alone
+        "fingerprint": job.fingerprint or "",  # type: ignore[attr-defined]  # annotated, for dead letters
         "checkpoint": HIDDEN if job.progress and is_encrypted(job.sensitive) else _checkpoint_of(job.progress),
         "share_done": None if share is None else f"{share:.4f}",
     }
 
 
 def _attempts_of(job: Job) -> list[Any]:
-    """Return the latest, without what may be long."""
+    """Return the latest attempts, without fields that may be long."""
     rows = (
         Attempt.objects.using(job._state.db)
         .filter(job=job)
@@ -77,15 +77,15 @@ def _attempts_of(job: Job) -> list[Any]:
 
 
 def _attempt_rows(job: Job, attempts: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return each attempt and as much of what it said as is shown, the latest first."""
+    """Return each attempt with its message and traceback, possibly shortened, the latest first."""
     latest = next((attempt.number for attempt in attempts if attempt.has_traceback), None)
-    numbers = [one.number for place, one in enumerate(attempts) if place < TOLD_IN_FULL or one.number == latest]
+    numbers = [one.number for place, one in enumerate(attempts) if place < SHOWN_IN_FULL or one.number == latest]
     rows = Attempt.objects.using(job._state.db).filter(job=job, number__in=numbers)
     full = {number: said for number, *said in rows.values_list("number", "message", "traceback")} if numbers else {}
     shown = []
     for attempt in attempts:
         message, traceback = full.get(attempt.number, (_cut(attempt.beginning), ""))
-        # Open is the latest traceback: what was put back since has none, and says nothing of the cause.
+        # The latest traceback is open. Attempts that were put back later have none.
         flags = {"is_cut": attempt.has_traceback and not traceback, "is_open": attempt.number == latest}
         shown.append({"attempt": attempt, "message": message, "traceback": traceback, **flags})
     return shown
@@ -118,7 +118,7 @@ def _now(job: Job) -> datetime:
 
 
 def _checkpoint_of(progress: Any) -> str:
-    """What the handler saved beside how far it is."""
+    """Return the checkpoint without the progress."""
     saved = (
         {key: value for key, value in progress.items() if key not in ("done", "total")}
         if isinstance(progress, dict)
@@ -128,7 +128,7 @@ def _checkpoint_of(progress: Any) -> str:
 
 
 def spelt(value: Any) -> str:
-    """Spell a value as JSON. A value that was written by hand may be nested too deeply for it."""
+    """Return a value as JSON. A value that was written by hand may be nested too deeply."""
     try:
         return json.dumps(value, ensure_ascii=False, indent=2)
     except RecursionError:

@@ -1,6 +1,6 @@
 """The timeline of a job: when it waited, which workers ran it, and which continued after losing the lease.
 
-Pure geometry, for a template to draw. Nothing in it decides anything.
+Pure geometry, for a template to draw.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ LABELS = 90  # on the left
 LANE = 26  # the height of a run's line
 BAR = 14
 TOP = 22  # for the scale
-NARROWEST = 3  # so that a run of a millisecond can be seen
-MOST_LANES = 60  # the latest; of a job with more runs, the table shows the others
+NARROWEST = 3  # keeps a run of a millisecond visible
+MOST_LANES = 60  # the latest runs; the table shows earlier ones
 
 GOOD = frozenset({OutcomeName.SUCCEEDED})
 NEUTRAL = frozenset(
@@ -27,7 +27,7 @@ NEUTRAL = frozenset(
 )
 
 
-AmendedAt = tuple[datetime, str]  # when the arguments were changed, and by whom
+AmendedAt = tuple[datetime, str]  # the instant of the change and the user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,16 +36,16 @@ class Span:
 
     number: int
     begun: datetime
-    ended: datetime | None  # None: it goes on
+    ended: datetime | None  # None: the run has not ended
     outcome: str = ""
     worker: str = ""
-    late_at: datetime | None = None  # when its worker reported all the same
+    late_at: datetime | None = None  # when its worker sent a late report
     late_outcome: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A bar of the drawing. ``kind`` is a class of the style sheet, and ``says`` what it means without colours."""
+    """A bar of the drawing. ``kind`` is a class of the style sheet, and ``says`` its meaning as text."""
 
     kind: str  # wait, good, bad, neutral, running, zombie, amended
     x: float
@@ -62,12 +62,12 @@ class Timeline:
     labels: list[Shape] = field(default_factory=list)
     marks: list[Shape] = field(default_factory=list)
     left_out: int = 0  # earlier runs
-    has_overlap: bool = False  # two runs were at work at a time
+    has_overlap: bool = False  # two runs were active at the same time
     width: int = WIDTH
 
 
 def draw(created: datetime, spans: Sequence[Span], now: datetime, amended: Sequence[AmendedAt] = ()) -> Timeline:
-    """Draw the runs of a job below each other, from its creation to its last sign."""
+    """Draw the runs of a job below each other, from its creation to its last event."""
     shown = sorted(spans, key=lambda span: span.number)[-MOST_LANES:]
     begin = min([created, *(span.begun for span in shown)]) if len(shown) == len(spans) else shown[0].begun
     changes = [one for one in amended if one[0] >= begin]
@@ -105,7 +105,7 @@ def draw(created: datetime, spans: Sequence[Span], now: datetime, amended: Seque
 
 
 class _Scale:
-    """Instants to pixels."""
+    """Convert instants to pixels."""
 
     def __init__(self, begin: datetime, end: datetime) -> None:
         self._begin = begin
@@ -124,7 +124,7 @@ class _Scale:
         return Shape(kind=kind, x=self.x(at), width=NARROWEST, y=TOP, height=height, says=says)
 
     def marks(self) -> list[Shape]:
-        """Return the ends and three instants between them, counted from the beginning."""
+        """Return the ends and three instants between them, as times since the beginning."""
         parts = 4
         times = [timedelta(seconds=self._seconds * part / parts) for part in range(parts + 1)]
         return [Shape(kind="mark", x=self.x(self._begin + one), y=TOP, width=0, says=_said(one)) for one in times]

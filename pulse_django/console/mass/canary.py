@@ -1,6 +1,6 @@
-"""Retry a few dead letters first, watch them, and go on with the others only if none of them dies.
+"""Retry a few dead letters first, watch them, and continue with the others only if none of them dies.
 
-The job that finds the others sleeps between two looks, so it takes no slot of a worker meanwhile.
+The job that finds the others sleeps between two checks, so it occupies no slot of a worker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WATCH_EVERY = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What became of dead letters since an operation was asked for."""
+    """The states of the retried dead letters of an operation."""
 
     succeeded: int
     died: int  # again
@@ -36,7 +36,7 @@ class Tally:
 
 
 def tally_of(alias: str, ids: Collection[int], asked_at: str) -> Tally:
-    """Count these jobs. Those that are dead letters as they were have not been retried."""
+    """Count these jobs by state. Jobs that have not been retried yet are not counted."""
     jobs = Job.objects.using(alias).filter(pk__in=list(ids))
     again = Q(status=Status.DEAD_LETTERED, finished_at__gt=parse_datetime(asked_at))
     counts = jobs.aggregate(
@@ -48,7 +48,7 @@ def tally_of(alias: str, ids: Collection[int], asked_at: str) -> Tally:
 
 
 def watch(context: Context, batch: Batch, operation: dict[str, Any], ids: Collection[int], task: str) -> None:
-    """Wait until these have succeeded. If one dies, or takes too long, end the operation."""
+    """Wait until these jobs have ended. If one dies or takes too long, stop the operation."""
     looks = int(timedelta(minutes=operation["given"]["patience"]) / WATCH_EVERY)
     for number in range(looks):
         chunk = batch.jobs.filter(task=task).order_by("id").values_list("status", flat=True).first()

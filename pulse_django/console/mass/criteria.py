@@ -1,6 +1,6 @@
-"""Which jobs a filter of the list of jobs means, read from its address by the filters of that list.
+"""Find the jobs that match a filter of the list of jobs, which is read from its address.
 
-The page and the worker read it alike. What no filter knows is refused: to leave it out would mean more jobs.
+The page and the worker read it in the same way. Unknown parameters are refused: without them, more jobs would match.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.words.display import inert
 from pulse_django.shards.page import SHARD, request_for
 
-PLACES = frozenset({SHARD, "older", "newer", "e"})  # of a page of the list: they choose no jobs in a shard
+PLACES = frozenset({SHARD, "older", "newer", "e"})  # parameters of a page of the list, which filter no jobs
 MOST_CHARACTERS = 4_000
 
 
 class InvalidCriteria(ValueError):
-    """An address that is no filter of the list of jobs."""
+    """An address without a valid filter of the list of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """The filter, and how it is said."""
+    """A filter, and its description."""
 
-    query: str  # without what chooses no jobs
+    query: str  # only parameters that filter jobs
     words: str  # without the values of arguments: it names the operation
 
     @classmethod
@@ -48,7 +48,7 @@ class Criteria:
         if CREATED in params:
             said.append(f"{gettext('created at')}: {_period(params).title}")
         if SEARCH_VAR in params:
-            _refuse_what_is_not_one_thing(search_in(params[SEARCH_VAR]), request)
+            _refuse_ambiguous(search_in(params[SEARCH_VAR]), request)
             said.append(f"{gettext('search')}: {without_values(params[SEARCH_VAR])}")
         if not said:
             raise InvalidCriteria(gettext("Choose a filter first."))
@@ -67,13 +67,13 @@ class Criteria:
         if SEARCH_VAR in params:
             search = search_in(params[SEARCH_VAR])
             known = Sidebar(alias).tasks if search.words else ()
-            # Who started the operation may see arguments, or ``read`` would have refused it.
+            # The user may see arguments: otherwise ``read`` would have refused the filter.
             jobs = Searching(search, known=known, sees_arguments=True).narrowed(jobs)
         return jobs
 
 
-def _refuse_what_is_not_one_thing(search: Search, request: HttpRequest | None) -> None:
-    """Refuse a bare number, which finds different jobs where other tasks are known, and what would tell arguments."""
+def _refuse_ambiguous(search: Search, request: HttpRequest | None) -> None:
+    """Refuse a bare number, whose matches depend on the known tasks, and arguments that the user may not see."""
     if search.number:
         raise InvalidCriteria(gettext("Type # before the number for the job, or name the argument."))
     if search.arguments and request is not None and not may_search_arguments(request):
@@ -88,14 +88,14 @@ def _params(query: str) -> dict[str, str]:
     if unknown := given.keys() - known:
         raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": inert(min(unknown))})
     params = {name: str(given[name]) for name in given if name not in PLACES}
-    # Django looks for an empty word in quotes as well, which is in every job.
+    # Django also searches for an empty word in quotes, which matches every job.
     if not params.get(SEARCH_VAR, "x").strip(" \t\r\n\"'") or "\0" in params.get(SEARCH_VAR, ""):
         raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": gettext("search")})
     return params
 
 
 def _specs(params: dict[str, str], request: HttpRequest) -> list[Any]:
-    """Return the filters that have a value. One whose value is none that it knows would let all jobs through."""
+    """Return the filters that have a value. Refuse unknown values, which would match all jobs."""
     page, lists = _list(), {name: [value] for name, value in params.items()}
     found = [one(request, dict(lists), Job, page) for one in _filters() if one.parameter_name in params]
     for spec in found:

@@ -1,4 +1,4 @@
-"""The page that asks before something is done to all jobs that match the filter of the list."""
+"""The confirmation page of an action on all jobs that match the filter of the list."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from pulse_django.workflows.rules import MAX_BATCH_NAME, Place
 
 from .criteria import Criteria, InvalidCriteria
 
-MOST_COUNTED = 100_000  # on the page that asks
+MOST_COUNTED = 100_000  # on the confirmation page
 
 
 class MassPage(ConsoleAdmin):
-    """Of ``JobAdmin``."""
+    """The part of ``JobAdmin`` with the confirmation page."""
 
     def mass_view(self, request: HttpRequest, name: str) -> HttpResponse:
-        """Ask, and start the operation when the form is posted. The address has the filter of the list."""
+        """Ask for confirmation, and start the operation when the form is posted. The filter is in the address."""
         act = ACTS.get(name)
         if act is None or not act.label_of_all:
             raise Http404
@@ -65,7 +65,7 @@ class MassPage(ConsoleAdmin):
         return self.page(request, "job/mass", shown)
 
     def mass_links(self, request: HttpRequest) -> list[dict[str, Any]]:
-        """Return what can be done to all that match, if the list is filtered."""
+        """Return the actions on all matching jobs, if the list is filtered."""
         offered = [act for act in ACTS.values() if act.label_of_all and self.may(request, act.permission)]
         try:
             query = Criteria.read(request.META.get("QUERY_STRING", ""), request).query if offered else ""
@@ -91,14 +91,14 @@ class MassPage(ConsoleAdmin):
 
 
 def started(model_admin: ConsoleAdmin, request: HttpRequest, batch: Batch) -> HttpResponse | None:
-    """Say that an operation was started, and lead to its page. None: this user may not see it."""
+    """Report that an operation was started, and redirect to its page. Return None if this user may not see it."""
     messages.success(request, gettext("Started as operation %(id)d. You may close this page.") % {"id": batch.id})
     url = url_for(request, model_admin.admin_site.name, "storedbatch", "storedbatch_change", batch.id)
     return HttpResponseRedirect(url) if url else None
 
 
 def log(user: Any, batch: Batch, said: str) -> None:
-    """Leave an entry in the log of the admin, which leads to the operation."""
+    """Write an entry with a link to the operation into the log of the admin."""
     row = StoredBatch.objects.using(batch.alias).only("id", "name").filter(pk=batch.id)
     LogEntry.objects.log_actions(user.pk, row, CHANGE, change_message=said)
 
@@ -111,7 +111,7 @@ _SALT = "pulse_django.operation"
 
 
 def start_operation(alias: str, act: Act, criteria: Criteria, given: Given, user: Any) -> Batch:
-    """Start it in the name of a user. Jobs that are enqueued from now on are not meant."""
+    """Start an operation for a user. Jobs that are enqueued from now on are not included."""
     name = "".join(sign if sign.isprintable() else "?" for sign in f"{act.label_of_all}: {criteria.words}")
     with transaction.atomic(using=alias):
         until, asked_at = _newest(alias)
@@ -137,9 +137,9 @@ def enqueue(
     *,
     per_minute: float | None = None,
 ) -> None:
-    """Add jobs to an operation. With ``per_minute``, each is due when as many jobs as it is after have had their time.
+    """Add jobs to an operation. With ``per_minute``, each job waits for the time of the jobs before it (``met``).
 
-    They do not need a backend of Django's tasks, which a project may not have. ``operation`` is the context of the
+    The jobs do not need a backend of Django's tasks, which a project may not have. ``operation`` is the context of the
     batch as the database returns it."""
     queue = conf.current().admin_queue
     news = [
@@ -159,7 +159,7 @@ def enqueue(
 
 
 def is_signed(batch: Batch, operation: dict[str, Any], task: str, arguments: dict[str, Any], signature: object) -> bool:
-    """Whether ``enqueue`` wrote this job for this batch, and its task and arguments are unchanged.
+    """Return whether ``enqueue`` wrote this job for this batch, with the same task and arguments.
 
     A role that can only write rows could add such a job to any batch.
     """
@@ -174,24 +174,24 @@ def _signed_text(batch: Batch, operation: dict[str, Any], task: str, arguments: 
 
 
 def permission_of(batch: Batch) -> str:
-    """Return the permission that an operation needs. Who has it may stop the operation as well."""
+    """Return the permission for an operation. Users with it may also stop the operation."""
     act = ACTS.get(batch.context.get("act", ""))
     return "" if act is None else act.permission
 
 
 def why_not(context: dict[str, Any]) -> str:
-    """Say why an operation must not go on, or return an empty str: its user may have lost the permission."""
+    """Return why an operation must stop, such as a lost permission of its user, or "" if it may continue."""
     act, users = ACTS.get(context["act"]), get_user_model()._default_manager
     user: Any = users.filter(pk=context["user"], is_active=True).first()
     if act is None:
-        return f"there is no operation {context['act']!r} any more"
+        return f"the operation {context['act']!r} no longer exists"
     if user is None or not user.has_perm(f"pulse_django.{act.permission}"):
-        return f"{context['by']} has no permission for it any more"
+        return f"{context['by']} no longer has the permission {act.permission!r}"
     return ""
 
 
 def _newest(alias: str) -> tuple[int, str]:
-    """Return the id of the newest job, and the instant by the server's clock."""
+    """Return the id of the newest job, and the present instant of the server's clock."""
     newest = (
         Job.objects.using(alias).order_by("-id").annotate(now=StatementTimestamp()).values_list("id", "now").first()
     )

@@ -1,4 +1,4 @@
-"""What an operation did so far: the counts of its chunks, added up."""
+"""The progress of an operation: the sum of the counts of its chunks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .canary import tally_of
 from .page import KIND
 
 MOST_CHUNKS = 20_000  # 10 million jobs
-MOST_TALLIED = 2_000  # jobs, each of which is looked up in every day
+MOST_TALLIED = 2_000  # jobs, each of which is searched in every partition
 
 
 class Totals(NamedTuple):
@@ -30,7 +30,7 @@ class Totals(NamedTuple):
 
 
 def totals_of(batch: Batch) -> Totals | None:
-    """Add up what the chunks of an operation returned, or return None for any other batch."""
+    """Return the sum of the results of the chunks of an operation, or None for any other batch."""
     row = StoredBatch.objects.using(batch.alias).only("kind", "context").filter(pk=batch.id).first()
     act = ACTS.get((row.context or {}).get("act", "")) if row is not None and row.kind == KIND else None
     if row is None or act is None:
@@ -46,20 +46,20 @@ def totals_of(batch: Batch) -> Totals | None:
 
 
 def _course(batch: Batch, context: dict[str, Any]) -> list[str]:
-    """Say what became of what was retried, and when the last of the others is due."""
+    """Return the states of the retried jobs, and when the last retry is due."""
     chunks = batch.jobs.filter(task=ACT, status=Status.COMPLETED).order_by("-id").values_list("kwargs", flat=True)
     ids = [job_id for kwargs in chunks[:MOST_TALLIED] for job_id in kwargs["ids"]][:MOST_TALLIED]
     tally = tally_of(batch.alias, ids, context["asked_at"])
     said = [
         gettext("%(count)d of these succeeded") % {"count": tally.succeeded},
         gettext("%(count)d died again") % {"count": tally.died},
-        gettext("%(count)d wait or run") % {"count": tally.going},
+        gettext("%(count)d are waiting or running") % {"count": tally.going},
     ]
     if len(ids) == MOST_TALLIED:
-        said.append(gettext("only the latest %(count)d were looked at") % {"count": MOST_TALLIED})
+        said.append(gettext("only the latest %(count)d were checked") % {"count": MOST_TALLIED})
     waiting = batch.jobs.filter(task=ACT).claimable().order_by("-next_run_at").annotate(now=StatementTimestamp())
     last = waiting.values_list("next_run_at", "now").first()
     if last is not None:
         left = in_words(max(0.0, (last[0] - last[1]).total_seconds()))
-        said.append(gettext("the last are retried in %(time)s") % {"time": left})
+        said.append(gettext("the last retry is in %(time)s") % {"time": left})
     return said

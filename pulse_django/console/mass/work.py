@@ -1,7 +1,7 @@
-"""The tasks of operations: one job finds those that match, and enqueues a job for each chunk of them.
+"""The tasks of operations. One job finds the matching jobs, and enqueues a job for each chunk of them.
 
-A job that is killed runs again. Finding is done in durable steps, so no chunk is enqueued twice, and so is acting on a
-chunk, so that what was done is counted once.
+A job that is killed runs again. Both tasks use durable steps, so no chunk is enqueued twice, and no result is counted
+twice.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .canary import watch
 from .criteria import Criteria, InvalidCriteria
 from .page import enqueue, is_signed, why_not
 
-CHUNK = 500  # jobs: more hold their locks for longer than a claim should have to wait
-CHUNKS_AT_ONCE = 20  # that one look finds. With stale statistics PostgreSQL sorts all matches at every look
+CHUNK = 500  # jobs; more would hold locks for too long, and claims would wait
+CHUNKS_AT_ONCE = 20  # in one query. With stale statistics PostgreSQL sorts all matches in every query
 
 
 @task(name=PLAN, takes_context=True)
 def find_matching_jobs(context: Context, signature: object = "") -> int:
-    """Enqueue a job for each chunk of the jobs that match. Return how many jobs they are."""
-    with _refused_for_good(context):
+    """Enqueue a job for each chunk of the matching jobs. Return the number of matching jobs."""
+    with _cancelled_if_refused(context):
         return _find(context, signature)
 
 
@@ -48,7 +48,7 @@ def _find(context: Context, signature: object) -> int:
         after, met = max(first, default=0), len(first)
     while not is_last:
         matching = _matching(batch, operation).filter(id__lte=operation["until"])
-        if has_several_shards():  # a job that has come from another one may have a higher id than those to come
+        if has_several_shards():  # an older job from another shard may have a higher id
             matching = matching.filter(created_at__lte=parse_datetime(operation["asked_at"]))
         found = context.step_with_jobs(f"look {number}", _enqueue_next, batch, operation, matching, after, met)
         after, met, is_last, number = found["after"], found["met"], found["is_last"], number + 1
@@ -59,8 +59,8 @@ def _find(context: Context, signature: object) -> int:
 
 @task(name=ACT, takes_context=True)
 def act_on_jobs(context: Context, ids: list[int], met: int, signature: object = "") -> dict[str, int]:
-    """Do it to those of these jobs that still match."""
-    with _refused_for_good(context):
+    """Perform the action on those of these jobs that still match."""
+    with _cancelled_if_refused(context):
         batch, operation = _operation_of(context, ACT, {"ids": ids, "met": met}, signature)
         matching = _matching(batch, operation).filter(pk__in=ids)
         step = context.step if ACTS[operation["act"]].commits_by_itself else context.step_with_jobs
@@ -69,8 +69,8 @@ def act_on_jobs(context: Context, ids: list[int], met: int, signature: object = 
 
 
 @contextmanager
-def _refused_for_good(context: Context) -> Iterator[None]:
-    """Cancel the operation if PostgreSQL refuses it to the role of this worker: to try again would not help."""
+def _cancelled_if_refused(context: Context) -> Iterator[None]:
+    """Cancel the operation if the role of this worker lacks the right: a retry would not help."""
     try:
         yield
     except Error as error:
@@ -84,26 +84,26 @@ def _refused_for_good(context: Context) -> Iterator[None]:
 def _operation_of(
     context: Context, task: str, arguments: dict[str, Any], signature: object
 ) -> tuple[Batch, dict[str, Any]]:
-    """Return the operation that a job belongs to. Discard a job that is not its own, or comes after its end."""
+    """Return the operation of a job. Discard the job if it belongs to no operation, or to one that has ended."""
     batch = context.batch
     if batch is None:
-        raise Discard("this job belongs to no operation")
+        raise Discard("this job does not belong to an operation")
     row = batch.row
     operation = row.context if isinstance(row.context, dict) else {}
     if not is_signed(batch, operation, task, arguments, signature):
-        raise Discard("this job, or its operation, was not written by the admin, or was changed")
+        raise Discard("the signature is invalid: the admin did not create this job, or it was changed")
     if row.finished_at is not None or row.cancelled_at is not None:
         raise Discard("the operation is over")
     return batch, operation
 
 
 def _matching(batch: Batch, operation: dict[str, Any]) -> JobQuerySet:
-    """Return the jobs that are meant. Cancel the operation if its user or its filter is not valid any more."""
+    """Return the matching jobs. Cancel the operation if its user or its filter is no longer valid."""
     reason = why_not(operation)
     if not reason:
         try:
             jobs = Criteria(operation["query"], "").jobs(batch.alias)
-            # The operation's own jobs match a filter that means all jobs of their queue.
+            # Without this, a filter for the queue of operations would match their own jobs.
             return ACTS[operation["act"]].fitting(jobs, operation["asked_at"]).exclude(task__in=(PLAN, ACT))
         except InvalidCriteria as error:
             reason = str(error)
@@ -122,7 +122,7 @@ def _enqueue_next(
     batch: Batch, operation: dict[str, Any], matching: JobQuerySet, after: int, met: int
 ) -> dict[str, Any]:
     pace = operation["given"]["per_minute"] if operation["given"].get("first") else None
-    size = CHUNK if pace is None else max(1, min(CHUNK, int(pace)))  # no more than one minute's
+    size = CHUNK if pace is None else max(1, min(CHUNK, int(pace)))  # at most the jobs of one minute
     most = CHUNK * CHUNKS_AT_ONCE
     ids = list(matching.filter(id__gt=after).order_by("id").values_list("id", flat=True)[: most + 1])
     is_last, ids = len(ids) <= most, ids[:most]
@@ -134,7 +134,7 @@ def _enqueue_next(
 
 def _act(batch: Batch, operation: dict[str, Any], matching: JobQuerySet, count: int, met: int) -> dict[str, int]:
     act, ids, given = ACTS[operation["act"]], list(matching.values_list("id", flat=True)), operation["given"]
-    if given.get("first"):  # the time of this chunk has come. The first, before which none was met, is done at once.
+    if given.get("first"):  # this chunk is due. The first chunk is done at once.
         given = {**given, "per_minute": given["per_minute"] if met else None}
         met = 0
     answer = act.do(batch.alias, ids, {**given, "met": met}) if ids else {}

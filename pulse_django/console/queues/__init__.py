@@ -1,1 +1,1 @@
-"""The list of queues and the page of one: pause and resume."""
+"""The list of queues, and the page of one with pause and resume."""

@@ -38,7 +38,7 @@ from pulse_django.queue.words.counters import TrafficKind
 from pulse_django.run.notify import wake_workers
 from pulse_django.shards.page import shard_of
 
-MOST_LISTED = 200  # more are opened by name
+MOST_LISTED = 200  # other queues can be opened by name
 SHOWN = "admin/pulse_django/queue/one.html"
 
 
@@ -63,12 +63,12 @@ class PauseForm(NameForm):
 
 
 class ResumeForm(NameForm):
-    seen = forms.CharField(required=False, widget=forms.HiddenInput)  # the pause that the page showed: it alone ends
+    seen = forms.CharField(required=False, widget=forms.HiddenInput)  # only the pause that the page showed is ended
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON, required=False)
 
 
 class QueueAdmin(ReadOnly):
-    """A queue is where jobs wait: it needs no row, so its pages go by name."""
+    """The admin of queues. A queue has no row, so its pages are opened by name."""
 
     def get_urls(self) -> list[URLPattern]:
         views = {"one": self.one_view, "pause": self.pause_view, "resume": self.resume_view}
@@ -94,25 +94,25 @@ class QueueAdmin(ReadOnly):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Links of the admin's log lead here."""
+        """Redirect from links of the admin's log to the page of the queue."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         return HttpResponseRedirect(self._url_of(self.get_object(request, object_id).queue))
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Queue:
-        """Return the queue of a name."""
+        """Return the queue with this name."""
         name = unquote(object_id)
         return Queue(pk=name, queue=name)
 
     def one_view(self, request: HttpRequest) -> HttpResponse:
-        """Show one queue, whether it holds anything or not."""
+        """Show one queue, even if it has no jobs."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         form = NameForm(request.GET)
         if not form.is_valid():
             return HttpResponseRedirect(self._url("changelist"))
         name, alias, window = form.cleaned_data["name"], shard_of(request), window_of(request)
-        # Before the facts that are shown: if it is paused in between, the button does nothing instead of too much.
+        # Read before the facts: if the queue is paused in between, the button has no effect.
         paused = Pause.objects.using(alias).filter(queue=name, task="", lane_key="").first()
         facts = _facts_of(alias, name)
         shown: dict[str, Any] = {
@@ -132,11 +132,11 @@ class QueueAdmin(ReadOnly):
         return self._page(request, SHOWN, shown)
 
     def pause_view(self, request: HttpRequest) -> HttpResponse:
-        """Let no worker claim from it any more."""
+        """Pause a queue."""
         return self._operate(request, PauseForm)
 
     def resume_view(self, request: HttpRequest) -> HttpResponse:
-        """Let workers claim from it again."""
+        """Resume a queue."""
         return self._operate(request, ResumeForm)
 
     def _operate(self, request: HttpRequest, kind: type[PauseForm | ResumeForm]) -> HttpResponse:
@@ -163,7 +163,7 @@ class QueueAdmin(ReadOnly):
         return HttpResponseRedirect(self._url_of(name))
 
     def _pause(self, alias: str, wanted: dict[str, Any], by: str) -> str:
-        """Pause it, unless it is paused. Return what to say; empty: nothing was changed."""
+        """Pause the queue if it is not paused. Return the message, or "" if nothing was changed."""
         duration = timedelta(seconds=wanted["duration"]) if wanted["duration"] else None
         pauses = Pause.objects.db_manager(alias)
         if not pauses.pause(queue=wanted["name"], reason=wanted["reason"], duration=duration, by=by, anew=True):
@@ -172,7 +172,7 @@ class QueueAdmin(ReadOnly):
         return str(_("Paused (%(end)s): %(reason)s") % {"end": end, "reason": wanted["reason"]})
 
     def _resume(self, alias: str, wanted: dict[str, Any], by: str) -> str:
-        """The same."""
+        """Resume the queue if its pause is the one that the page showed. Return as ``_pause`` does."""
         seen = instant_of(wanted["seen"])
         if seen is None or not Pause.objects.db_manager(alias).resume(queue=wanted["name"], seen=seen):
             return ""
@@ -198,7 +198,7 @@ def _facts_of(alias: str, name: str) -> QueueFacts:
     return {one.name: one for one in snapshot.queues(alias)}.get(name, QueueFacts(name=name))
 
 
-# Who serves a queue: its live workers, and the command that starts one where there is none.
+# The live workers of a queue, and the command that starts one.
 
 
 MOST_NAMED = 20
@@ -207,7 +207,7 @@ MOST_NAMED = 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
     workers: Sequence[Worker]
-    more: bool  # than are named
+    more: bool  # there are more workers than are listed
     command: str  # starts a worker for it
 
 
@@ -221,6 +221,6 @@ def serving(name: str, alias: str) -> Serving:
 
 
 def _command_for(name: str) -> str:
-    if "," in name or name != name.strip():  # a worker for all queues serves it
+    if "," in name or name != name.strip():  # --queues cannot express this name
         return "python manage.py pulse_worker"
     return f"python manage.py pulse_worker --queues={shlex.quote(name)}"

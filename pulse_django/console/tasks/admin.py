@@ -1,4 +1,4 @@
-"""Tasks in the admin: the list of all, and a page for each with what it did in the last hour, day or two weeks."""
+"""Tasks in the admin: the list of all, and a page for each with charts of the last hour, day or two weeks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NameForm(forms.Form):
 
 
 class TaskAdmin(ReadOnly):
-    """A task has no row: its pages go by name."""
+    """The admin of tasks. A task has no row, so its pages are opened by name."""
 
     def get_urls(self) -> list[URLPattern]:
         return [self.path("", self.changelist_view, "changelist"), self.path("one/", self.one_view, "one")]
@@ -54,7 +54,7 @@ class TaskAdmin(ReadOnly):
         return self.page(request, "task/change_list", shown | extra)
 
     def one_view(self, request: HttpRequest) -> HttpResponse:
-        """Show one task, whether it is known here or not: workers may have tasks that this process has not."""
+        """Show one task, even if this process does not have it: workers may have other tasks."""
         form = NameForm(request.GET)
         if not form.is_valid():
             return self.redirect("taskoverview_changelist")
@@ -77,7 +77,7 @@ class TaskAdmin(ReadOnly):
         return self.page(request, "task/one", shown)
 
 
-# What the pages of tasks show of each, as text for a template.
+# The data of a task as text for a template.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class TaskRow:
         return self.name != OTHER
 
 
-# What the list can be sorted by, as the address names it; the largest come first.
+# The sort orders of the list, by their names in the address. The largest numbers come first.
 ORDERS = {
     "name": lambda row: row.name,
     "runs": lambda row: (-row.counts.runs, row.name),
@@ -123,12 +123,12 @@ def task_row(name: str, counts: TrafficCounts, *, is_paused: bool = False) -> Ta
     )
 
 
-# How far back a page with charts looks: an hour, a day or two weeks, as its address says.
+# The period of a page with charts, from its address.
 
 
 WINDOW_NAMES = {"hour": _("Last hour"), "day": _("Last day"), "weeks": _("Last two weeks")}
 
 
 def window_of(request: HttpRequest) -> Window:
-    """Return the window that the address names, or a day."""
+    """Return the window of the address, or a day."""
     return WINDOWS.get(request.GET.get("window", ""), WINDOWS["day"])

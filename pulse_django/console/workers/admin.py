@@ -1,4 +1,4 @@
-"""Workers in the admin: the list, what each runs, and which runs it lost."""
+"""Workers in the admin: the list, and for each worker its running jobs and its lost runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class AskForm(forms.Form):
 class Workers(ShardList):
     def get_filters(self, request: HttpRequest) -> Any:
         if any("\0" in value for _, values in request.GET.lists() for value in values):
-            raise IncorrectLookupParameters  # PostgreSQL takes it in no text
+            raise IncorrectLookupParameters  # PostgreSQL text cannot contain it
         return super().get_filters(request)
 
 
@@ -109,7 +109,7 @@ class WorkerAdmin(ReadOnly):
         return live(request, version_of(alias), page)
 
     def _context_of(self, request: HttpRequest, worker: Worker, alias: str) -> dict[str, Any]:
-        """Return what the page shows of a worker beside its fields."""
+        """Return the parts of the page that are not fields."""
         return {
             "held": held_by(worker, alias),
             "lost": lost_with(worker, alias),
@@ -126,7 +126,7 @@ class WorkerAdmin(ReadOnly):
         return self.may(request, "pulse_change_workers")
 
     def _loss(self, request: HttpRequest, worker: Worker) -> dict[str, Any] | None:
-        """Return what the page says of a loss. None: the worker was not lost."""
+        """Return the facts about the loss of a worker, or None if it was not lost."""
         if worker.lost_at is None:
             return None
         may_act = worker.is_lost and self.has_acknowledge_permission(request)
@@ -157,11 +157,11 @@ class WorkerAdmin(ReadOnly):
             self.log_change(request, worker, gettext("Acknowledged that it is lost"))
         return is_done
 
-    # Where a running handler is: asked on the page of its worker, and shown there once the worker has answered. Who may
-    # acknowledge lost ones may ask: the answer has code and no values.
+    # Stacks of running handlers: requested on the page of a worker, and shown there when the worker has answered. The
+    # permission to acknowledge lost workers is enough, because a stack has code and no values.
 
     def _stacks(self, request: HttpRequest, worker: Worker, alias: str) -> dict[str, Any]:
-        """Return the latest answers, and where to ask."""
+        """Return the latest answers, and the address for requests."""
         if not self.has_acknowledge_permission(request):
             return {}
         rows: Any = Worker.objects.using(alias).filter(pk=worker.pk)
@@ -175,22 +175,22 @@ class WorkerAdmin(ReadOnly):
 
     @method_decorator(require_POST)
     def ask_stack_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask where the handler of a job is."""
+        """Request the stack of the handler of a job."""
         worker, form = self._worker(request, object_id), AskForm(request.POST)
         if not form.is_valid():
             self.message_user(request, errors_in_words(form), messages.ERROR)
         elif Worker.objects.db_manager(alias_to_write(worker)).ask_stack(
             worker.name, worker.boot_id, job_id := form.cleaned_data["job"]
         ):
-            self.log_change(request, worker, gettext("Asked where the handler of job %(job)d is") % {"job": job_id})
-            said = gettext("The worker answers with its next heartbeats. The stack appears here in some seconds.")
+            self.log_change(request, worker, gettext("Requested the stack of job %(job)d") % {"job": job_id})
+            said = gettext("The worker answers with its next heartbeats. The stack appears here within seconds.")
             self.message_user(request, said, messages.SUCCESS)
         else:
-            self.message_user(request, gettext("The worker has stopped. Nothing was asked."), messages.WARNING)
+            self.message_user(request, gettext("The worker has stopped. No stack was requested."), messages.WARNING)
         return self.redirect("worker_change", worker.pk)
 
     def _worker(self, request: HttpRequest, object_id: str) -> Worker:
-        """Return one that this user may ask or acknowledge."""
+        """Return the worker, if this user may acknowledge it or request stacks."""
         if not self.has_acknowledge_permission(request):
             raise PermissionDenied
         worker: Worker | None = self.get_object(request, object_id)
@@ -236,10 +236,10 @@ class WorkerAdmin(ReadOnly):
         try:
             return quantiles_in_words(Histogram.merged([_vital(worker, "beat_delays", {})]))
         except (AttributeError, TypeError, ValueError, OverflowError):
-            return "–"  # another release's, in another shape
+            return "–"  # written by another release in another format
 
 
-# What a worker says of itself is as its release says it: a page must open whatever that is.
+# The vitals of a worker are in the format of its release. The page must open with any format.
 
 
 def _listed(said: Any) -> str:
@@ -251,7 +251,7 @@ def _vital(worker: Worker, name: str, default: Any) -> Any:
 
 
 def held_by(worker: Any, alias: str) -> list[dict[str, Any]]:
-    """Return what it is running, from the index of running jobs."""
+    """Return the running jobs of a worker, from the index of running jobs."""
     held = held_by_start("locked_by", worker.name, worker.boot_id)
     jobs: Any = Job.objects.using(alias).running().filter(held).order_by("started_at", "pk")
     shown = jobs.only("id", "task", "queue", "attempts", "started_at", "lease_until", "progress")
@@ -267,7 +267,7 @@ def held_by(worker: Any, alias: str) -> list[dict[str, Any]]:
 
 
 def lost_with(worker: Worker, alias: str) -> list[Attempt]:
-    """Return the runs that ended with it, or whose lease it lost."""
+    """Return the runs that a worker lost."""
     held = held_by_start("worker", worker.name, worker.boot_id)
     runs = Attempt.objects.using(alias).filter(held, outcome=OutcomeName.WORKER_LOST.value)
     return list(runs.select_related("job").defer("job__args", "job__kwargs", "job__result").order_by("-id")[:MOST_LOST])

@@ -1,5 +1,4 @@
-"""What a worker says of its processes and of its stuck handlers, for its page. Another release may say it in another
-shape: then it is left out."""
+"""Processes and stuck handlers of a worker, for its page. Vitals of another release in another format are left out."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class StuckJob(NamedTuple):
 
 
 def processes_of(vitals: Any) -> list[ProcessRow]:
-    """Return them, with the lines of their memory on a common scale."""
+    """Return the processes of a worker, with their memory on a common scale."""
     said = {name: one for name, one in _vital(vitals, "processes").items() if isinstance(one, dict)}
     highest = max((max(_numbers(one.get("rss")) or [0]) for one in said.values()), default=0)
     rows = [_process(name, one, highest) for name, one in said.items()]
@@ -59,7 +58,7 @@ def _process(name: str, one: dict[str, Any], highest: int) -> ProcessRow | None:
 
 
 def _numbers(said: Any) -> list[int] | None:
-    """Return the numbers in the order of their places."""
+    """Return the numbers in order, or None if the format is unknown."""
     is_known = isinstance(said, dict) and all(
         number_in(place) is not None and type(one) is int and 0 <= one < 10**9 for place, one in said.items()
     )

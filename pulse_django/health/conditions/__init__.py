@@ -1,7 +1,7 @@
-"""The catalogue of what can be wrong: each condition is a question to the database, its meaning and its remedy.
+"""The catalogue of conditions, the problems that Pulse detects. Each has a query, its meaning and its remedy.
 
 ``pulse_status``, ``pulse_check --all``, ``pulse_check``, the health view, the alerts, the board, the doctor and
-the metrics all read it, so they give the same answer. An app adds its own conditions in ``AppConfig.ready()``::
+the metrics all use it, so they give the same answer. An app adds its own conditions in ``AppConfig.ready()``::
 
     from pulse_django.health.conditions import Condition, Severity, register
 

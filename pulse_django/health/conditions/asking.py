@@ -1,4 +1,4 @@
-"""Ask the conditions: all in one statement, and if that fails, one after the other."""
+"""Check the conditions: all in one statement, and if that fails, one after the other."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .shared_queries import with_shared_queries
 
 logger = SafeLogger("pulse_django.conditions")
 
-# Longer, and a question that goes wrong is felt by the queue; shorter, and a busy server leaves it unanswered.
+# Longer, and a slow query could affect the queue; shorter, and it could fail on a busy server.
 STATEMENT_TIMEOUT = "5s"
-# Seconds until no further question is asked. Longer, and pages, probes and minutes are late; shorter leaves slow
-# questions unasked.
+# Seconds after which no further condition is checked. Longer, and pages, probes and minutes are late; shorter, and
+# conditions after slow queries are not checked.
 BUDGET = 8.0
-MOST_TIMEOUTS = 2  # in a row of questions that are asked alone: the next ones would wait as well
-TIMEOUTS = ("57014", "55P03")  # of a statement, and of a lock
-MOST_IN_A_LINE, MOST_CHARACTERS = 3, 300  # subjects, and of each
+MOST_TIMEOUTS = 2  # of conditions that are checked alone; the next ones would time out too
+TIMEOUTS = ("57014", "55P03")  # statement_timeout and lock_timeout
+MOST_IN_A_LINE, MOST_CHARACTERS = 3, 300  # subjects, and characters of each
 
 Call = Callable[..., Any]  # runs a function that uses the database
 
@@ -42,17 +42,17 @@ def _directly(function: Callable[..., Any], *args: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The answer to one question."""
+    """The result of one condition."""
 
     condition: Condition
     subjects: list[Subject] = field(default_factory=list)
     is_more: bool = False  # there are more subjects than these
-    error: str = ""  # why it could not be asked
-    is_timeout: bool = False  # by the server's or our own limits
+    error: str = ""  # why it could not be checked
+    is_timeout: bool = False  # of the server or of our own limits
 
     @property
     def is_clear(self) -> bool:
-        """Whether the condition was asked and applies to nothing."""
+        """Return whether the condition was checked and has no subjects."""
         return not self.subjects and not self.error
 
     @property
@@ -61,12 +61,12 @@ class Finding:
 
     @property
     def number(self) -> str:
-        """How many subjects there are, as far as they were counted."""
+        """Return the number of subjects, with "+" if there are more."""
         return f"{len(self.subjects)}{'+' if self.is_more else ''}"
 
     @property
     def says(self) -> str:
-        """One line: what was found, with the first subjects. Text from rows is made inert."""
+        """Return the finding as one line, with the first subjects. Text from rows is made inert."""
         if self.error:
             return f"could not be checked: {inert(self.error)}"
         first = self.subjects[:MOST_IN_A_LINE]
@@ -95,13 +95,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What all conditions say together. Every outlet gives this answer."""
+    """The results of all conditions. Commands, pages, probes and metrics all use it."""
 
     findings: Sequence[Finding]
 
     @property
     def found(self) -> list[Finding]:
-        """What is wrong or could not be checked, the worst first."""
+        """Return the findings that are not clear, or could not be checked, the worst first."""
         return [finding for finding in self.findings if not finding.is_clear]
 
     @property
@@ -110,12 +110,12 @@ class Verdict:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nothing is known to be wrong, and some problems could not be checked."""
+        """Return whether all problems are conditions that could not be checked."""
         return bool(self.problems) and all(finding.error for finding in self.problems)
 
     @property
     def is_well(self) -> bool:
-        """Whether no condition is broken, stuck or failing. A risk alone does not make the fleet unhealthy."""
+        """Return whether no condition is broken, stuck or failing. A risk does not make the fleet unhealthy."""
         return not self.problems
 
     @property
@@ -129,10 +129,10 @@ class Verdict:
 
 
 def ask_all(alias: str, limits: Limits | None = None, *, call: Call = _directly) -> Verdict:
-    """Ask every condition. ``call`` runs each step that uses the database."""
+    """Check every condition. ``call`` runs each step that uses the database."""
     limits, conditions = limits or Limits.of(conf.current()), known()
     until, timeouts = time.monotonic() + BUDGET, 0
-    # Those of apps are asked alone: one that does not fit the statement would spoil it for all.
+    # Conditions of apps are checked alone: an error in one would make the common statement fail.
     found = call(_ask_together, [one for one in conditions if one.sql and is_ours(one)], alias, limits)
     for one in conditions:
         if one.name in found:
@@ -146,7 +146,7 @@ def ask_all(alias: str, limits: Limits | None = None, *, call: Call = _directly)
 
 
 def ask(condition: Condition, alias: str, limits: Limits | None = None) -> Finding:
-    """Ask one. An error is its answer: the others can still be asked. A lost connection is raised."""
+    """Check one condition. Return an error as a finding, but raise if the connection is lost."""
     limits = limits or Limits.of(conf.current())
     try:
         subjects = look_for(condition, alias, replace(limits, limit=limits.limit + 1))
@@ -164,7 +164,7 @@ def ask(condition: Condition, alias: str, limits: Limits | None = None) -> Findi
 
 
 def look_for(condition: Condition, alias: str, limits: Limits) -> list[Subject]:
-    """Return what a condition applies to, or raise what went wrong."""
+    """Return the subjects of a condition, or raise its error."""
     look = condition.look
     if condition.look_on_citus is not None and is_for_citus(connections[alias]):
         look = condition.look_on_citus
@@ -184,7 +184,7 @@ def _subject(row: Sequence[Any]) -> Subject:
 
 
 def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -> dict[str, Finding]:
-    """Ask in one statement. If it fails there is no answer: each is asked alone then, as on Citus, which refuses it."""
+    """Check conditions in one statement. Return {} if it fails, or on Citus, which cannot run it."""
     questions = [
         f"(SELECT {place}, pg_catalog.row_number() OVER (), pg_catalog.to_jsonb(key)::text, words::text"
         f" FROM ({one.sql}) AS found (key, words))"
@@ -199,7 +199,7 @@ def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -
     except DatabaseError as error:
         if is_lost(alias):
             raise
-        logger.warning("Asking the conditions together failed: %s", error_in_one_line(error))
+        logger.warning("Checking all conditions in one statement failed: %s", error_in_one_line(error))
         return {}
     subjects = defaultdict(list)
     for place, _, key, words in sorted(rows, key=lambda row: row[:2]):
@@ -218,7 +218,7 @@ def _rows(alias: str, sql: str, limits: Limits) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-# Repair what a condition applies to, in bounded steps.
+# Repair the subjects of a condition, in bounded steps.
 
 
 MOST_STEPS = 1_000
@@ -226,14 +226,14 @@ MOST_STEPS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one step of a repair did."""
+    """The result of one step of a repair."""
 
     subjects: list[Subject]  # that were found
     repaired: int
 
 
 def repair(condition: Condition, alias: str, limits: Limits | None = None) -> Iterator[Step]:
-    """Repair step by step, until nothing is found any more or a step repaired nothing."""
+    """Repair step by step, until nothing is found or a step repairs nothing."""
     found = condition.repair
     if found is None:
         raise ValueError(f"{condition.name} has no repair: {condition.to_do}")

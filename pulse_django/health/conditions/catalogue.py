@@ -1,4 +1,4 @@
-"""What a condition is, and which there are."""
+"""The class of conditions, and their registry."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Severity(StrEnum):
             Severity.BROKEN: "The protocol rules this out: something else writes to the tables, or the server lost a "
             "commit.",
             Severity.STUCK: "Work waits, and will not be done unless a person acts.",
-            Severity.FAILING: "Work is tried, and too much of it fails.",
-            Severity.RISK: "Work goes on, and one day will not. This is a warning: the fleet counts as healthy.",
+            Severity.FAILING: "Too much work fails.",
+            Severity.RISK: "Work continues, but may stop one day. This is a warning: the fleet counts as healthy.",
         }[self]
 
     @property
     def is_problem(self) -> bool:
-        """Whether such a condition makes the fleet unhealthy and raises an alert by default."""
+        """Return whether such a condition makes the fleet unhealthy and raises an alert by default."""
         return self is not Severity.RISK
 
 
 class About(StrEnum):
-    """What the keys of a condition's subjects name. A key may say it itself, as ``queue mail``."""
+    """The kind of subjects of a condition. A key may also contain its kind, such as ``queue mail``."""
 
     JOB = "job"
     QUEUE = "queue"
@@ -47,23 +47,23 @@ class About(StrEnum):
     WORKER = "worker"
     SCHEDULE = "schedule"
     LIMIT = "limit"
-    OTHER = ""  # numbers are ids of jobs
+    OTHER = ""  # integer keys are ids of jobs
 
 
 class Subject(NamedTuple):
-    """One thing to which a condition applies."""
+    """One object to which a condition applies, such as a job or a queue."""
 
-    key: Any  # an id or a name, as its repair takes it
+    key: Any  # an id or a name, for the repair
     words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """How much is allowed. ``PULSE["ALERTS"]`` sets another number, under the name of the condition."""
+    """The allowed number. ``PULSE["ALERTS"]`` can set another one under the name of the condition."""
 
     default: float
-    unit: str  # in words, for the documentation
-    most: float = 1e9  # that the setting may allow
+    unit: str  # text for the documentation
+    most: float = 1e9  # maximum of the setting
 
 
 FOR_EVER = timedelta(days=36_500)
@@ -71,30 +71,30 @@ FOR_EVER = timedelta(days=36_500)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The parameters of every question."""
+    """The parameters of all queries."""
 
-    limit: int = 20  # subjects of one question
-    sample: int = 2_000  # rows that a question reads where it cannot read all
+    limit: int = 20  # subjects of one condition
+    sample: int = 2_000  # rows that a query reads if it cannot read all
     longest_lease: timedelta = timedelta(minutes=5)
-    # Less, and a deploy looks like a problem; more, and a problem is seen later.
+    # Shorter, and a deploy looks like a problem; longer, and a problem is detected later.
     overdue: timedelta = timedelta(minutes=5)
-    silence: timedelta = timedelta(seconds=60)  # of a worker, until it counts as gone
-    unreaped: timedelta = timedelta(seconds=60)  # after the end of a lease, when every watchdog should have seen it
+    silence: timedelta = timedelta(seconds=60)  # without heartbeats, after which a worker counts as gone
+    unreaped: timedelta = timedelta(seconds=60)  # after the end of a lease, by when a watchdog should have reaped it
     slack: timedelta = timedelta(seconds=2)  # between two readings of one clock
-    # Autovacuum cannot remove a dead row that so old a transaction may still see.
+    # Autovacuum cannot remove dead rows that an old transaction may still see.
     long_transaction: timedelta = timedelta(minutes=5)
-    dead_rows: int = 50_000  # fewer do no harm, whatever their share
-    dead_share: float = 0.5  # of the live ones; autovacuum is set to begin at a fiftieth
-    # Shorter, and a quiet task has too few runs to judge; longer, and a fixed task stays red.
+    dead_rows: int = 50_000  # fewer are harmless, even with a high share
+    dead_share: float = 0.5  # of the live rows; autovacuum is set to start at a fiftieth
+    # Shorter, and a rare task has too few runs to judge; longer, and a fixed task is reported for too long.
     lately: timedelta = timedelta(minutes=15)
-    few_runs: int = 10  # fewer say nothing about a rate
+    few_runs: int = 10  # with fewer, a rate has no meaning
     unrecorded: timedelta = FRESH
-    kept: timedelta = FOR_EVER  # completed and cancelled jobs that are older may be in the middle of being deleted
-    thresholds: Mapping[str, float] = field(default_factory=dict)  # by condition; others have their default
+    kept: timedelta = FOR_EVER  # older completed and cancelled jobs may be partly deleted
+    thresholds: Mapping[str, float] = field(default_factory=dict)  # by condition; others have the default
 
     @classmethod
     def of(cls, settings: conf.PulseSettings, **others: Any) -> Limits:
-        """Take what depends on the project's settings from them."""
+        """Create limits with the values of the project's settings."""
         derived: dict[str, Any] = {
             "longest_lease": settings.longest_lease,
             "overdue": settings.overdue_after,
@@ -106,13 +106,13 @@ class Limits:
         return cls(**derived | others)
 
     def allowed(self, condition: Condition) -> float | None:
-        """Return how much of it is allowed. None: a condition without a threshold."""
+        """Return the threshold of a condition, or None if it has none."""
         if condition.threshold is None:
             return None
         return self.thresholds.get(condition.name, condition.threshold.default)
 
     def params(self) -> dict[str, Any]:
-        """Return the parameters of the questions. A threshold is named like its condition: ``%(dead_letters)s``."""
+        """Return the parameters of the queries. A threshold has the name of its condition: ``%(dead_letters)s``."""
         values = asdict(self)
         del values["thresholds"]
         measured = [one for one in known() if one.threshold is not None]
@@ -120,74 +120,74 @@ class Limits:
 
 
 class RepairRefused(Exception):
-    """A repair that would do harm now; the text says why."""
+    """The repair would do harm now. The message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What repairs a condition, a few subjects at a time."""
+    """The repair of a condition, which handles a few subjects at a time."""
 
-    says: str  # what it does, for the dry run
-    act: Callable[[str, Sequence[Any]], int]  # alias and keys; returns how many it repaired
+    says: str  # its effect, for the dry run
+    act: Callable[[str, Sequence[Any]], int]  # called with alias and keys; returns the number of repaired subjects
     at_a_time: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One question. Its answer is what it applies to: rows of (key, words), at most ``%(limit)s`` of them."""
+    """One condition. Its query returns its subjects as rows of (key, words), at most ``%(limit)s``."""
 
     name: str
     severity: Severity
-    says: str  # what is true when all is well
-    means: str  # what it means if it is not
+    says: str  # true while the condition is clear
+    means: str  # the meaning and cause if it is found
     to_do: str
     page: str = "reference/conditions.md"  # of the documentation, with the remedy
     about: About = About.OTHER
     sql: str = ""
-    look: Callable[[str, Limits], Iterable[Subject]] | None = None  # in place of SQL, with the alias
-    # In place of both on Citus, where what the server knows and what the tables hold is on different servers.
+    look: Callable[[str, Limits], Iterable[Subject]] | None = None  # instead of SQL; called with the alias
+    # Instead of both on Citus, where the system catalog and the tables are on different servers.
     look_on_citus: Callable[[str, Limits], Iterable[Subject]] | None = None
     threshold: Threshold | None = None
     repair: Repair | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"{self.name!r} cannot name a condition: use words in lower case, joined by hyphens")
+            raise ValueError(f"{self.name!r} is not a name for a condition: use lowercase words, joined by hyphens")
         if self.threshold is not None and self.name.replace("-", "_") in Limits.__slots__:
-            raise ValueError(f"{self.name!r} has a threshold, and Limits has a parameter of that name")
+            raise ValueError(f"{self.name!r} has a threshold, but is a parameter of Limits: rename the condition")
         if (not self.sql) == (self.look is None):
             raise ValueError(f"{self.name}: give either sql or look")
         if self.sql and "%(limit)s" not in self.sql:
-            raise ValueError(f"{self.name}: its SQL has no LIMIT %(limit)s, and could answer with a whole table")
+            raise ValueError(f"{self.name}: its SQL could return a whole table: add LIMIT %(limit)s")
 
     def refuses(self, allowed: float) -> str:
-        """Say why that number cannot be its threshold. Empty: it can."""
+        """Return why a number cannot be its threshold, or "" if it can."""
         if self.threshold is None:
             return "but this condition has no threshold: use True or False"
         if not 0 <= allowed <= self.threshold.most:
-            return f"but at most {self.threshold.most:g} makes sense"
+            return f"but it must be from 0 to {self.threshold.most:g}"
         return ""
 
     def is_alerted(self, settings: conf.PulseSettings) -> bool:
-        """Whether it raises an alert: by ``PULSE["ALERTS"]``, or else if it is a problem."""
+        """Return whether it raises an alert: as in ``PULSE["ALERTS"]``, or else if it is a problem."""
         wanted = settings.alerts.get(self.name, self.severity.is_problem)
         return wanted is not False
 
 
 _known: dict[str, Condition] = {}
-OURS: set[str] = set()  # the names of those of health
+OURS: set[str] = set()  # the names of conditions of ``health``
 
 
 def register(condition: Condition) -> Condition:
     """Add a condition to the catalogue."""
     if _known.get(condition.name, condition) != condition:
-        raise ValueError(f"Condition {condition.name!r} is already registered.")
+        raise ValueError(f"Condition {condition.name!r} is already registered: choose another name.")
     _known[condition.name] = condition
     return condition
 
 
 def known() -> list[Condition]:
-    """Return all of them, the worst first."""
+    """Return all conditions, the worst first."""
     worst_first = list(Severity)
     of_capabilities = {condition.name: condition for one in installed() for condition in one.conditions}
     all_of_them = (of_capabilities | _known).values()
@@ -195,10 +195,10 @@ def known() -> list[Condition]:
 
 
 def named(name: str) -> Condition:
-    """Return one, or raise ``KeyError``."""
+    """Return the condition with this name, or raise ``KeyError``."""
     return {one.name: one for one in known()}[name]
 
 
 def is_ours(condition: Condition) -> bool:
-    """Whether it is Pulse's own, or that of a capability. Its SQL may read the shared queries."""
+    """Return whether Pulse or a capability defines the condition. Its SQL may use the shared queries."""
     return _known.get(condition.name) is not condition or condition.name in OURS

@@ -14,7 +14,7 @@ from .catalogue import known
 
 
 def check_alerts(**_: Any) -> list[CheckMessage]:
-    """Compare ``ALERTS`` with the catalogue of conditions, which apps may have extended by now."""
+    """Compare ``ALERTS`` with the catalogue of conditions, which apps may have extended."""
     conditions = {one.name: one for one in known()}
     found: list[CheckMessage] = []
     for name, most in conf.parse(getattr(settings, conf.SETTING, {}))[0].alerts.items():

@@ -1,4 +1,4 @@
-"""Conditions of what ends badly: dead letters, failing tasks and queues, expired leases."""
+"""Conditions of failures: dead letters, failing tasks and queues, expired leases."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pulse_django.queue.words.states import Status
 from .catalogue import Condition, Severity, Threshold
 
 DEAD_LETTERS_GROW = "how-to/symptoms/dead-letters-grow.md"
-MOST_COUNTED = 10_000  # dead letters of an hour: a few milliseconds of their index
+MOST_COUNTED = 10_000  # dead letters of an hour, which takes a few milliseconds
 
 
 _LATELY = "pg_catalog.round(EXTRACT(epoch FROM %(lately)s::interval) / 60::numeric)"
 
 
-# What ended lately and in the hour before, by task and queue: a query of the recorded minutes.
+# The ended runs and jobs of the last minutes and of the hour before, by task and queue, from the recorded minutes.
 
 
 _ENDED_JOBS = (Status.DEAD_LETTERED, Status.COMPLETED)
@@ -26,7 +26,7 @@ def _names(values: tuple[str, ...]) -> str:
 
 
 def _counted(kind: str, sign: str, bad: tuple[str, ...], all_of_them: tuple[str, ...], what: str) -> str:
-    """A query of the recorded minutes: how many of one sign ended badly lately and before, by its first label."""
+    """Return a query of the recorded minutes that counts failures of one sign by its first label."""
 
     def number(names: tuple[str, ...], condition: str) -> str:
         return f"""COALESCE(pg_catalog.sum(ended.number::float8) FILTER (
@@ -91,7 +91,7 @@ LIMIT %(limit)s
         means="The task or a service that it uses is broken. Retries repeat the failures until the jobs die.",
         to_do="Read the errors of the failed attempts. If a service is down, pause the queue until it is back.",
         page=DEAD_LETTERS_GROW,
-        threshold=Threshold(default=0.5, unit="failed share of a task's runs or a queue's jobs, lately", most=1),
+        threshold=Threshold(default=0.5, unit="failed share of the recent runs of a task or jobs of a queue", most=1),
         sql=f"""
 SELECT key, pg_catalog.concat(bad, ' of ', tried, ' ', what, ' in the last ', {_LATELY}, ' minutes')
 FROM ended_lately
@@ -105,10 +105,10 @@ LIMIT %(limit)s
         severity=Severity.FAILING,
         says="No task or queue fails much more often than in the hour before.",
         means="Something changed: a release, a service that the task uses, or the data.",
-        to_do="Open the task to see since when it fails and which release came then. Read the errors of the failed "
-        "attempts.",
+        to_do="Open the task to see when the failures began, and which release was new then. Read the errors of the "
+        "failed attempts.",
         page=DEAD_LETTERS_GROW,
-        threshold=Threshold(default=0.2, unit="rise of the failed share against the hour before", most=1),
+        threshold=Threshold(default=0.2, unit="increase of the failed share, compared with the hour before", most=1),
         sql=f"""
 SELECT key, pg_catalog.concat(
     bad, ' of ', tried, ' ', what, ' in the last ', {_LATELY}, ' minutes, and ', bad_before, ' of ', tried_before,
@@ -126,7 +126,7 @@ LIMIT %(limit)s
         severity=Severity.FAILING,
         says="Few leases expired in the last hour.",
         means="Workers are killed, frozen or disconnected while they run jobs. The jobs run again.",
-        to_do="Find out which workers held them: the attempts name them. Look for out-of-memory kills.",
+        to_do="Find the workers of these leases in the attempts. Look for out-of-memory kills.",
         page="how-to/symptoms/leases-expire.md",
         threshold=Threshold(default=100, unit="in the last hour"),
         sql=f"""

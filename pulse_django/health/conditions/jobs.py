@@ -1,4 +1,4 @@
-"""Conditions of single jobs: what the protocol rules out, and what would go unnoticed."""
+"""Conditions of single jobs: states that the protocol rules out, and jobs that would go unnoticed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _reap(alias: str, _: Sequence[int]) -> int:
     jobs = Job.objects.db_manager(alias)
     ttl, up_for = conf.current().lease_ttl.total_seconds(), jobs.server_clock().up_for
     if 0 <= up_for < ttl:
-        raise RepairRefused(f"the server started {up_for:.0f} s ago, and workers may still extend these leases")
+        raise RepairRefused(f"the server started {up_for:.0f} s ago, and workers may still extend these leases: wait")
     return len(jobs.reap())
 
 
@@ -42,7 +42,7 @@ def _seen(alias: str) -> int:
 
 
 def _repeated_on_citus(alias: str, _: Limits) -> Iterator[Subject]:
-    """The sequence that claims draw from is on the node, and Citus does not know it."""
+    """Read the position of the sequence of claims, which is on the node and unknown to Citus."""
     seen, position = _seen(alias), position_of(alias, TOKENS)
     if seen > position:
         yield Subject(TOKENS, f"stands at {position}, and {seen} was granted")
@@ -58,7 +58,7 @@ _SEEN = """
 """
 
 
-# The condition of history: a partition for each day on which jobs end.
+# The condition of partitions: one for each day on which jobs end.
 
 
 NO_LIMIT = 2_000_000_000
@@ -80,12 +80,12 @@ _WITHOUT_PARTITION = """
 
 
 def _missing_days_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
-    """The jobs are on the node, and the names of the partitions here."""
+    """Run two queries: the jobs are on the node, and the names of the partitions are here."""
     found = [*run_joined(alias, _STRAY, limits.params()), *run_joined(alias, _WITHOUT_PARTITION, {})]
     yield from (Subject(*row) for row in sorted(found))
 
 
-# The condition of jobs that are moved between shards.
+# The repair of jobs that are moved between shards.
 
 
 def _finish(alias: str, _: Sequence[str]) -> int:
@@ -160,8 +160,8 @@ LIMIT %(limit)s
         name="attempt-missing",
         severity=Severity.BROKEN,
         says="The last run of every job that is not RUNNING is in the ledger.",
-        means="The statement that ends a run writes it down, so rows were deleted from pulse_django_attempt, or a "
-        "backup was partly restored.",
+        means="The statement that ends a run also writes its attempt, so rows were deleted from pulse_django_attempt, "
+        "or a backup was partly restored.",
         to_do="Find out what deletes these rows. They cannot be reconstructed; the jobs are not affected.",
         sql="""
 SELECT job.id, pg_catalog.concat(job.task, ' attempt ', job.attempts, ' ended as ', job.status, ' and left no entry')
@@ -240,9 +240,9 @@ LIMIT %(limit)s
         name="day-missing",
         severity=Severity.RISK,
         says="Today, tomorrow and every day on which jobs ended have a partition of the table of jobs.",
-        means="No watchdog makes partitions. Jobs that end go to pulse_django_job_other, and are not deleted there.",
+        means="No watchdog creates partitions. Jobs that end go to pulse_django_job_other, and are not deleted there.",
         to_do="Start a worker without --no-watchdog, or pulse_watchdog. It moves up to 10,000 jobs of a day by itself; "
-        "the repair moves any number, and settles wait meanwhile, about a second for each 100,000.",
+        "the repair moves any number, but blocks settles for about a second for each 100,000.",
         page="how-to/symptoms/table-grows.md",
         sql=f"""
 SELECT era, what
@@ -252,7 +252,7 @@ LIMIT %(limit)s
 """,
         look_on_citus=_missing_days_on_citus,
         repair=Repair(
-            says="Make the partitions, and move the jobs of their days to them.",
+            says="Create the partitions, and move the jobs of these days into them.",
             act=lambda alias, _: len(Job.objects.db_manager(alias).make_days(most_moved=NO_LIMIT)),
         ),
     ),
@@ -260,9 +260,9 @@ LIMIT %(limit)s
         name="move-unfinished",
         severity=Severity.STUCK,
         says="A job that leaves for another shard arrives there soon.",
-        means="A move was interrupted. These jobs are kept, but do not run, and calls that name them fail.",
-        to_do="Run pulse_shards move from this shard again: it first finishes what was begun. So does the "
-        "repair. Both need the owner of the tables. A job goes on only to a shard that SHARDS still names.",
+        means="A move was interrupted. These jobs are kept, but do not run, and calls with their ids fail.",
+        to_do="Run pulse_shards move from this shard again: it first finishes the interrupted move. The repair does "
+        "the same. Both need the owner of the tables. A job is delivered only to a shard that is still in SHARDS.",
         page="how-to/shards.md",
         sql="""
 SELECT pg_catalog.concat('job ', job_id), pg_catalog.concat(
@@ -273,12 +273,12 @@ WHERE at < statement_timestamp() - %(silence)s
 ORDER BY id
 LIMIT %(limit)s
 """,
-        repair=Repair(says="Deliver them to their shards.", act=_finish),
+        repair=Repair(says="Deliver the jobs to their shards.", act=_finish),
     ),
     Condition(
         name="key-missing",
         severity=Severity.STUCK,
-        says="Workers can decrypt the jobs that they claim (checked for the jobs put back recently).",
+        says="Workers can decrypt the jobs that they claim (checked for jobs that were put back recently).",
         means="A worker has no key for these jobs, so they are put back. No attempt is counted.",
         to_do="Add the key to PULSE['ENCRYPTION_KEYS'] of all workers and restart them. Then run the jobs now.",
         page="how-to/encryption.md",
@@ -300,10 +300,10 @@ LIMIT %(limit)s
     Condition(
         name="need-overlooked",
         severity=Severity.STUCK,
-        says="A job that needs others goes on soon after the last of them is over.",
-        means="No process looks at what is over: all workers are of a release before workflows, or none runs, or a "
+        says="A job that needs others continues soon after the last of them has ended.",
+        means="No process handles ended jobs: no worker runs, all workers have a release without workflows, or a "
         "transaction has locked the job or its workflow.",
-        to_do="Start a worker of this release; its watchdog finds what was overlooked. Look in pg_stat_activity for a "
+        to_do="Start a worker of this release; its watchdog finds such jobs. Look in pg_stat_activity for a "
         "transaction that locks jobs, and terminate it.",
         page="how-to/workflows.md",
         sql="""

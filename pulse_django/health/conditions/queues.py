@@ -1,4 +1,4 @@
-"""Conditions of queues: work that is due and is not done."""
+"""Conditions of queues: jobs that are due and do not run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .catalogue import About, Condition, Repair, Severity, Threshold
 JOBS_WAIT = "how-to/symptoms/jobs-wait.md"
 
 
-# Of a row of ``due_queues``: whether a live worker serves the queue.
+# The condition that a live worker serves the queue of a row of ``due_queues``.
 _IS_SERVED = """EXISTS (
         SELECT 1 FROM live_workers AS live
         WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue)
@@ -47,7 +47,7 @@ ORDER BY due.since
 LIMIT %(limit)s
 """,
     ),
-    # A queue that is merely busy is left out: where runs begin, what waits is waiting its turn.
+    # A queue that is only busy is excluded: if runs begin, the other jobs wait for their turn.
     Condition(
         name="overdue-while-idle",
         about=About.QUEUE,
@@ -113,7 +113,7 @@ LIMIT %(limit)s
     Condition(
         name="paused-backlog",
         about=About.QUEUE,
-        severity=Severity.RISK,  # a person decided it
+        severity=Severity.RISK,  # an operator paused it
         says="No paused queue has due jobs.",
         means="The jobs wait until the queue is resumed or its pause ends.",
         to_do="Check whether the reason for the pause still applies.",

@@ -1,4 +1,4 @@
-"""The condition of the schema: everything that the models declare exists and is valid."""
+"""The condition of the schema: all database objects of the models exist and are valid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulse_django.queue.database.transactions import read_message
 
 from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject
 
-# A rebuilt CHECK takes the table's strongest lock for a moment. Waiting longer for it would hold up every claim behind.
+# Rebuilding a CHECK needs the strongest lock of the table for a moment. Waiting longer for it would block all claims.
 LOCK_TIMEOUT = "2s"
 SEQUENCE = "pulse_django_token"
 
@@ -39,8 +39,8 @@ UNION ALL
 SELECT relname, true FROM pg_class WHERE relkind = 'S' AND relname = %s AND pg_catalog.pg_table_is_visible(oid)
 """
 
-# Of one column, or with the era of a job: primary keys, and what a field's unique=True made, under a name that Django
-# invented.
+# Unique indexes of one column, or of a column and the era of a job: primary keys, and indexes of unique=True, whose
+# names Django generates.
 _UNIQUE = """
 SELECT c.relname, a.attname
 FROM pg_index AS x
@@ -69,8 +69,8 @@ def _look(alias: str, limits: Limits) -> Iterable[Subject]:
         (_NAMED, [indexed, indexed, job_rules.TABLE, job_rules.NAME, SEQUENCE]),
     ]
     columns, unique, named = map(set, read_message(alias, questions))
-    there = {name: is_valid for name, is_valid in named}  # noqa: C416 - rows of two
-    if SEQUENCE not in there:
+    valid_by_name = {name: is_valid for name, is_valid in named}  # noqa: C416 - rows of two
+    if SEQUENCE not in valid_by_name:
         yield Subject(SEQUENCE, "the sequence is missing: run migrate")
     for model in models_with_tables():
         table = model._meta.db_table
@@ -81,16 +81,16 @@ def _look(alias: str, limits: Limits) -> Iterable[Subject]:
                 yield Subject(f"{table}.{field.column}", "it has no unique index: add a UNIQUE constraint")
         for one in _named(model):
             kind = "index" if isinstance(one, Index) else "constraint"
-            if one.name not in there:
+            if one.name not in valid_by_name:
                 yield Subject(one.name, f"the {kind} of {table} is missing")
-            elif not there[one.name]:
+            elif not valid_by_name[one.name]:
                 yield Subject(one.name, f"the {kind} of {table} is not valid")
 
 
 def _rebuild(alias: str, names: Sequence[str]) -> int:
-    """Build what has a name in the models. Columns and the sequence are for ``migrate``.
+    """Build missing indexes and constraints. Columns and the sequence need ``migrate``.
 
-    One that cannot be built, because rows are in its way or the table is locked, does not prevent the others.
+    If one of them cannot be built, because rows violate it or the table is locked, the others are still built.
     """
     wanted = {one.name: (model, one) for model in models_with_tables() for one in _named(model)}
     rules = [name for name in names if name in wanted and _is_rule(*wanted[name])]
@@ -122,17 +122,17 @@ def _build(alias: str, model: type[Model], one: Named) -> None:
                 quoted = connection.ops.quote_name(job_rules.NAME)
                 _alter(alias, lambda cursor: job_rules.put_rules(cursor, job_rules.rules_of(model, editor)))
             elif not _is_there(alias, model, one.name):
-                # What is wrong already must not keep new rows from being checked.
+                # New rows must be checked even if existing rows violate the constraint.
                 added = f"{_sql_of(model, one.create_sql(model, editor))} NOT VALID"
                 _alter(alias, lambda cursor: cursor.execute(added))
             editor.execute(f"ALTER TABLE {table} VALIDATE CONSTRAINT {quoted}", None)
             return
-        # An interrupted build leaves an invalid index, which is of no use.
+        # An interrupted build leaves an invalid index.
         editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quoted}", None)
         if isinstance(one, Index):
             create = one.create_sql(model, editor, concurrently=True)
             editor.execute(_sql_of(model, create), None)
-        elif one.condition is not None:  # no constraint can have one: it is an index
+        elif one.condition is not None:  # a constraint cannot be partial, but an index can
             partial = _sql_of(model, one.create_sql(model, editor))
             editor.execute(partial.replace("CREATE UNIQUE INDEX", "CREATE UNIQUE INDEX CONCURRENTLY", 1), None)
         else:
@@ -144,7 +144,7 @@ def _build(alias: str, model: type[Model], one: Named) -> None:
 
 
 def _alter(alias: str, change: Callable[[Any], object]) -> None:
-    """Change a table under its strongest lock, or give up soon: every later statement waits behind it."""
+    """Change a table under its strongest lock, or fail soon, because later statements wait for the lock."""
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
         change(cursor)
@@ -160,7 +160,7 @@ def _is_there(alias: str, model: type[Model], name: str) -> bool:
 
 
 def _sql_of(model: type[Model], statement: object) -> str:
-    """Return a statement of Django's that is about the table with the indexes and constraints of the model."""
+    """Return a statement of Django for the table that has the indexes and constraints of the model."""
     return str(statement).replace(f'"{model._meta.db_table}"', f'"{indexed_table(model)}"')
 
 

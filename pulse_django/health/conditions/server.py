@@ -61,7 +61,7 @@ _IN_SCHEMA = "schemaname::text = %(schema)s"
 
 
 def _long_transactions_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
-    """Those of this node, and of the one that has the tables."""
+    """Yield the long transactions of this node, and of the node that has the tables."""
     yield from (Subject(*row) for row in run_joined(alias, _LONG_TRANSACTIONS, limits.params()))
     if node := citus_nodes.node_of(alias):
         found = citus_nodes.rows_on(alias, node, _LONG_TRANSACTIONS, limits.params())
@@ -69,7 +69,7 @@ def _long_transactions_on_citus(alias: str, limits: Limits) -> Iterator[Subject]
 
 
 def _bloat_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
-    """Of the node's tables, whose names end with the number of the shard. VACUUM is sent there by Citus."""
+    """Yield the tables of the node, without the shard number in their names. Citus sends VACUUM there."""
     if (node := citus_nodes.node_of(alias)) is None:
         found: Sequence[Sequence[str]] = run_joined(alias, _BLOAT.format(whose=_VISIBLE), limits.params())
     else:
@@ -85,7 +85,7 @@ def _vacuum(alias: str, tables: Sequence[str]) -> int:
         for table in tables:
             if table in ours:
                 cursor.execute(f"VACUUM (ANALYZE) {connection.ops.quote_name(table)}")
-    return 0  # one time around: what vacuum leaves, an old transaction still needs
+    return 0  # ends the repair: an old transaction still needs the rows that remain
 
 
 CONDITIONS = (
@@ -139,9 +139,9 @@ LIMIT %(limit)s
         name="long-transaction",
         severity=Severity.RISK,
         says="No transaction of this database is older than a few minutes.",
-        means="Vacuum cannot remove rows that died since it began, which slows down claims and heartbeats.",
-        to_do="Find its owner. SELECT pg_terminate_backend(pid) ends a session, ROLLBACK PREPARED a prepared "
-        "transaction. Drop replication slots that are not used.",
+        means="Vacuum cannot remove rows that died since the transaction began. This slows claims and heartbeats.",
+        to_do="Find its owner. SELECT pg_terminate_backend(pid) ends a session, and ROLLBACK PREPARED ends a prepared "
+        "transaction. Drop unused replication slots.",
         page=TABLE_GROWS,
         sql=_LONG_TRANSACTIONS,
         look_on_citus=_long_transactions_on_citus,

@@ -1,7 +1,7 @@
-"""What several conditions look at: the latest rows of history, what is due, who can do it, what failed.
+"""Queries that several conditions use: the latest ended jobs, due queues, live workers, recent failures.
 
-A condition names a shared query in its SQL like a table. The statement that asks the conditions runs each of them once.
-That matters: PostgreSQL plans a scan of every partition for each time that a statement names the table of jobs.
+A condition uses a shared query like a table in its SQL. The statement that checks all conditions runs each query once.
+This is faster, because PostgreSQL plans a scan of every partition for each reference to the table of jobs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pulse_django.queue.database.lane_queries import IN_LANE, LANES_CTE
 
 from .failures import ENDED_LATELY
 
-# A query may name those before it.
+# A query may use the queries above it.
 _SHARED = {
-    # The message of a run that was put back says why. Others can be long, and no condition reads them.
+    # The message of a run that was put back has the reason. Other messages can be long, and no condition reads them.
     "latest_attempts": """
     SELECT
         job_id, number, token, outcome, started_at, finished_at,
@@ -38,7 +38,7 @@ _SHARED = {
     "waiting_lanes": f"""
     {LANES_CTE}
     SELECT queue, priority, lane_key FROM lane""",
-    # Queues with work that is due and may be claimed.
+    # Queues with due jobs that can be claimed.
     "due_queues": f"""
     SELECT
         lane.queue, pg_catalog.min(earliest.next_run_at) AS since,
@@ -69,7 +69,7 @@ _NAMED = re.compile(rf"\b({'|'.join(_SHARED)})\b")
 
 
 def with_shared_queries(sql: str) -> str:
-    """Put the shared queries that a statement names before it."""
+    """Return the statement with the shared queries that it uses."""
     wanted = set(_NAMED.findall(sql))
     for name in reversed(_SHARED):
         if name in wanted:

@@ -1,4 +1,4 @@
-"""Conditions of workers: those that are silent, and those that lost a slot or a thread."""
+"""Conditions of workers: silent or lost workers, and workers that lost a slot or a thread."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ CONDITIONS = (
         severity=Severity.FAILING,
         says="Every worker that disappeared without a clean stop has been acknowledged.",
         means="The worker was killed, or its host is frozen or cannot reach the database. Its jobs run elsewhere. "
-        "Capacity is missing, and whatever killed it may kill the next.",
-        to_do="Find out why it was lost: its page in the admin says what it held. Then acknowledge it there or by the "
-        "repair. It is no longer lost once a worker of its name starts.",
+        "Its capacity is missing, and the same cause may kill other workers.",
+        to_do="Find the cause: the page of the worker in the admin shows its lost runs. Then acknowledge it there or "
+        "with the repair. It is also acknowledged when a worker with its name starts.",
         page=WORKERS_VANISH,
-        # Raise it where hosts are replaced without a clean stop.
+        # Projects whose hosts are replaced without a clean stop can raise it.
         threshold=Threshold(default=0, unit="lost workers that are not acknowledged", most=10_000),
         repair=Repair(
             says="Acknowledge that these workers are lost. Nothing is done to jobs: they were recovered.",
@@ -53,7 +53,7 @@ LIMIT %(limit)s
         severity=Severity.RISK,  # its jobs are recovered, and within a minute a watchdog marks it as lost
         says="Every worker that has not stopped sends heartbeats.",
         means="The worker was killed, or its host is frozen or cannot reach the database. Its jobs run elsewhere. If "
-        "this lasts, no watchdog is running: one marks such workers as lost.",
+        "this lasts, no watchdog is running to mark the worker as lost.",
         to_do="Check its host. Replace the worker if its capacity is needed.",
         page=WORKERS_VANISH,
         sql=f"""
@@ -105,8 +105,8 @@ LIMIT %(limit)s
         name="minutes-missing",
         severity=Severity.RISK,
         says="A worker or watchdog records the statistics of every minute.",
-        means="Alerts are not raised, and metrics and the board's history stand still. If no watchdog is running, lost "
-        "runs are not recovered.",
+        means="No alerts are raised, and metrics and the history of the board are not updated. If no watchdog is "
+        "running, lost runs are not recovered.",
         to_do="Start a worker or pulse_watchdog, and read its log.",
         page=WORKERS_VANISH,
         sql="""

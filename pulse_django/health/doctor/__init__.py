@@ -1,4 +1,4 @@
-"""The advice of ``pulse_check --advice`` on a database and its settings: each line says what, why, and what to do."""
+"""The advice of ``pulse_check --advice`` on a database and its settings: facts, reasons and actions."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ STATEMENT_TIMEOUT = "5s"
 
 class Level(StrEnum):
     GOOD = "good"
-    HINT = "hint"  # it could be better
-    WARNING = "warning"  # it will hurt, or does
-    UNKNOWN = "unknown"  # too little is known to say
+    HINT = "hint"  # an improvement
+    WARNING = "warning"  # a problem now or soon
+    UNKNOWN = "unknown"  # too few facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Advice:
     topic: str
     what: str
     why: str
-    to_do: str = ""  # nothing, if all is well
+    to_do: str = ""  # empty if there is nothing to do
 
     def to_json(self) -> dict[str, Any]:
         return {name: str(value) for name, value in asdict(self).items()}
@@ -36,7 +36,7 @@ good, hint, warning, unknown = (partial(Advice, level) for level in Level)
 
 
 def rows(alias: str, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Ask, reading only and not for long."""
+    """Run a query, read-only and with a timeout."""
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         cursor.execute("SET TRANSACTION READ ONLY")
         cursor.execute(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'")

@@ -1,4 +1,4 @@
-"""How a cluster of Citus serves this database: its nodes, where the tables are, and what a commit is worth there."""
+"""Advice about a Citus cluster: its nodes, the location of the tables, and the durability of commits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulse_django import conf
 
 from .advice import STATEMENT_TIMEOUT, Advice, good, hint, rows, warning
 
-MOST_APART = 1  # schemas that one node may have more than another
+MOST_APART = 1  # the allowed difference in schemas between two nodes
 DURABLE = ("on", "remote_apply")
 
 _IS_HERE = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus'::name)"
@@ -26,7 +26,7 @@ CROSS JOIN pg_dist_local_group AS here
 WHERE node.isactive AND node.noderole::text = 'primary'
 ORDER BY node.groupid
 """
-# Each schema that holds tables of Pulse, and the group of the node that it is on.
+# Each schema with tables of Pulse, and the group of its node.
 _SHARDS = """
 SELECT dist.schemaid::regnamespace::text, place.groupid, part.logicalrelid::oid = 'pulse_django_job_hot'::regclass::oid
 FROM pg_dist_schema AS dist
@@ -41,10 +41,10 @@ ORDER BY dist.schemaid
 
 class NodeFacts(NamedTuple):
     id: int
-    group: int  # 0 is the coordinator's
+    group: int  # 0: the coordinator
     address: str
     holds_shards: bool
-    is_here: bool  # this connection leads to it
+    is_here: bool  # this connection is to this node
 
 
 class Shard(NamedTuple):
@@ -62,11 +62,11 @@ def on_citus(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
     yield of_the_node(nodes)
     yield of_the_shard(nodes, shards)
     yield of_the_balance(nodes, shards)
-    yield from of_commits(nodes, _synchronous_commit(alias))  # last: a node that does not answer is waited for
+    yield from of_commits(nodes, _synchronous_commit(alias))  # last, because it waits for nodes that do not answer
 
 
 def _synchronous_commit(alias: str) -> dict[int, tuple[bool, str]]:
-    """Ask each node. Return by the number of the node whether it answered, and what it said."""
+    """Query each node. Return by the number of the node whether it answered, and its answer."""
     ask = Identifier("pg_catalog", "run_command_on_all_nodes")
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         cursor.execute("SET TRANSACTION READ ONLY")
@@ -78,18 +78,18 @@ def _synchronous_commit(alias: str) -> dict[int, tuple[bool, str]]:
 def of_the_node(nodes: Sequence[NodeFacts]) -> Advice:
     here = next((node for node in nodes if node.is_here), None)
     if here is None:
-        what = "this connection leads to a server that is not among the nodes of its cluster"
+        what = "this connection is to a server that is not a node of its cluster"
     else:
-        what = f"this connection leads to {here.address}, {'a worker node' if here.group else 'the coordinator'}"
+        what = f"this connection is to {here.address}, {'a worker node' if here.group else 'the coordinator'}"
     what = f"{what}; the cluster has {len(nodes)} nodes"
     if here is not None and here.group:
         return warning(
             "citus",
             what,
-            "It draws ids in a range of its own, which do not say their shard: workers refuse it (E017).",
+            "A worker node creates ids in its own range, without the number of the shard: workers refuse it (E017).",
             "Connect to the coordinator.",
         )
-    why = "The coordinator knows where every schema is, and sends statements there."
+    why = "The coordinator knows the node of every schema, and sends statements there."
     return good("citus", what, why)
 
 
@@ -99,13 +99,13 @@ def of_the_shard(nodes: Sequence[NodeFacts], shards: Sequence[Shard]) -> Advice:
         return hint(
             "shard",
             "the tables of this database are not distributed",
-            "They are all on one node, so the other nodes do none of the work.",
-            "Give the tables a schema of their own, and let pulse_shards add distribute it while no worker runs.",
+            "All tables are on one node, so the other nodes do no work.",
+            "Create a schema for the tables, and distribute it with pulse_shards add while no worker runs.",
         )
     return good(
         "shard",
         f"schema {ours.schema} is on {_address(nodes, ours.group)}",
-        "All statements on these tables run on that node alone.",
+        "All statements on these tables run on this node.",
     )
 
 
@@ -118,15 +118,15 @@ def of_the_balance(nodes: Sequence[NodeFacts], shards: Sequence[Shard]) -> Advic
         return hint(
             "balance",
             what,
-            "The node with most schemas reaches its limit while others have time to spare.",
-            "Move one: pulse_shards move --shard ... --node ... It lets fencing tokens go on rising, which "
-            "citus_schema_move alone does not. Workers may go on meanwhile.",
+            "The node with most schemas reaches its limit while other nodes have free capacity.",
+            "Move one: pulse_shards move --shard ... --node ... It keeps fencing tokens rising, which "
+            "citus_schema_move alone does not. Workers may run during the move.",
         )
-    return good("balance", what, "No node has much more to do than another.")
+    return good("balance", what, "All nodes have about the same number of schemas.")
 
 
 def of_commits(nodes: Sequence[NodeFacts], said: dict[int, tuple[bool, str]]) -> Iterator[Advice]:
-    """Judge what each node answered to SHOW synchronous_commit."""
+    """Evaluate the answers of the nodes to SHOW synchronous_commit."""
     topic, addresses = "synchronous_commit", {node.id: node.address for node in nodes}
     weak = {number: value for number, (succeeded, value) in said.items() if succeeded and value not in DURABLE}
     silent = [addresses.get(number, f"node {number}") for number, (succeeded, _) in said.items() if not succeeded]
@@ -134,20 +134,20 @@ def of_commits(nodes: Sequence[NodeFacts], said: dict[int, tuple[bool, str]]) ->
         yield warning(
             topic,
             f"no answer from {', '.join(silent)}",
-            "Statements on the schemas of a node that is away fail until it is back.",
-            "Start the node, or let its standby take its place.",
+            "Statements on the schemas of an unavailable node fail until it is back.",
+            "Start the node, or promote its standby.",
         )
     if weak:
         listed = ", ".join(f"{value} on {addresses.get(number, f'node {number}')}" for number, value in weak.items())
         yield warning(
             topic,
             listed,
-            "Citus does not pass a session's synchronous_commit on, so the setting of the node decides whether a "
-            "commit that was answered survives a crash.",
+            "Citus does not pass on the synchronous_commit of a session, so the setting of the node decides whether a "
+            "confirmed commit survives a crash.",
             "ALTER SYSTEM SET synchronous_commit = 'on' on those nodes, and reload.",
         )
     if not weak and not silent:
-        why = "A commit that was answered survives a crash of the node."
+        why = "A confirmed commit survives a crash of the node."
         yield good(topic, "on for every node", why)
 
 

@@ -1,4 +1,4 @@
-"""How the application reaches the server: a pooler, the number of connections, the settings of the server."""
+"""Advice about connections: a pooler, the number of connections, the settings of the server."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pulse_django.shards.placement import shards
 
 from .advice import Advice, good, hint, rows, warning
 
-PATIENCE = 1.0  # seconds for a notification to come back
+PATIENCE = 1.0  # seconds to wait for a notification
 NEARLY_ALL = 0.8
-# Connections of a keeper: heartbeats, recovery, watchdog, wake-ups. And of a process: claims and reports.
+# Connections of a keeper: heartbeats, recovery, watchdog, wake-ups. Connections of a process: claims and reports.
 OF_A_KEEPER, OF_A_PROCESS = 4, 2
 
 _SERVER = """
@@ -67,7 +67,7 @@ def _of_a_pooler(alias: str, settings: conf.PulseSettings) -> Advice:
 
 
 def _is_pooled(alias: str) -> bool:
-    """A pooler makes up the process number that its clients get at the start of a session."""
+    """Return whether there is a pooler: it gives clients another backend pid than that of the server."""
     connection = connections[alias]
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
@@ -98,7 +98,7 @@ def _of_their_number(alias: str, settings: conf.PulseSettings) -> Advice:
     most = 0
     for one in _on_the_server_of(alias):
         [(workers, slots)] = rows(one, _SLOTS, [settings.worker_silence])
-        # Each slot may have a handler that uses the ORM, and a handler's thread has a connection for each shard.
+        # The handler of each slot may use the ORM, and its thread has a connection for each shard.
         most += workers * (OF_A_KEEPER + OF_A_PROCESS * settings.processes) + slots
     what = f"{used} of {allowed} are in use, {ours} by workers, which need up to {most} when every handler is busy"
     if used - ours + most > NEARLY_ALL * allowed:
@@ -112,7 +112,7 @@ def _of_their_number(alias: str, settings: conf.PulseSettings) -> Advice:
 
 
 def _on_the_server_of(alias: str) -> list[str]:
-    """Return the shards whose connections lead to the same server: its databases, and schemas of Citus."""
+    """Return the shards on the same server, in other databases or in schemas of Citus."""
     address = itemgetter("HOST", "PORT")
     ours = address(connections[alias].settings_dict)
     others = [one for one in shards() if one != alias and address(connections.settings[one]) == ours]

@@ -1,4 +1,4 @@
-"""Advice about the fleet: the conditions that were found, and how many workers run where."""
+"""Advice about the fleet: the conditions that were found, the workers and their hosts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def on_the_fleet(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
             finding.condition.to_do,
         )
     if not verdict.found:
-        yield good("conditions", "none was found", "No job is stuck, too few fail to matter, and no state is invalid.")
+        yield good("conditions", "none found", "No job is stuck, few jobs fail, and no state is invalid.")
 
 
 def _of_workers(live: list[tuple[object, ...]]) -> Advice:
@@ -59,13 +59,13 @@ def _of_workers(live: list[tuple[object, ...]]) -> Advice:
     return good("workers", f"{len(live)} live on {len(hosts)} hosts", "The fleet survives the loss of one host.")
 
 
-# Whether leases fit the delay of heartbeats, as workers have measured it.
+# Whether the lease is long enough for the delay of heartbeats that workers measured.
 
 
 BEATS_PER_LEASE = 3  # two may be lost
-FEW = 200  # beats, of which a hundredth is two: fewer say nothing of their p99
-STEP = 5  # seconds; people set leases in round numbers
-MUCH_LONGER = 4  # times what it need be
+FEW = 200  # heartbeats; fewer are not enough for a p99
+STEP = 5  # seconds; suggested leases are round numbers
+MUCH_LONGER = 4  # times the necessary lease
 MANY_FAILED = 0.01
 
 _VITALS = """
@@ -94,7 +94,7 @@ def _of_the_lease(delays: Histogram, settings: conf.PulseSettings) -> Advice:
     if p99 is None or longest is None or len(delays) < FEW:
         return unknown(
             "lease",
-            f"{len(delays)} heartbeats were recorded, too few to judge a lease of {in_words(ttl)} by",
+            f"{len(delays)} heartbeats were recorded, too few to judge a lease of {in_words(ttl)}",
             "The delay of heartbeats decides how short a lease can be.",
             "Run this again after workers have been under load for an hour.",
         )

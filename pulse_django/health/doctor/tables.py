@@ -1,4 +1,4 @@
-"""What the tables look like to the server: vacuum, updates in place, indexes, size and retention."""
+"""Advice about the tables: vacuum, HOT updates, indexes, size and retention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pulse_django.shards.citus_nodes import node_of
 
 from .advice import Advice, Level, good, hint, rows, unknown, warning
 
-# Updates that touch indexes, for each run: its claim and its settle, and now and then a beat whose page was full.
+# Updates that are not HOT, for each run: its claim, its settle, and sometimes a heartbeat whose page was full.
 MOST_COLD_UPDATES = 3.0
 FEW_RUNS = 1_000
 LARGE = 5 * 1024**3  # bytes
@@ -24,7 +24,7 @@ MANY_ROWS = 100_000
 LONG_SCAN = 10_000  # rows
 LONGEST_NAPTIME = 10.0  # seconds
 
-# The number of runs: each is a stored attempt, or the one that completed its job.
+# Runs are counted as stored attempts plus completed jobs.
 _STORAGE = """
 SELECT
     pg_catalog.current_setting('autovacuum')::boolean, COALESCE(c.reloptions, '{}'), s.n_live_tup, s.n_dead_tup,
@@ -61,9 +61,9 @@ def on_the_tables(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
     if node := node_of(alias):
         yield unknown(
             "tables",
-            f"the tables are on {node}, which is not asked about vacuum, indexes and sizes",
-            "What this server says of them is said of empty ones.",
-            "Read pg_stat_user_tables there. The conditions table-bloat and long-transaction do ask the node.",
+            f"the tables are on {node}, whose vacuum, indexes and sizes are not checked",
+            "The statistics of this server are those of empty tables.",
+            "Read pg_stat_user_tables there. The conditions table-bloat and long-transaction do check the node.",
         )
         return
     [row] = rows(alias, _STORAGE)
@@ -92,9 +92,9 @@ def _of_autovacuum(enabled: bool, options: list[str], live: int, dead: int, last
 def _of_naptime(naptime: float) -> Advice:
     return hint(
         "autovacuum_naptime",
-        f"autovacuum looks at each database every {in_words(naptime)}",
-        "Rows that died since stay, whatever the settings of the tables say: 2,000 a second at 1,000 jobs/s.",
-        "ALTER SYSTEM SET autovacuum_naptime = '10s', and reload. Providers have it among their parameters.",
+        f"autovacuum checks each database every {in_words(naptime)}",
+        "Dead rows remain until then, with any settings of the tables: 2,000 a second at 1,000 jobs/s.",
+        "ALTER SYSTEM SET autovacuum_naptime = '10s', and reload. Hosted databases have a parameter for it.",
     )
 
 
@@ -102,7 +102,7 @@ def _of_updates(updates: int, hot: int, runs: int) -> Advice:
     share = f"{hot / updates:.0%} of {updates}" if updates else "none of 0"
     what = f"{share} updates of pulse_django_job_hot were in place (HOT)"
     if runs < FEW_RUNS:
-        why = "Claims and settles update indexes, heartbeats should not. There are too few runs to judge."
+        why = "Claims and settles update indexes, but heartbeats should not. There are too few runs to judge."
         return unknown("updates", what, why)
     cold = (updates - hot) / runs
     what = f"{what}; {cold:.1f} for each of {runs} runs were not"
@@ -133,14 +133,14 @@ def _of_indexes(indexes: list[tuple[Any, ...]], scans: int, scanned: int, live: 
     if unused and live > MANY_ROWS:
         yield hint(
             "indexes",
-            f"not used since statistics began: {', '.join(unused)}",
+            f"not used since the statistics were reset: {', '.join(unused)}",
             "Each serves one query, which may not have run yet. Without its index, the query scans the table.",
         )
     if scans and scanned / scans > LONG_SCAN:
         yield hint(
             "indexes",
             f"pulse_django_job_hot was scanned sequentially {scans} times, {scanned // scans} rows on average",
-            "Pulse does not scan large tables. The cause is probably a report or a count of yours.",
+            "Pulse does not scan large tables. The cause is probably another query, such as a report or a count.",
             "Find it in pg_stat_statements, and filter by status and finished_at, which are indexed.",
         )
 

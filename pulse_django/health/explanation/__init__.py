@@ -1,4 +1,4 @@
-"""Why a job does not run, where in line it stands, and when it may start."""
+"""Explain why a job does not run: the reasons, its position, and when it may start."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from .reasons import Reason as Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What stands in the way of a job, as it was at one instant."""
+    """The reasons that a job does not run, at one instant."""
 
     job_id: int  # of the job, in its database
     status: Status  # of the job
     now: datetime  # by the server's clock
-    reasons: Sequence[Reason]  # at least one, the most binding first
-    position: int | None = None  # due jobs before it, of its lane and of higher priority; None: it is not in line
-    is_more: bool = False  # there are more before it than were counted
-    starts_in: tuple[timedelta, timedelta] | None = None  # at least and at most; None: it is not known
+    reasons: Sequence[Reason]  # at least one, the most important first
+    position: int | None = None  # due jobs before it, in its lane or with a higher priority; None: it is not due
+    is_more: bool = False  # there are more jobs before it than were counted
+    starts_in: tuple[timedelta, timedelta] | None = None  # minimum and maximum; None: unknown
 
     @property
     def is_blocked(self) -> bool:
-        """Whether something stands in its way."""
+        """Whether something prevents the job from starting."""
         waits = self.status in CLAIMABLE or self.status is Status.WAITING
         return waits and self.reasons[0].code not in ("free", "expires", "needs-met")
 
     @property
     def place(self) -> str:
-        """The position as text: ``10,000+`` if there are more than were counted, empty if it is not in line."""
+        """The position as text: ``10,000+`` if there are more than were counted, "" without a position."""
         return "" if self.position is None else reasons.counted(self.position + self.is_more)
 
     @property
     def span(self) -> list[str]:
-        """From when to when it may start, in words. Empty: it is not known."""
+        """The minimum and the maximum of ``starts_in`` as text, or [] if it is unknown."""
         return [in_words(one.total_seconds()) for one in self.starts_in or ()]
 
     def to_json(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Explanation:
 
 
 def explain(job_id: int | str, *, using: str | None = None) -> Explanation:
-    """Say why a job does not run: the reasons, its position in line, and when it may start. Reads only.
+    """Explain why a job does not run: the reasons, its position, and when it may start. Read-only.
 
     Raises ``Job.DoesNotExist``.
     """
@@ -64,7 +64,7 @@ def explain(job_id: int | str, *, using: str | None = None) -> Explanation:
 
 
 def explained(alias: str, job_id: int) -> Explanation:
-    """Explain a job in the transaction that is open, if there is one: at most five statements."""
+    """Explain a job in the current transaction, if there is one. This takes at most five statements."""
     job = asking.job(alias, job_id)
     if job.status == Status.WAITING:
         waits = [reason for one in reasons.whys() if one.of_waiting for reason in one.of_waiting(alias, job)]

@@ -1,4 +1,4 @@
-"""Reads what stands in the way of a job: at most five statements, each bounded, with the conditions of the claim."""
+"""Read the facts for an explanation: at most five bounded statements, with the conditions of the claim."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .facts import JobFacts, LineFacts, PaceFacts, ShutGate
 from .reasons import Reason, whys
 
 MOST_WORKERS = 10_000
-MOST_SAID = 500  # characters of what a worker said
+MOST_SAID = 500  # characters of the message of a worker
 
 
 @assembled
@@ -74,7 +74,7 @@ WHERE job.id = %(id)s
 """  # noqa: S608 - made of constants
 
 
-# The lanes of its queue that a claim may take before it, or instead of it.
+# The lanes of its queue from which a claim may take jobs before it, or instead of it.
 _PAIRS = loose_scan(
     "pair",
     "queue, priority",
@@ -132,7 +132,7 @@ def line(alias: str, found: JobFacts) -> LineFacts:
 
 
 def pace(alias: str, found: JobFacts) -> PaceFacts:
-    """Read how fast the queue was of late. A minute without a backlog says how much came, and not how fast it is."""
+    """Read the recent rate of the queue. A minute without a backlog has the rate of new jobs, and is ignored."""
     past = history.read(alias, within=RECENT)
     starts = [
         counters.total(signs, LEASE_ACQUISITION, queue=found.queue)
@@ -147,21 +147,21 @@ def pace(alias: str, found: JobFacts) -> PaceFacts:
     return PaceFacts(starts=starts, run_seconds=Histogram.merged(ran).quantile(NEARLY_ALL))
 
 
-# When a waiting job may start: from its place in line and from what was measured. Pure.
+# Estimate when a waiting job may start, from its position and the measured rates. Pure.
 
 
 MINUTE = 60.0
-POLL = 1.0  # seconds within which an idle worker looks, if nothing wakes it
+POLL = 1.0  # seconds between polls of an idle worker that is not notified
 MOST = timedelta(days=366).total_seconds()
 
 
 def starts_in(
     job: JobFacts, reasons: Sequence[Reason], line: LineFacts, pace: PaceFacts, bounds: Sequence[Bound]
 ) -> tuple[timedelta, timedelta] | None:
-    """Return how long it takes at least and at most at the measured pace; None if that is not known.
+    """Return the minimum and the maximum time at the measured rates, or None if it is unknown.
 
-    At least: at the rate of the fastest minute, with no job before it. At most: at the mean rate, after all jobs of its
-    priority. What is enqueued later with a higher priority comes on top.
+    The minimum assumes the rate of the fastest minute, and a start before other lanes of its priority. The maximum
+    assumes the mean rate, after all jobs of its priority. Later jobs with a higher priority are not included.
     """
     if max(line) > said.COUNTED or any(reason.code in one.unknown for one in whys() for reason in reasons):
         return None

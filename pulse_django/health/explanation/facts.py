@@ -1,4 +1,4 @@
-"""What is read of a job and of what it waits for. Each is one row of one statement."""
+"""Facts about a job and its environment. Each class is one row of one statement."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pulse_django.queue.words.states import CLAIMABLE, Status
 
 
 class ShutGate(NamedTuple):
-    """A condition of its start that is not fulfilled."""
+    """A gate that prevents the job from starting."""
 
     code: str
-    opens_at: datetime | None  # None: that is not known
+    opens_at: datetime | None  # None: unknown
     reason: str | None
     shut_by: str | None
 
 
 class JobFacts(NamedTuple):
-    """A job, its queue, and the workers that may run it. Instants and comparisons are by the server's clock."""
+    """A job, its queue, and the workers that can run it. Instants and comparisons use the server's clock."""
 
     now: datetime
     id: int
@@ -33,7 +33,7 @@ class JobFacts(NamedTuple):
     status: str
     is_due: bool
     next_run_at: datetime
-    expires_at: datetime | None  # None: it cannot expire any more
+    expires_at: datetime | None  # None: it cannot expire
     cancel_requested_at: datetime | None
     locked_by: str | None
     started_at: datetime | None
@@ -41,13 +41,13 @@ class JobFacts(NamedTuple):
     is_lease_expired: bool | None
     finished_at: datetime | None
     shut: list[ShutGate]
-    put_back: str  # why the worker that claimed it last put it back; empty: it did not
+    put_back: str  # why the last worker put it back; empty: it did not
     serving: int  # live workers of its queue
-    able: int  # those of them that know its task, or have not said which they know
-    slots: int  # of those that are able
-    free: int  # of these slots
-    roomiest: int  # the most free slots that one of them has
-    has_room: bool  # one of them has as many free slots as the job weighs, or all
+    able: int  # workers of these that have its task, or have not reported their tasks
+    slots: int  # of the able workers
+    free: int  # free slots of these
+    roomiest: int  # the maximum of free slots of one worker
+    has_room: bool  # one worker has enough free slots for the weight, or all its slots are free
 
     @property
     def is_expired(self) -> bool:
@@ -63,16 +63,16 @@ class JobFacts(NamedTuple):
 
 
 class LineFacts(NamedTuple):
-    """Due jobs by their place, each kind up to a bound."""
+    """Numbers of due jobs by position, each up to a bound."""
 
-    higher: int  # of higher priority in the queue
+    higher: int  # with a higher priority in the queue
     own: int  # before it in its lane
     beside: int  # in other lanes of its queue and priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceFacts:
-    """What was measured in the latest minutes."""
+    """Measurements of the last minutes."""
 
-    starts: list[float]  # of the queue, in each minute in which it had a backlog
-    run_seconds: float | None  # that nearly all runs of the task took at most
+    starts: list[float]  # of the queue, in each minute with a backlog
+    run_seconds: float | None  # the p95 of runs of the task

@@ -1,4 +1,4 @@
-"""From facts to reasons: what stands in the way of a job, the most binding first. Nothing is read here."""
+"""Derive the reasons that a job does not run from facts, the most important first. Pure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ OVER = {Status.COMPLETED: "completed", Status.DEAD_LETTERED: "dead-letter", Stat
 
 
 def counted(number: int) -> str:
-    """Spell what was counted up to a bound."""
+    """Return a bounded count as text."""
     return f"{number:,}" if number <= COUNTED else f"{COUNTED:,}+"
 
 
 def not_waiting(job: JobFacts) -> list[Reason]:
-    """Explain a job that is running or over."""
+    """Explain a job that is running or has ended."""
     if (code := OVER.get(Status(job.status))) is not None:
         return [Reason(code=code, facts={"status": job.status, "at": job.finished_at})]
     facts = {"worker": job.locked_by, "at": job.started_at}
@@ -40,7 +40,7 @@ def not_waiting(job: JobFacts) -> list[Reason]:
 
 
 def lasting(job: JobFacts) -> list[Reason]:
-    """Return what holds however many jobs run now: first what nobody but a person ends, then what ends last."""
+    """Return the reasons that do not depend on other running jobs."""
     reasons = [*_of_gates(job), *asked_to_stop(job), *_of_workers(job)]
     if not job.is_due:
         reasons.append(Reason(code="not-due", until=job.next_run_at))
@@ -56,7 +56,7 @@ def _of_gates(job: JobFacts) -> Iterator[Reason]:
 
 
 def momentary(job: JobFacts, line: LineFacts) -> Iterator[Reason]:
-    """Return what ends as other jobs run."""
+    """Return the reasons that end as other jobs run."""
     held = {gate.code for gate in gates() if gate.of_tasks}
     if not job.is_ready and held.isdisjoint(gate.code for gate in job.shut):
         yield Reason(code="set-aside", facts={"task": job.task}) if job.is_ready is None else Reason(code="not-ready")
@@ -75,7 +75,7 @@ def note(job: JobFacts) -> list[Reason]:
     return [Reason(code="expires", until=job.expires_at)]
 
 
-# What only a person, a deploy or a watchdog ends; gates as well, if it is not known when they open.
+# Reasons that only a person, a deploy or a watchdog ends. So do gates, if their opening time is unknown.
 STUCK = ("cancel-requested", "no-worker", "unknown-task", "key-missing")
 
 
@@ -90,7 +90,7 @@ def whys() -> list[Why]:
 
 
 def in_order(reasons: list[Reason]) -> list[Reason]:
-    """Sort: first what does not end by itself, then by their ends, the latest first, then what ends as others run."""
+    """Sort reasons: those that do not end by themselves, then by end, latest first, then those of running jobs."""
 
     def rank(reason: Reason) -> tuple[int, float]:
         if reason.until is not None:
@@ -116,7 +116,7 @@ def _of_workers(job: JobFacts) -> Iterator[Reason]:
         yield Reason(code="key-missing", facts={"reason": job.put_back.partition(": ")[2]})
 
 
-# One thing that keeps a job from starting, or says why it need not: a code, a sentence, an end and facts.
+# One reason: a code, a sentence, an end and facts.
 
 
 MOST_SHOWN = 300  # characters of one fact in a sentence
@@ -124,32 +124,32 @@ MOST_SHOWN = 300  # characters of one fact in a sentence
 # The codes are for programs, and do not change.
 _SENTENCES: Mapping[str, Any] = {
     "completed": _("It completed at %(at)s."),
-    "dead-letter": _("It is a dead letter since %(at)s. Retry it to run it again."),
+    "dead-letter": _("It has been a dead letter since %(at)s. Retry it to run it again."),
     "cancelled": _("It was cancelled at %(at)s."),
-    "running": _("It is running on %(worker)s since %(at)s. Its lease lasts until %(until)s if it is not extended."),
+    "running": _("It has been running on %(worker)s since %(at)s. Its lease lasts until %(until)s if not extended."),
     "lease-expired": _("It was running on %(worker)s, and its lease expired at %(at)s. A watchdog ends this run."),
     "cancel-requested": _("It was asked to stop at %(at)s."),
     "no-worker": _("No live worker serves the queue %(queue)s."),
-    "unknown-task": _("No live worker of the queue %(queue)s knows the task %(task)s."),
+    "unknown-task": _("No live worker of the queue %(queue)s has the task %(task)s."),
     "key-missing": _("The worker that claimed it last could not decrypt it and put it back."),
     "not-due": _("It is not due before %(until)s."),
-    "not-ready": _("Its time has come. A worker puts it in line within a moment."),
-    "set-aside": _("The pause of the task %(task)s is over. A watchdog puts the job in line within a moment."),
+    "not-ready": _("It is due. A worker makes it ready within a moment."),
+    "set-aside": _("The pause of the task %(task)s is over. A watchdog makes the job ready within a moment."),
     "workers-busy": _("All %(slots)s slots of the workers that can run it are in use."),
-    "waits-for-slots": _("It weighs %(weight)s. No worker that can run it has so many free slots: %(free)s at most."),
-    "behind": _("It waits in line. Jobs before it: %(jobs)s."),
+    "waits-for-slots": _("It weighs %(weight)s. No worker that can run it has so many free slots: at most %(free)s."),
+    "behind": _("It waits for its turn. Jobs before it: %(jobs)s."),
     "expires": _("It is cancelled if it has not started by %(until)s."),
-    "free": _("Nothing stands in its way. It starts within a moment."),
+    "free": _("Nothing prevents it from running. It starts within a moment."),
 }
 REASON = _("Reason: %(reason)s.")
 BY = _("Paused by: %(by)s.")
 MORE = _("And %(more)s more.")
 HELD_BY = _("Running: %(jobs)s.")
-WEIGHS = _("It weighs %(weight)s, and each job counts as much as it weighs.")
+WEIGHS = _("It weighs %(weight)s, and each job counts by its weight.")
 
 
 def sentences() -> Mapping[str, Any]:
-    """Return the sentence of each code, and of some another one if it is known when they end: ``code-until``."""
+    """Return the sentences by code. Some codes have a second one for a known end: ``code-until``."""
     of_gates = {gate.code: gate.sentence for gate in gates()}
     until = {f"{gate.code}-until": gate.sentence_until for gate in gates() if gate.sentence_until}
     of_others = {code: sentence for one in whys() for code, sentence in one.sentences.items()}
@@ -158,15 +158,15 @@ def sentences() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why a job does not start. ``code`` is one of the documentation; ``sentence`` is in the language of the reader."""
+    """Why a job does not start. ``code`` is documented. ``sentence`` is in the language of the reader."""
 
-    code: str  # what it is, for programs
-    until: datetime | None = None  # it ends by itself then; None: that is not known
-    facts: Mapping[str, Any] = field(default_factory=dict)  # the names and numbers of the sentence
+    code: str  # the name of the reason, for programs
+    until: datetime | None = None  # when it ends by itself; None: unknown
+    facts: Mapping[str, Any] = field(default_factory=dict)  # names and numbers in the sentence
 
     @property
     def sentence(self) -> str:
-        """Say it. Names that were chosen by others are shown without what moves a cursor or turns text around."""
+        """The reason as a sentence. Names are shown without control characters and marks of direction."""
         said = sentences()
         name = until if self.until is not None and (until := f"{self.code}-until") in said else self.code
         shown = {key: in_text(value) for key, value in self.facts.items()} | {"until": in_text(self.until)}
@@ -188,7 +188,7 @@ class Reason:
 
 
 def in_text(value: Any) -> str:
-    """Return how a sentence shows a fact."""
+    """Return a fact as text for a sentence."""
     match value:
         case datetime():
             local = timezone.localtime(value) if timezone.is_aware(value) else value

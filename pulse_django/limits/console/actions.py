@@ -1,4 +1,4 @@
-"""What can be done to a limit."""
+"""The acts on the page of a limit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _reset(alias: str, one: LimitFacts, data: Data, by: str) -> str:
     if one.override is None:
         return ""
     _limiters(alias).override(one.name, None, by=by)
-    return _("Back to the numbers of the code")
+    return _("Reset to the numbers of the code")
 
 
 def _pause_limit(alias: str, one: LimitFacts, data: Data, by: str) -> str:
@@ -61,7 +61,7 @@ def _resume(alias: str, one: LimitFacts, data: Data, by: str) -> str:
     return _("Key %(key)s resumed") % {"key": key_of(lane)}
 
 
-PAUSED_FOR_LONGER = gettext_lazy("It is paused for longer already. Nothing was changed.")
+PAUSED_FOR_LONGER = gettext_lazy("It is already paused for longer. Nothing was changed.")
 
 ACTS = (
     RowAct(name="change", do=_change, form=ChangeForm),

@@ -1,4 +1,4 @@
-"""Limits in the admin: what uses each, and the actions to change, pause and resume one."""
+"""Limits in the admin: the use of each, and the actions to change, pause and resume one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STATES = {
 
 
 def shown(one: LimitFacts) -> dict[str, Any]:
-    """Return what the templates need of a limit."""
+    """Return the data of a limit for the templates."""
     return {
         "facts": one,
         "state": STATES[one.state],
@@ -65,7 +65,7 @@ class LimiterAdmin(PausedTasks, ActsOnRows, ReadOnly):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show one limit, with its actions for those who may change it."""
+        """Show one limit, with its actions if the user may change it."""
         alias, one = shard_of(request), self.row_of(request, object_id)
         use = draw(history.read(alias).line(history.running_of(one.name)), highest=one.numbers.get("max_running"))
         forms = {offered["act"].name: offered["form"] for offered in self.offered(request, one)}

@@ -32,7 +32,7 @@ UNTIL_RESUMED = (0, _("until resumed"))
 
 
 def duration(given: Mapping[str, Any]) -> timedelta | None:
-    """Return for how long; None: until a user ends it."""
+    """Return the duration of the form, or None if a user ends it."""
     return timedelta(seconds=given["duration"]) if given["duration"] else None
 
 
@@ -52,7 +52,7 @@ class ResumeForm(RowForm):
 
 
 class ChangeForm(RowForm):
-    """Numbers instead of the code's. What is empty stays as the code says."""
+    """Numbers that override those of the code. Empty fields keep the numbers of the code."""
 
     max_running = forms.IntegerField(label=_("running at once"), min_value=1, max_value=MOST_RUNNING, required=False)
     max_running_per_key = forms.IntegerField(

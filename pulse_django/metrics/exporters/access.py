@@ -1,4 +1,4 @@
-"""Who may read the state of the fleet outside the admin: users with ``pulse_view_board``, and the bearer of a token."""
+"""Access to the state of the fleet outside of the admin: the permission ``pulse_view_board``, or a token."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PLAIN = "text/plain; charset=utf-8"
 
 
 def refused(request: HttpRequest) -> HttpResponse | None:
-    """Return the answer to those who may not see them."""
+    """Return an error response if the request has no access, or None."""
     said = request.headers.get("Authorization", "")
     if _is_the_token(said):
         return None
-    user = getattr(request, "user", None)  # there is none without Django's middleware for it
+    user = getattr(request, "user", None)  # missing without Django's AuthenticationMiddleware
     known = user if user is not None and user.is_authenticated else None
     if known is not None and known.has_perm(PERMISSION):
         return None
@@ -30,6 +30,6 @@ def refused(request: HttpRequest) -> HttpResponse | None:
 def _is_the_token(said: str) -> bool:
     scheme, _, given = said.partition(" ")
     token = conf.current().metrics_token
-    # WSGI hands bytes on as Latin-1.
+    # WSGI decodes headers as Latin-1.
     right = secrets.compare_digest(given.strip().encode("latin-1", "replace"), token.encode())
     return right and token != "" and scheme.lower() == "bearer"

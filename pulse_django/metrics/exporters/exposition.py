@@ -1,4 +1,4 @@
-"""Vital signs as the text that Prometheus reads: names, types, labels and buckets."""
+"""Vital signs in the text format of Prometheus: names, types, labels and buckets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .readings import Reading
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-# What every Prometheus reads. The package's own constant changes with its version; these names need nothing newer.
+# Every Prometheus reads this format. The constant of the package changes with its version.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# A millisecond to 17 minutes, by doublings: half of the buckets that we count. A series for each bucket and label is
-# what a scrape costs.
+# From a millisecond to 17 minutes, each the double of the one before: half of the buckets that are counted. Each bucket
+# and label makes one series, which determines the cost of a scrape.
 DOUBLINGS = 20
 BOUNDARIES = tuple(SMALLEST * 2**doubling for doubling in range(DOUBLINGS + 1))
 
@@ -35,7 +35,7 @@ def require() -> None:
 
 
 def text(signs: Iterable[VitalSign], readings: Iterable[Reading], *, prefix: str = "pulse_") -> str:
-    """Return all these signs, also those of which nothing was read: their meaning does not come and go."""
+    """Return all these signs, including signs without readings, so that they do not appear and disappear."""
     require()
     from prometheus_client import CollectorRegistry, generate_latest
 
@@ -52,7 +52,7 @@ def text(signs: Iterable[VitalSign], readings: Iterable[Reading], *, prefix: str
 
 
 def _nothing(sign: VitalSign) -> list[Reading]:
-    """A counter begins at zero, or its first event would be no increase. Which labels it will have is not known yet."""
+    """Return zero for a counter without labels, so that its first event is an increase. Labels are unknown here."""
     if sign.labels or sign.kind is SignKind.GAUGE:
         return []
     return [Reading(sign, (), {"sum": 0, "buckets": {}} if sign.kind is SignKind.HISTOGRAM else 0)]
@@ -81,12 +81,12 @@ def _labels(reading: Reading, has_shards: bool) -> list[str]:
 
 
 def _spelt(label: str) -> str:
-    """Escape what a terminal would obey, and the backslash, so that two names never share a label."""
+    """Escape control characters, and the backslash, so that two names never have the same label."""
     return "".join(char if char.isprintable() and char != "\\" else escaped(char) for char in label)
 
 
 def folded(buckets: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Return how many took at most so long, by boundary. What lies between two is counted below the upper."""
+    """Return cumulative counts by boundary. A bucket between two boundaries counts for the upper one."""
     counts = [0] * (len(BOUNDARIES) + 1)
     for bucket, count in buckets.items():
         counts[min(-(-int(bucket) // PER_DOUBLING), len(BOUNDARIES))] += count

@@ -1,11 +1,11 @@
-"""The fleet's health for a probe over HTTP: 200 if no condition is a problem, 503 if one is, with the facts as JSON.
+"""The health of the fleet for an HTTP probe: 200 if no condition is a problem, or else 503, with the facts as JSON.
 
 from pulse_django.metrics.exporters.health import health
 
 urlpatterns = [path("health/pulse", health), ...]
 
-It is about the fleet and not about the process that answers: a load balancer that used it would take every web process
-out of service because of a backlog.
+It shows the health of the fleet and not of the process that answers. Do not use it for a load balancer: a backlog would
+take every web process out of service.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ logger = SafeLogger("pulse_django.metrics")
 
 @cache_control(no_store=True)
 @require_safe
-@login_not_required  # it asks for itself
-@transaction.non_atomic_requests  # we report a database that is away
+@login_not_required  # the view checks access itself
+@transaction.non_atomic_requests  # the view reports an unavailable database
 def health(request: HttpRequest) -> HttpResponse:
-    """Say whether the fleet is well, to those who may see it."""
+    """Return the health of the fleet, if the request has access."""
     try:
         denial = refused(request)
-    except Error:  # a session was to be read; what went wrong is not for strangers
+    except Error:  # reading the session failed; clients without access get no details
         logger.exception("Authenticating the health request failed")
         return JsonResponse({"is_well": None, "says": "the database does not respond"}, status=503)
     try:

@@ -1,7 +1,7 @@
-"""OpenTelemetry: one trace from a request through the enqueue to every run of its job, and the vital signs as metrics.
+"""OpenTelemetry: one trace from a request to the enqueue and every run of its job, and the vital signs as metrics.
 
-``PULSE["OPENTELEMETRY"] = True`` switches traces on in every process of the project, web and worker. Which provider
-and exporter there are is the project's to say, as for any other instrumentation.
+``PULSE["OPENTELEMETRY"] = True`` enables traces in every process of the project, web and worker. The project configures
+the provider and the exporter, as for any other instrumentation.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ except ImportError as error:
 
 NAME = "pulse_django"
 PARENT = "traceparent"
-_W3C = TraceContextTextMapPropagator()  # whatever else the project speaks to others
-FRESH = 1.0  # seconds for which one look at the database serves all instruments of a collection
+_W3C = TraceContextTextMapPropagator()  # independent of the propagators of the project
+FRESH = 1.0  # seconds for which the readings are cached, for all instruments of a collection
 
 
 class JobTracer:
-    """What ``traces`` asks."""
+    """The tracer for ``traces``."""
 
     @contextmanager
     def enqueueing(self, task: str, queue: str) -> Iterator[None]:
@@ -61,12 +61,12 @@ class JobTracer:
 
 
 def follow_jobs() -> None:
-    """Have every job carry the trace that it is enqueued in, and every run be a span of it."""
+    """Store the current trace in every new job, and make every run a span of it."""
     traces.follow(JobTracer())
 
 
 class _Running:
-    """The span of one run. Most runs of most projects are not recorded, so that a generator's cost would show."""
+    """The span of one run. It is no generator, because that would be slow for runs that are not recorded."""
 
     __slots__ = ("_claim", "_span", "_token")
 
@@ -86,7 +86,7 @@ class _Running:
         span = self._span
         if span.is_recording():
             span.set_attribute("pulse.outcome", "SUCCEEDED" if error is None else type(error).__name__)
-            if error is not None and not isinstance(error, Snooze | Discard | JobCancelled):  # those are as was meant
+            if error is not None and not isinstance(error, Snooze | Discard | JobCancelled):  # these are no errors
                 if not self._claim.is_encrypted:  # its message may repeat arguments
                     span.record_exception(error)
                 span.set_status(Status(StatusCode.ERROR, type(error).__name__))
@@ -107,12 +107,12 @@ def _facts_of(claim: Claim) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _tracer() -> Any:
-    """Making one takes as long as a span. It follows a provider that is set later."""
+    """Return the tracer. It is cached, because creating one is slow, and it uses a provider that is set later."""
     return trace.get_tracer(NAME, __version__)
 
 
 def observe_fleet(meter: Meter | None = None) -> None:
-    """Give the vital signs of the whole fleet to OpenTelemetry. Call it in one process of a project, not in each."""
+    """Export the vital signs of the fleet to OpenTelemetry. Call it in only one process of a project."""
     meter = meter or metrics.get_meter(NAME, __version__)
     look = _Look()
     for sign in ALL:
@@ -121,7 +121,7 @@ def observe_fleet(meter: Meter | None = None) -> None:
             meter.create_observable_gauge(name, [look.at(sign, _number)], unit=unit, description=sign.means)
         elif sign.kind is SignKind.COUNTER:
             meter.create_observable_counter(name, [look.at(sign, _number)], unit=unit, description=sign.means)
-        else:  # a histogram that is counted elsewhere can only be observed as its count and its sum
+        else:  # an observable histogram does not exist, so its count and sum are exported
             for part in ("count", "sum"):
                 meter.create_observable_counter(
                     f"{name}.{part}", [look.at(sign, _part(part))], unit=unit, description=sign.means
@@ -132,7 +132,7 @@ Pick = Callable[[Reading], float]
 
 
 class _Look:
-    """One look at the database for all instruments that are asked together."""
+    """Readings of the database, cached for all instruments of a collection."""
 
     def __init__(self) -> None:
         self._readings: list[Reading] = []

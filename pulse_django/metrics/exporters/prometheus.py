@@ -1,4 +1,4 @@
-"""The page for Prometheus: all vital signs of the fleet, for those who may see them.
+"""The view for Prometheus, with all vital signs of the fleet.
 
 from pulse_django.metrics.exporters.prometheus import metrics
 
@@ -24,15 +24,15 @@ from .readings import read_all
 
 logger = logging.getLogger("pulse_django.metrics")
 
-exposition.require()  # while the project starts, and not at three in the morning
+exposition.require()  # fails when the project starts, and not at the first scrape
 
 
 @cache_control(no_store=True)
 @require_safe
-@login_not_required  # it asks for itself: who comes with a token has no session
-@transaction.non_atomic_requests  # we report a database that is away, not the code that opens a transaction
+@login_not_required  # the view checks access itself: a client with a token has no session
+@transaction.non_atomic_requests  # the view reports an unavailable database
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Serve the vital signs to users with ``pulse_view_board``, and to the bearer of ``PULSE["METRICS_TOKEN"]``."""
+    """Serve the vital signs to users with ``pulse_view_board``, and to clients with ``PULSE["METRICS_TOKEN"]``."""
     try:
         if (denial := refused(request)) is not None:
             return denial

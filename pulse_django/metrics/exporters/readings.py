@@ -1,4 +1,4 @@
-"""All vital signs of the fleet now, for any exporter: a few short queries, whatever the number of jobs."""
+"""All current vital signs of the fleet, for any exporter, from a few short queries."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ from pulse_django.shards.placement import has_several_shards
 
 logger = SafeLogger("pulse_django.metrics")
 
-UNKNOWN = "unknown"  # severity: could not be checked, or is not registered in this process
+UNKNOWN = "unknown"  # severity of conditions that could not be checked, or are not registered in this process
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One number of a sign, or one histogram: ``{"count": ..., "sum": ..., "buckets": {...}}``."""
+    """One value of a sign: a number, or a histogram: ``{"count": ..., "sum": ..., "buckets": {...}}``."""
 
     sign: VitalSign
     labels: tuple[str, ...]
     value: Any
-    shard: str = ""  # empty: there is one
+    shard: str = ""  # empty: there is only one shard
 
 
 def read_all() -> list[Reading]:
-    """Read every sign in every shard. Where there are several, one that does not answer is left out, and said to be."""
+    """Read every sign in every shard. With several shards, one that fails is skipped, and reported in shard_up."""
     if not has_several_shards():
         [alias] = shards_to_read()
         return [*read(alias), Reading(SHARD_UP, (alias,), 1)]
@@ -81,7 +81,7 @@ def read_all() -> list[Reading]:
 
 
 def read(alias: str) -> list[Reading]:
-    """Read every sign. What was never counted is left out."""
+    """Read every sign of one shard. Signs that were never counted are missing."""
     now, minute, signs, totals, schedule_due, has_limits, version, released = _latest(alias)
     health = snapshot.glance(alias)
     counted = [Reading(sign, labels, value) for sign in COUNTED for labels, value in counters.leaves(totals, sign)]
@@ -111,7 +111,7 @@ def _latest(alias: str) -> Any:
 
 
 def _of_conditions(found: dict[str, int]) -> Iterator[Reading]:
-    """Conditions that this process does not know are of an app that only workers have, or of a newer release."""
+    """Yield the conditions. Unknown ones are of an app that only workers load, or of a newer release."""
     severities = {one.name: one.severity for one in conditions.known()}
     for name, count in found.items():
         severity = severities.get(name)
@@ -121,7 +121,7 @@ def _of_conditions(found: dict[str, int]) -> Iterator[Reading]:
 
 
 def _of_queues(health: Health) -> Iterator[Reading]:
-    """Queues beyond those that an outlet bears are added up: the busiest come first."""
+    """Yield the queues, the busiest first. Queues beyond the maximum number of labels are added up."""
     signs = (ACTIVE_LEASES, QUEUE_DUE, QUEUE_LATER, QUEUE_OLDEST_DUE, QUEUE_PAUSED)
     shown, others = health.queues[: counters.MOST_VALUES], health.queues[counters.MOST_VALUES :]
     rows = [(one.name, one.running, one.due, one.later, one.oldest_due, one.is_paused) for one in shown]
@@ -135,7 +135,7 @@ def _of_queues(health: Health) -> Iterator[Reading]:
 
 
 def _of_limits(found: list[LimitFacts]) -> Iterator[Reading]:
-    """Limits beyond those that an outlet bears are added up: those with the most waiting jobs come first."""
+    """Yield the limits with the most waiting jobs first. Limits beyond the maximum of labels are added up."""
     found = sorted(found, key=lambda one: (-one.waiting, -one.running, one.name))
     rows = [(one.name, (one.running, one.waiting, int(one.paused_until is not None))) for one in found]
     shown, others = rows[: counters.MOST_VALUES], rows[counters.MOST_VALUES :]
@@ -153,7 +153,7 @@ def _of_workers(health: Health) -> Iterator[Reading]:
     lost = sum(worker.is_lost for worker in health.workers)
     states = {"alive": len(alive), "silent": len(health.workers) - len(alive) - lost, "lost": lost}
     yield from (Reading(WORKERS, (state,), count) for state, count in states.items())
-    for sign in (SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED):  # a worker's facts have their names
+    for sign in (SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED):  # facts of a worker have the same names
         yield Reading(sign, (), sum(getattr(worker, sign.name) for worker in alive))
 
 

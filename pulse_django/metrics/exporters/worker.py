@@ -1,4 +1,4 @@
-"""The numbers of one worker, from its own memory: the database is not used."""
+"""The metrics of one worker, from its memory, without the database."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COUNTED = (HEARTBEATS, HEARTBEAT_DELAY, FENCING_REJECTIONS, LIMIT_REFUSALS, DATA
 
 
 def exposed(presence: Presence, children: int) -> str:
-    """Return them as Prometheus reads them."""
+    """Return the metrics of this worker in the format of Prometheus."""
     signs = {sign: replace(sign, means=f"This worker only. {sign.means}") for sign in (*GAUGES, *COUNTED)}
     shown = [replace(reading, sign=signs[reading.sign]) for reading in readings(presence, children)]
     return exposition.text(signs.values(), shown, prefix="pulse_worker_")

@@ -47,19 +47,19 @@ def _follow_code(alias: str, schedule: Schedule, data: Data, by: str) -> str:
     return gettext("Back to the code: %s") % ", ".join(fields)
 
 
-# Of a row that says when it was looked at.
+# These acts need a row with ``seen_at``.
 ACTS = (
     RowAct(
         name="run",
         label=_("Run now"),
-        says=_("Enqueue the job of this schedule now. The next instant stays as it is"),
+        says=_("Enqueue the job of this schedule now. The next instant does not change"),
         fits=lambda schedule: schedule.gone_at is None,
         do=lambda alias, schedule, data, by: gettext("Ran now: job %d") % run_now(alias, schedule.pk, by=by),
     ),
     RowAct(
         name="pause",
         label=_("Pause"),
-        says=_("Let no tick fire. Ticks of the pause are listed, and never fire afterwards"),
+        says=_("Stop ticks from firing. Ticks during the pause are listed, and never fire later"),
         fits=lambda schedule: schedule.gone_at is None and not facts.is_paused(schedule, schedule.seen_at),
         do=_pause,
         form=PauseForm,
@@ -74,7 +74,7 @@ ACTS = (
     RowAct(
         name="follow-code",
         label=_("Back to the code"),
-        says=_("Undo what people changed, so that the schedule is what the code declares"),
+        says=_("Undo the changes of users, so that the schedule is as declared in code"),
         fits=lambda schedule: bool(schedule.overrides),
         do=_follow_code,
     ),

@@ -34,7 +34,7 @@ from .actions import ACTS
 from .schedule_list import ScheduleList
 
 MOST_TICKS = 50  # on the page of a schedule
-SECRETS = ("args", "kwargs")  # for those who may see arguments
+SECRETS = ("args", "kwargs")  # only for users who may see arguments
 
 
 class AdminForm(ScheduleForm):
@@ -42,7 +42,7 @@ class AdminForm(ScheduleForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for field in self.fields.values():  # the admin shows a date and a time, and labels neither
+        for field in self.fields.values():  # the admin shows a date and a time without labels
             if isinstance(field.widget, AdminSplitDateTime):
                 for widget, part in zip(field.widget.widgets, (_("date"), _("time")), strict=True):
                     widget.attrs["aria-label"] = f"{field.label}: {part}"
@@ -66,7 +66,7 @@ class ScheduleAdmin(ActsOnRows, ScheduleList):
     otherwise = _("The schedule has changed in the meantime. Nothing was changed.")
     form = AdminForm
     change_form_template = "admin/pulse_django/schedule/change_form.html"
-    actions = None  # each schedule is deleted alone: those of the code would come back
+    actions = None  # no bulk delete: schedules that are declared in code would return
 
     def get_urls(self) -> list[URLPattern]:
         act = self.path("<path:object_id>/act/<slug:name>/", self.act_view, "act")
@@ -91,7 +91,7 @@ class ScheduleAdmin(ActsOnRows, ScheduleList):
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
         alias = alias_to_write(obj) if change or not has_several_shards() else _shard_of_jobs(obj)
         obj.save(using=alias, by=request.user.get_username(), reason=form.cleaned_data.get("reason", ""))
-        show_shard(request, alias)  # the list to which it returns has the schedule
+        show_shard(request, alias)  # redirect to the list that has the schedule
 
     def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
         obj.delete(using=alias_to_write(obj))
@@ -111,7 +111,7 @@ class ScheduleAdmin(ActsOnRows, ScheduleList):
 
     @method_decorator(require_POST)
     def preview_view(self, request: HttpRequest) -> HttpResponse:
-        """Show the next instants of what the form says, without saving it."""
+        """Show the next instants with the values of the form, without saving it."""
         if not (self.has_add_permission(request) or self.has_change_permission(request)):
             raise PermissionDenied
         columns = {name: request.POST.get(name) or None for name in (*TIMING, "starts_at_0", "ends_at_0")}
@@ -156,7 +156,7 @@ class ScheduleAdmin(ActsOnRows, ScheduleList):
         }
 
     def _hides_arguments(self, request: HttpRequest, schedule: Schedule | None) -> bool:
-        """Arguments of tasks that mask some, or that are not known here, are not shown: the form would show all."""
+        """Return whether the form must not show arguments: the task masks some of them or is unknown here."""
         if not request.user.has_perm("pulse_django.pulse_view_arguments"):
             return True
         return schedule is not None and encryption.hides_arguments(registry.get(schedule.task))
@@ -168,16 +168,16 @@ class _PreviewForm(forms.ModelForm):
         fields = TIMING
 
     def _post_clean(self) -> None:
-        """Leave the checks of the whole row out: only its time is asked for."""
+        """Skip the checks of the whole row: the form has only the timing."""
 
 
 def _shard_of_jobs(schedule: Schedule) -> str:
-    """Return where a new schedule is stored: where its jobs will be."""
+    """Return the shard for a new schedule, which is the shard of its jobs."""
     return shard_of_schedule(schedule.name, schedule.task, schedule.queue, schedule.args, schedule.kwargs)
 
 
 def _problem_with(schedule: Schedule) -> str:
-    """Say why a schedule of the form cannot be stored, where there are several shards. Empty: it can be."""
+    """Return why the schedule of the form cannot be stored with several shards, or "" if it can be."""
     if not has_several_shards():
         return ""
     try:

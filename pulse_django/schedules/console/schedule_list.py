@@ -1,4 +1,4 @@
-"""The list of schedules: when each is due, and what became of its last ticks."""
+"""The list of schedules, with the next instant and the last ticks of each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StateFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("paused", _("paused")), ("gone", _("not in the code any more")), ("changed", _("changed by people"))]
+        return [("paused", _("paused")), ("gone", _("no longer in the code")), ("changed", _("changed by people"))]
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
         if self.value() == "paused":
@@ -66,7 +66,7 @@ class ScheduleList(ConsoleAdmin):
         if state == "paused":
             return format_html("{} <strong>{}</strong> {}", said, _("paused"), schedule.pause_reason)
         if state == "gone":
-            return format_html("{} <strong>{}</strong>", said, _("not in the code any more"))
+            return format_html("{} <strong>{}</strong>", said, _("no longer in the code"))
         return said
 
     @admin.display(description=_("next"), ordering="next_at")

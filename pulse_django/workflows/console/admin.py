@@ -33,7 +33,7 @@ from .shown import shown, shown_graph
 MOST_CONTEXT = 20_000  # characters
 
 
-# The actions on the page of a workflow: each is a form, and leaves an entry in the log of the admin.
+# The acts on the page of a workflow. Each is a form, and writes an entry into the log of the admin.
 
 
 Data = Mapping[str, Any]
@@ -41,7 +41,7 @@ CANCEL = "cancel"
 
 
 class CancelForm(RowForm):
-    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)  # stands on each of its jobs
+    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)  # stored in each of its jobs
 
 
 class RetryForm(RowForm):
@@ -50,7 +50,7 @@ class RetryForm(RowForm):
 
 
 class ApproveForm(RowForm):
-    """Only events that a job of the workflow waits for."""
+    """Offer only events that a job of the workflow waits for."""
 
     event = forms.ChoiceField(label=_("event"))
 
@@ -70,7 +70,7 @@ def _retry(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
     answer = retry_dead_letters(alias, batch.id, runs=data["runs"], cancelled_too=data["cancelled_too"])
     if not answer.revived and not answer.key_taken and not answer.of_cancelled:
         return ""
-    more = f" {gettext('There are more: do it again.')}" if answer.has_more else ""
+    more = f" {gettext('There are more: repeat the action.')}" if answer.has_more else ""
     return f"{acts.ACTS['retry'].in_words(answer._asdict())}{more}"
 
 
@@ -84,7 +84,7 @@ ACTS = (
     RowAct(
         name="approve",
         label=_("Send an event"),
-        says=_("Say that this event happened, in your name. Jobs that wait for it go on"),
+        says=_("Send this event in your name. Jobs that wait for it continue"),
         permission="pulse_schedule_jobs",
         fits=lambda batch: bool(batch.events),
         do=_approve,
@@ -102,7 +102,7 @@ ACTS = (
     RowAct(
         name="pause",
         label=_("Pause"),
-        says=_("Start no job of this workflow and of those within it. Those that run go on"),
+        says=_("Start no jobs of this workflow or of workflows within it. Running jobs continue"),
         permission="pulse_schedule_jobs",
         fits=lambda batch: batch.state in (OPEN, HELD),
         do=lambda alias, batch, *_: gettext("Paused") if Batch(batch.id, alias).pause() else "",
@@ -135,7 +135,7 @@ class WorkflowAdmin(ActsOnRows, ReadOnly):
         return [self.path("<path:object_id>/act/<slug:name>/", self.act_view, "act"), *super().get_urls()]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Show the newest workflows. In the address: ``before`` an id, ``inside``, ``open``."""
+        """Show the newest workflows. Parameters of the address: ``before`` with an id, ``inside``, ``open``."""
         before = number_in(request.GET.get("before", ""))
         inside, open_only = "inside" in request.GET, "open" in request.GET
         alias, most = shard_of(request), workflows.PAGE
@@ -156,7 +156,7 @@ class WorkflowAdmin(ActsOnRows, ReadOnly):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show one workflow: how far it is, what holds it, its graph, and its buttons for those who may."""
+        """Show one workflow: its progress, what holds it, its graph, and the buttons that the user may press."""
         alias, batch = shard_of(request), self.row_of(request, object_id)
         jobs_url = url_for(request, self.admin_site.name, "job", "job_changelist")
 

@@ -1,4 +1,4 @@
-"""What the page of a job shows of workflows: the one it is in, what it needs, what needs it, and its durable steps."""
+"""The relations of a job on its page: its workflow, its needs, the jobs that need it, and its durable steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_RESULT = 2_000  # characters of the result of a step
 
 
 def relations_of(request: HttpRequest, job: Job, site: str) -> dict[str, Any]:
-    """Read it in at most four short statements, of which a job that has nothing to do with workflows takes two."""
+    """Read the relations of a job, with four short statements at most, or two without a workflow."""
     alias = job._state.db or "default"
 
     def url_of(batch_id: int | None) -> str:

@@ -1,4 +1,4 @@
-"""The page that runs a job again from one of its durable steps, and the button that sends an event it waits for."""
+"""The page that runs a job again from one of its durable steps, and the button that sends an event to it."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ RETRY, FORK = "retry", "fork"
 
 
 class RewindForm(forms.Form):
-    attempts = forms.IntegerField(min_value=0, max_value=MOST_ATTEMPTS, widget=forms.HiddenInput)  # the page showed
+    attempts = forms.IntegerField(min_value=0, max_value=MOST_ATTEMPTS, widget=forms.HiddenInput)  # as shown
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON, required=False)
     way = forms.ChoiceField(choices=[(RETRY, RETRY), (FORK, FORK)], widget=forms.HiddenInput)
 
 
 class RewindPage(ConsoleAdmin):
-    """Of ``JobAdmin``."""
+    """The part of ``JobAdmin`` that runs a job again from a step."""
 
     def rewind_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Show which steps are kept and which are repeated from ``step`` in the address on, and do it when posted."""
+        """Show which steps are kept and which are repeated from ``step`` on, and start the job when posted."""
         job = self._job(request, object_id, "pulse_retry_jobs")
         step = request.GET.get("step", "")
         try:
@@ -60,7 +60,7 @@ class RewindPage(ConsoleAdmin):
         return self.page(request, "job/rewind", shown)
 
     def _rewind(self, request: HttpRequest, job: Job, step: str, given: dict[str, Any]) -> int:
-        """Do it, and return the id of the job that runs."""
+        """Run the job or a copy from a step. Return the id of the job that runs."""
         alias, copy, refused, done = job._state.db, job.pk, "", gettext("Retried from step %(step)s")
         try:
             if given["way"] == FORK:
@@ -87,7 +87,7 @@ class RewindPage(ConsoleAdmin):
         return self.redirect("job_change", job.pk)
 
     def rewind_urls(self, request: HttpRequest, job: Job) -> dict[str, str]:
-        """Return the addresses of both views, empty for who may not use them."""
+        """Return the addresses of both views, or "" for views that the user may not use."""
         return {
             "rewind_url": self.url("job_rewind", job.pk) if self.may(request, "pulse_retry_jobs", job) else "",
             "event_url": self.url("job_event", job.pk) if self.may(request, "pulse_schedule_jobs", job) else "",

@@ -1,4 +1,4 @@
-"""What the templates of workflows show: states and times in words, the drawing, and the same as a table."""
+"""The data of workflows for templates: states and times as text, the drawing, and the same as a table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS = {"job": _("job"), "batch": _("workflow"), "event": _("event")}
 
 
 def shown(batch: BatchFacts) -> dict[str, Any]:
-    """Return what the templates need of a batch."""
+    """Return the data of a batch for the templates."""
     return {
         "facts": batch,
         "state": STATES[batch.state],
@@ -39,7 +39,7 @@ def shown(batch: BatchFacts) -> dict[str, Any]:
 
 
 def state_in_words(state: str) -> str:
-    """Say the status of a job, or the state of a batch or an event."""
+    """Return the status of a job, or the state of a batch or an event, as text."""
     return str(STATES[state] if state in STATES else STATUSES.get(state, state))
 
 
@@ -67,7 +67,7 @@ def _lines_of(node: GraphNode) -> list[str]:
 
 
 def _rows(graph: Graph, url_of: Callable[[GraphNode], str]) -> list[dict[str, Any]]:
-    """Return the nodes from the first layer to the last, each with the names of what it needs."""
+    """Return the nodes from the first layer to the last, each with the names of its needs."""
     names = {node.key: node.name for node in graph.nodes}
     needs = defaultdict(list)
     for edge in graph.edges:
@@ -89,14 +89,14 @@ def _rows(graph: Graph, url_of: Callable[[GraphNode], str]) -> list[dict[str, An
 
 
 def _path(graph: Graph) -> str:
-    """Say how long the critical path took."""
+    """Return the duration of the critical path as text."""
     if len(graph.critical) < 2:
         return ""
     seconds = {node.key: node.seconds for node in graph.nodes}
     return in_words(sum(seconds[key] for key in graph.critical))
 
 
-# A workflow as a drawing: boxes in columns from left to right, and a curve for each need. Pure geometry, as text.
+# The geometry of the drawing: boxes in columns from left to right, and a curve for each need.
 
 
 WIDTH, LINE = 190, 16  # of a box, and of a line in it
@@ -104,7 +104,7 @@ GAP, ROW_GAP, MARGIN = 70, 14, 12
 LONGEST_NAME = 26  # characters
 
 GOOD, BAD, BUSY, WAITS, LEFT = "good", "bad", "running", "wait", "neutral"
-# The class of the style sheet, and a sign that says the same without colours.
+# The class of the style sheet, and a sign with the same meaning, for users who cannot see colours.
 NODE_KINDS = {
     "COMPLETED": (GOOD, "✓"),
     "done": (GOOD, "✓"),
@@ -136,7 +136,7 @@ class Box(NamedTuple):
     y: str
     height: str
     texts: Sequence[Text]
-    says: str  # all of it, for hovering
+    says: str  # the full text, for hovering
     url: str = ""
     corner: str = "4"  # the radius: an event is round
     is_critical: bool = False
@@ -164,7 +164,7 @@ class _Place(NamedTuple):
 
 
 def draw(graph: Graph, lines_of: Callable[[GraphNode], Sequence[str]], url_of: Callable[[GraphNode], str]) -> Drawing:
-    """Draw the nodes of a graph. ``lines_of``: what stands below the name of a node."""
+    """Draw the nodes of a graph. ``lines_of`` returns the lines below the name of a node."""
     columns = _columns(graph)
     lines = {node.key: [inert(node.name, LONGEST_NAME), *lines_of(node)] for node in graph.nodes}
     places = _places([[(key, len(lines[key])) for key in column] for column in columns])
@@ -192,7 +192,7 @@ def draw_layers(layers: Sequence[Sequence[str]]) -> Drawing:
 
 
 def _columns(graph: Graph) -> list[list[str]]:
-    """Return the keys of each layer, ordered so that a node stands near what it needs."""
+    """Return the keys of each layer, ordered so that a node is near its needs."""
     needs: dict[str, list[str]] = defaultdict(list)
     for edge in graph.edges:
         needs[edge.node].append(edge.needs)
@@ -211,7 +211,7 @@ def _columns(graph: Graph) -> list[list[str]]:
 
 
 def _places(columns: Sequence[Sequence[tuple[str, int]]]) -> dict[str, _Place]:
-    """Return where each box stands, from the number of its lines."""
+    """Return the position of each box, from the numbers of lines."""
     heights = [[lines * LINE + 10 for _, lines in column] for column in columns]
     tall = [sum(column) + ROW_GAP * (len(column) - 1) for column in heights]
     places = {}
