@@ -1,4 +1,4 @@
-"""Schedules: what code declares, what people decide, and the loop that fires ticks.
+"""Schedules: declared by code, changed by users, and fired by a loop.
 
-It hands in a loop of keepers and the table of ticks. It may import ``queue``, ``run`` and ``encryption``.
+It provides a loop of keepers and the table of ticks. It may import ``queue``, ``run`` and ``encryption``.
 """

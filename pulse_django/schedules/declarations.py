@@ -1,4 +1,4 @@
-"""What the code of the project declares: ``@task(schedule=...)`` and ``Schedule(...)``."""
+"""Schedules that the code of the project declares: ``@task(schedule=...)`` and ``Schedule(...)``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _lock = Lock()
 
 
 class _Rows:
-    """Lets ``Schedule.objects`` be that of the model, which is not there yet when tasks are declared."""
+    """Makes ``Schedule.objects`` the manager of the model, which is not loaded when tasks are declared."""
 
     def __get__(self, _instance: object, _owner: type) -> ScheduleManager:
         from pulse_django.models import Schedule as Row
@@ -45,7 +45,7 @@ class _Rows:
 
 
 class Schedule:
-    """Declare that a task runs at certain times. A task may have several, each with a name of its own.
+    """Declare that a task runs at certain times. A task may have several schedules, each with its own name.
 
     Write it where the task is declared. For schedules that are made at run time, use ``Schedule.objects.create()``.
     """
@@ -66,7 +66,7 @@ class Schedule:
         starts_at: datetime | None = None,
         ends_at: datetime | None = None,
     ) -> None:
-        """Declare it. Give a ``Cron`` or an ``Every``, or the interval alone as ``every``."""
+        """Declare a schedule. Give a ``Cron``, an ``Every``, or an interval as ``every``."""
         if not isinstance(task, GenericTask):
             raise InvalidSchedule(f"{name}: task is {task!r}, not a task. Decorate the function with @task")
         if (timing is None) == (every is None):
@@ -94,7 +94,7 @@ class Schedule:
 def declared_in(alias: str) -> list[Definition]:
     """Return the schedules that the code of this process declares and that this database fires.
 
-    The log says which ones it leaves out. The system checks say it too, before a worker runs.
+    It logs the schedules that it leaves out. The system checks report them before a worker runs.
     """
     found, problems = declared()
     for problem in problems:
@@ -105,7 +105,7 @@ def declared_in(alias: str) -> list[Definition]:
 
 
 def declared() -> tuple[list[Definition], list[str]]:
-    """Return all schedules that the code of this process declares, and why some of them are left out."""
+    """Return all schedules that the code of this process declares, and the problems of those that are left out."""
     registry.discover()
     with _lock:
         found = {name: one.definition for name, one in _declared.items()}
@@ -131,7 +131,7 @@ def _fires_in(alias: str, one: Definition) -> bool:
 
 
 def forget(name: str) -> None:
-    """Take a declaration back. For tests."""
+    """Remove a declaration. For tests."""
     with _lock:
         _declared.pop(name, None)
 
@@ -179,7 +179,7 @@ def check_schedules(**_: Any) -> list[CheckMessage]:
     """
     try:
         found, problems = declared()
-    except Exception:  # a module that cannot be imported: the worker and Django's own checks report it
+    except Exception:  # the worker and Django's own checks report a module that cannot be imported
         return []
     hint = "Give each schedule another name."
     messages: list[CheckMessage] = [Warning(f"{one}.", hint=hint, id="pulse_django.W010") for one in problems]

@@ -1,4 +1,4 @@
-"""What a schedule says, as the fields that code declares and people override, each as JSON."""
+"""The definition of a schedule: the fields that code declares and users override, each as JSON."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _NAME = Text(MAX_NAME)
 
 Fields = Mapping[str, Any]  # JSON by the name of the field
 
-# What people may override. The timing is one field: an expression without its zone is another schedule.
+# Fields that users may override. The timing is one field: an expression in another time zone is another schedule.
 OVERRIDABLE = (
     *("timing", "missed", "grace", "overlap", "jitter"),
     *("args", "kwargs", "queue", "priority", "starts_at", "ends_at"),
 )
-# Those that say when the schedule is due. If one changes, the next instant is found anew.
+# Fields that decide when the schedule is due. If one changes, the next time is computed again.
 SAY_WHEN = ("timing", "starts_at", "ends_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A schedule as it was written down: which task runs, with what, and when."""
+    """A schedule: the task, its arguments, and the timing."""
 
     name: str
-    task: str  # the key that stands on its jobs
+    task: str  # the key of its jobs
     timing: Timing
     args: Sequence[Any] = field(default=(), repr=False)
     kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -46,7 +46,7 @@ class Definition:
     ends_at: datetime | None = None
 
     def check(self, limit: int) -> None:
-        """Raise InvalidSchedule for what could never be; ``limit`` is that of the arguments' size."""
+        """Raise InvalidSchedule for invalid values; ``limit`` is the maximum size of the arguments."""
         try:
             _NAME.check("name", self.name)
             TASK_NAME.check("task", self.task)
@@ -69,7 +69,7 @@ class Definition:
             raise InvalidSchedule("ends_at: not after starts_at")
 
     def fields(self, zone: str) -> dict[str, Any]:
-        """Return the fields as JSON. ``zone`` is that of expressions which name none."""
+        """Return the fields as JSON. ``zone`` is the time zone of expressions that name none."""
         timing = self.timing
         return {
             "timing": _timing_as_json(timing, zone),
@@ -109,7 +109,7 @@ def timing_or_none(row: Any) -> Timing | None:
     """Return the timing of a row. None: it was written by hand, and has none."""
     try:
         return timing_of(row)
-    except Exception:  # whatever such a row holds
+    except Exception:  # such a row may hold anything
         return None
 
 
@@ -126,13 +126,13 @@ def _timing(
 
 
 def definition_of(row: Any) -> Definition:
-    """Return what a row says."""
+    """Return the definition in a row."""
     same = ("name", "task", "args", "kwargs", "queue", "priority", "starts_at", "ends_at")
     return Definition(timing=timing_of(row), **{name: getattr(row, name) for name in same})
 
 
 def overridden(declared: Fields, overrides: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the fields that hold: those of people before those of the code."""
+    """Return the fields in force: those of users override those of the code."""
     return {**declared, **{name: one["value"] for name, one in overrides.items() if name in OVERRIDABLE}}
 
 

@@ -1,4 +1,4 @@
-"""What people see of schedules: their next instants, their last ticks and what became of those jobs."""
+"""Schedules as users see them: their next times, their last ticks, and the outcome of the jobs of these."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class RecentTick:
     at: datetime
     outcome: TickOutcome
     note: str
-    late: timedelta  # from the instant to the decision
+    late: timedelta  # from the time of the tick to the decision
     job_id: int | None
-    status: str = ""  # of its job; empty: it is not kept any more
+    status: str = ""  # of its job; empty: the job was deleted
     took: timedelta | None = None  # from the start of the job's last run to its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upcoming:
-    """One instant in the zone of a schedule."""
+    """A time in the time zone of a schedule."""
 
     at: datetime
     local: datetime
-    changes: bool = False  # clocks were changed since the instant before
+    changes: bool = False  # clocks were changed since the previous time
 
 
 def recent(alias: str, schedule_ids: Sequence[int], most: int = 20) -> dict[int, list[RecentTick]]:
@@ -63,7 +63,7 @@ def recent(alias: str, schedule_ids: Sequence[int], most: int = 20) -> dict[int,
 
 
 def next_instants(schedule: Schedule, now: datetime, count: int = 10) -> list[Upcoming]:
-    """Return when it is due next, beginning with what has been announced. Empty: never again, or it cannot be said."""
+    """Return the next times, beginning with the stored one. Empty: never again, or not known."""
     if schedule.next_at is None or schedule.gone_at is not None:
         return []
     try:
@@ -97,7 +97,7 @@ def is_paused(schedule: Schedule, now: datetime) -> bool:
 
 
 def in_words(schedule: Schedule) -> str:
-    """Describe when it is due, in English; what cannot be read is shown as it is."""
+    """Describe the timing in English. Show an unreadable one unchanged."""
     try:
         return schedule.timing.in_words()
     except PulseError as error:
@@ -105,7 +105,7 @@ def in_words(schedule: Schedule) -> str:
 
 
 def as_json(schedule: Schedule, now: datetime, latest: RecentTick | None) -> dict[str, Any]:
-    """Return what ``pulse_schedules --json`` prints of a schedule."""
+    """Return the output of ``pulse_schedules --json`` for a schedule."""
     return {
         "name": schedule.name,
         "task": schedule.task,

@@ -1,4 +1,4 @@
-"""A form for schedules: the admin's, and one that a project can give its own users."""
+"""A form for schedules, for the admin and for users of a project."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pulse_django.run.registry import registry
 
 from .definitions import MAX_OWNER
 
-# Held until the end of the transaction: two requests of one owner must not both find the last place free.
+# Held until the end of the transaction, so that two requests of one owner cannot both use the last place.
 _LOCK_OWNER = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s::text, 7243))::text"
 
 TIMING = ("cron", "tz", "every")

@@ -1,4 +1,4 @@
-"""Read the schedules of django-celery-beat and django-q2, and say what they are here.
+"""Read the schedules of django-celery-beat and django-q2, and convert them.
 
 Their packages need not be installed: the tables are read as they are.
 """
@@ -24,10 +24,10 @@ from .timings import EPOCH, Cron, Every, Timing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One of their schedules."""
+    """A schedule of another package."""
 
     name: str
-    task: str  # as they call it
+    task: str  # its name in that package
     timing: Timing | None = None
     args: list[Any] = field(default_factory=list, repr=False)
     kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -35,19 +35,19 @@ class Found:
     priority: int | None = None
     starts_at: datetime | None = None
     is_disabled: bool = False
-    why_not: str = ""  # why it cannot be taken over
-    notes: tuple[str, ...] = ()  # what is different here
+    why_not: str = ""  # why it cannot be imported
+    notes: tuple[str, ...] = ()  # differences in Pulse
 
 
 class NothingToRead(Exception):
-    """Their tables are not there."""
+    """The tables of the other package do not exist."""
 
 
 Row = Mapping[str, Any]
 
 
 class _CannotBeSaid(ValueError):
-    """A schedule of theirs that has no counterpart here; the text says why."""
+    """A schedule that Pulse cannot express; the text says why."""
 
 
 _HOUSEKEEPING = "celery.backend_cleanup"  # Celery's own
@@ -86,7 +86,7 @@ def _rows(alias: str, table: str) -> list[dict[str, Any]]:
 
 
 def _found(row: Row, task: str, read: Callable[..., dict[str, Any]], *others: Row | None) -> Found:
-    """Return what could be read, or why it could not."""
+    """Return the schedule, or the reason why it cannot be read."""
     try:
         return Found(name=row["name"], task=task, **read(row, *others))
     except (InvalidSchedule, ValueError, SyntaxError, TypeError) as error:
@@ -96,7 +96,7 @@ def _found(row: Row, task: str, read: Callable[..., dict[str, Any]], *others: Ro
 def _of_beat(row: Row, crontab: Row | None, interval: Row | None) -> dict[str, Any]:
     if row["one_off"]:
         raise _CannotBeSaid("it runs once: enqueue the task with run_after")
-    notes = ["expires is left out"] if row["expires"] else []
+    notes = ["expires is omitted"] if row["expires"] else []
     if row.get("expire_seconds"):
         notes.append(f"its jobs do not expire: use @task(expires=timedelta(seconds={row['expire_seconds']}))")
     if (priority := row.get("priority")) is not None:
@@ -164,7 +164,7 @@ def _timing_of_q(row: Row) -> Timing:
             return Cron(row["cron"] or "", name)
         case "O":
             raise _CannotBeSaid("it runs once: enqueue the task with run_after")
-    raise _CannotBeSaid("every other week or month cannot be said by a cron expression")
+    raise _CannotBeSaid("a cron expression cannot express every other week or month")
 
 
 def _day(at: datetime) -> int:

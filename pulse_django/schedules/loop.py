@@ -1,4 +1,4 @@
-"""Fires the ticks of schedules, and lets schedules and limits follow the code of this worker.
+"""Fires the ticks of schedules, and stores the schedules and limits that the code of this worker declares.
 
 Every watchdog has this loop. It sleeps until the next instant, by the server's clock, and for a second at most. While
 there are neither schedules nor limits it sends nothing.
@@ -33,11 +33,11 @@ T = TypeVar("T")
 logger = SafeLogger("pulse_django.schedules")
 
 LONGEST_PAUSE = 1.0  # seconds, while there are schedules: another process may have created one that is due sooner
-IDLE_PAUSE = 1.0  # seconds until it asks this process again whether there are any
-LOST_RACE = 0.2  # seconds until it looks again after another watchdog took what was due
+IDLE_PAUSE = 1.0  # seconds until it checks again whether this process has any
+LOST_RACE = 0.2  # seconds until it tries again after another watchdog took the due schedules
 BETWEEN_DECLARATIONS = BETWEEN_CLEANUPS = 60.0  # seconds
 KEEP_TICKS = timedelta(days=30)
-# So many of a fleet wake up at each instant. The others look at random moments, together as often as one of these.
+# The number of loops in a fleet that wake up for each tick. The others wake up at random, in total as often as one.
 PUNCTUAL = 8
 
 
@@ -46,12 +46,12 @@ class ScheduleLoop:
         self.database, self._facts = database, facts
         self._ticker = Ticker(database.alias)
         self._definitions: Sequence[Definition] | None = None
-        self._limits: Mapping[str, Mapping[str, Any]] | None = {}  # None: they cannot be read, and stay as they are
+        self._limits: Mapping[str, Mapping[str, Any]] | None = {}  # None: they cannot be read, and do not change
         self._booted_at: datetime | None = None
         self._declare_at = self._forget_at = 0.0
 
     def run_once(self) -> float:
-        """Declare what is to be declared and fire what is due. Return for how long to wait."""
+        """Store declarations and fire due schedules. Return how long to wait."""
         if self._definitions is None:
             registry.discover()
             self._limits = _limits_of_code() if self._facts.declarer else {}
@@ -86,7 +86,7 @@ class ScheduleLoop:
             self._beside("Limits cannot be declared", limiters.declare, declarer, limits, silence=silence)
 
     def _beside(self, failure: str, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
-        """Call a verb whose failure must not keep schedules from firing."""
+        """Call a verb, and log its failure, which must not keep schedules from firing."""
         try:
             return self.database.call(verb, *args, **kwargs)
         except Exception as error:
@@ -108,7 +108,7 @@ class ScheduleLoop:
         return self._pause(seen.due_in)
 
     def _pause(self, due_in: float | None) -> float:
-        """Return how long to sleep: to the next instant, but in a large fleet only for some of its workers."""
+        """Return how long to sleep: until the next tick, but in a large fleet only for some of its workers."""
         until_next = LONGEST_PAUSE if due_in is None else min(LONGEST_PAUSE, max(0.0, due_in))
         share = PUNCTUAL / max(PUNCTUAL, self._facts.fleet_size())
         if random.random() < share:  # noqa: S311 - no secret
@@ -119,7 +119,7 @@ class ScheduleLoop:
 def _limits_of_code() -> Mapping[str, Mapping[str, Any]] | None:
     try:
         return declared_limits()
-    except Exception as error:  # two tasks declare one limit differently: the system checks say so
+    except Exception as error:  # two tasks declare one limit differently; the system checks report it
         logger.error("Limits cannot be declared: %s", error_in_one_line(error))
         return None
 

@@ -36,7 +36,7 @@ _OUTCOMES = [(one.value, one.value.capitalize()) for one in TickOutcome]
 
 
 class Schedule(models.Model):
-    """When a task runs without being called: declared by code, or created at run time."""
+    """The times at which a task runs: declared by code, or created at run time."""
 
     id = models.BigAutoField(primary_key=True)
     name = ShortText(_("name"), max_length=MAX_NAME, unique=True)
@@ -68,12 +68,12 @@ class Schedule(models.Model):
     last_at = models.DateTimeField(null=True, blank=True, editable=False)  # the last tick that fired
     last_job_id = models.BigIntegerField(null=True, blank=True, editable=False)
 
-    # What the code said last, by field. NULL: the schedule was made at run time.
+    # The latest declaration of the code, by field. NULL: the schedule was created at run time.
     declared = Document(null=True, blank=True, editable=False)
     declared_in = ShortText(max_length=200, null=True, blank=True, editable=False)  # the settings module of that code
-    # What people changed, by field: {"value": ..., "by": ..., "reason": ..., "at": ...}. It wins.
+    # The changes of users, by field: {"value": ..., "by": ..., "reason": ..., "at": ...}. They override the code.
     overrides = Document(default=dict, db_default=models.Value({}, models.JSONField()), editable=False)
-    gone_at = models.DateTimeField(null=True, blank=True, editable=False)  # no code declares it any more
+    gone_at = models.DateTimeField(null=True, blank=True, editable=False)  # when the code stopped declaring it
 
     paused_at = models.DateTimeField(null=True, blank=True, editable=False)
     paused_until = models.DateTimeField(null=True, blank=True, editable=False)  # NULL: until it is resumed
@@ -85,8 +85,8 @@ class Schedule(models.Model):
     changed_by = ShortText(max_length=MAX_BY, blank=True, default="", db_default="", editable=False)
 
     objects: ClassVar[ScheduleManager] = ScheduleManager()
-    # Raises InvalidSchedule for a task that is not there, or that does not take these arguments. Set by the app: models
-    # are loaded before the tasks that they name.
+    # Raises InvalidSchedule for an unknown task, or one that does not take these arguments. Set by the app, because
+    # models are loaded before tasks.
     check_call: ClassVar[Callable[[Definition], None]] = staticmethod(lambda _: None)
 
     class Meta:
@@ -133,14 +133,14 @@ class Schedule(models.Model):
         return self.name
 
     def save(self, *, using: str | None = None, by: str = "", reason: str = "", **_: Any) -> None:
-        """Write it down, and find its next instant if it is due at others now.
+        """Store the schedule, and compute its next time if its timing has changed.
 
-        For a schedule of the code, what differs from the code is overridden; ``by`` and ``reason`` say for whom.
+        For a schedule of the code, fields that differ from the code override it; ``by`` and ``reason`` are stored.
         """
         schedules.store(self, using or router.db_for_write(Schedule, instance=self), by, reason)
 
     def clean(self) -> None:
-        """Refuse what ``save`` would refuse. For forms."""
+        """Raise the errors of ``save``, for forms."""
         try:
             schedules.check(self)
         except InvalidSchedule as error:
@@ -150,12 +150,12 @@ class Schedule(models.Model):
 
     @property
     def timing(self) -> Timing:
-        """When it is due, or InvalidSchedule: the row may have been written by hand."""
+        """The timing. Raises InvalidSchedule, because the row may have been written by hand."""
         return timing_of(self)
 
 
 class Tick(models.Model):
-    """The ledger of schedules: each instant, and what became of it. Unique, so no tick fires twice."""
+    """The ledger of schedules: each tick and its outcome. Ticks are unique, so none fires twice."""
 
     pk = models.CompositePrimaryKey("schedule_id", "at")
     at = models.DateTimeField()
@@ -178,7 +178,7 @@ class Tick(models.Model):
 
 
 class Declaration(models.Model):
-    """Whose code the schedules follow: the latest start among the workers of one settings module.
+    """The worker whose code declares schedules: the one that started last among those of one settings module.
 
     The row ``deployment:`` has the name of the deployment that the database belongs to as its fingerprint.
     """
@@ -186,7 +186,7 @@ class Declaration(models.Model):
     scope = ShortText(max_length=200, primary_key=True)  # the settings module
     worker = ShortText(max_length=160)
     booted_at = models.DateTimeField()
-    fingerprint = ShortText(max_length=64)  # of all that it declares
+    fingerprint = ShortText(max_length=64)  # a hash of all its declarations
     declared_at = models.DateTimeField(db_default=ClockTimestamp())
 
     class Meta:

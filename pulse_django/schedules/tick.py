@@ -1,6 +1,6 @@
-"""Write the outcome of ticks: the ticks, their jobs and the next instant of each schedule, in one transaction.
+"""Write the outcome of ticks: the ticks, their jobs and the next time of each schedule, in one transaction.
 
-A tick is the pair of its schedule and its instant in UTC. It is unique in its table, and the key of its job: no second
+A tick is a pair of a schedule and a time in UTC. It is unique in its table, and it is the key of its job: no second
 watchdog, no change of the schedule and no restored dump fires it again.
 """
 
@@ -26,11 +26,11 @@ from .tick_rules import Tick, TickOutcome
 if TYPE_CHECKING:
     from pulse_django.models import Schedule
 
-MOST_DUE = 500  # schedules that are decided one by one
+MOST_DUE = 500  # schedules that are handled one by one
 # The longest that a tick may wait for a lock of another transaction: all schedules of the batch wait with it.
 LOCK_WAIT = timedelta(milliseconds=250)
 
-# How long until the next instant, and whether a tick waits whose job is finished. No lock, no sort, two index probes.
+# The time until the next tick, and whether a tick waits for a job that has ended. No lock, no sort, two index lookups.
 _LOOK = """
 SELECT
     (
@@ -82,7 +82,7 @@ WITH given AS (
         pg_catalog.unnest(%s::text[])
     ) AS given (schedule_id, at, outcome, note, job_id, task, key)
 )"""
-# A tick that waited for the last job may fire now. No other tick is decided twice.
+# Only a tick that waited for the last job is decided a second time: it may fire now.
 _TICKS = """
 INSERT INTO pulse_django_tick AS tick (schedule_id, at, outcome, note, job_id)
 SELECT schedule_id, at, outcome, note, job_id FROM given
@@ -100,12 +100,12 @@ ON CONFLICT (task, key) DO NOTHING
 RETURNING job_id
 """
 _OF_TICKS = "JOIN tick ON tick.schedule_id = given.schedule_id AND tick.at = given.at\n"
-# Workers write ticks that fire no job, and need no right on the keys. On Citus the two are statements of their own
-# (docs/adr/0086), and the second is given what the first one wrote.
+# Workers write ticks that fire no job, and need no right on the keys. On Citus these are two statements
+# (docs/adr/0086), and the second gets the rows that the first one wrote.
 _WRITE_TICKS, _WRITE_KEYS = f"{_GIVEN}{_TICKS}", f"{_GIVEN}{_KEYS.format(of_ticks='')}"
 _WRITE_TICKS_AND_KEYS = f"{_GIVEN},\ntick AS ({_TICKS}){_KEYS.format(of_ticks=_OF_TICKS)}"
 
-# The key was there and the tick was not: the tables were restored from parts of dumps.
+# The key existed and the tick did not: the tables were restored from parts of dumps.
 _JOB_OF_KEY = """
 UPDATE pulse_django_tick AS tick
 SET job_id = key.job_id
@@ -138,7 +138,7 @@ WHERE schedule.id = given.id
 RETURNING schedule.id
 """
 
-# A bound for each schedule, by the primary key: an index on the instant alone would be written by every tick.
+# A limit for each schedule, by the primary key, because each tick would have to write to an index on the time alone.
 _FORGET = """
 WITH old AS (
     SELECT tick.schedule_id, tick.at
@@ -163,8 +163,8 @@ CANCELLED_FOR = "the next run of its schedule is due"
 
 
 class Look(NamedTuple):
-    due_in: float | None  # seconds until the next instant, negative if it has passed; None: nothing is scheduled
-    waits_no_longer: bool  # a tick waited for a job that is finished
+    due_in: float | None  # seconds until the next tick, negative if it is late; None: nothing is scheduled
+    waits_no_longer: bool  # a tick waited for a job that has ended
 
     @property
     def is_due(self) -> bool:
@@ -173,43 +173,43 @@ class Look(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """What is to be written of one schedule."""
+    """The changes of one schedule to write."""
 
     schedule: Schedule
     ticks: Sequence[Tick]
     next_at: datetime | None
-    jobs: Sequence[NewJob | int] = ()  # of the ticks that fire, in order; a number is that of a job that is there
+    jobs: Sequence[NewJob | int] = ()  # of the ticks that fire, in order; a number is the id of an existing job
     waiting_at: datetime | None = None
     last_at: datetime | None = None  # the last tick that fired
-    cancel: int | None = None  # a job to be asked to stop
-    resumed: bool = False  # its pause is over
-    keeps_last_job: bool = False  # a run by hand beside one that is not finished
+    cancel: int | None = None  # a job to cancel
+    resumed: bool = False  # its pause has ended
+    keeps_last_job: bool = False  # a manual run while another one has not ended
 
 
 def look(alias: str) -> Look:
-    """Say when the next schedule is due."""
+    """Return when the next schedule is due."""
     return Look._make(run_joined(alias, _LOOK, [])[0])
 
 
 def lock_due(
     schedules: Any, known: Collection[str], *, until: datetime | None = None, **which: Any
 ) -> tuple[list[Schedule], datetime | None]:
-    """Lock schedules that are due, or whose tick waits no longer, and return them and the server's clock.
+    """Lock schedules that are due, or whose tick waits no longer. Return them and the server's time.
 
-    ``known`` are the tasks of this process. A schedule whose task only others know is left to them. ``until`` is
-    another clock than the server's.
+    ``known`` are the tasks of this process. Schedules of other tasks are left to other processes. ``until`` replaces
+    the server's time.
     """
     alias = schedules.write_alias
     rows = _lock(alias, known, until=until, **which)
     if not rows:
         return [], until
-    # Read now that they are locked: the statement before may have waited, and has an older snapshot.
+    # Read the rows after they are locked: the first statement may have waited, and its snapshot is older.
     found = schedules.using(alias).in_bulk([schedule_id for schedule_id, _ in rows])
     return [found[schedule_id] for schedule_id, _ in rows], until or max(now for _, now in rows)
 
 
 def ids_of_due(alias: str, known: Collection[str], **which: Any) -> list[int]:
-    """Return the ids of the schedules that ``lock_due`` would lock. It does not read the rows: one may be odd."""
+    """Return the ids of the schedules that ``lock_due`` would lock, without their rows: one may be unreadable."""
     with joined(alias):
         return [schedule_id for schedule_id, _ in _lock(alias, known, **which)]
 
@@ -231,7 +231,7 @@ def _lock(
 
 
 def unfinished(alias: str, job_ids: Collection[int]) -> frozenset[int]:
-    """Return those of these jobs that are not finished."""
+    """Return those of these jobs that have not ended."""
     rows = run_joined(alias, _UNFINISHED, [sorted(job_ids)]) if job_ids else []
     return frozenset(job_id for (job_id,) in rows)
 
@@ -242,7 +242,7 @@ def key_of_tick(schedule_id: int, at: datetime) -> str:
 
 
 def advance(jobs: JobReader, plans: Sequence[Advance]) -> dict[int, list[int]]:
-    """Write all of these, in the transaction that holds the locks. Return the ids of new jobs by schedule."""
+    """Write these changes, in the transaction that holds the locks. Return the ids of new jobs by schedule."""
     alias = jobs.write_alias
     cancelled = [plan.cancel for plan in plans if plan.cancel is not None]
     if cancelled:
@@ -270,7 +270,7 @@ def advance(jobs: JobReader, plans: Sequence[Advance]) -> dict[int, list[int]]:
 def write_ticks(
     alias: str, rows: Sequence[tuple[int, Tick, int | None] | tuple[int, Tick, int | None, NewJob]]
 ) -> frozenset[int]:
-    """Write ticks of schedules, those that fire with the id of their job. Return the ids whose tick is new."""
+    """Write ticks of schedules, with the ids of the jobs that they fire. Return the ids whose tick is new."""
     columns: list[list[Any]] = [[], [], [], [], [], [], []]
     for schedule_id, tick, job_id, *job in rows:
         task, key = (job[0].task, job[0].idempotency_key) if job else (None, None)
@@ -290,7 +290,7 @@ def write_ticks(
 
 
 def forget_ticks(alias: str, older_than: timedelta) -> int:
-    """Delete ticks that are so old, some of them at a time. Return how many."""
+    """Delete some ticks of this age. Return how many."""
     return len(run_joined(alias, _FORGET, [older_than, FORGET_LIMIT, FORGET_LIMIT]))
 
 

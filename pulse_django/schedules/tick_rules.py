@@ -1,4 +1,4 @@
-"""Decide the outcome of the ticks that are due: a pure function of the timing and the state of a schedule."""
+"""Decide the outcome of due ticks: a pure function of the timing and the state of a schedule."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pulse_django.queue.words.durations import as_timedelta
 
 from .timings import Missed, Overlap, Timing, next_of
 
-# Ticks that a schedule catches up with. Older ones never fire, and have no rows.
+# The number of ticks that a schedule catches up with. Older ones never fire, and have no rows.
 MOST_TICKS = 1_000
-# Ticks in a row that do not fire for the same reason, and have a row each. More of them share one row.
+# The number of consecutive ticks that do not fire for the same reason and have a row each. More share one row.
 MOST_ALIKE = 10
 FIRST_LOOK_BACK = timedelta(minutes=10)
 MOMENT = timedelta(microseconds=1)
-# A tick that is decided so soon was not missed.
+# A tick that is decided within this time was not missed.
 PUNCTUAL = timedelta(seconds=60)
 
 NOT_FINISHED = "the last job of this schedule is not finished"
@@ -30,17 +30,17 @@ REPLACED = "a later tick replaced it"
 
 class TickOutcome(StrEnum):
     FIRED = "FIRED"  # its job was enqueued
-    WAITING = "WAITING"  # for the last job to finish; it becomes FIRED then
+    WAITING = "WAITING"  # until the last job ends; then it becomes FIRED
     MISSED = "MISSED"
     OVERLAP = "OVERLAP"
     PAUSED = "PAUSED"
-    MANUAL = "MANUAL"  # a person ran the schedule
+    MANUAL = "MANUAL"  # a user ran the schedule
     REFUSED = "REFUSED"  # its job cannot be enqueued
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One instant of a schedule, and what became of it."""
+    """A tick of a schedule, and its outcome."""
 
     at: datetime
     outcome: TickOutcome
@@ -73,7 +73,7 @@ def decide(
 ) -> Decided:
     """Return the outcome of each tick from ``next_at`` to ``now``, the oldest ``most`` of them, and the next tick.
 
-    ``is_running``: the last job of the schedule is not finished. ``is_waiting``: an earlier tick waits for its end.
+    ``is_running``: the last job of the schedule has not ended. ``is_waiting``: an earlier tick waits for its end.
     """
     due, has_older, following = _due(timing, next_at, now, ends_at)
     running = [at for at in due if pause is None or (pause.until is not None and at >= pause.until)]
@@ -91,14 +91,14 @@ def decide(
 def without_firing(
     timing: Timing, next_at: datetime, now: datetime, outcome: TickOutcome, note: str, ends_at: datetime | None = None
 ) -> list[Tick]:
-    """Return the ticks from ``next_at`` to ``now``, none of which fires, for this reason."""
+    """Return the ticks from ``next_at`` to ``now``, none of which fires for this reason."""
     return _joined([Tick(at, outcome, note) for at in _due(timing, next_at, now, ends_at)[0]])
 
 
 def first_after(
     timing: Timing, now: datetime, *, starts_at: datetime | None = None, ends_at: datetime | None = None
 ) -> datetime | None:
-    """Return the first tick later than ``now`` within these bounds. None: there is none. The end is excluded."""
+    """Return the first tick after ``now`` within these bounds, or None. The end is excluded."""
     found = next_of(timing, now if starts_at is None else max(now, starts_at - MOMENT))
     return None if found is not None and ends_at is not None and found >= ends_at else found
 
@@ -115,16 +115,16 @@ def jittered(timing: Timing, name: str, at: datetime) -> datetime:
 def _due(
     timing: Timing, next_at: datetime, now: datetime, ends_at: datetime | None
 ) -> tuple[list[datetime], bool, datetime | None]:
-    """Return the latest ticks that are due, whether there are older ones, and the next.
+    """Return the latest due ticks, whether there are older ones, and the next tick.
 
-    ``next_at`` is one of them even if the rules of its time zone have changed since, because it has been announced.
-    This looks back step by step: a schedule of every second that was not looked at for a month has millions.
+    ``next_at`` is one of them even if the rules of its time zone have changed since, because users have seen it.
+    This goes back step by step: a schedule of every second that was not checked for a month has millions of ticks.
     """
     end = now if ends_at is None else min(now, ends_at - MOMENT)
     if next_at > end:
         return [], False, first_after(timing, now, ends_at=ends_at)
     following = _after(timing, next_at)
-    if following is None or following > now:  # one tick is due, as nearly always
+    if following is None or following > now:  # one tick is due, the usual case
         return [next_at], False, None if following is None or (ends_at and following >= ends_at) else following
     span, due = FIRST_LOOK_BACK, list[datetime]()
     while True:
@@ -140,12 +140,12 @@ def _due(
 
 @lru_cache(maxsize=1_024)
 def _after(timing: Timing, tick: datetime) -> datetime | None:
-    """Return the next tick. Thousands of schedules may be due at one instant, with a few expressions."""
+    """Return the next tick. It is cached: thousands of schedules may be due at one time, with few expressions."""
     return next_of(timing, tick)
 
 
 def _joined(ticks: Sequence[Tick]) -> list[Tick]:
-    """Let many ticks in a row that do not fire be one, at the instant of the first, whose note says how many."""
+    """Merge many consecutive ticks that do not fire into the first, with their number in its note."""
     found: list[Tick] = []
     for outcome, group in groupby(ticks, key=lambda tick: tick.outcome):
         alike = list(group)
@@ -182,7 +182,7 @@ def _judged(
 
 
 def _why_missed(timing: Timing, at: datetime, now: datetime, *, is_latest: bool) -> str:
-    """Say why a tick does not fire. Empty: it fires."""
+    """Return why a tick does not fire; empty if it fires."""
     late = now - at
     if timing.grace is not None and late > as_timedelta(timing.grace):
         return f"{late} late, and the grace is {timing.grace}"

@@ -1,7 +1,7 @@
-"""Decide the ticks that are due, and enqueue their jobs.
+"""Decide which due ticks fire, and enqueue their jobs.
 
-Any number of processes may do it at once. Each locks some of the schedules that are due and skips those that another
-one has locked. There is no leader.
+Any number of processes may do it at once. Each locks some of the due schedules and skips those that another one has
+locked. There is no leader.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from .tick_rules import Pause, Tick, TickOutcome, decide, first_after, jittered,
 from .timings import Overlap, Timing
 from .verbs import clock
 
-# Plan a schedule that is due: decide its ticks, and make the jobs of those that fire.
+# Plan a due schedule: decide its ticks, and create the jobs of those that fire.
 
 
 def planned(
     schedule: Schedule, now: datetime, likes: dict[str, NewJob], *, is_running: bool, refusal: str, most: int
 ) -> Advance:
-    """Plan one schedule. What is wrong with it refuses its own ticks and no others'."""
+    """Plan one schedule. An error in it refuses only its own ticks."""
     try:
         timing = schedule.timing
         if refusal:
@@ -50,7 +50,7 @@ def planned(
         return _refused(schedule, None, now, error_in_one_line(error))
     except Error:
         raise
-    except Exception as error:  # of the project's code, or of a row that was written by hand
+    except Exception as error:  # an error of the project's code, or of a row that was written by hand
         logger.exception("Schedule %s could not be decided", one_line(schedule.name))
         return _refused(schedule, None, now, f"{type(error).__name__}: {error_in_one_line(error)}")
 
@@ -107,7 +107,7 @@ def _refused(schedule: Schedule, timing: Timing | None, now: datetime, why: str)
 def jobs_of(
     schedule: Schedule, instants: Sequence[datetime], timing: Timing | None, likes: dict[str, NewJob]
 ) -> list[NewJob]:
-    """Make the jobs of ticks. ``likes`` holds one job of each task, of which the others are copies."""
+    """Create the jobs of ticks. ``likes`` holds one job of each task, and the others are copies of it."""
     if not instants:
         return []
     task = registry.get(schedule.task)
@@ -120,7 +120,7 @@ def jobs_of(
     is_unique = getattr(task, "unique", None) is not None
     jobs = []
     for at in instants:
-        if is_unique:  # its key depends on the arguments, and its window on the instant
+        if is_unique:  # its key depends on the arguments, and its window on the time
             later: Any = task
             alike = replace(new_job(later.using(run_after=at), schedule.args, schedule.kwargs), parent_id=None)
         else:
@@ -144,23 +144,23 @@ def jobs_of(
 logger = SafeLogger("pulse_django.schedules")
 
 
-# Rows that one transaction may write. More keep all other schedules waiting; fewer take longer for a backlog. It begins
-# with the least. After a step that wrote all it might within FAST there are twice as many, after a SLOW one half.
+# Rows that one transaction may write. More rows keep all other schedules waiting; with fewer, a backlog takes longer. It
+# begins with the minimum. A step that wrote this many rows within FAST doubles the number, a SLOW one halves it.
 MOST_ROWS, LEAST_ROWS = 500, 20
 TICKS_OF_THE_LATEST = 20
 SLOW, FAST = 0.5, 0.2  # seconds
-LONGEST_PLANNING = 0.25  # seconds; then it writes what is planned
-# Seconds in one step for schedules that are decided one by one, because their batch failed.
+LONGEST_PLANNING = 0.25  # seconds; then it writes the planned changes
+# Seconds in one step for schedules that are handled one by one, because their batch failed.
 LONGEST_ALONE = 0.5
-# So many that fail one after another have an error of all, or the log would say it for each.
+# If so many fail one after another, all have the same error, which is then logged once.
 ALL_FAIL = 5
-# Seconds until a schedule is tried again that could not be decided, nor its ticks refused.
+# Seconds until a retry of a schedule that could be neither decided nor refused.
 FIRST_RETRY, LAST_RETRY = 2.0, 60.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Ticked:
-    """What was decided."""
+    """The result of a step."""
 
     schedules: int = 0  # that were due and not locked by another process
     ticks: list[tuple[Schedule, Tick]] = field(default_factory=list)
@@ -177,18 +177,18 @@ class Ticked:
 class Ticker:
     """Decides the ticks of one database in short steps.
 
-    A schedule that fails is decided alone, and its ticks are refused. If even that fails, it is tried again later. A
-    schedule that is far behind catches up in parts, beside the others.
+    A schedule that fails is handled separately, and its ticks are refused. If even that fails, it is tried again later.
+    A schedule that is far behind catches up in parts, together with the others.
     """
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
         self._oldest_first = False
         self._rows = LEAST_ROWS
-        self._failed: dict[int, tuple[int, float]] = {}  # by id: how often, and when to try again
+        self._failed: dict[int, tuple[int, float]] = {}  # by id: the number of failures, and when to try again
 
     def step(self, *, until: datetime | None = None) -> Ticked:
-        """Decide ticks that are due, in one transaction: of the schedules that are least late, or else of the latest.
+        """Decide due ticks, in one transaction: those of the schedules that are least late, or of the latest ones.
 
         After a step that left some, the next one begins at the other end.
         """
@@ -217,7 +217,7 @@ class Ticker:
 
     def _batch(self, until: datetime | None) -> Ticked:
         which: dict[str, Any] = {"without": list(self._failed), "oldest_first": self._oldest_first, "until": until}
-        # Those in time have a tick each, and the latest many.
+        # A schedule in time has one tick, and a late one many.
         which["limit"] = max(1, self._rows // TICKS_OF_THE_LATEST) if self._oldest_first else self._rows
         try:
             return _tick(self.alias, rows=self._rows, **which)
@@ -262,23 +262,23 @@ class Ticker:
 
 
 def tick_due(alias: str, *, only: int | None = None, until: datetime | None = None) -> Ticked:
-    """Decide ticks that are due in one step, of all schedules or of one.
+    """Decide due ticks in one step, of all schedules or of one.
 
-    ``until`` is another clock than the server's, for tests.
+    ``until`` replaces the server's time, for tests.
     """
     ticker = Ticker(alias)
     return ticker.step(until=until) if only is None else ticker.only(only, until)
 
 
 def _is_of_all(error: Exception) -> bool:
-    """Whether no schedule can be decided now. A right may be missing for one alone."""
+    """Say whether no schedule can be decided now. A missing right may concern only one."""
     if is_refused(error):
         return False
     return fault_of(error) in (DatabaseFault.CUT_OFF, DatabaseFault.FULL, DatabaseFault.CHANGING)
 
 
 def run_now(alias: str, schedule_id: int, *, by: str = "") -> int:
-    """Enqueue a job of a schedule at once, and return its id. The next instant stays as it is."""
+    """Enqueue a job of a schedule at once, and return its id. The next time does not change."""
     with joined(alias):
         schedule = Schedule.objects.using(alias).select_for_update(no_key=True).get(pk=schedule_id)
         tick = Tick(clock(alias), TickOutcome.MANUAL, f"by {by}" if by else "")
@@ -338,7 +338,7 @@ def _plans(alias: str, due: Sequence[Schedule], now: datetime, refusal: str, row
 
 
 def _admitted(alias: str, plan: Advance) -> Advance:
-    """Enqueue the jobs of a task that is unique: another job may have the key. The others are written together."""
+    """Enqueue the jobs of unique tasks one by one, because another job may have the key. Write the others together."""
     if not any(isinstance(job, NewJob) and job.unique is not None for job in plan.jobs):
         return plan
     ticks, jobs, of_ticks = list(plan.ticks), [], iter(plan.jobs)
@@ -351,7 +351,7 @@ def _admitted(alias: str, plan: Advance) -> Advance:
         except AlreadyEnqueued as error:
             ticks[place] = Tick(tick.at, TickOutcome.OVERLAP, f"job {error.job_id} has its unique key")
             continue
-        if is_new or not new.unique.rule.keeps_first:  # a call that replaces or postpones has its effect
+        if is_new or not new.unique.rule.keeps_first:  # a call that replaces or postpones takes effect
             jobs.append(job.pk)
         else:
             ticks[place] = Tick(tick.at, TickOutcome.OVERLAP, f"job {job.pk} has its unique key")

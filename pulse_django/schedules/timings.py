@@ -1,7 +1,7 @@
 """When a schedule is due: a cron expression in a time zone, or an interval; and the rules for late ticks.
 
-Pure: what is next is a function of the timing and of an instant. Instants are aware, and answers are in UTC. No two
-ticks of a schedule have the same instant.
+Pure: the next time is a function of the timing and of a time. Arguments are aware, and results are in UTC. No two ticks
+of a schedule have the same time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pulse_django.queue.words.durations import WANTED, Seconds, as_timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHORTEST_INTERVAL = timedelta(seconds=1)
-SHORTEST_GRACE = timedelta(seconds=10)  # a tick is always late by a moment
+SHORTEST_GRACE = timedelta(seconds=10)  # a tick is always a little late
 MAX_EXPRESSION, MAX_ZONE = 200, 64
 NAMED = {
     "@yearly": "0 0 1 1 *",
@@ -55,7 +55,7 @@ class Overlap(StrEnum):
 
 
 class Policy(TypedDict, total=False):
-    """What may be said of both kinds of timings."""
+    """The common options of both timings."""
 
     missed: Missed | str
     grace: Seconds | None
@@ -69,9 +69,9 @@ class Timing:
 
     # Durations are kept as a timedelta.
     missed: Missed | str = Missed.ONCE
-    grace: Seconds | None = None  # a tick that is later does not fire; None: however late it is
+    grace: Seconds | None = None  # a later tick does not fire; None: it fires at any time
     overlap: Overlap | str = Overlap.SKIP
-    jitter: Seconds = timedelta()  # the jobs of many schedules that are due at once are spread over so long
+    jitter: Seconds = timedelta()  # the time over which jobs of schedules that are due together are spread
 
     def ticks(self, after: datetime) -> Iterator[datetime]:
         """Yield the instants that are later than this one, in order."""
@@ -82,7 +82,7 @@ class Timing:
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise InvalidSchedule for what is not allowed of both kinds."""
+        """Raise InvalidSchedule for invalid values of the common options."""
         for name in ("grace", "jitter"):
             object.__setattr__(self, name, as_timedelta(getattr(self, name)))
         for name, kind in (("missed", Missed), ("overlap", Overlap)):
@@ -98,9 +98,9 @@ class Timing:
 class Cron(Timing):
     """A cron expression of five fields, or of six with seconds first, as Debian's cron reads it. ``"@daily"`` is one.
 
-    When clocks are set forward, a time that is left out runs right after the gap. When they are set back, a time that
-    comes twice runs once. An expression whose minute or hour begins with a star follows the time that passes, and runs
-    as often as there are such minutes.
+    When clocks are set forward, a skipped time runs right after the gap. When they are set back, a time that occurs
+    twice runs once. An expression whose minute or hour begins with a star follows elapsed time, and runs as often as
+    there are such minutes.
     """
 
     expression: str
@@ -118,7 +118,7 @@ class Cron(Timing):
     def ticks(self, after: datetime) -> Iterator[datetime]:
         """Yield the instants that are later than this one, in order, until there is none within fifty years."""
         last = after
-        # Begun in the hour that comes twice, the first may be in the past. In a gap, several times of the clock are the
+        # If it begins in an hour that occurs twice, the first may be in the past. In a gap, several clock times are the
         # same instant.
         for tick in CronSim(self.expression, after.astimezone(zone_of(_zone(self.tz)))):
             if (found := tick.astimezone(UTC)) > last:
@@ -137,7 +137,7 @@ class Every(Timing):
     """
 
     interval: timedelta
-    phase: timedelta = timedelta()  # how much later than that
+    phase: timedelta = timedelta()  # an offset to these times
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Every(Timing):
         seconds: float = 0,
         **policy: Unpack[Policy],
     ) -> None:
-        Timing.__init__(self, **policy)  # ``super()`` knows no class with slots
+        Timing.__init__(self, **policy)  # ``super()`` without arguments does not work with slots
         self.check()
         parts = {"weeks": weeks, "days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
         if (interval is None) != any(parts.values()):
@@ -178,22 +178,22 @@ class Every(Timing):
 
 
 def next_of(timing: Timing, after: datetime) -> datetime | None:
-    """Return the first instant that is later than this one. None: there is none within fifty years."""
+    """Return the first time after this one. None: there is none within fifty years."""
     return next(timing.ticks(after), None)
 
 
 def upcoming(timing: Timing, after: datetime, count: int = 10, ends_at: datetime | None = None) -> list[datetime]:
-    """Return the next instants that are later than this one, and earlier than the end."""
+    """Return the next times after this one and before the end."""
     found = timing.ticks(after) if ends_at is None else takewhile(lambda at: at < ends_at, timing.ticks(after))
     return list(islice(found, count))
 
 
 @lru_cache(maxsize=256)
 def zone_of(name: str) -> ZoneInfo:
-    """Return the time zone of this name, or refuse it."""
+    """Return the time zone of this name, or raise."""
     try:
         return ZoneInfo(name)
-    except (KeyError, OSError, ValueError) as error:  # not there, a folder, a path that leads out
+    except (KeyError, OSError, ValueError) as error:  # missing, a folder, or a path to outside
         raise InvalidSchedule(f"tz: {name!r} is no time zone that is known here") from error
 
 

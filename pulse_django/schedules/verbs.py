@@ -1,6 +1,6 @@
-"""Write schedules down: create, change, declare, pause and resume them.
+"""Store schedules: create, change, declare, pause and resume them.
 
-The server's clock says which tick is next. A schedule that is new, changed or resumed never fires for before.
+The server's clock decides which tick is next. A new, changed or resumed schedule never fires for the past.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 logger = SafeLogger("pulse_django.schedules")
 
 CHANGED = "the schedule was changed before this tick was decided"
-_ZONE = "UTC"  # of an expression whose row names none: the CHECK of the table lets no such row pass
+_ZONE = "UTC"  # the zone of an expression without one; the CHECK of the table refuses such rows
 
 _PAUSE = """
 WITH found AS MATERIALIZED (
@@ -74,7 +74,7 @@ written AS (
 SELECT id FROM written
 """
 
-# The pause ends now. The next tick removes it: it has to know which ticks were in it.
+# The pause ends now. The next tick removes it, because it must know which ticks were paused.
 _RESUME = """
 WITH found AS MATERIALIZED (
     SELECT id
@@ -99,13 +99,13 @@ SELECT id FROM written
 
 
 def clock(alias: str) -> datetime:
-    """Return the server's."""
+    """Return the server's time."""
     now: datetime = run_joined(alias, "SELECT clock_timestamp()", [])[0][0]
     return now
 
 
 def store(row: Schedule, alias: str, by: str = "", reason: str = "") -> None:
-    """Insert or update a schedule as its fields say. What the code declared is overridden."""
+    """Insert or update a schedule with its fields. They override those of the code."""
     if row.cron and not row.tz:
         row.tz = conf.time_zone()
     wanted = check(row)
@@ -125,7 +125,7 @@ def store(row: Schedule, alias: str, by: str = "", reason: str = "") -> None:
 
 
 def change(schedules: Any, schedule_id: int, fields: Mapping[str, Any], *, by: str = "", reason: str = "") -> Schedule:
-    """Change these fields, given as JSON. For a schedule of the code they are overridden, with who and why."""
+    """Change these fields, given as JSON. They override those of the code, with the user and the reason."""
     with joined(schedules.write_alias):
         stored, now = _locked(schedules.model, schedules.write_alias, schedule_id)
         _change(stored, fields, now, schedules.write_alias, by=by, reason=reason)
@@ -133,7 +133,7 @@ def change(schedules: Any, schedule_id: int, fields: Mapping[str, Any], *, by: s
 
 
 def follow_code(schedules: Any, schedule_id: int, fields: Collection[str] = OVERRIDABLE, *, by: str = "") -> Schedule:
-    """Undo what people changed in these fields."""
+    """Undo the changes of users in these fields."""
     with joined(schedules.write_alias):
         stored, now = _locked(schedules.model, schedules.write_alias, schedule_id)
         if stored.declared is None:
@@ -146,7 +146,7 @@ def follow_code(schedules: Any, schedule_id: int, fields: Collection[str] = OVER
 def pause(
     schedules: Any, *schedule_ids: int, reason: str = "", duration: Seconds | None = None, by: str = ""
 ) -> list[int]:
-    """Let no tick of these fire, for so long or until they are resumed. Return the ids of those that exist."""
+    """Pause these, for this duration or until they are resumed. Return the ids of those that exist."""
     lasts = as_timedelta(duration)
     if lasts is not None and not timedelta() < lasts <= MAX_DELAY:
         raise ValueError(f"duration: {duration} must be positive and at most {MAX_DELAY.days} days")
@@ -156,7 +156,7 @@ def pause(
 
 
 def resume(schedules: Any, *schedule_ids: int, by: str = "") -> list[int]:
-    """Let ticks fire again from now on. Return the ids of those that were paused."""
+    """Resume these from now on. Return the ids of those that were paused."""
     params = [_ids(schedule_ids), clean_text(by, MAX_BY)]
     return sorted(resumed for (resumed,) in run_joined(schedules.write_alias, _RESUME, params))
 
@@ -168,10 +168,10 @@ def _ids(schedule_ids: Sequence[int]) -> list[int]:
 
 
 def declare(schedules: Any, declarer: Declarer, definitions: Sequence[Definition], *, silence: timedelta) -> bool:
-    """Let the schedules be what this code declares, unless a worker that started later has declared. Say if it did.
+    """Store the schedules of this code, unless a worker that started later has declared. Return whether it did.
 
-    A declaration that is refused stops no other one. Its schedule is written with the reason, and its ticks are
-    refused; if it cannot be written, the log says so.
+    A refused declaration stops no other one. Its schedule is stored with the reason, and its ticks are refused; if it
+    cannot be stored, this is logged.
     """
     alias, wanted, unwritten = schedules.write_alias, {}, set()
     for one in definitions:
@@ -210,7 +210,7 @@ def _apply(
     for name, fields in wanted.items():
         row = there.get(name)
         if row is not None and row.declared is None:
-            logger.error("Schedule %r is declared by code and was created at run time as well: the latter stays", name)
+            logger.error("Schedule %r is declared by code and was also created at run time: the latter stays", name)
             continue
         if row is None:
             row = schedules.model(name=name)
@@ -247,7 +247,7 @@ def _change(
     is_new: bool = False,
     is_checked: bool = False,
 ) -> None:
-    """Write a row whose lock is held, with these fields changed. If it is due at other instants, find the next one."""
+    """Write a locked row with these fields changed. If its timing changes, compute the next time."""
     if unknown := fields.keys() - set(OVERRIDABLE):
         raise InvalidSchedule(f"{sorted(unknown)[0]}: cannot be changed")
     was_due = None if is_new else (row.next_at, timing_or_none(row), row.ends_at)
@@ -285,7 +285,7 @@ _COLUMNS = (
 
 
 def check(row: Schedule) -> Definition:
-    """Return what a row says, or raise InvalidSchedule for what can never run."""
+    """Return the definition in a row, or raise InvalidSchedule if it can never run."""
     definition = definition_of(row)
     definition.check(conf.current().max_payload_bytes)
     type(row).check_call(definition)
@@ -298,6 +298,6 @@ def _locked(model: type[Schedule], alias: str, schedule_id: int) -> tuple[Schedu
 
 
 def columns_of_timing(timing: Timing) -> dict[str, Any]:
-    """Return the columns of a timing. An expression without a zone is in the project's."""
+    """Return the columns of a timing. An expression without a zone is in that of the project."""
     columns = columns_of(Definition(name="", task="", timing=timing).fields(conf.time_zone()))
     return {name: columns[name] for name in (*_COLUMNS_THAT_SAY_WHEN[:4], "missed", "grace", "overlap", "jitter")}

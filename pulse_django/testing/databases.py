@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def rolled_back() -> Iterator[list[str]]:
-    """Undo what the block does, on every database. Yield their aliases."""
+    """Roll back the changes of the block, on every database. Yield their aliases."""
     with ExitStack() as stack:
         closed = [alias for alias in connections if connections[alias].connection is None]
         aliases = [alias for alias in connections if _may_be_used(alias)]
@@ -34,7 +34,7 @@ def rolled_back() -> Iterator[list[str]]:
 
 
 def _may_be_used(alias: str) -> bool:
-    """Say whether Django lets this test use a database, and it is there. No handler writes to any other."""
+    """Say whether Django lets this test use a database, and the database exists. Handlers write to no other."""
     try:
         with connections[alias].cursor():
             return True
@@ -44,9 +44,9 @@ def _may_be_used(alias: str) -> bool:
 
 @contextmanager
 def committing() -> Iterator[None]:
-    """Call, at the end of the block, what it registered with ``on_commit``, and what that registers.
+    """At the end of the block, call the functions that it registered with ``on_commit``, and those that these register.
 
-    This is for transactions that a test case never commits. Those of the test's own call such functions themselves.
+    This is for transactions that a test case never commits. Transactions of the test itself call them anyway.
     """
     before = {connection.alias: len(connection.run_on_commit) for connection in connections.all(initialized_only=True)}
     yield
@@ -61,7 +61,7 @@ def committing() -> Iterator[None]:
 
 
 def _taken(connection: BaseDatabaseWrapper, before: Mapping[str, int]) -> list[Any]:
-    """Remove what was registered since, so that nobody calls it again, and return it."""
+    """Remove the functions that were registered since then, so that they are not called twice, and return them."""
     callbacks: list[Any] = connection.run_on_commit
     new = callbacks[before.get(connection.alias, 0) :]
     del callbacks[before.get(connection.alias, 0) :]

@@ -1,4 +1,4 @@
-"""Run the queue in the test's own thread, with the real claim, the real handlers and the real settle."""
+"""Run the queue in the thread of the test, with the real claim, the real handlers and the real settle."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Failures = Literal["raise", "keep"]
 
 
 class DrainLimit(AssertionError):
-    """The queue did not come to rest: something enqueues or retries itself for ever."""
+    """The queue did not become empty: a job enqueues or retries itself for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Ran:
 
     job_id: int  # The job.
     task: str  # The name of its task.
-    attempt: int  # Which run of the job it was.
-    outcome: OutcomeName | None  # How it ended. None: the handler completed the job itself, or had lost it.
-    status: Status  # That of the job afterwards.
-    database: str  # The alias of the database that the job lives in.
-    error: BaseException | None = field(default=None, repr=False)  # What the handler raised.
+    attempt: int  # The number of the run.
+    outcome: OutcomeName | None  # The outcome. None: the handler completed the job itself, or had lost its lease.
+    status: Status  # The status of the job afterwards.
+    database: str  # The alias of the job's database.
+    error: BaseException | None = field(default=None, repr=False)  # The exception of the handler.
 
 
 def drain(
@@ -70,7 +70,7 @@ def drain(
 ) -> list[Ran]:
     """Run every due job of one database, and those that they enqueue there, until nothing is due.
 
-    What a handler raises is raised here, once its job is settled. With ``failures="keep"`` the runs have it instead.
+    Exceptions of a handler are raised after its job is settled. With ``failures="keep"`` they are kept in the runs.
     Callbacks of ``on_commit`` that a ``TestCase`` would never call are called when their handler has ended. Due jobs of
     a task with chunks make chunks. Backoffs are not waited for. ``using`` names another database than that of the
     router.
@@ -113,7 +113,7 @@ def _ran_with_its_chunk(run: Run, jobs: JobManager, worker: Identity) -> list[Ra
 
 
 def run_job(job: AnyJob, *, failures: Failures = "raise") -> Ran:
-    """Run this job, which must be due, and no other. ``drain`` says what happens to failures and callbacks."""
+    """Run only this job, which must be due. Failures and callbacks are handled as in ``drain``."""
     _check(failures)
     ran = _ran(claimed(job))
     _raise_failures([ran], failures)
@@ -126,7 +126,7 @@ def _check(failures: str) -> None:
 
 
 def _raise_failures(ran: Sequence[Ran], failures: Failures) -> None:
-    """Raise the first failure. What was asked for, such as a snooze or a cancellation, is none."""
+    """Raise the first failure. A requested end, such as a snooze or a cancellation, is not a failure."""
     for one in ran:
         if failures == "raise" and (one.error is not None or one.outcome in _FAILED):
             raised = one.error or AssertionError(Job.objects.using(one.database).get(pk=one.job_id).last_error)
@@ -135,7 +135,7 @@ def _raise_failures(ran: Sequence[Ran], failures: Failures) -> None:
 
 
 def claimed(job: AnyJob, holder: str = "pulse-test") -> Run:
-    """Claim this job, which must be due, and no other."""
+    """Claim only this job, which must be due."""
     registry.discover()
     place = place_of(job)
     claims = Job.objects.db_manager(place.alias).claim_these(Identity(holder), [place.id])
@@ -151,8 +151,8 @@ def _ran(run: Run) -> Ran:
 
 
 def performed(run: Run) -> Performed:
-    """Call the handler, and then what waits for the commits that the test's transactions keep from happening."""
-    with running(run), committing():  # what the callbacks enqueue are children of this job
+    """Call the handler, and then the ``on_commit`` callbacks, which the test's transactions would not call."""
+    with running(run), committing():  # jobs that the callbacks enqueue are children of this job
         return perform(run)
 
 
@@ -169,7 +169,7 @@ def reported(performed: Performed) -> Ran:
     outcome = performed.report.outcome.name if performed.report else None
     has_failed = outcome in _FAILED or performed.afterwards is not None
     error = performed.error if has_failed else None
-    # Of the row, the status alone: its payloads may be what cannot be read.
+    # Read only the status of the row: its payloads may be unreadable.
     status = Status(Job.objects.using(alias).values_list("status", flat=True).get(pk=claim.job_id))
     return Ran(claim.job_id, claim.task, claim.attempt, outcome, status, alias, error)
 
@@ -178,7 +178,7 @@ def beat(run: Run) -> None:
     """Stand in for the heartbeat that a worker sends in the background."""
     lease, alias, sent_at = run.claim.lease, alias_of_run(run), time.monotonic()
     if is_in_callers_transaction(alias):
-        return  # as in production, where the beat has a connection of its own, this is no trouble of the handler's
+        return  # as in production, where heartbeats have their own connection, this does not disturb the handler
     progress = run.take_progress()
     answer = Job.objects.db_manager(alias).heartbeat([lease], {lease: progress} if progress else None)
     run.lost = lease in answer.lost
@@ -189,7 +189,7 @@ def beat(run: Run) -> None:
         run.give_back(progress)
 
 
-# Find the job that a test names: by the job itself, a task result, or an id.
+# Find the job of a test: by the job itself, a task result, or an id.
 
 
 if TYPE_CHECKING:
@@ -199,23 +199,23 @@ if TYPE_CHECKING:
 
 
 def place_of(job: AnyJob) -> Located:
-    """Return the id of a job and the database that it lives in."""
+    """Return the id of a job and its database."""
     if isinstance(job, Located):
         return job
-    if isinstance(job, Job):  # what a router had read from a replica lives where it has writes go
+    if isinstance(job, Job):  # a job that a router read from a replica is in the database for writes
         read_from = job._state.db
         return locate(job.pk, routers_alias() if read_from in (None, router.db_for_read(Job)) else read_from)
     return locate(job if isinstance(job, int | str) else job.id)
 
 
 def fresh(job: AnyJob) -> Job:
-    """Return the job as it is now."""
+    """Return the present row of the job."""
     place = place_of(job)
     found: Job = Job.objects.using(place.alias).get(pk=place.id)
     return found
 
 
-# Arguments in the messages of failed tests, without what is masked: such messages stand in logs, too.
+# Arguments in the messages of failed tests, without masked values, because such messages are logged, too.
 
 
 def arguments_of(job: Job | NewJob) -> str:
@@ -228,7 +228,7 @@ def is_shown_in_full(job: Job | NewJob) -> bool:
     return shown(job.task, job.args, job.kwargs, job.sensitive) == (list(job.args), dict(job.kwargs))
 
 
-# Move the instants of a job, as if time had passed. The server's clock stays what it is.
+# Move the times of a job, as if time had passed. The server's clock does not change.
 
 
 _MOVE = """
@@ -255,12 +255,12 @@ _JUMP = _MOVE.format(
 
 
 def expire_lease(job: AnyJob) -> None:
-    """Let the lease of a running job run out: the next reap finds it."""
+    """Let the lease of a running job expire, so that the next reap ends its run."""
     _move(job, _EXPIRE, "it has no lease")
 
 
 def jump_to_next_run(job: AnyJob) -> None:
-    """Let a waiting job be due now."""
+    """Make a waiting job due now."""
     _move(job, _JUMP, "it is not waiting")
 
 
@@ -270,7 +270,7 @@ def _move(job: AnyJob, statement: str, why_not: str) -> None:
         raise AssertionError(f"{fresh(job)} is {fresh(job).status}: {why_not}")
 
 
-# Let time pass for schedules: fire what is due until an instant of the test's choice.
+# Let time pass for schedules: fire the ticks that are due until a given time.
 
 
 MOST_TICKS = 10_000
@@ -281,8 +281,8 @@ class Fired:
     """One tick of ``run_schedules``."""
 
     schedule: str  # The name of the schedule.
-    at: datetime  # The instant of the tick.
-    outcome: TickOutcome  # What became of it.
+    at: datetime  # The time of the tick.
+    outcome: TickOutcome  # Its outcome.
     note: str  # Why, if it made no job.
 
 
@@ -294,9 +294,9 @@ def run_schedules(
     using: str | None = None,
     failures: Failures = "raise",
 ) -> list[Fired]:
-    """Fire every tick until this instant, or for so long from now, and return what became of each, in order.
+    """Fire every tick until this time, or for this duration from now, and return their outcomes, in order.
 
-    Nothing waits: each tick is decided as if its instant were now. First the schedules are what the code declares.
+    Nothing waits: each tick is decided as if its time were now. The schedules of the code are declared first.
     ``names`` are those that may fire; the others stay as they are. The jobs of each tick run before the next tick is
     decided, unless ``run_jobs`` is False. ``failures`` is that of ``drain``.
     """

@@ -1,4 +1,4 @@
-"""Assert that a job was enqueued. A failure shows what was enqueued instead."""
+"""Assert that a job was enqueued. A failure shows the jobs that were enqueued instead."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Said = dict[str, Any]
 
 
 def assert_enqueued(task: Task, /, *args: Any, **kwargs: Any) -> Job:
-    """Return the waiting job of this task with these arguments, or fail with a list of what waits.
+    """Return the waiting job of this task with these arguments, or fail with a list of waiting jobs.
 
     Arguments are compared by the names of the function's parameters. Options of ``task.using(...)`` that differ from
     those of the task as it is declared are compared as well: queue, priority, ``run_after``, limits and idempotency
     key. A task as it is declared matches jobs with any options.
 
-    Only the database is searched that the job would go to.
+    Only the database to which the job would go is searched.
     """
     if not isinstance(task.get_backend(), PulseBackend):
         raise AssertionError(f"The backend {task.backend!r} is no PulseBackend: its jobs are not in Pulse's table.")
@@ -58,7 +58,7 @@ def assert_enqueued(task: Task, /, *args: Any, **kwargs: Any) -> Job:
 
 
 def _called(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Spell arguments by the names of the function's parameters, where they have one: f(1) and f(x=1) are one call."""
+    """Return arguments by the names of the function's parameters, if they have one: f(1) and f(x=1) are one call."""
     names = names_of(task)
     return json.dumps([list(args[len(names) :]), {**dict(zip(names, args, strict=False)), **kwargs}], sort_keys=True)
 

@@ -1,4 +1,4 @@
-"""A context for unit tests of handlers: it records what a handler says, and asks no database."""
+"""A context for unit tests of handlers: it records the calls of a handler, and uses no database."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LEASE = 86_400.0  # seconds; longer than a test stops at a breakpoint
 
 
 class Recorded:
-    """What a handler told its context, in order."""
+    """The calls of a handler, in order."""
 
-    progress: list[Any]  # What each ``progress()`` would have saved.
-    steps: dict[str, Any]  # What the steps returned that were called, by name.
-    sleeps: list[timedelta]  # For how long each ``sleep()`` would have waited.
+    progress: list[Any]  # The arguments of each ``progress()``.
+    steps: dict[str, Any]  # The results of the steps that were called, by name.
+    sleeps: list[timedelta]  # The duration of each ``sleep()``.
     events: list[str]  # The names that ``wait_for_event()`` was called with.
     result: Any  # Of ``with context.atomic() as completion``.
 
@@ -39,7 +39,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeContext(Context):
-    """What ``fake_context()`` returns."""
+    """The result of ``fake_context()``."""
 
     recorded: Recorded
     given_events: Mapping[str, object]
@@ -91,13 +91,14 @@ def fake_context(
 ) -> FakeContext:
     """Return a context for ``task.call(context, ...)``, which calls the handler without a job or a database.
 
-    ``checkpoint`` is what an earlier run saved, ``steps`` has what steps of earlier runs returned, by name, and
-    ``events`` the payloads of events that have come. An exception in place of a payload is raised. ``context.recorded``
-    has what the handler says: ``progress``, ``steps``, ``sleeps``, ``events``, and the ``result`` of ``atomic()``.
+    ``checkpoint`` is the progress that an earlier run saved, ``steps`` the results of steps of earlier runs, by name,
+    and ``events`` the payloads of events that have been sent. An exception in place of a payload is raised.
+    ``context.recorded`` has the calls of the handler: ``progress``, ``steps``, ``sleeps``, ``events``, and the
+    ``result`` of ``atomic()``.
 
-    Steps are called and written down nowhere, ``sleep()`` returns at once, and ``atomic()`` opens no transaction. For
-    an event that has not come, the exception is raised that ends a run. ``task_result`` is None. What needs other jobs,
-    such as ``results`` and ``wait_for()``, is for ``run_job()``.
+    Steps are called and not stored, ``sleep()`` returns at once, and ``atomic()`` opens no transaction. For an event
+    that has not been sent, the exception that ends a run is raised. ``task_result`` is None. Use ``run_job()`` for
+    ``results``, ``wait_for()`` and other calls that need other jobs.
     """
     limit = conf.current().max_payload_bytes
     claim = Claim(

@@ -1,4 +1,4 @@
-"""Run a handler, let its worker die right before its report, run it again, and compare with one clean run."""
+"""Run a handler, let its worker die before the report, run it again, and compare the database with a clean run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 
 def assert_idempotent(task: Task, /, *args: Any, ignore: Collection[str] = (), **kwargs: Any) -> None:
-    """Fail, naming the rows that differ, if a run that is repeated after a crash leaves another database than one run.
+    """Fail, naming the rows that differ, if a run that is repeated after a crash changes the result of one run.
 
     Everything happens in transactions that are rolled back, one on each database that the test may use. Callbacks of
     ``on_commit`` are called when the handler has ended, and their effects count.
@@ -61,7 +61,7 @@ def assert_idempotent(task: Task, /, *args: Any, ignore: Collection[str] = (), *
 def rehearsed(
     enqueue: Callable[[], T], ignore: Collection[str], sensitive: MaskedValues, run: Callable[[T], R]
 ) -> tuple[R, Rows]:
-    """Return what comes of jobs that are run in this way, and the rows that are there afterwards. Undo all of it."""
+    """Return the results of jobs that are run in this way, and the rows afterwards. Roll back."""
     with rolled_back() as aliases:
         enqueued = enqueue()
         before = {  # these jobs are no effect of their handlers
@@ -83,7 +83,7 @@ def _run_cleanly(job: TaskResult) -> Any:
 def _run_with_a_crash(job: TaskResult) -> Any:
     run = claimed(job, holder="crashing")
     if performed(run).run.completed:
-        # Its report was part of its own transaction: there is no moment between the two to die in.
+        # Its report was part of its own transaction, so it cannot die between the two.
         return value_of(fresh(job), RESULT)
     expire_lease(job)
     Job.objects.db_manager(run.alias).reap()
@@ -92,10 +92,10 @@ def _run_with_a_crash(job: TaskResult) -> Any:
 
 
 def _with_two_attempts(task: Task) -> Task:
-    """A task that may have one attempt only still needs two for a rehearsal."""
+    """Allow a task with a single attempt a second one."""
     if getattr(task, "at_most_once", False):
         why = "with at_most_once=True no crash makes it run again, so there is nothing to compare"
-        raise ValueError(f"{task.module_path}: {why}. Test what it does with run_job().")
+        raise ValueError(f"{task.module_path}: {why}. Test it with run_job().")
     if (getattr(task, "max_attempts", None) or 2) >= 2:
         return task
     again: Task = task.using(max_attempts=2)  # type: ignore[call-arg]  # only ours have the option
@@ -110,7 +110,7 @@ def _completed(result: TaskResult, ran: Ran, which: str) -> Any:
 
 
 def difference(why: str, once: Rows, other: Rows) -> str:
-    """Return a message that shows which rows there are more of, and which less."""
+    """Return a message that shows the additional and the missing rows."""
     lines = [
         f"  {sign} {count} x {label} {dict(row)}"
         for sign, rows in (("+", other - once), ("-", once - other))
@@ -119,7 +119,7 @@ def difference(why: str, once: Rows, other: Rows) -> str:
     return "\n".join([why, *lines])
 
 
-# What a database holds, in a form in which two runs of the same handler can be compared.
+# The rows of a database, in a form that allows a comparison of two runs of the same handler.
 
 
 Row = tuple[tuple[str, str], ...]
@@ -133,7 +133,7 @@ MaskedValues = dict[str, int]
 
 
 def _has_jobs(alias: str) -> bool:
-    """Say whether our tables are there."""
+    """Say whether the tables of Pulse exist."""
     return Job._meta.db_table in connections[alias].introspection.table_names()
 
 
@@ -172,7 +172,7 @@ def _count(alias: str, ignore: Collection[str], rows: Rows) -> None:
 
 
 class _Numbers:
-    """Keys that the database chose differ from run to run: what counts is which row of its table they name."""
+    """Replace a key that the database chose by the position of its row: keys differ from run to run."""
 
     def __init__(self, alias: str, tables: Collection[str]) -> None:
         self._alias, self._tables = alias, tables

@@ -1,4 +1,4 @@
-"""Run a whole workflow in the test's own thread, once cleanly or with a crash wherever there can be one."""
+"""Run a whole workflow in the thread of the test, without crashes or with a crash at each possible point."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def run_workflow(workflow: Workflow, *, using: str | None = None) -> dict[str, Any]:
     """Enqueue a workflow, run it to its end with the real queue, and return the results of its jobs by name.
 
-    Fail, and say why, if it does not come to its end.
+    Fail with the reason if it does not end.
     """
     placed = workflow.enqueue(using=using)
     drain(using=using, failures="keep")
@@ -33,7 +33,7 @@ def run_workflow(workflow: Workflow, *, using: str | None = None) -> dict[str, A
 
 
 def assert_workflow_idempotent(workflow: Workflow, *, ignore: Collection[str] = (), using: str | None = None) -> None:
-    """Fail, naming the rows that differ, if crashes leave another database than one clean run.
+    """Fail, naming the rows that differ, if crashes leave a different database from one clean run.
 
     Each job is killed after each of its durable steps, and once more right before its report. Everything happens in
     transactions that are rolled back.

@@ -1,4 +1,4 @@
-"""A worker that holds a job, loses it, and comes back with a report."""
+"""A worker that holds a job, loses its lease, and reports too late."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Zombie:
-    """Claims a due job in the name of another worker, which loses it and comes back.
+    """Claims a due job in the name of another worker, which loses its lease and comes back.
 
     It holds the job. After ``freeze()`` another worker may do the work, as with ``run_job(job)``, and ``report()`` is
     too late: it changes nothing.
@@ -35,14 +35,14 @@ class Zombie:
         self.claim: Claim = self.run.claim
 
     def freeze(self) -> None:
-        """Let the lease run out, the job be reaped and its backoff be over."""
+        """Let the lease expire, the job be reaped, and its backoff end."""
         expire_lease(self._place)
         self._jobs.reap()
         if not fresh(self._place).finished_at:
             jump_to_next_run(self._place)
 
     def report(self, result: Any = None) -> Settled:
-        """Report success, as the handler that was frozen would. The answer names the leases that are ``lost``."""
+        """Report success, as the frozen handler would. The result names the leases that are ``lost``."""
         outcome = returned(result, limit=conf.current().max_payload_bytes)
         decision = decide(outcome, self.claim.budget)
         if isinstance(decision, Complete):

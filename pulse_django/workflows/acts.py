@@ -1,4 +1,4 @@
-"""What operators do to a batch: retry its dead letters."""
+"""The actions of operators on a batch: retry its dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of batches that cost the same whatever their size is."""
+"""Queries of batches whose cost does not depend on their size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pulse_django.queue.database.transactions import run_joined
 
-# Of each batch that was asked for: it, and those within it.
+# For each of the batches: itself, and those within it.
 TREE = """
 WITH RECURSIVE tree (root, id) AS (
     SELECT asked.id, asked.id FROM pg_catalog.unnest(%(batches)s::bigint[]) AS asked (id)
@@ -15,7 +15,7 @@ WITH RECURSIVE tree (root, id) AS (
     SELECT tree.root, batch.id FROM tree JOIN pulse_django_batch AS batch ON batch.parent_id = tree.id
 )"""
 
-# A dead letter is counted where it is; the others were counted when they ended. A batch within another one counts too.
+# Dead letters are counted in their index; other jobs were counted when they ended. Nested batches count too.
 _PROGRESS = f"""{TREE}
 SELECT
     tree.root,
@@ -44,7 +44,7 @@ GROUP BY tree.root
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """How far a batch is."""
+    """The progress of a batch."""
 
     total: int
     completed: int
@@ -58,12 +58,12 @@ class BatchProgress:
 
     @property
     def done(self) -> int:
-        """Jobs that are over."""
+        """Jobs that have ended."""
         return self.completed + self.cancelled
 
     @property
     def percent(self) -> int:
-        """Of what is done, rounded down: 100 only if all is."""
+        """The percentage of ended jobs, rounded down: 100 only if all have ended."""
         return 100 if not self.total else self.done * 100 // self.total
 
 

@@ -1,6 +1,6 @@
 """Open, seal, cancel, pause and resume batches.
 
-A batch knows little: its members say whether it is over. ``resolve`` asks them when one has ended.
+The members of a batch decide whether it has ended. ``resolve`` reads them when one of them has ended.
 """
 
 from __future__ import annotations
@@ -114,14 +114,14 @@ WHERE batch.id = %s AND batch.cancelled_at IS NOT NULL
 
 
 def members_of(jobs: JobQuerySet, batch_id: int) -> JobQuerySet:
-    """Return those of these jobs that belong to a batch. Of those that are not over, two partial indexes hold some."""
+    """Return those of these jobs that belong to a batch. Unfinished members are in two partial indexes."""
     return jobs.filter(Q(finished_at__isnull=True) | Q(finished_at__isnull=False), batch_id=batch_id)
 
 
 def open_batch(
     jobs: JobReader, name: str, *, kind: str = "batch", parent_id: int | None = None, context: str | None = None
 ) -> int:
-    """Open a batch in the caller's transaction and return its id. One within a cancelled batch is born cancelled."""
+    """Open a batch in the caller's transaction and return its id. Within a cancelled batch it is cancelled at once."""
     with joined(jobs.write_alias):
         cancelled_at, reason = None, ""
         if parent_id is not None:
@@ -137,7 +137,7 @@ def open_batch(
 
 
 def seal_batch(jobs: JobReader, batch_id: int) -> None:
-    """Say that all members were added. Members that run may still add others. To cancel a batch seals it, too."""
+    """Declare that all members were added. Running members may still add others. Cancelling a batch seals it, too."""
     if is_for_citus(connections[jobs.write_alias]):  # a statement for the note (docs/adr/0086)
         with joined(jobs.write_alias):
             found = run_joined(jobs.write_alias, _SEAL_ALONE, [batch_id])
@@ -147,7 +147,7 @@ def seal_batch(jobs: JobReader, batch_id: int) -> None:
     if not found:
         raise InvalidWorkflow(f"there is no batch {batch_id}")
     if not found[0][0]:
-        raise InvalidWorkflow(f"batch {batch_id} is sealed already")
+        raise InvalidWorkflow(f"batch {batch_id} is already sealed")
 
 
 def cancel_batch(jobs: JobReader, batch_id: int, *, reason: str = "") -> list[int]:
@@ -172,7 +172,7 @@ def members_to_cancel(jobs: JobReader, batch_id: int, *, limit: int = CANCEL_LIM
 
 # Add jobs to a batch, in the transaction that enqueues them. A part of ``enqueue``.
 #
-# The batch is locked for share until the commit: it can be added to by many at once, and not be finished, sealed or
+# The batch is locked FOR SHARE until the commit: many callers can add to it at once, and it is not finished, sealed or
 # cancelled meanwhile.
 
 
@@ -183,7 +183,7 @@ WHERE id = ANY (%s::bigint[])
 ORDER BY id
 FOR SHARE
 """
-# A key may lead to a job that was there before. Its id is smaller than one that was taken before these were added.
+# A key may belong to an earlier job, whose id is smaller than an id that was taken before these jobs were added.
 _JOINED = """
 SELECT id, batch_id FROM pulse_django_job_hot WHERE id = ANY (%s::bigint[]) AND id > %s AND batch_id IS NOT NULL
 """
@@ -213,7 +213,7 @@ def join_alone(jobs: JobReader, new: NewJob, enqueue: Callable[[JobReader, NewJo
 def join_many(
     jobs: JobReader, new_jobs: Sequence[NewJob], enqueue: Callable[[], list[int]], *, are_new: bool
 ) -> list[int]:
-    """Enqueue jobs, of which some are of batches. ``are_new``: no key can lead to a job that was there before."""
+    """Enqueue jobs, some of which belong to batches. ``are_new``: no key can belong to an earlier job."""
     placed = [new for new in new_jobs if _is_placed(new)]
     if not placed:
         return enqueue()
@@ -233,7 +233,7 @@ def join_many(
 
 
 def of_batches(jobs: JobReader, job_ids: Sequence[int], batches: Sequence[int]) -> set[int]:
-    """Return which of these jobs, which are not over, belong to one of these batches."""
+    """Return those of these unfinished jobs that belong to one of these batches."""
     return {job_id for (job_id,) in run_joined(jobs.write_alias, _OF_BATCHES, [list(job_ids), sorted(set(batches))])}
 
 
@@ -266,25 +266,25 @@ def note_added(jobs: JobReader, added: Counter[int | None]) -> None:
 
 
 def cancel_late(jobs: JobReader, of_batches: dict[int, int | None], reasons: dict[int | None, str]) -> None:
-    """Cancel jobs that were added to a cancelled batch, before anybody can see them wait."""
+    """Cancel jobs that were added to a cancelled batch, before they become visible."""
     for batch_id, reason in reasons.items():
         late = [job_id for job_id, batch in of_batches.items() if batch == batch_id]
         if late:
             request_cancel(jobs, late, reason=reason)
 
 
-# Judge batches whose members ended: count what ended, and close those that are over. A part of ``resolve``.
+# Count the ended members of batches, and close batches whose members have all ended. A part of ``resolve``.
 
 
 _LOCK_BATCHES = """
 SELECT id FROM pulse_django_batch WHERE id = ANY (%s::bigint[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
 
-# In the statement after the one that took the locks, so that what was committed before they were taken is seen. Members
-# end from the front, so the search for an open one begins at the back.
+# In the statement after the one that took the locks, so that it sees all earlier commits. Members end in about the
+# order of their ids, so the search for an unfinished one begins at the end.
 #
-# ``late`` names what is not in ``fact``: the steps of Citus see what those before them wrote, and a batch that was
-# finished just now would be counted twice.
+# ``late`` names the batches that are not in ``fact``: on Citus, a step sees the writes of earlier steps, and a batch
+# that was finished just now would be counted twice.
 _JUDGED = """
 WITH news AS MATERIALIZED (
     SELECT
@@ -378,7 +378,7 @@ again AS (
 )
 SELECT id, finishes_at IS NOT NULL, has_wanted, EXISTS (SELECT 1 FROM again) FROM verdict
 """  # noqa: S608 - made of constants
-# On Citus the notes are answered, and written by a statement of their own (docs/adr/0086).
+# On Citus, this returns the notes, and a separate statement writes them (docs/adr/0086).
 _JUDGE_ON_CITUS = f"""{_JUDGED},
 again (batch_id, died) AS MATERIALIZED ({_AGAIN}
 )
@@ -393,16 +393,16 @@ RETURNING id
 
 
 class JudgedBatches(NamedTuple):
-    """What became of batches."""
+    """The effects on batches."""
 
     locked: list[int]  # the others are left for a later call
     finished: frozenset[int] = frozenset()
     cancelling: frozenset[int] = frozenset()  # with members that were not asked to stop yet
-    has_more: bool = False  # changes of other batches follow from it
+    has_more: bool = False  # other batches change because of it
 
 
 def judge_batches(alias: str, rows: Collection[int], batches: Collection[int]) -> JudgedBatches:
-    """Count what these changes say of these batches, and close the ones that are over."""
+    """Count these changes of these batches, and close those that have ended."""
     locked = [batch_id for (batch_id,) in run_joined(alias, _LOCK_BATCHES, [sorted(batches)])]
     if not locked:
         return JudgedBatches([])
@@ -419,8 +419,8 @@ def judge_batches(alias: str, rows: Collection[int], batches: Collection[int]) -
 
 # Pause and resume a batch: between the two none of its jobs starts.
 #
-# Those that are ready to run go back to WAITING, a thousand at a time, and ``resolve`` frees no job of a paused batch.
-# What runs goes on. If it is to run again, or if a job is added, a watchdog's sweep holds it.
+# Jobs that are ready to run go back to WAITING, a thousand at a time, and ``resolve`` frees no job of a paused batch.
+# Running jobs continue. If one is retried, or if a job is added, a sweep of a watchdog holds it.
 
 
 HOLD_LIMIT = 1_000
@@ -439,7 +439,7 @@ resumed AS (
 SELECT id FROM found
 """  # noqa: S608 - made of constants
 
-# In the statement after the one that took the locks: who let a job wait because of the pause has committed by then.
+# In the statement after the one that took the locks: transactions that held a job because of the pause have committed.
 _NOTE_WAITING = """
 INSERT INTO pulse_django_unresolved (job_id)
 SELECT id
@@ -511,7 +511,7 @@ def hold(jobs: JobReader, *, limit: int = HOLD_LIMIT) -> list[int]:
 
 BATCHES_LIMIT = 1_000
 
-# One that has parts is deleted after them.
+# A batch with nested batches is deleted after them.
 _BATCHES = """
 WITH old AS MATERIALIZED (
     SELECT id
@@ -547,6 +547,6 @@ KEPT_RESULTS = """
 
 
 def forget_batches(jobs: JobReader, *, older_than: timedelta) -> int:
-    """Delete batches that finished so long ago and have no jobs any more, and old events. Return how many batches."""
+    """Delete old batches without jobs, and old events. Return the number of batches."""
     forget_events(jobs, older_than=older_than.total_seconds())
     return len(run_alone(jobs.write_alias, _BATCHES, [older_than.total_seconds(), BATCHES_LIMIT]))

@@ -1,4 +1,4 @@
-"""A batch: jobs that belong together. It is over when they all are, and then its callbacks run."""
+"""A batch: jobs that belong together. When all have ended, the batch has ended, and its callbacks run."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class Batch:
         kind: str = "batch",
         using: str | None = None,
     ) -> Batch:
-        """Open a batch, in the transaction of the caller. ``parent`` is not over before it is.
+        """Open a batch, in the transaction of the caller. ``parent`` does not end before it.
 
-        ``context`` is what all of its jobs can read.
+        All of its jobs can read ``context``.
         """
         NAME.check("name", name)
         KIND.check("kind", kind)
@@ -92,12 +92,12 @@ class Batch:
 
     @property
     def row(self) -> StoredBatch:
-        """The batch as the database has it now."""
+        """The present row of the batch."""
         return StoredBatch.objects.using(self.alias).get(pk=self.id)
 
     @property
     def context(self) -> dict[str, Any]:
-        """What was given to ``open(context=...)``."""
+        """The argument of ``open(context=...)``."""
         found = StoredBatch.objects.using(self.alias).only("context").get(pk=self.id).context
         return dict(found or {})
 
@@ -107,13 +107,13 @@ class Batch:
         return members_of(Job.objects.using(self.alias), self.id)
 
     def progress(self) -> BatchProgress:
-        """Say how many of its jobs are done, dead and open. It costs the same whatever the size of the batch is."""
+        """Return how many of its jobs are done, dead and open. The cost does not depend on the size of the batch."""
         return progress_of(self.alias, self.id)
 
     def add(self, call: Call | Task) -> TaskResult:
         """Enqueue a job of the batch, in the transaction of the caller.
 
-        Raises ``BatchFinished`` once all of its jobs are over. A job of the batch can add to it for as long as it runs.
+        Raises ``BatchFinished`` when all of its jobs have ended. A job of the batch can add to it while it runs.
         """
         one = call_of(call)
         return one.task.get_backend().enqueue_at(one.task, one.args, one.kwargs, Place(self.id), self.alias)  # type: ignore[attr-defined, no-any-return]
@@ -136,10 +136,10 @@ class Batch:
         on_dead: Call | Sequence[Call] | None = None,
         on_end: Call | Sequence[Call] | None = None,
     ) -> None:
-        """Say that all jobs were added, and what is to run then, in the transaction of the caller.
+        """Declare that all jobs were added, and add callbacks, in the transaction of the caller.
 
-        ``on_success`` runs when every job is over, ``on_dead`` when the first one is a dead letter, and ``on_end`` when
-        every job is over or a dead letter. Each runs once, and none before the batch is sealed.
+        ``on_success`` runs when every job has ended, ``on_dead`` when the first one is a dead letter, and ``on_end``
+        when every job has ended or is a dead letter. Each runs once, and none before the batch is sealed.
         """
         callbacks = [
             *((call, When.FINISHED, OnNeedFailed.WAIT) for call in calls_of(on_success)),
@@ -157,7 +157,7 @@ class Batch:
             needs = [
                 (job_id, Need(batch_id=self.id, when=when, on_need_failed=on_need_failed))
                 for job_id, (_, when, on_need_failed) in zip(ids, callbacks, strict=True)
-                if before < job_id < after  # not of a job that was there before: it waits for nothing here
+                if before < job_id < after  # not for an earlier job, which waits for nothing here
             ]
             if needs:
                 add_needs(jobs, needs)
@@ -165,10 +165,10 @@ class Batch:
         resolve_when_committed(self.alias)
 
     def cancel(self, *, reason: str = "") -> bool:
-        """Cancel all of its jobs, and the batches within it. Return whether it was neither over nor cancelled before.
+        """Cancel all of its jobs, and the batches within it. Return False if it had ended or was cancelled before.
 
         Waiting jobs are cancelled after the commit, a thousand at a time, and running ones are asked to stop. If this
-        process dies meanwhile, a watchdog goes on. A job that is added later is cancelled at once.
+        process dies meanwhile, a watchdog continues. A job that is added later is cancelled at once.
         """
         jobs = Job.objects.db_manager(self.alias)
         cancelled = cancel_batch(jobs, self.id, reason=reason)
@@ -176,16 +176,16 @@ class Batch:
         return self.id in cancelled
 
     def pause(self) -> bool:
-        """Start no job of it, and of the batches within it, until it is resumed. Jobs that run go on.
+        """Pause it and the batches within it until it is resumed. Running jobs continue.
 
-        Return whether it was neither over nor paused before.
+        Return False if it had ended or was paused before.
         """
         paused = pause_batch(Job.objects.db_manager(self.alias), self.id)
         transaction.on_commit(partial(hold_paused, self.alias), using=self.alias, robust=True)
         return self.id in paused
 
     def resume(self) -> bool:
-        """Go on after a pause. Return whether it was paused."""
+        """Resume it after a pause. Return whether it was paused."""
         resumed = resume_batch(Job.objects.db_manager(self.alias), self.id)
         resolve_when_committed(self.alias)
         return self.id in resumed
@@ -194,20 +194,20 @@ class Batch:
 __all__ = ["Batch", "BatchProgress"]
 
 
-# Tell waiting jobs that something happened.
+# Send events to waiting jobs.
 
 
 SENT_BY = Note(MAX_USER)
 
 
 def send_event(name: str, payload: Any = None, *, by: str = "", using: str | None = None) -> bool:
-    """Say that something happened, in the transaction of the caller. Jobs that wait for it run after the commit.
+    """Send an event, in the transaction of the caller. Jobs that wait for it run after the commit.
 
-    It is kept for a while, so a job that asks later finds it. The first event with a name counts: False says that there
-    was one before, and nothing was changed. ``by`` is who sent it, for the record.
+    It is kept for a while, so a job that waits for it later finds it. Only the first event with a name counts: for
+    another one, this returns False and changes nothing. ``by`` is stored as the sender.
 
-    A handler tells the shard of its own job, and any other caller every shard. ``using`` names one. Where no backend of
-    TASKS is PulseBackend, as in tests with ImmediateBackend, no job can wait for it, and nothing is written.
+    A handler sends to the shard of its own job, and any other caller to every shard. ``using`` names one. If no backend
+    of TASKS is PulseBackend, as in tests with ImmediateBackend, no job can wait for it, and nothing is written.
     """
     EVENT_NAME.check("name", name)
     by = SENT_BY.cleaned("by", by)
@@ -225,28 +225,28 @@ def send_event(name: str, payload: Any = None, *, by: str = "", using: str | Non
 
 
 def _shards_of_event(using: str | None) -> list[str]:
-    """Return where it is kept: in the shard of the handler that sends it, or else in each.
+    """Return the databases that keep it: the shard of the handler that sends it, or else every shard.
 
-    In each it can be sent again if a shard was away, and is still one event. It could be taken back in none of them.
+    If it goes to every shard and one is down, send it again; it is still one event. It cannot be rolled back.
     """
     if using is not None or current_run() is not None or not has_several_shards():
         return [alias_of_jobs(using)]
     if any(is_in_callers_transaction(alias) for alias in shards()):
         raise InvalidWorkflow(
-            "send_event() tells every shard, which no transaction spans. Name the shard of the job that waits with "
+            "send_event() writes to every shard, which no transaction spans. Name the shard of the waiting job with "
             "using=..., or send the event after the commit"
         )
     return list(shards())
 
 
-# Signed links: who opens one and confirms it sends an event. An approval by mail needs no login.
+# Signed links: a person who opens one and confirms sends an event. An approval by mail needs no login.
 #
-# A link is a capability: its bearer may send this event, once, until it expires. It says what it sends, and cannot
-# be changed. It is signed and not encrypted, so its payload can be read.
+# A link is a capability: its bearer may send this event, once, until it expires. It contains the event and cannot be
+# changed. It is signed and not encrypted, so its payload can be read.
 
 
 VIEW = "pulse_django:send_signed_event"
-MAX_LINK = 1_900  # characters: some mail programs and proxies cut longer ones
+MAX_LINK = 1_900  # characters, because some mail programs and proxies truncate longer links
 _SALT = "pulse_django.event"
 _TITLE = Text(200)
 _BY = Text(150)
@@ -254,12 +254,12 @@ _BY = Text(150)
 
 @dataclass(frozen=True, slots=True)
 class SignedEvent:
-    """What a link sends."""
+    """The event of a link."""
 
     name: str
     payload: Any = field(repr=False)
-    title: str  # what its page asks
-    by: str  # who is written down as the sender
+    title: str  # the question of its page
+    by: str  # stored as the sender
     using: str
     is_expired: bool  # or the database that waited for it is gone
 
@@ -275,8 +275,8 @@ def event_link(
 ) -> str:
     """Return the path of a page that asks ``title`` and sends the event when it is confirmed.
 
-    Add the scheme and the host with ``request.build_absolute_uri()``. ``by`` is written down as the sender: whom the
-    link is for. Include ``pulse_django.urls`` in the URLconf.
+    Add the scheme and the host with ``request.build_absolute_uri()``. ``by`` is stored as the sender: the person for
+    whom the link is. Include ``pulse_django.urls`` in the URLconf.
     """
     EVENT_NAME.check("name", name)
     _TITLE.check("title", title)
@@ -284,7 +284,7 @@ def event_link(
     lasts = as_timedelta(expires_in)
     if lasts <= timedelta():
         raise InvalidWorkflow(f"expires_in={expires_in!r} is not in the future")
-    encode_arguments(payload, limit=MAX_LINK, what="payload")  # says what is wrong with it
+    encode_arguments(payload, limit=MAX_LINK, what="payload")  # raises for an invalid payload
     said = [name, payload, title, by, alias_of_jobs(using)]
     try:
         path = reverse(VIEW, args=[sign_for(lasts, _SALT, *said)])
@@ -298,7 +298,7 @@ def event_link(
 
 
 def read_link(token: str) -> SignedEvent | None:
-    """Return what a link sends, or None if it was not signed by this project."""
+    """Return the event of a link, or None if this project did not sign it."""
     if (found := read_expiring(_SALT, token)) is None:
         return None
     (name, payload, title, by, using), is_expired = found

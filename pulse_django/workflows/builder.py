@@ -1,4 +1,4 @@
-"""Workflows: jobs with names, and what each of them needs. They are enqueued together, in one transaction."""
+"""Workflows: jobs with names and needs, which are enqueued together, in one transaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WorkflowNode:
 
     name: str
     what: Call | Workflow
-    needs: Mapping[str, object]  # by the name under which the handler finds the result
+    needs: Mapping[str, object]  # by the name of the result in the handler
     on_need_failed: OnNeedFailed | None  # None: as the workflow says
 
 
@@ -47,7 +47,7 @@ class Workflow:
         self.context = context
         self.on_need_failed = _on_need_failed(on_need_failed)
         self.nodes: dict[str, WorkflowNode] = {}
-        self.numbers: dict[str, int] = {}  # the last behind each name of a task that a chain or a group gave
+        self.numbers: dict[str, int] = {}  # the last node of each task name that a chain or a group used
 
     def add(
         self,
@@ -60,7 +60,7 @@ class Workflow:
         """Add a job. It runs when everything that it needs is done.
 
         ``needs`` are names of this workflow, results of jobs that were enqueued before, or batches. The handler finds
-        what came of them in ``context.results``, by name. A mapping gives other names.
+        their results in ``context.results``, by name. A mapping gives other names.
         """
         return self._add(name, call_of(call), needs, on_need_failed)
 
@@ -91,7 +91,7 @@ class Workflow:
     def enqueue(self, *, parent: Batch | None = None, using: str | None = None) -> EnqueuedWorkflow:
         """Enqueue all of its jobs, in the transaction of the caller: all or none.
 
-        ``parent``: a batch that is not over before this workflow is.
+        ``parent``: a batch that does not end before this workflow.
         """
         from .compiling import enqueue_workflow
 

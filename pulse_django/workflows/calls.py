@@ -36,11 +36,11 @@ class Call:
             )
 
     def enqueue(self) -> TaskResult:
-        """Enqueue it alone."""
+        """Enqueue only this call."""
         return self.task.enqueue(*self.args, **self.kwargs)
 
     def new_job(self, alias: str, place: Place | None = None) -> NewJob:
-        """Return the job that it becomes."""
+        """Return the new job of this call."""
         args, kwargs = checked(self.task, self.args, self.kwargs)
         new = new_job(self.task, args, kwargs, shard_of_call(self.task, args, kwargs, alias))
         return new if place is None else replace(new, place=place)

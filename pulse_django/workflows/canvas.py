@@ -50,7 +50,7 @@ def _flat(parts: Iterable[Part | Iterable[Part]], depth: int = 0) -> Iterable[Pa
 
 
 def _merged(into: Workflow, part: Part, needs: list[str]) -> list[str]:
-    """Add a part that needs all of these, and return the names that nothing in the part needs: its last ones."""
+    """Add a part that needs all of these. Return the names of its last jobs, which nothing in the part needs."""
     if not isinstance(part, Workflow):
         call = call_of(part)
         name = _free_name(into, call.task.func.__name__)

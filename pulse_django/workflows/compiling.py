@@ -24,7 +24,7 @@ from .resolving import resolve_when_committed
 from .rules import MOST_NESTED, Need, OnNeedFailed, Place
 from .waits import never_given
 
-# With more, a job needs a batch of them instead: one row, and one look for each of its members that ends.
+# With more needs, a job needs a batch of them instead: one row, and one check for each member that ends.
 MOST_EDGES = 50
 
 
@@ -35,7 +35,7 @@ class _Job:
     node: WorkflowNode
     call: Call
     batch: Batch
-    needs: dict[str, object]  # a job or a batch of the workflow, or a need on what was there before
+    needs: dict[str, object]  # a job or a batch of the workflow, or a need of an earlier one
     on_need_failed: OnNeedFailed
     is_awaited: bool = False
     id: int = 0
@@ -75,7 +75,7 @@ def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | N
         ids = jobs.enqueue_many(news) if news else []
         for one, job_id in zip(all_jobs, ids, strict=True):
             one.id = job_id
-        # A job that was there before, and has the key of a node, stands in its place and waits for nothing here.
+        # An earlier job with the key of a node takes its place, and waits for nothing in this workflow.
         own = of_batches(jobs, ids, [one.batch.id for one in all_jobs]) if any(map(has_key, news)) else set(ids)
         needs = [
             (one.id, _need(found, name=name, on_need_failed=one.on_need_failed))
@@ -96,7 +96,7 @@ def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | N
 
 
 def _check(workflow: Workflow, inside: tuple[Workflow, ...] = ()) -> None:
-    """Refuse cycles, and names that there are not."""
+    """Refuse cycles and unknown names."""
     if workflow in inside:
         raise InvalidWorkflow(f"the workflow {workflow.name!r} contains itself")
     if len(inside) > MOST_NESTED:
@@ -140,7 +140,7 @@ def _opened(workflow: Workflow, parent: Batch | None, outer: Mapping[str, object
 
 
 def _outside(need: object, alias: str) -> object:
-    """Read a need on what was there before the workflow."""
+    """Read a need of an earlier job or batch."""
     if isinstance(need, Batch):
         return need
     if isinstance(need, GenericTaskResult):
@@ -173,7 +173,7 @@ def _batches_of(part: _Part) -> Iterator[Batch]:
 
 
 def _gathered(jobs: list[_Job]) -> list[Batch]:
-    """Put many jobs that one job needs into a batch of their own, and let it need that. Return these batches.
+    """Put many jobs that one job needs into a separate batch, and let it need that batch. Return these batches.
 
     A job is in one batch. Where two jobs need different sets that overlap, the second keeps its single needs.
     """

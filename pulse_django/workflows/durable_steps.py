@@ -1,4 +1,4 @@
-"""What ``context.step()`` and ``context.sleep()`` do: work that a job does once, whatever becomes of its runs."""
+"""``context.step()`` and ``context.sleep()``: work that a job does once, even if it runs several times."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ STEP_NAME = Text(MAX_NODE_NAME)
 class StepNames:
     """The steps of one run."""
 
-    done: dict[str, str | None] = field(repr=False)  # what each returned, as JSON
+    done: dict[str, str | None] = field(repr=False)  # the result of each, as JSON
     used: set[str] = field(default_factory=set)  # the names that this run has used
 
 
 class DurableSteps:
-    """The part of ``Context`` that does things once."""
+    """The part of ``Context`` with durable steps."""
 
     __slots__ = ()
 
     run: Run
 
     def step(self, name: str, function: Callable[..., T], *args: Any, atomic: bool = False, **kwargs: Any) -> T:
-        """Call a function, unless an earlier run of this job did and it returned. Return what it returned.
+        """Call a function, unless it has returned in an earlier run of this job. Return its result.
 
-        The result is written down under the lease of this run: JSON, as the results of jobs. With ``atomic=True`` the
+        The result is stored under the lease of this run, as JSON, like the results of jobs. With ``atomic=True`` the
         writes of the function and the step are one transaction, so they happen exactly once in this database.
         """
         alias = alias_of_completion(self.run, None) if atomic else alias_of_run(self.run)
         return self._step(name, alias, atomic, partial(function, *args, **kwargs))
 
     def step_with_jobs(self, name: str, function: Callable[..., T], *args: Any) -> T:
-        """Do an atomic step that writes to the database of the jobs only, wherever the project has its data."""
+        """Do an atomic step that writes only to the database of the jobs."""
         return self._step(name, alias_of_run(self.run), True, partial(function, *args))
 
     def _step(self, name: str, alias: str, atomic: bool, function: partial[T]) -> T:
@@ -88,9 +88,9 @@ class DurableSteps:
         return cast(T, self._done(steps, name, encoded))
 
     def sleep(self, delay: Seconds, *, name: str = "sleep") -> None:
-        """Go on after ``delay``. The run ends, and another one starts then; the attempt does not count.
+        """Continue after ``delay``. The run ends, and another one starts at that time; the attempt does not count.
 
-        The sleep is a step: the next run passes it by, if its time is over.
+        The sleep is a step: the next run skips it if its time is over.
         """
         if not isinstance(duration := as_timedelta(delay), timedelta):
             raise TypeError(f"sleep() requires {WANTED}, not {delay!r}")
@@ -141,7 +141,7 @@ class DurableSteps:
 
     def _lose(self) -> None:
         self.run.lost = True
-        raise LeaseLost("this run lost its lease to another run; the step was not written down")
+        raise LeaseLost("this run lost its lease to another run; the step was not stored")
 
 
 def _field(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Events: something happened, and jobs that wait for it may run."""
+"""Events: jobs that wait for one may run when it is sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RETURNING name
 """
 _NOTE = "INSERT INTO pulse_django_unresolved (event) VALUES (%s) RETURNING id"
 
-# Not one that a job waits for: it has been sent, but nobody has looked yet.
+# Not an event that a job still waits for: it has been sent, but its need is not resolved yet.
 _FORGET = """
 WITH old AS MATERIALIZED (
     SELECT name
@@ -31,7 +31,7 @@ DELETE FROM pulse_django_event AS event USING old WHERE event.name::text = old.n
 
 
 def send_event(jobs: JobReader, name: str, payload: str | None, *, by: str = "") -> bool:
-    """Write down that something happened, in the caller's transaction. Return whether it was not known before."""
+    """Store an event, in the caller's transaction. Return whether it is the first with its name."""
     with joined(jobs.write_alias):
         is_new = bool(run_joined(jobs.write_alias, _SEND, [name, payload, by]))
         if is_new:
@@ -40,5 +40,5 @@ def send_event(jobs: JobReader, name: str, payload: str | None, *, by: str = "")
 
 
 def forget_events(jobs: JobReader, *, older_than: float) -> int:
-    """Delete events that were sent so many seconds ago, and that no job waits for. Return how many."""
+    """Delete events of this age in seconds that no job waits for. Return how many."""
     return len(run_joined(jobs.write_alias, _FORGET, [older_than, 1_000]))

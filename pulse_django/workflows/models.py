@@ -23,16 +23,16 @@ class StoredBatch(models.Model):
     parent = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.DO_NOTHING, db_constraint=False, related_name="children"
     )
-    context = Document(null=True, blank=True)  # what all of its jobs can read
+    context = Document(null=True, blank=True)  # readable by all of its jobs
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     sealed_at = models.DateTimeField(null=True, blank=True)  # all members were added
     died_at = models.DateTimeField(null=True, blank=True)  # a member was a dead letter, for the first time
-    ended_at = models.DateTimeField(null=True, blank=True)  # each member was over or a dead letter, for the first time
-    finished_at = models.DateTimeField(null=True, blank=True)  # each member is over
+    ended_at = models.DateTimeField(null=True, blank=True)  # each member had ended or was dead, for the first time
+    finished_at = models.DateTimeField(null=True, blank=True)  # each member has ended
     cancelled_at = models.DateTimeField(null=True, blank=True)
     cancel_reason = models.TextField(blank=True, default="", db_default="")
     paused_at = models.DateTimeField(null=True, blank=True)
-    # Without what pulse_django_unresolved adds to them.
+    # Without the rows of pulse_django_unresolved, which are added to them.
     added = models.BigIntegerField(default=0, db_default=0)
     completed = models.BigIntegerField(default=0, db_default=0)
     cancelled = models.BigIntegerField(default=0, db_default=0)
@@ -63,7 +63,7 @@ class StoredBatch(models.Model):
 
 
 class BatchColumns(JobColumns):
-    """Where a job stands among others."""
+    """The columns of jobs in batches and workflows."""
 
     batch = models.ForeignKey(StoredBatch, null=True, blank=True, related_name="members", editable=False, **UNCHECKED)
     node = ShortText(max_length=MAX_NODE_NAME, null=True, blank=True, editable=False)  # its name in its workflow
@@ -79,7 +79,7 @@ class BatchColumns(JobColumns):
 
 
 class Dependency(models.Model):
-    """What a job needs before it runs. A need that was met is kept: it says where the job's results are."""
+    """A need of a job, which must be met before it runs. A met need is kept, because it names the results."""
 
     id = models.BigAutoField(primary_key=True)
     job_id = models.BigIntegerField()  # that waits
@@ -132,10 +132,10 @@ class Dependency(models.Model):
 
 
 class Unresolved(models.Model):
-    """A change after which a waiting job may be free to run. ``resolve`` looks at it and deletes it.
+    """A change after which a waiting job may be free to run. ``resolve`` handles it and deletes it.
 
-    The statement that makes the change inserts the row. So a change that was committed is looked at, whichever process
-    dies meanwhile.
+    The statement that makes the change inserts the row. So each committed change is handled, whichever process dies
+    meanwhile.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -157,7 +157,7 @@ class Unresolved(models.Model):
 
 
 class Step(models.Model):
-    """A durable step of a handler: what it returned, written once, by the run that held the lease."""
+    """A durable step of a handler: its result, written once, by the run that held the lease."""
 
     pk = models.CompositePrimaryKey("job_id", "name")
     job_id = models.BigIntegerField()

@@ -1,4 +1,4 @@
-"""Write down what jobs need. A part of ``enqueue``, and of a run that waits."""
+"""Store the needs of jobs: a part of ``enqueue``, and of a run that waits."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ WHERE NOT EXISTS (
 RETURNING id
 """
 
-# A call of ``resolve`` that closes a batch looks for who needs it, and commits later. So a need is not added meanwhile:
-# it would be seen neither by that call, nor the end of the batch by the look at the job that waits.
+# A call of ``resolve`` that closes a batch reads its needs, and commits later. So no need is added meanwhile: that call
+# would not see the need, and the check of the waiting job would not see the end of the batch.
 _LOCK_BATCHES = "SELECT id FROM pulse_django_batch WHERE id = ANY (%s::bigint[]) ORDER BY id FOR SHARE"
 
-# Jobs that were there before. One that is over already is found by the look at the job that waits.
+# Earlier jobs. If one has already ended, the check of the waiting job finds it.
 _AWAIT = """
 WITH locked AS MATERIALIZED (
     SELECT id FROM pulse_django_job_hot WHERE id = ANY (%s::bigint[]) AND NOT awaited ORDER BY id FOR NO KEY UPDATE
@@ -54,7 +54,7 @@ UPDATE pulse_django_job_hot AS job SET awaited = true FROM locked WHERE job.id =
 
 _NOTE = "INSERT INTO pulse_django_unresolved (job_id) SELECT pg_catalog.unnest(%s::bigint[]) RETURNING id"
 
-# The job of a run, and those that it will need, in the order of their ids.
+# The job of a run and the jobs that it will need, in the order of their ids.
 _HOLD = """
 WITH locked AS MATERIALIZED (
     SELECT id, locked_by, attempts
@@ -70,10 +70,10 @@ SELECT id FROM locked WHERE id = %s AND locked_by::text = %s AND attempts = %s
 def add_needs(
     jobs: JobReader, needs: Sequence[tuple[int, Need]], *, new_jobs: Collection[int] = frozenset(), waits: bool = True
 ) -> None:
-    """Let each of these jobs need something, in the caller's transaction.
+    """Add needs to these jobs, in the caller's transaction.
 
-    ``new_jobs`` were inserted by this transaction and know already that they are awaited. ``waits``: the jobs are
-    WAITING, so that ``resolve`` has to look at them. A need that is not met yet is not added twice.
+    ``new_jobs`` were inserted by this transaction and are already marked as awaited. ``waits``: the jobs are WAITING,
+    so ``resolve`` has to check them. An unmet need is not added twice.
     """
     with joined(jobs.write_alias):
         _lock_batches(jobs, [need for _, need in needs])
@@ -81,19 +81,19 @@ def add_needs(
         if awaited:
             run_joined(jobs.write_alias, _AWAIT, [sorted(awaited)])
         run_joined(jobs.write_alias, _ADD, [json.dumps([_row_of(job_id, need) for job_id, need in needs])])
-        # Those that need only what is new are looked at when it ends.
+        # Jobs that need only new jobs are checked when these end.
         look_at = {job_id for job_id, need in needs if need.job_id is None or need.job_id in awaited}
         if waits and look_at:
             run_joined(jobs.write_alias, _NOTE, [sorted(look_at)])
 
 
 def add_needs_of_run(jobs: JobReader, lease: Lease, needs: Sequence[Need]) -> bool:
-    """Let the job of a run need something. Return False, and add nothing, if the run has lost its lease.
+    """Add a need to the job of a run. Return False, and add nothing, if the run has lost its lease.
 
-    Raise ``InvalidWorkflow`` if something that it needs waits for this job.
+    Raise ``InvalidWorkflow`` if the needed job or batch waits for this job.
     """
     with joined(jobs.write_alias):
-        _lock_batches(jobs, needs)  # first, because whoever seals a batch may then complete a job
+        _lock_batches(jobs, needs)  # first, because a process that seals a batch may then complete a job
         wanted = {lease.job_id} | {need.job_id for need in needs if need.job_id is not None}
         if not run_joined(jobs.write_alias, _HOLD, [sorted(wanted), *lease]):
             return False
@@ -121,10 +121,10 @@ def _row_of(job_id: int, need: Need) -> dict[str, Any]:
     }
 
 
-# Find out whether a job would wait for what waits for itself. It would wait for ever.
+# Find cycles: a job that needs a job or batch that waits for it would wait for ever.
 #
-# The search goes from the job to what waits for it: jobs that need it, its batch, the batches that one is within, and
-# the jobs that need those. These are few, where what a batch contains may be a million.
+# The search goes from the job to those that wait for it: jobs that need it, its batch, the batches around that, and the
+# jobs that need those. These are few, while a batch may contain a million jobs.
 
 
 MOST_LOOKED_AT = 10_000  # of what waits for the job. A circle that is longer than that is not found.
@@ -162,9 +162,9 @@ LIMIT 1
 
 
 def refuse_circles(jobs: JobReader, kind: str, id_: int, needs: Sequence[Need]) -> None:
-    """Raise if a ``job``, or a job that is added to a ``batch``, would need what waits for it.
+    """Raise if a ``job``, or a job that is added to a ``batch``, would need a job or batch that waits for it.
 
-    Hold locks on the job and on what it needs. Two runs that begin to wait for each other are found by the later one.
+    Hold locks on the job and on its needs. Two runs that begin to wait for each other are found by the later one.
     """
     wanted = {
         "kind": kind,
@@ -179,15 +179,15 @@ def refuse_circles(jobs: JobReader, kind: str, id_: int, needs: Sequence[Need]) 
         raise InvalidWorkflow(f"{kind} {id_} cannot wait for {found} {found_id}, which waits for it")
 
 
-# Look for jobs that wait in vain, and note them for ``resolve``.
+# Find jobs whose needs ended without a note, and note them for ``resolve``.
 #
-# Workers of a release without workflows end jobs without a note, and so does a DELETE by hand. A
-# watchdog walks through what waits, some thousand rows a minute.
+# Workers of a release without workflows end jobs without a note, and so does a DELETE by hand. A watchdog checks
+# waiting jobs, some thousand rows a minute.
 
 
 WALKED_AT_ONCE = 5_000
 
-# What ended a moment ago has a note, and the jobs that need it are not overlooked.
+# A job that ended a moment ago has a note, so the jobs that need it are not overlooked.
 _WALK_WAITING = """
 WITH walked AS MATERIALIZED (
     SELECT id, batch_id
@@ -258,7 +258,7 @@ noted AS (
 )
 {_FOUND} FROM walked
 """  # noqa: S608 - made of constants
-# On Citus the notes are written by a statement of their own (docs/adr/0086).
+# On Citus, a separate statement writes the notes (docs/adr/0086).
 _WALK_ON_CITUS = f"{{overlooked}}\n{_FOUND}, ARRAY(SELECT id FROM overlooked) FROM walked"  # noqa: S608 - constants
 _NOTE_OVERLOOKED = "INSERT INTO pulse_django_unresolved ({column}) SELECT pg_catalog.unnest(%s::bigint[]) RETURNING id"
 _WALKS = {"job_id": _WALK_WAITING, "batch_id": _BATCHES}
@@ -267,7 +267,7 @@ _walked_until: dict[tuple[str, str], int] = {}  # by alias and walk: the last ro
 
 
 def note_overlooked(jobs: JobReader) -> int:
-    """Look at the next jobs and batches that wait, and note those that wait in vain. Return how many."""
+    """Check the next waiting jobs and batches, and note those whose needs have ended. Return how many."""
     alias, found = jobs.write_alias, 0
     on_citus = is_for_citus(connections[alias])
     for column, walk in _WALKS.items():

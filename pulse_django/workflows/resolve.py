@@ -1,7 +1,7 @@
-"""Free the jobs whose needs are met, and close the batches whose members are all over.
+"""Free the jobs whose needs are met, and close the batches whose members have all ended.
 
-It judges what has been committed, after the commit, and never inside the transaction that changed it: of two workers
-that end the last two needs at once, each would see the other's as open (docs/adr/0062).
+It reads committed changes, after the commit, and never inside the transaction that made them: if two workers end the
+last two needs at once, each would see the other's as open (docs/adr/0062).
 
 Every change that may free a job has a row in ``pulse_django_unresolved``, which the statement that made the change
 wrote. A call takes some of these rows, does what follows from them, and deletes them, in one transaction. A process
@@ -30,7 +30,7 @@ from .batch_verbs import JudgedBatches, judge_batches
 
 RESOLVE_LIMIT = 1_000
 
-# One row for each batch, however many of its members are over, and one for each job that others need. Most jobs are
+# One row for each batch, however many of its members have ended, and one for each job that others need. Most jobs are
 # neither. So the CTE is read once: two reads and a union make the settle of ten such jobs take 4 % longer.
 _NOTE_OVER = """
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
@@ -41,14 +41,14 @@ _NOTE_OVER = """
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 """
-# Which runs left a dead letter, or a job that waits for others.
+# Runs that left a dead letter, or a job that waits for others.
 _NOTE_STAYED = """
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
     SELECT id, NULL::bigint, false FROM {stayed} WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
     UNION ALL
     SELECT DISTINCT NULL::bigint, batch_id, true FROM {stayed} WHERE batch_id IS NOT NULL AND verdict = 'DEAD_LETTERED'
 """
-# A job of a batch that is not finished, or that a job waits for.
+# A job of an unfinished batch, or of a batch that a job waits for.
 IS_NEEDED = """
     {job}.batch_id IS NOT NULL AND EXISTS (
         SELECT 1 FROM pulse_django_batch AS batch
@@ -59,7 +59,7 @@ IS_NEEDED = """
         WHERE need.needs = {job}.id AND need.needs IS NOT NULL AND need.met_at IS NULL
     )
 """
-# A need of a batch holds by the dead letters of the batches within it as well.
+# Dead letters of nested batches also decide a need of a batch.
 IS_HOLDING = """
     {job}.awaited AND EXISTS (
         SELECT 1 FROM pulse_django_dependency AS need
@@ -125,9 +125,9 @@ UNION
 )
 """
 
-# Who waits, before it is written down that a need was met. Two calls may meet different needs of one job: the one that
-# does not get its lock leaves a row, so that somebody looks at the job when both have been committed. So does a call
-# that meets a need of a job whose run is about to wait: who looks at that then does not see what was met here.
+# Lock the waiting jobs before a met need is stored. Two calls may meet different needs of one job: the call that does
+# not get the lock leaves a row, so that the job is checked when both have committed. A call that meets a need of a job
+# whose run is about to wait does the same, because the check of that job would not see the met need.
 _LOCK_WAITING = f"""
 SELECT id
 FROM pulse_django_job_hot
@@ -138,7 +138,7 @@ ORDER BY id
 FOR NO KEY UPDATE SKIP LOCKED
 """  # noqa: S608 - made of constants
 
-# A job that is in no partition was deleted, and counts as done.
+# A job without a row was deleted, and counts as done.
 _HOW = """
 CASE
     WHEN unmet.needs IS NOT NULL THEN CASE
@@ -208,7 +208,7 @@ _TYPES_OF_HOW = {"id": "bigint", "job_id": "bigint", "met": "text", "met_at": "t
 
 _WAITS = "job.status::text = 'WAITING'"
 
-# A job of a paused batch waits, unless somebody is about to resume it: then the job has to be looked at afterwards.
+# A job of a paused batch waits. If another transaction is about to resume the batch, the job is checked afterwards.
 _WAITERS = """
 WITH paused AS MATERIALIZED (
     SELECT id
@@ -264,8 +264,8 @@ _TYPES_OF_WAITER = {
     "reason": "text", "is_free": "boolean", "is_resumed": "boolean",
 }  # fmt: skip
 
-# Changes of what somebody else has locked stay: it has to be looked at after the commit of that one. What such a change
-# says of a batch is counted once.
+# Changes of rows that another transaction has locked stay, and are read again after its commit. Their counts for a
+# batch are added once.
 _FORGET = """
 WITH change AS MATERIALIZED (
     SELECT
@@ -306,16 +306,16 @@ SELECT waiter.id, waiter.queue, waiter.task, waiter.attempts, waiter.reason FROM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """What followed from changes."""
+    """The effects of changes."""
 
     queues: tuple[str, ...] = ()  # of the jobs that may run now
-    endings: tuple[Ending, ...] = ()  # of jobs that were cancelled because of what they need
+    endings: tuple[Ending, ...] = ()  # of jobs that were cancelled because of their needs
     finished: frozenset[int] = frozenset()  # batches
     cancelling: frozenset[int] = frozenset()  # batches with members that were not asked to stop yet
-    rows: int = 0  # changes that were dealt with
+    rows: int = 0  # changes that were handled
     last: int = 0  # of the changes that were found
-    is_locked: bool = False  # some are left, because somebody else's transaction has locked what they are about
-    has_more: bool = False  # call again, with what comes after the last one
+    is_locked: bool = False  # some are left, because another transaction has locked their rows
+    has_more: bool = False  # call again with ``after=last``
 
 
 NOTHING = Resolved()

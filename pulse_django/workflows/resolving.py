@@ -1,4 +1,4 @@
-"""What follows from ended jobs: those that they held are freed, batches are finished, and cancelled batches emptied."""
+"""Resolve the ends of jobs: free the jobs that waited for them, finish batches, and empty cancelled batches."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .batch_verbs import CANCEL_LIMIT, HOLD_LIMIT, members_to_cancel
 
 logger = SafeLogger("pulse_django.workflows")
 
-# Rounds in one go. What is left is found by the next call, or by a watchdog.
+# Rounds in one call. The next call or a watchdog does the rest.
 MOST_ROUNDS = 20
 
 
 class Remaining(IntEnum):
-    """What a call has left."""
+    """The changes that a call has left."""
 
     NOTHING = 0
-    LOCKED = 1  # somebody else's transaction has locked it: look again a little later
+    LOCKED = 1  # another transaction has locked them: try again soon
     MORE = 2
 
 
@@ -44,9 +44,9 @@ def resolve(
     rounds: int = MOST_ROUNDS,
     freed: Callable[[], object] = lambda: None,
 ) -> Remaining:
-    """Do what follows from changes that were committed. Return what is left.
+    """Resolve committed changes. Return what is left.
 
-    ``call`` runs each step that uses the database. ``freed`` is called when jobs may run that waited.
+    ``call`` runs each step that uses the database. ``freed`` is called when waiting jobs may run.
     """
     jobs, after, left = Job.objects.db_manager(alias), 0, Remaining.NOTHING
     for _ in range(rounds):
@@ -67,7 +67,7 @@ def resolve(
 
 
 def free(database: WorkerDatabase, freed: Callable[[], object]) -> bool:
-    """Free what the ends of these runs decide, for a worker. Return whether some is left."""
+    """Free the jobs that waited for ended runs of a worker. Return whether some are left."""
     return bool(resolve(database.alias, call=database.call, freed=freed))
 
 
@@ -87,14 +87,14 @@ def cancel_members(alias: str, batch_id: int) -> int:
 
 
 def resolve_when_committed(alias: str) -> None:
-    """Do what follows from a change of the caller's, after the caller's commit."""
+    """Resolve a change of the caller after the caller's commit."""
     transaction.on_commit(partial(_resolve_for_caller, alias), using=alias, robust=True)
 
 
 def _resolve_for_caller(alias: str) -> None:
-    """The caller's work is done, and must not fail because of ours. A watchdog sees to what is left.
+    """Resolve changes. The caller has committed and must not fail, so a watchdog does the rest after an error.
 
-    A role that only enqueues may not free jobs, and leaves it to workers and watchdogs.
+    A role that only enqueues may not free jobs, and leaves this to workers and watchdogs.
     """
     try:
         resolve(alias)

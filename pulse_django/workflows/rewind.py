@@ -1,4 +1,4 @@
-"""Run a job again from one of its durable steps: itself, if it died, or a copy of it."""
+"""Run a job again from one of its durable steps: the dead letter itself, or a copy of a job."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from .steps import copy_steps, forget_steps
 
 
 class Rewound(NamedTuple):
-    """What runs again, and what is kept."""
+    """The steps that run again, and those that are kept."""
 
     job_id: int
-    repeated: list[str]  # steps that are done again
-    kept: list[str]  # steps that are not
+    repeated: list[str]  # steps that are repeated
+    kept: list[str]  # steps that are kept
 
 
 def preview(job_id: int | str, step: str, *, using: str | None = None) -> Rewound:
-    """Say which steps ``retry_from`` or ``fork`` would repeat, and which they would keep."""
+    """Return the steps that ``retry_from`` or ``fork`` would repeat, and those that they would keep."""
     where = locate(job_id, using)
     return _split(where, step)
 
@@ -65,7 +65,7 @@ def retry_from(
 
 
 def fork(job_id: int | str, step: str, *, using: str | None = None) -> Rewound:
-    """Enqueue a copy of a job, which has the steps before this one, and does this one and all that follow it."""
+    """Enqueue a copy of a job that keeps the steps before this one, and repeats this one and all later ones."""
     where = locate(job_id, using)
     jobs = Job.objects.db_manager(where.alias)
     with transaction.atomic(using=where.alias):
@@ -97,7 +97,7 @@ def _copy_of(job: Job) -> NewJob:
     values |= {one.name: getattr(job, one.column) for one in JOB_OPTIONS if one.name != "idempotency_key"}
     if job.on_dead is not None:
         values["on_dead"] = json.dumps(job.on_dead)
-    elif task is not None and hooks.has_hook(task):  # of a job that is over, none stands on its row
+    elif task is not None and hooks.has_hook(task):  # the row of an ended job holds none
         values |= hooks.of_call(task, (), {})
     names = names_of(task) if task else ()
     return NewJob(tags=tuple(job.tags or ()), names=names, searchable=searched(task), **values)

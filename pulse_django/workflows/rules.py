@@ -1,4 +1,4 @@
-"""What a job waits for before it may run: other jobs, batches, events."""
+"""The needs of a job, which it waits for before it may run: other jobs, batches, events."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ MAX_BATCH_NAME, MAX_BATCH_KIND = 200, 16
 
 
 class OnNeedFailed(StrEnum):
-    """Say what happens to a job when one that it needs is a dead letter."""
+    """What to do with a job when one that it needs becomes a dead letter."""
 
     WAIT = "wait"  # it waits until the dead letter is retried and completes
     CANCEL = "cancel"  # it is cancelled, and so are the jobs that need it
-    CONTINUE = "continue"  # it runs; its results say what died
+    CONTINUE = "continue"  # it runs; its results name the dead jobs
 
 
 class When(StrEnum):
-    """Which moment of a batch a job waits for."""
+    """The moment of a batch that a job waits for."""
 
-    FINISHED = "finished"  # every member is over, and none is a dead letter
+    FINISHED = "finished"  # every member has ended, and none is a dead letter
     DEAD = "dead"  # the first member became a dead letter
-    ENDED = "ended"  # every member is over or a dead letter
+    ENDED = "ended"  # every member has ended or is a dead letter
 
 
 class Met(StrEnum):
@@ -36,7 +36,7 @@ class Met(StrEnum):
     DONE = "done"
     DEAD = "dead"  # by a dead letter
     CANCELLED = "cancelled"
-    TIMED_OUT = "timed out"  # the event did not come in time
+    TIMED_OUT = "timed out"  # the event did not arrive in time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Need:
 
 
 class Place(NamedTuple):
-    """Where a new job stands among others."""
+    """The place of a new job in a workflow."""
 
     batch_id: int | None = None
     node: str | None = None  # its name in its workflow
@@ -61,6 +61,6 @@ class Place(NamedTuple):
     waits: bool = False  # it needs others
 
     def by_column(self) -> dict[str, object]:
-        """Return it by the columns of the row."""
+        """Return the values of the columns of the row."""
         status = Status.WAITING if self.waits else Status.PENDING
         return {"batch_id": self.batch_id, "node": self.node, "awaited": self.awaited, "status": str(status)}

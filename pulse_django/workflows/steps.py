@@ -1,7 +1,7 @@
-"""Durable steps: write down what a step of a handler returned, under the lease of the run.
+"""Durable steps: store the result of a step of a handler, under the lease of the run.
 
-The row of the job is locked until the commit, so that no watchdog can end the run between the look at the lease and the
-row: a run that starts afterwards sees the step, or the step was refused.
+The row of the job is locked until the commit, so that no watchdog can end the run between the check of the lease and
+the INSERT: a run that starts afterwards sees the step, or the step was refused.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FROM (
 ) AS sleep
 """  # noqa: S608 - made of constants
 
-# On Citus the sleep is begun in a statement of its own, before (docs/adr/0086).
+# On Citus, a separate statement begins the sleep before this one (docs/adr/0086).
 _REST_OF_SLEEP = """
 SELECT EXTRACT(epoch FROM at + seconds * interval '1 second' - clock_timestamp())::float8
 FROM pulse_django_step
@@ -75,12 +75,12 @@ RETURNING name
 
 
 def store_step(jobs: JobReader, lease: Lease, name: str, result: str | None, seconds: float) -> bool:
-    """Write down a step, in the caller's transaction. Return False, and write nothing, if the lease was lost."""
+    """Store a step, in the caller's transaction. Return False, and store nothing, if the lease was lost."""
     return bool(run_joined(jobs.write_alias, _STORE, [*lease, name, result, seconds]))
 
 
 def begin_sleep(jobs: JobReader, lease: Lease, name: str, seconds: float) -> float | None:
-    """Write down that a job sleeps from now on, unless it says so already.
+    """Store that a job sleeps from now on, unless it is already stored.
 
     Return how many seconds are left, or None if the lease was lost.
     """

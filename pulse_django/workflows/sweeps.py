@@ -1,4 +1,4 @@
-"""Work of watchdogs for workflows: free waiting jobs, hold paused ones, and find those that were overlooked."""
+"""The sweeps of watchdogs for workflows: free waiting jobs, hold paused ones, and find overlooked ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = SafeLogger("pulse_django.watchdog")
 
 def _resolve(database: WorkerDatabase) -> StepDone:
     left = resolve(database.alias, call=database.call, with_timeouts=True)
-    return StepDone(left is Remaining.MORE)  # what is locked is for the next sweep
+    return StepDone(left is Remaining.MORE)  # locked rows are left to the next sweep
 
 
 def _keep_house(database: WorkerDatabase) -> StepDone:
@@ -25,7 +25,7 @@ def _keep_house(database: WorkerDatabase) -> StepDone:
     if days:
         database.call(jobs.forget_batches, older_than=days)
     if overlooked:
-        logger.warning("%d jobs or batches waited in vain: what they need had ended without a note", overlooked)
+        logger.warning("%d jobs or batches were overlooked: their needs had ended without a note", overlooked)
     return StepDone(overlooked > 0)
 
 

@@ -1,4 +1,4 @@
-"""What ``context.wait_for()`` and ``context.wait_for_event()`` do: end the run until something is there."""
+"""``context.wait_for()`` and ``context.wait_for_event()``: end the run until a result or an event is there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EVENT_NAME = Text(MAX_EVENT_NAME)
 
 
 class Waits:
-    """The part of ``Context`` that waits for others, and sees what they returned."""
+    """The part of ``Context`` that waits for other jobs and reads their results."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ class Waits:
 
     @property
     def results(self) -> NeededResults:
-        """What came of the jobs that this one needed, by name."""
+        """The results of the jobs that this one needed, by name."""
         return NeededResults(self.run.claim.job_id, alias_of_run(self.run))
 
     @property
@@ -51,7 +51,7 @@ class Waits:
 
     @property
     def workflow(self) -> Batch | None:
-        """The workflow that this job is in, or None. Its ``context`` is what all of its jobs can read."""
+        """The workflow that this job is in, or None. All of its jobs can read its ``context``."""
         return self._batch("workflow")
 
     def wait_for(self, *needs: object, on_need_failed: str = OnNeedFailed.WAIT) -> Any:
@@ -182,23 +182,23 @@ def _said(need: Need) -> str:
     return f"job {need.job_id}" if need.job_id is not None else f"batch {need.batch_id}"
 
 
-# What a job needed, and what came of it: ``context.results``.
+# The results of the jobs that a job needed: ``context.results``.
 
 
 @dataclass(frozen=True, slots=True)
 class NeededResults(Mapping[str, Any]):
-    """The results of the jobs that a job needed, by name. They are read when they are asked for."""
+    """The results of the jobs that a job needed, by name. They are read on access."""
 
     job_id: int
     alias: str
 
     def __getitem__(self, name: str) -> Any:
-        """Return the result of a job that was needed, or raise ``NeededResultMissing``: it is dead or was cancelled."""
+        """Return the result of a needed job. Raise ``NeededResultMissing`` if it is a dead letter or was cancelled."""
         needs = self._needs()
         for need in needs:
             if need.name == name:
                 return self._result_of(need)
-        for need in needs:  # a large group is needed as a batch, and its jobs have the names
+        for need in needs:  # a large group is a batch, and its jobs have the names
             if need.needs_batch is not None and (member := self._members(need).filter(node=name).first()) is not None:
                 return _value(member, name)
         raise KeyError(name)
@@ -214,7 +214,7 @@ class NeededResults(Mapping[str, Any]):
         return sum(1 for _ in self)
 
     def one(self) -> Any:
-        """Return the result of the only job that was needed."""
+        """Return the result of the only needed job."""
         names = list(self)
         if len(names) != 1:
             raise ValueError(f"this job needed {len(names)} results, not one: {', '.join(names[:10])}")
@@ -222,7 +222,7 @@ class NeededResults(Mapping[str, Any]):
 
     @property
     def not_done(self) -> dict[str, str]:
-        """The names of what was needed and is not done, each with "dead" or "cancelled"."""
+        """The names of needed jobs that are not done, each with "dead" or "cancelled"."""
         return {need.name: str(need.met) for need in self._needs() if need.met in (Met.DEAD, Met.CANCELLED)}
 
     def _needs(self) -> list[Dependency]:
@@ -250,13 +250,13 @@ def _value(job: Job, name: str) -> Any:
     return codec().value_of(job, RESULT)
 
 
-# Refuse a need of an id that was never given: it is a typo, and would pass for a job that is over and was deleted.
+# Refuse a need of an id that never existed: it is a typo, and would be taken for a job that has ended and was deleted.
 
 
 def never_given(alias: str, *, jobs: Collection[int] = (), batches: Collection[int] = ()) -> str:
-    """Name an id that is not there, and that the sequence of this database has not reached. Empty: there is none.
+    """Name an id without a row that the sequence of this database has not reached. Empty: there is none.
 
-    What it has reached and is not there was deleted, or is in a transaction that is still open.
+    An id below that has no row was deleted, or is in a transaction that is still open.
     """
     for kind, ids, model, sequence in (
         ("job", jobs, Job, IDS_OF_JOBS),

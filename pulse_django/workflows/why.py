@@ -1,4 +1,4 @@
-"""Why a job waits for others, for ``explain()``: first what only a person ends."""
+"""Explain why a job waits for others, for ``explain()``: first the reasons that only a person can end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WHERE job.id = %(id)s AND batch.paused_at IS NOT NULL
 
 
 def of_waiting(alias: str, job: JobFacts) -> list[Reason]:
-    """Explain a job by the needs of it that are not met, and by its batch if that is paused."""
+    """Explain a waiting job by its unmet needs, and by its batch if that is paused."""
     needs = needs_of(alias, job.id, unmet_only=True, most=MOST_NEEDS)
     found = [
         Reason(code="batch-paused", facts={"batch": batch_id, "name": name})

@@ -176,7 +176,7 @@ def test_callbacks_run_once_and_not_before_the_batch_is_sealed() -> None:
     drain()
     assert sorted(saw()[3:]) == ["end", "success"]
     assert Job.objects.filter(status=Status.CANCELLED).count() == 1
-    with pytest.raises(InvalidWorkflow, match="is sealed already"):
+    with pytest.raises(InvalidWorkflow, match="is already sealed"):
         batch.seal()
     with pytest.raises(BatchFinished):
         batch.add(note.prepare("late"))

@@ -1,4 +1,4 @@
-"""Batches and workflows as people see them: how far each is, what holds it, and which job needs which.
+"""Batches and workflows as users see them: progress, dead letters and events that hold them, and needs of jobs.
 
 facts      the values
 listing    the newest batches, and what holds them

@@ -1,4 +1,4 @@
-"""The values: a batch, what holds it, and its jobs as nodes of a graph. Nothing is read here."""
+"""The values: a batch, what holds it, and its jobs as nodes of a graph. This module reads nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATES = (OPEN, HELD, PAUSED, CANCELLED, DONE)
 
 
 def state_of(*, is_finished: bool, is_cancelled: bool, is_paused: bool, dead: int) -> str:
-    """Return where a batch is: cancelled or done, paused by a person, held by dead letters, or open."""
+    """Return the state of a batch: cancelled, done, paused, held by dead letters, or open."""
     if is_cancelled:
         return CANCELLED
     if is_finished:
@@ -29,7 +29,7 @@ def state_of(*, is_finished: bool, is_cancelled: bool, is_paused: bool, dead: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """What keeps a batch from its end: a dead letter, or a job that waits for an event."""
+    """A job that keeps a batch from its end: a dead letter, or one that waits for an event."""
 
     job_id: int
     name: str  # of the job in its workflow, or its task
@@ -41,7 +41,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """A batch, as it is now: a row of the list, and what belongs to it."""
+    """The present state of a batch: a row of the list."""
 
     id: int
     name: str
@@ -69,7 +69,7 @@ class BatchFacts:
 
     @property
     def took(self) -> float | None:
-        """Seconds from its opening to its end; None: it is not over."""
+        """Seconds from its opening to its end; None: it has not ended."""
         return None if self.finished_at is None else (self.finished_at - self.created_at).total_seconds()
 
     @property
@@ -107,7 +107,7 @@ class GraphNode:
 
     @property
     def seconds(self) -> float:
-        """How much time it took of those that need it."""
+        """The time that the jobs that need it waited for it."""
         return (self.waited or 0.0) + (self.ran or 0.0)
 
     def as_json(self) -> dict[str, Any]:
@@ -141,11 +141,11 @@ class Graph:
         return bool(self.nodes)
 
 
-# In which layer each node of a graph stands: one to the right of the last thing that it needs. Pure.
+# The layer of each node of a graph: one to the right of the last node that it needs. Pure.
 
 
 def layers_of(keys: Sequence[str], edges: Iterable[Edge]) -> dict[str, int]:
-    """Return the layer of each node, from 0. Nodes that wait for each other in a circle stand behind all others."""
+    """Return the layer of each node, from 0. Nodes of a cycle come after all others."""
     followers, open_needs = defaultdict(list), dict.fromkeys(keys, 0)
     for edge in edges:
         followers[edge.needs].append(edge.node)
@@ -173,13 +173,13 @@ def counts_of(layers: Mapping[str, int], states: Mapping[str, str]) -> list[dict
     return [dict(sorted(one.items())) for one in counts]
 
 
-# Which chain of nodes that are done took the most time: to make the workflow faster, make these faster. Pure.
+# The critical path: the chain of done nodes that took the most time. To make the workflow faster, speed these up. Pure.
 
 
 def critical_path(nodes: Sequence[GraphNode], edges: Iterable[Edge], layers: Mapping[str, int]) -> list[str]:
-    """Return the keys of the chain whose nodes took the most time together, the first to run first.
+    """Return the keys of the chain whose nodes took the most time in total, in the order of their runs.
 
-    A node took the time in which it could have run and waited, and the time in which it ran.
+    The time of a node is the time that it waited although it could have run, and the time that it ran.
     """
     done = {node.key: node for node in nodes if node.is_done and not node.is_outside}
     needs: dict[str, list[str]] = defaultdict(list)

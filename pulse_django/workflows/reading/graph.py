@@ -1,4 +1,4 @@
-"""The jobs of a batch and what they need, as a graph: at most nine statements, each bounded."""
+"""The jobs of a batch and their needs, as a graph: at most nine statements, each bounded."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .facts import (
 )
 from .listing import children
 
-MOST_DRAWN = 200  # nodes; of more, each layer is one box
-MOST_LAYERS = 200  # that are counted one by one; a chain has as many as jobs
-MOST_READ = 10_000  # members; of more, only the progress is known
+MOST_DRAWN = 200  # nodes; if there are more, each layer is one box
+MOST_LAYERS = 200  # counted one by one; a chain has as many layers as jobs
+MOST_READ = 10_000  # members; if there are more, only the progress is known
 MOST_INSIDE = 200  # batches within the batch
 MOST_EDGES = 50_000
 MOST_FIRST = 50  # members of a batch within it, among which are those that begin
-MOST_OUTSIDE = 200  # things that its jobs need and that do not belong to it
+MOST_OUTSIDE = 200  # needs of its jobs that do not belong to it
 
 _COLUMNS = "id, node, task, status, created_at, started_at, finished_at"
 _MEMBERS = f"""
@@ -51,7 +51,7 @@ ORDER BY id
 LIMIT %(most)s
 """
 
-# What begins within a batch needs what the batch needs. Those come first, by their ids.
+# The first jobs within a batch need what the batch needs. They come first, by their ids.
 _NEEDS_INSIDE = f"""{TREE}
 SELECT DISTINCT tree.root, need.needs, need.needs_batch, need.needs_event, need.met_at IS NOT NULL
 FROM tree
@@ -91,7 +91,7 @@ class Need(NamedTuple):
 
 
 def graph_of(alias: str, batch: BatchFacts) -> Graph:
-    """Read what belongs to a batch and what it needs."""
+    """Read the members of a batch and their needs."""
     with read_only(alias):
         rows = run_joined(alias, _MEMBERS, {"batch": batch.id, "most": MOST_READ + 1})
         within = children(alias, batch.id, MOST_INSIDE + 1)
@@ -143,7 +143,7 @@ def _job(
 def _batches(
     within: Sequence[BatchFacts], edges: Iterable[Edge], rows: Sequence[tuple[object, ...]]
 ) -> list[GraphNode]:
-    """Return the batches as nodes. The time of one begins when the last job ended that it needs."""
+    """Return the batches as nodes. The time of a batch begins when the last job that it needs has ended."""
     ends = {f"job {row[0]}": row[7] for row in rows} | {f"batch {one.id}": one.finished_at for one in within}
     begins: dict[str, list[datetime]] = {f"batch {one.id}": [one.created_at] for one in within}
     for edge in edges:
@@ -182,7 +182,7 @@ def _needs_inside(alias: str, batches: Sequence[int]) -> list[Need]:
 
 
 def _homes(alias: str, batches: Sequence[int]) -> dict[int, str]:
-    """Return within which node each batch is that is anywhere within the batch."""
+    """Return the node that contains each batch that is nested at any depth."""
     if not batches:
         return {}
     rows = run_joined(alias, _TREE, {"batches": list(batches), "most": MOST_EDGES})
@@ -190,7 +190,7 @@ def _homes(alias: str, batches: Sequence[int]) -> dict[int, str]:
 
 
 def _outside(alias: str, needs: Iterable[Need], inside: set[str]) -> dict[str, tuple[GraphNode, int | None]]:
-    """Return what is needed and is not among the nodes, each with the batch that it belongs to."""
+    """Return the needed jobs that are not among the nodes, each with its batch."""
     missing = {need.key: need for need in needs if need.key not in inside and need.event is None}
     first = list(missing.values())[: MOST_OUTSIDE * 10]
     params = {

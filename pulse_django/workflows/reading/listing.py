@@ -1,4 +1,4 @@
-"""The newest batches, how far each is, and what holds it: three statements a page."""
+"""The newest batches with their progress, and what holds each: three statements a page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ORDER BY id DESC
 LIMIT %(most)s
 """
 _BEFORE = "(%(before)s::bigint IS NULL OR id < %(before)s::bigint)"
-_OPEN = "finished_at IS NULL"  # as its index says it
+_OPEN = "finished_at IS NULL"  # with the words of its index
 _PARENTS = "parent_id IS NULL"
 
 _HOLDERS = f"""{TREE}
@@ -73,7 +73,7 @@ LIMIT %(most)s
 def batches(
     alias: str, *, before: int | None = None, inside: bool = False, open_only: bool = False, most: int = PAGE
 ) -> list[BatchFacts]:
-    """Return the newest batches; ``before``: those with lower ids; ``inside``: also those within others."""
+    """Return the newest batches; ``before``: only those with lower ids; ``inside``: also nested ones."""
     where = [_BEFORE, *([] if inside else [_PARENTS]), *([_OPEN] if open_only else [])]
     with read_only(alias):
         rows = run_joined(alias, _PAGE.format(where=" AND ".join(where)), {"before": before, "most": most})
@@ -88,7 +88,7 @@ def one_batch(alias: str, batch_id: int) -> BatchFacts | None:
 
 
 def children(alias: str, batch_id: int, most: int) -> list[BatchFacts]:
-    """Return the batches that are within a batch, but not those within these, without what holds them."""
+    """Return the batches directly within a batch, without what holds them."""
     rows = run_joined(alias, _PAGE.format(where="parent_id = %(id)s::bigint"), {"id": batch_id, "most": most})
     return facts_of(alias, rows, most_holders=0)
 
@@ -100,7 +100,7 @@ def dead_letters_in(alias: str, batch_id: int, *, after: int = 0, most: int) -> 
 
 
 def facts_of(alias: str, rows: Sequence[Row], *, most_holders: int = MOST_HOLDERS) -> list[BatchFacts]:
-    """Add to rows of batches how far each is and what holds it."""
+    """Add progress and what holds them to rows of batches."""
     progress = progress_of_each(alias, [row[0] for row in rows])
     is_over = {row[0]: row[6] is not None for row in rows}
     holders = _holders(alias, [one for one in is_over if not is_over[one]], most_holders) if most_holders else {}

@@ -1,4 +1,4 @@
-"""What one job needs, and which jobs need it: one statement each."""
+"""The needs of a job, and the jobs that need it: one statement each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LEFT JOIN pulse_django_batch AS batch ON batch.id = need.needs_batch
 ORDER BY need.id
 """  # noqa: S608 - made of constants
 
-# A need that was met is in no index by what was needed: it is sought among the members of the batch.
+# No index finds a met need by the job that was needed, so this searches the members of the batch.
 _NEEDED_BY = f"""
 SELECT job.id, COALESCE(job.node::text, job.task::text), job.status::text, need.is_met
 FROM (
@@ -71,10 +71,10 @@ class NeedFacts(NamedTuple):
     job: int | None
     batch: int | None
     event: str | None
-    known_as: str  # the name under which the handler finds the result
+    known_as: str  # the name of the result in the handler
     on_need_failed: str
     moment: str
-    until: datetime | None  # an event is waited for no longer
+    until: datetime | None  # the job waits no longer for the event
     met_at: datetime | None
     met: str | None
     name: str  # of the job in its workflow, of its task, of the batch or of the event
@@ -85,7 +85,7 @@ class NeedFacts(NamedTuple):
 
     @property
     def held_by(self) -> list[int]:
-        """The dead letters that hold what needs this."""
+        """The dead letters that hold the jobs that need this."""
         if self.met_at is not None or self.on_need_failed != OnNeedFailed.WAIT:
             return []
         if self.job is not None:
@@ -103,13 +103,13 @@ class NeededBy(NamedTuple):
 
 
 def needs_of(alias: str, job_id: int, *, unmet_only: bool = False, most: int = MOST_NEEDS) -> list[NeedFacts]:
-    """Return what a job needs, in the order in which it was written down."""
+    """Return the needs of a job, in the order in which they were stored."""
     params = {"job": job_id, "unmet": unmet_only, "most": most}
     with read_only(alias):
         return [NeedFacts(*row) for row in run_joined(alias, _NEEDS, params)]
 
 
 def needed_by(alias: str, job_id: int, batch_id: int | None) -> list[NeededBy]:
-    """Return which jobs need one: all that wait for it, and those that did, of the first of its batch."""
+    """Return the jobs that need one: all that wait for it, and the first of its batch that waited for it."""
     with read_only(alias):
         return [NeededBy(*row) for row in run_joined(alias, _NEEDED_BY, {"job": job_id, "batch": batch_id})]
