@@ -144,8 +144,8 @@ def jobs_of(
 logger = SafeLogger("pulse_django.schedules")
 
 
-# Rows that one transaction may write. More rows keep all other schedules waiting; with fewer, a backlog takes longer. It
-# begins with the minimum. A step that wrote so many rows within FAST doubles the number, a SLOW one halves it.
+# Rows that one transaction may write. More rows keep all other schedules waiting; with fewer, a backlog takes longer.
+# It begins with the minimum. A step that wrote so many rows within FAST doubles the number, a SLOW one halves it.
 MOST_ROWS, LEAST_ROWS = 500, 20
 TICKS_OF_THE_LATEST = 20
 SLOW, FAST = 0.5, 0.2  # seconds
