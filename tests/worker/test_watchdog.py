@@ -407,7 +407,7 @@ class TestTurns:
         assert again is not None
         assert [reaped.lease.job_id for reaped in swept.reaped] == [job.pk]
         assert (sum(swept.pruned.values()), again.pruned) == (1, {}), "it keeps house, and not with every sweep"
-        assert "Sweeping without knowing" in caplog.text
+        assert "Sweeping without knowing when others last swept" in caplog.text
 
 
 def _fail() -> list[Any]:
