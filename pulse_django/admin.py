@@ -1,4 +1,4 @@
-"""What operators find in Django admin. Each page has a file of its own in ``console``."""
+"""The pages in Django admin. Each page has its own file in ``console``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a project can do with its jobs, by id: read, cancel, retry and release them."""
+"""Functions for projects: read, cancel, retry and release jobs by id."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def get(job_id: int | str, *, using: str | None = None) -> Job:
 
 
 def result_of_public_id(public_id: str) -> PulseTaskResult:
-    """Return the result whose ``public_id`` this is, or raise ``InvalidPublicId`` if it is forged.
+    """Return the result with this ``public_id``. Raise ``InvalidPublicId`` if it is forged.
 
-    Raises ``TaskResultDoesNotExist`` for a job that was deleted, as ``get_result()`` does.
+    Raise ``TaskResultDoesNotExist`` for a job that was deleted, as ``get_result()`` does.
     """
     return result_by_id(job_id_of_public_id(public_id))
 
@@ -64,9 +64,9 @@ def jobs(
     task: Task | str | None = None,
     using: str | None = None,
 ) -> JobQuerySet:
-    """Return jobs to look at. Reading them takes no locks."""
+    """Return a queryset of jobs. Reading takes no locks."""
     if status is not None and status not in tuple(Status):
-        raise InvalidJob(f"status: {shown(status)} is none of {', '.join(Status)}")
+        raise InvalidJob(f"status: {shown(status)} is not one of {', '.join(Status)}")
     if queue is not None:
         QUEUE_NAME.check("queue", queue)
     if isinstance(task, str):
@@ -77,14 +77,14 @@ def jobs(
 
 
 def progress(job_id: int | str, *, using: str | None = None) -> Any:
-    """Return what the job's handler last gave to ``context.progress()``, or None."""
+    """Return the last progress that the job's handler passed to ``context.progress()``, or None."""
     where = locate(job_id, using)
     found = Job.objects.using(where.alias).only("id", "task", "sensitive", "progress").get(pk=where.id)
     return encryption.value_of(found, PROGRESS)
 
 
 def cancel(*job_ids: int | str, reason: str = "", children: bool = False, using: str | None = None) -> CancelRequested:
-    """Cancel what is waiting and ask what is running to stop; with ``children`` also all that they enqueued."""
+    """Cancel waiting jobs and ask running ones to stop. With ``children``, also the jobs that they enqueued."""
 
     def cancel_in(alias: str, ids: frozenset[int]) -> CancelRequested:
         found = Job.objects.db_manager(alias)
@@ -102,10 +102,10 @@ def retry(
     cancelled_too: bool = False,
     using: str | None = None,
 ) -> Retried:
-    """Revive dead letters, with at least ``runs`` more attempts each.
+    """Retry dead letters, with at least ``runs`` more attempts each.
 
-    With ``attempt``, only what died in that one: so a call whose answer was lost can be made again. Those of a
-    cancelled batch are left, unless ``cancelled_too`` says that they are meant as well.
+    With ``attempt``, only jobs that died in that attempt, so that a call whose answer was lost can be repeated. Jobs of
+    a cancelled batch are left out, unless ``cancelled_too`` is true.
     """
     how: dict[str, Any] = {
         "runs": runs,
@@ -126,10 +126,10 @@ def amend(
     reason: str = "",
     using: str | None = None,
 ) -> Amended:
-    """Change the arguments of a waiting job. The old ones are kept, with ``by`` and ``reason``.
+    """Change the arguments of a waiting job. The old arguments are kept, with ``by`` and ``reason``.
 
-    ``args`` replaces all positional arguments, and ``kwargs`` all named ones. With ``attempt``, only a job that has had
-    so many is changed. The answer says whether it was refused, and why.
+    ``args`` replaces all positional arguments, and ``kwargs`` all keyword arguments. With ``attempt``, change the job
+    only if it has had so many attempts. The result says whether the change was refused, and why.
     """
     where = locate(job_id, using)
     return amending.amend(where.alias, where.id, args=args, kwargs=kwargs, attempt=attempt, by=by, reason=reason)
@@ -141,11 +141,10 @@ def release(
     attempt: int | None = None,
     using: str | None = None,
 ) -> Settled:
-    """Take running jobs from their workers; they run again at once, or are dead letters if that was their last attempt.
+    """Take running jobs from their workers. They run again at once, or become dead letters after their last attempt.
 
-    The attempt counts: its handler may still be at work, and finds its lease lost.
-
-    With ``attempt``, only the run of that number is ended.
+    The attempt counts. Its handler may still be running, and then finds its lease lost. With ``attempt``, only the run
+    with that number is ended.
     """
     check_attempt(attempt)
     places = located_by_shard(job_ids, using)
@@ -158,7 +157,7 @@ def _release_in(alias: str, ids: frozenset[int], *, reason: str, attempt: int | 
         held = held.filter(attempts=attempt)
     reports, taken = [], list(held)
     for job in taken:
-        budget = replace(job.budget, retries_for=None)  # not after a delay, but at once: the database knows if in time
+        budget = replace(job.budget, retries_for=None)  # without a delay; the database checks give_up_after
         decision = decide(outcome := WorkerLost(reason), budget, max_lost_workers=conf.current().max_lost_workers)
         if isinstance(decision, Retry):
             decision = replace(decision, delay=timedelta())
@@ -184,12 +183,10 @@ def enqueue_many(
 ) -> list[int]:
     """Enqueue a task once for each item: a mapping of keyword arguments, or a sequence of positional ones.
 
-    All of them or none, in the caller's transaction if there is one. ``progress`` is called with the number of jobs
-    written so far. Returns the jobs' ids in order. Django's ``task_enqueued`` is not sent for each.
-
-    Items whose keys place their jobs in different shards are refused: ``shard_of()`` says which belong together.
-
-    A task of another backend is enqueued there, once for each item; the ids are those of that backend's results.
+    All of them or none, in the caller's transaction if there is one. Return the jobs' ids in order. ``progress`` is
+    called with the number of jobs written so far. Django's ``task_enqueued`` is not sent. Items that belong to
+    different shards are refused: group them with ``shard_of()``. A task of another backend is enqueued there, once for
+    each item; the ids are the ids of that backend's results.
     """
     called_with: Iterable[Call] = (_checked(task, place, item) for place, item in enumerate(arguments))
     if not isinstance(task.get_backend(), PulseBackend):
@@ -197,7 +194,7 @@ def enqueue_many(
         if progress is not None:
             progress(len(results))
         return results
-    has_keys = getattr(task, "unique", None) is not None or has_lane_key(task)  # each job has its own
+    has_keys = getattr(task, "unique", None) is not None or has_lane_key(task)  # each job has its own key
     if has_keys and has_several_shards():
         called_with = list(called_with)
         alias = _shard_of_all(task, called_with, using)
@@ -214,7 +211,7 @@ def enqueue_many(
 
 
 def shard_of(task: Task, /, *args: Any, **kwargs: Any) -> str:
-    """Return the database that a job of this task with these arguments is stored in.
+    """Return the database that stores a job of this task with these arguments.
 
     Raise ``InvalidJob`` if it would have to be in two shards.
     """
@@ -227,7 +224,7 @@ def _shard_of_all(task: Task, called_with: Sequence[Call], using: str | None) ->
         of_call = shard_of_call(task, *call, using)
         if alias not in (None, of_call):
             raise InvalidJob(
-                f"arguments[{place}] belongs to shard {of_call!r}, and those before it to {alias!r}. Group them by "
+                f"arguments[{place}] belongs to shard {of_call!r}, and earlier ones to {alias!r}. Group them by "
                 f"shard_of(), and call once for each shard"
             )
         alias = of_call

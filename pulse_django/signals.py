@@ -1,37 +1,38 @@
-"""The signals that a project may receive. A receiver that raises, even SystemExit, is logged and does no harm.
+"""The signals for projects. An exception of a receiver, even SystemExit, is logged and has no other effect.
 
 | signal | sent when | arguments |
 |---|---|---|
 | ``job_started`` | a handler is about to be called | ``claim``, ``task`` |
-| ``job_finished`` | a job has come to its end, whatever that is | ``ending`` |
+| ``job_finished`` | a job has ended: completed, dead-lettered or cancelled | ``ending`` |
 | ``job_failed`` | a run failed, timed out, stalled or lost its process | ``claim``, ``status``, ``outcome`` |
 | ``job_dead_lettered`` | a job used up its attempts, or may not be retried | ``job_id``, ``reason`` |
-| ``error_after_completion`` | a handler raised after it had completed its job itself | ``claim``, ``error`` |
+| ``error_after_completion`` | a handler raised after ``context.atomic()`` | ``claim``, ``error`` |
 | ``lease_lost`` | a report came too late: the job had moved on | ``claim``, ``outcome`` |
 | ``job_reaped`` | a watchdog ended a run | ``reaped`` |
-| ``alert_raised`` | a condition was found | ``name``, ``severity``, ``found``, ``says``, ``means``, ``to_do`` |
-| ``alert_ended`` | it is clear again | ``name`` |
-| ``worker_lost`` | a child of a worker died, and jobs of it were recovered | ``name``, ``reason``, ``leases`` |
+| ``alert_raised`` | a condition became true | ``name``, ``severity``, ``found``, ``says``, ``means``, ``to_do`` |
+| ``alert_ended`` | the condition is clear again | ``name`` |
+| ``worker_lost`` | a child of a worker died, and its jobs were recovered | ``name``, ``reason``, ``leases`` |
 | ``child_started`` | a process of a worker is about to claim its first job | ``number``, and the next line's |
 | ``worker_ready`` | all processes of a worker claim jobs | ``name``, ``queues``, ``processes``, ``concurrency`` |
 | ``worker_stopping`` | a worker was asked to stop, or ends | the same |
 
-All that are about jobs have ``using`` as well, the alias of the database that the jobs live in: pass it on to calls
-that take a job's id.
+All signals about jobs also have ``using``, the alias of the database that stores the jobs. Pass it to calls that take a
+job's id.
 
-``job_started`` is sent where the handler runs. ``job_finished`` and ``job_dead_lettered`` are sent by the process that
-ended the job: a worker's, a keeper's, a watchdog's, or the one that cancelled it, after its commit. ``job_reaped``, the
-alerts and ``worker_lost`` are sent by a keeper or a watchdog, the others by the process that reports.
+``job_started`` is sent in the process of the handler. ``job_finished`` and ``job_dead_lettered`` are sent by the
+process that ended the job: a worker, a keeper, a watchdog, or the process that cancelled it, after its commit.
+``job_reaped``, the alerts and ``worker_lost`` are sent by a keeper or a watchdog, the others by the process that
+reports.
 
-``child_started`` is sent in the main thread of each process that runs handlers, also of one that replaces another.
-``worker_ready`` and ``worker_stopping`` are sent by the keeper, which runs none. ``queues`` is None for all, ``number``
-is that of the log, and ``using`` has the aliases of all databases that the worker serves.
+``child_started`` is sent in the main thread of each process that runs handlers, also of a replacement. ``worker_ready``
+and ``worker_stopping`` are sent by the keeper, which runs no handlers. ``queues`` is None for all queues, ``number`` is
+the number of the process in the log, and ``using`` has the aliases of all databases that the worker serves.
 
 ``ending`` is a ``pulse_django.queue.words.states.Ending``: the job's ``job_id``, ``task`` and ``queue``, its
-``previous`` status and the ``status`` that it has now, who ended it (``by``), the ``outcome`` of the run that ended
-with it, and the ``reason``.
+``previous`` and current ``status``, the part of Pulse that ended it (``by``), the ``outcome`` of its last run, and the
+``reason``.
 
-The sender is ``Job``. Django's own signals of its Tasks, ``task_started`` and ``task_finished``, are sent as well.
+The sender is ``Job``. Django's own signals, ``task_started`` and ``task_finished``, are sent as well.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ dispatch_logger = SafeLogger("django.dispatch")  # Django logs the errors of rec
 
 
 class SafeSignal(Signal):
-    """A signal whose receivers may raise any BaseException: the others are called all the same."""
+    """A signal whose receivers may raise any BaseException. The other receivers are still called."""
 
     def _live_receivers(self, sender: Any) -> Any:
         plain, awaited = super()._live_receivers(sender)
@@ -61,7 +62,7 @@ class SafeSignal(Signal):
 
 
 def _without_exits(receiver: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn what ``send_robust`` lets through into an exception that it logs."""
+    """Wrap a receiver: turn a BaseException, which ``send_robust`` does not catch, into an Exception."""
 
     def call(**facts: Any) -> Any:
         try:
@@ -91,9 +92,9 @@ worker_stopping = SafeSignal()
 
 
 class HidingSignal(SafeSignal):
-    """Another signal, sent about an encrypted job: what its receivers raise is logged without any message.
+    """A copy of a signal, for encrypted jobs. Exceptions of its receivers are logged without messages.
 
-    A message may repeat an argument. The exception itself is not passed on either: an error tracker would read the
+    A message may contain an argument. The exception itself is not logged either: an error tracker would read the
     variables of its frames.
     """
 
@@ -106,10 +107,10 @@ class HidingSignal(SafeSignal):
 
 
 def send(signal: Signal, sender: type, *, is_encrypted: bool = False, **facts: Any) -> None:
-    """Send to all receivers. Without any it costs nothing, and nothing that a receiver raises gets out.
+    """Send a signal to all receivers. It never raises, and costs nothing without receivers.
 
-    ``send_robust`` alone lets BaseExceptions through, and what a log handler raises while it logs a receiver's error.
-    The log shows no message of a receiver's error if ``is_encrypted`` or the ``claim`` says that the job is encrypted.
+    ``send_robust`` alone would raise BaseExceptions, and errors of log handlers. For an encrypted job
+    (``is_encrypted``, or by its ``claim``), the messages of exceptions are not logged.
     """
     if not signal.receivers:
         return
@@ -121,12 +122,12 @@ def send(signal: Signal, sender: type, *, is_encrypted: bool = False, **facts: A
 
 
 def is_end_heard() -> bool:
-    """Whether anything receives the end of a job. An ``Ending`` that nothing reads is not made for every job."""
+    """Return whether the end of a job has receivers. If not, no ``Ending`` is made for each job."""
     return bool(job_finished.receivers or job_dead_lettered.receivers)
 
 
 def send_finished(sender: type, ending: Ending | None, *, using: str | None) -> None:
-    """Say that a job has come to its end, if it has."""
+    """Send the signals for the end of a job, if it has ended."""
     if ending is None:
         return
     send(job_finished, sender, ending=ending, using=using)
@@ -135,6 +136,6 @@ def send_finished(sender: type, ending: Ending | None, *, using: str | None) -> 
 
 
 def send_when_committed(sender: type, ending: Ending | None, *, using: str) -> None:
-    """Say that a job has come to its end, once the caller's transaction is committed: at once if there is none."""
+    """Send the signals for the end of a job after the caller's transaction commits, or at once if there is none."""
     if ending is not None and is_end_heard():
         transaction.on_commit(partial(send_finished, sender, ending, using=using), using=using)

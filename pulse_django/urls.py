@@ -1,4 +1,4 @@
-"""Pages for people who are no staff: ``path("pulse/", include("pulse_django.urls"))``."""
+"""URLs of pages for users without staff status: ``path("pulse/", include("pulse_django.urls"))``."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""Views for your own pages: how far a job or a batch is; and the page of a signed link, which sends an event."""
+"""Views for your pages: the progress of a job or a batch, and the page of a signed link, which sends an event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .shards.placement import alias_of_id
 from .workflows.batch_progress import progress_of_each
 from .workflows.batches import read_link, send_event
 
-STOP_POLLING = 286  # what htmx takes for it
+STOP_POLLING = 286  # the status at which htmx stops polling
 
 
 @never_cache
@@ -30,8 +30,8 @@ def batch_progress(
 ) -> HttpResponse:
     """Return how many jobs of a batch are ``done``, ``failed`` and ``open``, and the ``percent`` that is done.
 
-    ``may_see`` is called with the request and the id, and says whether this user may see it. If not, the answer is that
-    of a batch that there is not: 404.
+    ``may_see`` is called with the request and the id, and returns whether this user may see it. If not, the response is
+    404, as for a batch that does not exist.
     """
     if not 0 < batch_id <= MAX_ID or not may_see(request, batch_id):
         raise Http404
@@ -57,9 +57,9 @@ def job_progress(request: HttpRequest, token: str) -> HttpResponse:
 @sensitive_variables("token")
 @login_not_required  # the token is the right to see it
 def job_progress_bar(request: HttpRequest, token: str) -> HttpResponse:
-    """Return the same as the bar of ``{% pulse_job_progress %}``, for scripts that replace a part of a page.
+    """Return the progress bar of ``{% pulse_job_progress %}``, for scripts that replace a part of a page.
 
-    When the job is over the status is 286, at which htmx stops to ask.
+    When the job has ended, the status is 286, at which htmx stops polling.
     """
     progress = _progress_of_token(token)
     status = STOP_POLLING if progress.is_over else 200
@@ -83,9 +83,9 @@ def _progress_of_token(token: str) -> JobProgress:
 @sensitive_variables("token")
 @login_not_required  # the link is the right to send it
 def send_signed_event(request: HttpRequest, token: str) -> HttpResponse:
-    """Ask whether the event of a signed link is to be sent, and send it when the form is posted.
+    """Ask for confirmation to send the event of a signed link, and send it when the form is posted.
 
-    A GET sends nothing: programs that check mail open the links in it.
+    A GET sends nothing, because programs that check mail open the links in it.
     """
     event = read_link(token)
     if event is None:
@@ -100,5 +100,5 @@ def send_signed_event(request: HttpRequest, token: str) -> HttpResponse:
         {"title": event.title, "by": event.by, "state": state},
         status=410 if state == "expired" else 200,
     )
-    page["Referrer-Policy"] = "same-origin"  # the address is the right to send the event
+    page["Referrer-Policy"] = "same-origin"  # the URL is the right to send the event
     return page
