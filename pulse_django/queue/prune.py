@@ -213,10 +213,10 @@ def make_days(jobs: JobReader, *, ahead: int = DAYS_AHEAD, most_moved: int = MOS
     than ``most_moved``.
     """
     refuse_callers_transaction(jobs.write_alias)
-    there, now = _days(jobs)
+    existing, now = _days(jobs)
     stray = [day_of(era) for (era,) in run_alone(jobs.write_alias, _WITHOUT_A_DAY, [])]
     wanted = {now.date() + timedelta(days=number) for number in range(ahead + 1)} | {day for day in stray if day}
-    return [day for day in sorted(wanted - set(there)) if _call(jobs, _MAKE, [era_of(day), most_moved])]
+    return [day for day in sorted(wanted - set(existing)) if _call(jobs, _MAKE, [era_of(day), most_moved])]
 
 
 def drop_days(
@@ -230,9 +230,9 @@ def drop_days(
     """
     check_delay(older_than)
     refuse_callers_transaction(jobs.write_alias)
-    there, now = call(_days, jobs)
+    existing, now = call(_days, jobs)
     dropped = []
-    for day in there:
+    for day in existing:
         if datetime.combine(day + timedelta(days=1), time()) + older_than > now:
             break
         while batches > 0 and call(_carry, jobs, day) + call(_clean, jobs, day):

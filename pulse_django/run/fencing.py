@@ -45,8 +45,8 @@ def fenced_update(queryset: QuerySet[Any], context: HasToken, /, **values: Any) 
     wanted = queryset.using(alias).order_by()
     rows = model._base_manager.using(alias)
     with transaction.atomic(using=alias):
-        meant = rows.filter(pk__in=list(wanted.values_list("pk", flat=True))).order_by("pk")
-        locked = list(meant.select_for_update(no_key=True).values_list("pk", flat=True))
+        targets = rows.filter(pk__in=list(wanted.values_list("pk", flat=True))).order_by("pk")
+        locked = list(targets.select_for_update(no_key=True).values_list("pk", flat=True))
         # Check again under the locks: another write may have changed the rows before they were locked.
         tokens = dict(wanted.filter(pk__in=locked).values_list("pk", "fencing_token"))
         if newer := [pk for pk, token in tokens.items() if token > context.token]:

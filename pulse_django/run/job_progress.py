@@ -56,11 +56,11 @@ def progress_token(job: Job | int | str, *, expires_in: Seconds = EXPIRES_IN) ->
 
     ``job`` is a job, its id, or the id of a ``TaskResult``. The token is signed, so it cannot be guessed or changed.
     """
-    lasts = as_timedelta(expires_in)
-    if lasts <= timedelta():
+    lifetime = as_timedelta(expires_in)
+    if lifetime <= timedelta():
         raise InvalidJob(f"expires_in={expires_in!r} is not in the future")
     job_id = job.pk if isinstance(job, Job) else job_id_of(job)
-    return sign_for(lasts, _SALT, job_id)
+    return sign_for(lifetime, _SALT, job_id)
 
 
 def job_of_token(token: str) -> int | None:

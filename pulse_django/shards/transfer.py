@@ -151,8 +151,7 @@ def departures(alias: str, *, job_ids: Collection[int] | None = None, most: int 
 
 
 def deadline(alias: str) -> str:
-    """Return the instant until which departures may be written to this shard, by its clock. Read the departures after
-    it."""
+    """Return until when, by this shard's clock, departures that are read after this call may be written."""
     return str(run_alone(alias, _DEADLINE, [GOOD_FOR])[0][0])
 
 

@@ -35,19 +35,19 @@ def problem_with_tables(alias: str) -> str:
     """Return what is wrong with the tables and what to do. Empty: nothing is wrong."""
     refuse_other_vendors(connections[alias])
     models = models_with_tables()
-    there = set(rows(alias, COLUMNS, [[model._meta.db_table for model in models]]))
+    existing = set(rows(alias, COLUMNS, [[model._meta.db_table for model in models]]))
     option = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"
     run = f"Run: python manage.py migrate{option}"
-    if not there:
+    if not existing:
         return f"The tables of Pulse are missing in database {alias!r}. {run}"
     for model in models:
         table = model._meta.db_table
         columns = [field.column for field in model._meta.concrete_fields]
-        lacks = [f"{table} has no column {column}" for column in columns if (table, column) not in there]
-        if not any(name == table for name, _ in there):
-            lacks = [f"table {table} is missing"]
-        if lacks:
-            return f"The tables of Pulse in database {alias!r} are older than this code: {lacks[0]}. {run}"
+        missing = [f"{table} has no column {column}" for column in columns if (table, column) not in existing]
+        if not any(name == table for name, _ in existing):
+            missing = [f"table {table} is missing"]
+        if missing:
+            return f"The tables of Pulse in database {alias!r} are older than this code: {missing[0]}. {run}"
     return ""
 
 

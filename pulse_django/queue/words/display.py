@@ -54,8 +54,8 @@ def most_shown(max_attempts: int) -> int | str:
 
 def inert(text: str, most: int = 0) -> str:
     """Return ``text`` cut after ``most`` characters, with all characters escaped that a terminal obeys or hides."""
-    meant = text[: most + 1] if most else text  # escaping makes no character shorter
-    shown = "".join(char if char.isprintable() else escaped(char) for char in meant)
+    kept = text[: most + 1] if most else text  # escaping makes no character shorter
+    shown = "".join(char if char.isprintable() else escaped(char) for char in kept)
     return f"{shown[: most - 3]}..." if most and len(shown) > most else shown
 
 

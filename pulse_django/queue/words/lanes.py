@@ -83,8 +83,8 @@ def in_jobs(
             waiting = gathered.get(lane.key, 0)
             count = wanted = min(take, free) * size - waiting
             if wanted > left:
-                whole = (waiting + left) // size * size - waiting
-                count = whole if whole > 0 or more_soon else left
+                full_chunks = (waiting + left) // size * size - waiting
+                count = full_chunks if full_chunks > 0 or more_soon else left
             if count > 0:
                 jobs[lane] = count
                 free, left = free - -(-count // size), left - count

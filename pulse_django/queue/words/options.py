@@ -579,9 +579,9 @@ def _hint(name: str, value: object, known: Collection[str]) -> str:
         place = "" if option in known or not option else " in .using(...)" if option in OF_CALL else " in @task(...)"
         return f"Write {line}{place}."
     others = [*_ELSEWHERE.get(name, ()), *get_close_matches(name, {*known, *OPTIONS}, n=1)]
-    meant = next((one for one in others if one in known), next(iter(others), None))
-    if meant is None:
+    suggestion = next((one for one in others if one in known), next(iter(others), None))
+    if suggestion is None:
         return f"The options are {', '.join(sorted(known))}."
-    if meant in known:
-        return f"Did you mean {meant!r}?"
-    return f"Did you mean {meant!r}? Give it to {'@task' if meant in OF_TASK else '.using()'}."
+    if suggestion in known:
+        return f"Did you mean {suggestion!r}?"
+    return f"Did you mean {suggestion!r}? Give it to {'@task' if suggestion in OF_TASK else '.using()'}."

@@ -372,13 +372,13 @@ def _wait_for(channel: Channel) -> Message:
 
 
 def _listen(channel: Channel, run: Run, tether: Relayed) -> None:
-    pid, told_completed = os.getpid(), False
+    pid, completion_sent = os.getpid(), False
     with selectors.DefaultSelector() as selector:
         selector.register(channel, selectors.EVENT_READ)
         while True:
             ready = selector.select(timeout=BETWEEN_PROGRESS)
-            if run.completed and not told_completed:
-                told_completed = True
+            if run.completed and not completion_sent:
+                completion_sent = True
                 channel.send({"completed": True})
             _pass_progress(channel, run, run.take_progress())
             try:

@@ -112,14 +112,14 @@ class Threads(Executor):
         return True
 
     def _work(self) -> None:
-        bed = threading.Lock()
-        bed.acquire()
+        wake_lock = threading.Lock()
+        wake_lock.acquire()
         ended, ident = self._ended, threading.get_ident()
         while True:
             run = None if self._is_not_needed(ended) else self._waiting.next()
             ended = self._ended
             if run is None:
-                self._sleep(bed)
+                self._sleep(wake_lock)
                 continue
             if not self._begin(run):
                 with suppress(Exception):
@@ -169,16 +169,16 @@ class Threads(Executor):
         _do_safely(tidy_connections)
         return performed
 
-    def _sleep(self, bed: threading.Lock) -> None:
-        self._sleeping.append(bed)
+    def _sleep(self, wake_lock: threading.Lock) -> None:
+        self._sleeping.append(wake_lock)
         if self._waiting and (self._slow >= MOST_SLOW or len(self._sleeping) == len(self._threads)):
             self._wake_one()  # a run was submitted meanwhile
         if has_connections():
             _do_safely(ready_connections)
-            if bed.acquire(timeout=KEPT_IDLE):
+            if wake_lock.acquire(timeout=KEPT_IDLE):
                 return
             _do_safely(close_connections)
-        bed.acquire()
+        wake_lock.acquire()
 
 
 def _do_safely(see_to_connections: Callable[[], None]) -> None:
