@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Imported when first used: an app's package is loaded before its models can be.
+# Imported on first use, because the package of an app is loaded before its models can be.
 _HOMES = {
     "api": "amend cancel enqueue_many get jobs progress release result_of_public_id retry shard_of",
     "chunks.chunk": "Chunk ChunkItem",

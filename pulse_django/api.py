@@ -52,7 +52,7 @@ def get(job_id: int | str, *, using: str | None = None) -> Job:
 def result_of_public_id(public_id: str) -> PulseTaskResult:
     """Return the result with this ``public_id``, or raise ``InvalidPublicId`` if it is forged.
 
-    Raises ``TaskResultDoesNotExist`` for a job that was deleted, as ``get_result()`` does.
+    Raise ``TaskResultDoesNotExist`` for a job that was deleted, as ``get_result()`` does.
     """
     return result_by_id(job_id_of_public_id(public_id))
 
@@ -66,7 +66,7 @@ def jobs(
 ) -> JobQuerySet:
     """Return a queryset of jobs, for reading. It takes no locks."""
     if status is not None and status not in tuple(Status):
-        raise InvalidJob(f"status: {shown(status)} is none of {', '.join(Status)}")
+        raise InvalidJob(f"status: {shown(status)} is not one of {', '.join(Status)}")
     if queue is not None:
         QUEUE_NAME.check("queue", queue)
     if isinstance(task, str):
@@ -126,7 +126,7 @@ def amend(
     reason: str = "",
     using: str | None = None,
 ) -> Amended:
-    """Change the arguments of a waiting job. The old ones are kept, with ``by`` and ``reason``.
+    """Change the arguments of a waiting job. The old arguments are kept, with ``by`` and ``reason``.
 
     ``args`` replaces all positional arguments, and ``kwargs`` all named ones. With ``attempt``, only a job with this
     number of attempts is changed. The answer says whether the amendment was refused, and why.
@@ -197,7 +197,7 @@ def enqueue_many(
         if progress is not None:
             progress(len(results))
         return results
-    has_keys = getattr(task, "unique", None) is not None or has_lane_key(task)  # each job has its own
+    has_keys = getattr(task, "unique", None) is not None or has_lane_key(task)  # each job has its own key
     if has_keys and has_several_shards():
         called_with = list(called_with)
         alias = _shard_of_all(task, called_with, using)
@@ -227,7 +227,7 @@ def _shard_of_all(task: Task, called_with: Sequence[Call], using: str | None) ->
         of_call = shard_of_call(task, *call, using)
         if alias not in (None, of_call):
             raise InvalidJob(
-                f"arguments[{place}] belongs to shard {of_call!r}, and those before it to {alias!r}. Group them by "
+                f"arguments[{place}] belongs to shard {of_call!r}, and earlier ones to {alias!r}. Group them by "
                 f"shard_of(), and call once for each shard"
             )
         alias = of_call

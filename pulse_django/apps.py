@@ -1,4 +1,4 @@
-"""The app: its name, its checks and nothing that touches the database."""
+"""The app configuration: name, checks and signals. It does not use the database."""
 
 from django.apps import AppConfig, apps
 from django.conf import settings
@@ -17,7 +17,7 @@ class PulseConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def import_models(self) -> None:
-        """Install the capabilities with the models: the ``ready()`` of another app may enqueue."""
+        """Install the capabilities with the models, because the ``ready()`` of another app may enqueue."""
         super().import_models()
         from . import capabilities
 
@@ -44,7 +44,7 @@ class PulseConfig(AppConfig):
         from .schedules.declarations import check_call, check_schedules
 
         for model in self.get_models():
-            # Their migrations do nothing elsewhere, and the runner of tests that serialises a database leaves them out.
+            # In other databases, the migrations do nothing, and test runners do not serialise these models.
             model._meta.required_db_vendor = "postgresql"
         Schedule.check_call = check_call
         if apps.is_installed("django.contrib.admin"):
@@ -65,14 +65,14 @@ class PulseConfig(AppConfig):
         checks.register(check_database, checks.Tags.database)
         setting_changed.connect(conf.forget)
         post_migrate.connect(_number_ids, sender=self)
-        if conf.parse(getattr(settings, conf.SETTING, {}))[0].opentelemetry:  # whatever else is wrong with it
+        if conf.parse(getattr(settings, conf.SETTING, {}))[0].opentelemetry:  # even with other problems in it
             from .metrics.exporters.opentelemetry import follow_jobs
 
             follow_jobs()
 
 
 def _number_ids(*, using: str, **_: object) -> None:
-    """Let a database that was just migrated count its ids from the number of its shard on."""
+    """After ``migrate``, raise the ids of a database to the number of its shard."""
     from .shards.ids import number_ids
 
     shard_number = conf.current().shards.get(using, 0)

@@ -1,4 +1,4 @@
-"""``PulseBackend``: Django's Tasks, kept in PostgreSQL under leases."""
+"""``PulseBackend``: a backend of Django's Tasks that stores jobs in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class PulseBackend(BaseTaskBackend):
     supports_priority = True
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
-        """Allow any queue, unless ``QUEUES`` names those that there are. Django's own default is ``["default"]``."""
+        """Allow any queue, unless ``QUEUES`` lists the allowed ones. Django's default is ``["default"]``."""
         super().__init__(alias, {"QUEUES": [], **params})
 
     def validate_task(self, task: Task) -> None:
-        """Refuse what cannot run, and register what can: Django calls this for every task that is declared."""
+        """Refuse or register a task. Django calls this for every declared task."""
         super().validate_task(task)
         registry.add(task)
 
@@ -54,19 +54,19 @@ class PulseBackend(BaseTaskBackend):
     def enqueue_at(
         self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], place: Place | None, using: str | None
     ) -> TaskResult:
-        """Add the job in the caller's transaction, as a part of a batch in that database, or alone."""
+        """Add the job in the caller's transaction, also as a part of a batch in that database."""
         with traces.enqueueing(key_of(task), task.queue_name):
             args, kwargs = checked(task, args, kwargs)
             alias = shard_of_call(task, args, kwargs, using)
             new = new_job(task, args, kwargs, alias)
             new = new if place is None else replace(new, place=place)
             added = add(Job.objects.db_manager(alias), new)
-        # A job that such a key keeps from being started is locked until the commit, and workers pass it by meanwhile.
+        # A waiting job with this key is locked until the commit, and workers skip it until then.
         holds_back = new.unique is not None and new.unique.rule.until_start
         is_new = isinstance(added, Added)
         if (is_new or holds_back) and is_due_soon(new.run_after):
             wake_workers(alias, [new.queue if isinstance(added, Added) else added.queue])
-        if not isinstance(added, Added):  # it was announced when it was enqueued
+        if not isinstance(added, Added):  # the existing job was announced before
             return _result_of_other(added, task)
         result = result_of_new(added, task) if new.sensitive is None else result_of(added.job, task, is_new=True)
         if is_heard(task_enqueued, logging.DEBUG):
@@ -74,7 +74,7 @@ class PulseBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> TaskResult:
-        """Find a job by its id."""
+        """Return the result of a job."""
         return result_by_id(result_id)
 
     def check(self, **kwargs: Any) -> Iterable[CheckMessage]:
@@ -102,9 +102,9 @@ def result_by_id(job_id: int | str) -> PulseTaskResult:
 
 
 def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: str | None = None) -> NewJob:
-    """Turn a task and its checked arguments into a job of this database. A handler's is a child of the handler's job.
+    """Turn a task and its checked arguments into a job. If a handler enqueues it, it is a child of the handler's job.
 
-    In another database than the handler's own it has no parent, because none of its statements reads both.
+    In another database than that of the handler's job, it has no parent, because no statement reads both databases.
     """
     if (name := key_of(task)) in OWN_TASKS:
         raise InvalidJob(f"{name}: {ONLY_PULSE}")
@@ -138,9 +138,9 @@ def _new_job(task: Task, name: str, uses: Uses, **of_call: Any) -> NewJob:
 
 
 def _result_of_other(job: Job, task: Task) -> TaskResult:
-    """Return the result of the job that has the key of a call, without what this process cannot decrypt.
+    """Return the result of the existing job with the key of a call, without values that cannot be decrypted here.
 
-    The call has done what it should. To fail it would take the caller's transaction with it.
+    The enqueue succeeded, so an error must not abort the caller's transaction.
     """
     try:
         return result_of(job, as_enqueued(task, job), is_new=False)
@@ -149,7 +149,7 @@ def _result_of_other(job: Job, task: Task) -> TaskResult:
 
 
 def aware(instant: T) -> T:
-    """Return an instant with its time zone. Without USE_TZ a project's are naive, and local to TIME_ZONE."""
+    """Return an instant with a time zone. Without USE_TZ, the project's instants are naive, and in TIME_ZONE."""
     if not isinstance(instant, datetime) or settings.USE_TZ or timezone.is_aware(instant):
         return instant
     made: Any = timezone.make_aware(instant, timezone.get_default_timezone())

@@ -1,4 +1,4 @@
-"""The capabilities that are installed, in the order in which verbs, workers and watchdogs ask them."""
+"""The installed capabilities, in the order in which verbs, workers and watchdogs use them."""
 
 from __future__ import annotations
 

@@ -1,33 +1,33 @@
-"""System checks with stable ids: everything that is wrong with the setup, before it does harm.
+"""System checks with stable ids. They report problems of the setup before they do harm.
 
 | id | meaning |
 |---|---|
 | ``pulse_django.E001`` | ``PULSE`` is not a dict |
 | ``pulse_django.E002`` | unknown setting |
-| ``pulse_django.E003`` | a setting of the wrong type |
-| ``pulse_django.E004`` | a setting out of its range |
-| ``pulse_django.E005`` | a lease shorter than two heartbeats |
-| ``pulse_django.E006`` | a watchdog interval longer than a lease |
+| ``pulse_django.E003`` | a setting has the wrong type |
+| ``pulse_django.E004`` | a setting is out of its range |
+| ``pulse_django.E005`` | a lease is shorter than two heartbeats |
+| ``pulse_django.E006`` | the watchdog interval is longer than a lease |
 | ``pulse_django.E008`` | PostgreSQL is older than 15 |
-| ``pulse_django.W001`` | a lease shorter than three heartbeats |
+| ``pulse_django.W001`` | a lease is shorter than three heartbeats |
 | ``pulse_django.E010`` | ``TASKS`` gives ``PulseBackend`` an option that it does not have |
-| ``pulse_django.E011`` | ``ALERTS`` names a condition that is unknown, or gives a number to one without threshold |
-| ``pulse_django.E012`` | a foreign key of the database refers to jobs or attempts |
+| ``pulse_django.E011`` | ``ALERTS`` names an unknown condition, or gives a number to one without a threshold |
+| ``pulse_django.E012`` | a database-level foreign key refers to jobs or attempts |
 | ``pulse_django.E013`` | tasks are encrypted, and ``ENCRYPTION_KEYS`` is empty |
 | ``pulse_django.E014`` | tasks are encrypted, and ``cryptography`` is not installed |
 | ``pulse_django.E015`` | two tasks declare limits of the same name with different numbers |
-| ``pulse_django.E016`` | ``SHARDS``, ``QUEUE_SHARDS`` or ``PLACEMENT`` names what is not there |
+| ``pulse_django.E016`` | ``SHARDS``, ``QUEUE_SHARDS`` or ``PLACEMENT`` names an invalid database or function |
 | ``pulse_django.E017`` | the ids of a shard do not begin with its number |
-| ``pulse_django.E020`` | ``MIDDLEWARE`` names what cannot be imported or cannot be called |
-| ``pulse_django.E021`` | ``ROUTES`` names what cannot be imported or called, or a queue that ``TASKS`` does not allow |
+| ``pulse_django.E020`` | ``MIDDLEWARE`` names an object that cannot be imported or called |
+| ``pulse_django.E021`` | ``ROUTES`` names an invalid function, or a queue that ``TASKS`` does not allow |
 | ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
 | ``pulse_django.W005`` | a module declares tasks, and no worker imports it |
-| ``pulse_django.W006`` | the tables are missing, or older than this code: ``migrate`` was forgotten |
-| ``pulse_django.W007`` | no backend of ``TASKS`` is Pulse's: tasks run elsewhere, by default at once in the caller |
-| ``pulse_django.W008`` | the jobs live in another database than the project's data: no transaction holds both |
-| ``pulse_django.W009`` | a schedule that the code declares does not fit its task |
-| ``pulse_django.W010`` | two schedules that the code declares have one name |
-| ``pulse_django.W011`` | the jobs live in a database that is not PostgreSQL, as where tests use SQLite |
+| ``pulse_django.W006`` | the tables are missing, or older than this code: run ``migrate`` |
+| ``pulse_django.W007`` | ``TASKS`` has no ``PulseBackend``: tasks run elsewhere, by default at once in the caller |
+| ``pulse_django.W008`` | the jobs are stored in another database than the project's data: no transaction spans both |
+| ``pulse_django.W009`` | a declared schedule does not fit its task |
+| ``pulse_django.W010`` | two declared schedules have the same name |
+| ``pulse_django.W011`` | the jobs are stored in a database that is not PostgreSQL, as in tests with SQLite |
 | ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
 """
 
@@ -69,13 +69,13 @@ def check_settings(**_: Any) -> list[CheckMessage]:
 
 
 def _readable() -> conf.PulseSettings | None:
-    """Return the settings. None: they cannot be read, which check_settings says."""
+    """Return the settings. None: they cannot be read, which check_settings reports."""
     parsed, problems = conf.parse(getattr(settings, conf.SETTING, {}))
     return None if any(problem.is_error for problem in problems) else parsed
 
 
 def _knows_all_tasks() -> bool:
-    """Import what declares tasks. False: something cannot be imported, which the worker and Django's checks report."""
+    """Import the modules with tasks. False: an import fails, which the worker and Django's checks report."""
     try:
         registry.discover()
     except Exception:
@@ -84,7 +84,7 @@ def _knows_all_tasks() -> bool:
 
 
 def check_middleware(**_: Any) -> list[CheckMessage]:
-    """Load the middleware as a worker would."""
+    """Load the middleware as a worker does."""
     if _readable() is None:
         return []
     try:
@@ -96,7 +96,7 @@ def check_middleware(**_: Any) -> list[CheckMessage]:
 
 
 def check_routes(**_: Any) -> list[CheckMessage]:
-    """Load the function that routes tasks, or look for queues of routes that no backend takes."""
+    """Load the function that routes tasks, or find routes to queues that no backend allows."""
     if (parsed := _readable()) is None:
         return []
     if not isinstance(parsed.routes, Mapping):
@@ -107,7 +107,7 @@ def check_routes(**_: Any) -> list[CheckMessage]:
             return [Error(f"{error}.", hint=hint, id="pulse_django.E021")]
         return []
     allowed = [one.queues for alias in task_backends if isinstance(one := task_backends[alias], PulseBackend)]
-    if not all(allowed):  # one of them takes any queue
+    if not all(allowed):  # one of them allows any queue
         return []
     return [
         Error(
@@ -121,31 +121,31 @@ def check_routes(**_: Any) -> list[CheckMessage]:
 
 
 def check_foreign_keys(**_: Any) -> list[CheckMessage]:
-    """Refuse foreign keys that the database cannot have: the rows of jobs move between partitions."""
+    """Refuse foreign keys that the database cannot have, because the rows of jobs move between partitions."""
     return [
         Error(
             f"{model._meta.label}.{field.name} refers to {field.remote_field.model._meta.label}, whose rows move "
             "between partitions: the database cannot have this foreign key.",
-            hint="Set db_constraint=False, and expect the job to be deleted when it is not kept any longer.",
+            hint="Set db_constraint=False, and handle jobs that were deleted after their retention time.",
             obj=field,
             id="pulse_django.E012",
         )
         for model in apps.get_models(include_auto_created=True)
         for field in model._meta.local_fields
         if isinstance(field, ForeignKey)
-        and not isinstance(field.remote_field.model, str)  # a model that does not exist: fields.E300
+        and not isinstance(field.remote_field.model, str)  # the model does not exist: fields.E300
         and field.db_constraint  # type: ignore[attr-defined]  # the stubs have no such attribute
         and field.remote_field.model._meta.concrete_model in (Job, Attempt, StoredAttempt)
     ]
 
 
 def check_vendor(**_: Any) -> list[CheckMessage]:
-    """Say so of other databases without connecting to them. No error: a project's tests may run on one."""
+    """Warn about other databases without connecting to them. It is no error: tests may use one."""
     return [
         Warning(
             f"Pulse stores its jobs in database {alias!r}, which is {vendor}, not PostgreSQL: migrations do nothing "
             "there, enqueue() raises an error, and workers do not start.",
-            hint=f"{HINT_POSTGRESQL} For tests that run elsewhere, name another backend in TASKS.",
+            hint=f"{HINT_POSTGRESQL} For tests in another database, set another backend in TASKS.",
             id="pulse_django.W011",
         )
         for alias in known_shards()
@@ -154,20 +154,20 @@ def check_vendor(**_: Any) -> list[CheckMessage]:
 
 
 def check_shards(**_: Any) -> list[CheckMessage]:
-    """Find what is wrong with the shards without a look at their databases."""
+    """Check the settings of shards without connecting to their databases."""
     if (parsed := _readable()) is None or not parsed.shards:
         return []
     found: list[CheckMessage] = []
     for alias in parsed.shards:
         if alias not in connections:
-            hint = "Add it to DATABASES, or remove it from SHARDS once it holds no jobs."
+            hint = "Add it to DATABASES, or remove it from SHARDS if it stores no jobs."
             message = f"SHARDS names {alias!r}, which is not in DATABASES."
             found.append(Error(message, hint=hint, id="pulse_django.E016"))
         elif not router.allow_migrate_model(alias, Job):
             hint = "Let allow_migrate() of the router return True or None for pulse_django there."
-            found.append(Error(f"The router keeps jobs out of shard {alias!r}.", hint=hint, id="pulse_django.E016"))
+            found.append(Error(f"The router forbids jobs in shard {alias!r}.", hint=hint, id="pulse_django.E016"))
     if routers_alias() not in parsed.shards:
-        message = f"SHARDS does not name {routers_alias()!r}, to which the router sends what names no shard."
+        message = f"SHARDS does not name {routers_alias()!r}, to which the router sends calls without a shard."
         found.append(Error(message, hint=f"Add {routers_alias()!r}: 0 to SHARDS.", id="pulse_django.E016"))
     try:
         placement()
@@ -177,16 +177,16 @@ def check_shards(**_: Any) -> list[CheckMessage]:
 
 
 def known_shards() -> dict[str, int | None]:
-    """Return the databases that hold jobs, with their numbers, if the settings can be read. Otherwise the router's."""
+    """Return the databases with jobs and their numbers, or the router's database if the settings are unreadable."""
     if (parsed := _readable()) is None:
         return {routers_alias(): None}
     return {alias: number for alias, number in (parsed.shards or {routers_alias(): 0}).items() if alias in connections}
 
 
 def check_data(**_: Any) -> list[CheckMessage]:
-    """Say so where a job cannot join the transaction that it belongs to.
+    """Warn if jobs cannot join the transactions of the project's data.
 
-    Where jobs are placed beside the data, it is enough that the shards hold data.
+    With the placement ``where_the_data_is``, it is enough that the shards store data.
     """
     parsed, _problems = conf.parse(getattr(settings, conf.SETTING, {}))
     if parsed.placement == where_the_data_is.__name__:
@@ -205,7 +205,7 @@ def check_data(**_: Any) -> list[CheckMessage]:
 
 
 def check_backend(**_: Any) -> list[CheckMessage]:
-    """Say so where Pulse is installed and no task would come to it."""
+    """Warn if Pulse is installed but no backend uses it."""
     backends = {alias: task_backends[alias] for alias in task_backends}
     if any(isinstance(backend, PulseBackend) for backend in backends.values()):
         return []
@@ -220,7 +220,7 @@ def check_backend(**_: Any) -> list[CheckMessage]:
 
 
 def check_tasks(**_: Any) -> list[CheckMessage]:
-    """Name the modules whose tasks a worker would not know, because nothing that it imports leads to them."""
+    """Warn about modules with tasks that a worker does not import."""
     lost = [one for one in modules_that_declare_tasks() if one not in sys.modules] if _knows_all_tasks() else []
     hint = "Declare them in the tasks.py of an installed app, or name the module in PULSE['TASK_MODULES']."
     return [
@@ -234,7 +234,7 @@ def check_tasks(**_: Any) -> list[CheckMessage]:
 
 
 def check_limits(**_: Any) -> list[CheckMessage]:
-    """Name a limit that two tasks declare differently."""
+    """Refuse limits that two tasks declare differently."""
     try:
         if _readable() is not None and _knows_all_tasks():
             declared_limits()
@@ -245,7 +245,7 @@ def check_limits(**_: Any) -> list[CheckMessage]:
 
 
 def check_encryption(**_: Any) -> list[CheckMessage]:
-    """Say so before an encrypted task is enqueued that cannot be encrypted."""
+    """Refuse encrypted tasks without keys or without ``cryptography``."""
     if (parsed := _readable()) is None or not _knows_all_tasks():
         return []
     keys = [key for key in registry if (task := registry.get(key)) is not None and encrypts(task)]

@@ -1,4 +1,4 @@
-"""System checks that ask the servers. Their ids are listed in ``checks.py``."""
+"""System checks that connect to the servers. Their ids are listed in ``checks.py``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OLDEST_POSTGRESQL = 150_000
 
 
 def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Ask the server itself. Runs in ``migrate`` and ``check --database``, where connecting is expected."""
+    """Check the servers. It runs in ``migrate`` and ``check --database``, which connect anyway."""
     if check_vendor() or check_shards():
         return []
     return [
@@ -47,12 +47,12 @@ def _check_shard(alias: str, shard_number: int | None) -> list[CheckMessage]:
 
 
 def _is_migrating() -> bool:
-    """``migrate`` runs these checks before it begins, and needs no advice to run it."""
+    """Return whether this is ``migrate``, which runs these checks first and needs no advice to run it."""
     return "migrate" in sys.argv[1:2]
 
 
 def _check_tables(missing: str) -> list[CheckMessage]:
-    # A warning: an error would keep commands that migrate under another name from doing so.
+    # A warning: an error would stop commands with another name that migrate.
     return (
         [Warning(missing, hint="Workers do not start until this is fixed.", id="pulse_django.W006")] if missing else []
     )
@@ -82,7 +82,7 @@ def _check_durability(found: dict[str, str]) -> list[CheckMessage]:
 
 
 def _check_session(found: dict[str, str]) -> list[CheckMessage]:
-    """Our own transactions say what they need; those of the project, which enqueue, run as they are."""
+    """Check the defaults of the role: transactions of the project, which enqueue, use them."""
     wrong = []
     if found["synchronous_commit"] in ("off", "local"):
         wrong.append(f"synchronous_commit is {found['synchronous_commit']}")

@@ -1,6 +1,6 @@
-"""What Pulse raises, and what a handler raises to end its run.
+"""The exceptions that Pulse raises, and those that a handler raises to end its run.
 
-A lost lease is an answer of the verbs, never an exception of theirs. It becomes one only inside a handler that asks.
+Verbs return lost leases as a result, and do not raise. Only a handler that checks its lease gets an exception.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ from .queue.words.durations import Seconds, as_timedelta
 
 
 class PulseError(Exception):
-    """Catch this to catch everything that Pulse raises because of a mistake."""
+    """The base class of the errors that Pulse raises."""
 
 
 class InvalidJob(PulseError, ValueError):
-    """A job that cannot be enqueued: the message names the field and what is wrong with it."""
+    """A job that cannot be enqueued. The message names the field and the problem."""
 
 
 class InvalidSchedule(PulseError, ValueError):
-    """A schedule that cannot be: the message names the field and what is wrong with it."""
+    """An invalid schedule. The message names the field and the problem."""
 
 
 class PayloadError(InvalidJob):
-    """Arguments or a result that PostgreSQL's jsonb cannot hold, or that are larger than allowed."""
+    """Arguments or a result that PostgreSQL's jsonb cannot store, or that are too large."""
 
-    path: tuple[str | int, ...] = ()  # where the fault is: "args", 1, and the keys within
-    fault: str = ""  # what is wrong there
+    path: tuple[str | int, ...] = ()  # the place of the fault: "args", 1, and keys
+    fault: str = ""  # the problem
 
 
 class UnsupportedValue(PayloadError, TypeError):
-    """A value of a type that JSON does not have: the message names its place and what to pass instead."""
+    """A value of a type that JSON does not have. The message names its place and a replacement."""
 
 
 class WrongArguments(InvalidJob, TypeError):
-    """Arguments that the function of the task does not take."""
+    """Arguments that the function of the task does not accept."""
 
 
 class CannotBeCalled(WrongArguments):
-    """A job whose arguments its function does not take. Never retried: it would be no different next time."""
+    """A job whose arguments its function does not accept. It is never retried, because it would fail again."""
 
 
 class UnstorableResult(PayloadError):
-    """A handler returned what cannot be stored. Never retried: it would be no different next time."""
+    """A handler returned a value that cannot be stored. It is never retried, because it would fail again."""
 
 
 class CannotEncrypt(PulseError, RuntimeError):
@@ -50,19 +50,19 @@ class CannotEncrypt(PulseError, RuntimeError):
 
 
 class CannotDecrypt(PulseError, RuntimeError):
-    """A value that this process cannot decrypt, and another may: a key or ``cryptography`` is missing here."""
+    """A value that this process cannot decrypt, because a key or ``cryptography`` is missing. Another process may."""
 
 
 class DecryptionFailed(PulseError, ValueError):
-    """A value that was changed, or belongs to another job. Never retried: it would be no different next time."""
+    """A value that was changed, or belongs to another job. It is never retried, because it would fail again."""
 
 
 class AlreadyEnqueued(PulseError):
-    """Another job holds the key of this one, and its task says ``on_conflict="raise"``. Nothing was enqueued."""
+    """Another job holds the same unique key, and the task has ``on_conflict="raise"``. Nothing was enqueued."""
 
     def __init__(self, task: str, job_id: int | None) -> None:
         self.task = task
-        self.job_id = job_id  # of the other one; None: it is in the same list
+        self.job_id = job_id  # of the other job; None: it is in the same list
         super().__init__(task, job_id)
 
     def __str__(self) -> str:
@@ -71,23 +71,23 @@ class AlreadyEnqueued(PulseError):
 
 
 class JobIsMoving(PulseError, LookupError):
-    """A job that left its shard and has not arrived in another: a move was interrupted. It is kept, and not lost."""
+    """A job that left its shard and has not arrived in another one, because a move was interrupted. It is not lost."""
 
 
 class InvalidWorkflow(PulseError, ValueError):
-    """A batch or a workflow that cannot be: the message says what is wrong with it."""
+    """An invalid batch or workflow. The message names the problem."""
 
 
 class BatchFinished(PulseError):
-    """A job was to be added to a batch whose jobs are all over."""
+    """A job cannot be added to a batch whose jobs have all ended."""
 
 
 class EventTimedOut(PulseError, TimeoutError):
-    """An event that a job waited for did not come in time."""
+    """An event that a job waited for did not arrive in time."""
 
 
 class NeededResultMissing(PulseError, LookupError):
-    """The result of a job that was needed was read, and there is none: it is a dead letter, cancelled or deleted."""
+    """A needed job has no result, because it is a dead letter, cancelled or deleted."""
 
     def __init__(self, name: str, status: str) -> None:
         self.name = name
@@ -99,11 +99,11 @@ class NeededResultMissing(PulseError, LookupError):
 
 
 class NotInsideTransaction(PulseError, RuntimeError):
-    """What must commit by itself was called inside a transaction of the caller's. A handler's is never retried."""
+    """A call that must commit on its own was made inside a transaction. A run that fails with it is never retried."""
 
 
 class CannotWait(PulseError, RuntimeError):
-    """A wait for a result that might never end: inside a transaction, or in a handler. A handler's is never retried."""
+    """A wait in a transaction or a handler might never end. A run that fails with it is never retried."""
 
 
 class InvalidPublicId(InvalidJob):
@@ -111,31 +111,31 @@ class InvalidPublicId(InvalidJob):
 
 
 class StaleToken(PulseError):
-    """A write with an older token than the resource has seen: another run has been here since. Nothing was changed."""
+    """A write had an older token than the last one, because another run has written since. Nothing was changed."""
 
 
 class UnknownTask(PulseError):
-    """A job whose task this process does not know. Never raised; the ledger and results name it."""
+    """A job whose task this process does not know. It is never raised, but shown in the ledger and in results."""
 
 
 class RunLost(PulseError):
-    """A run that ended with its worker. Never raised; results name it among a task's errors."""
+    """A run whose worker was lost. It is never raised, but shown in the errors of results."""
 
 
 class RunTimedOut(PulseError):
-    """A run past its deadline. Never raised; results name it among a task's errors."""
+    """A run that exceeded its deadline. It is never raised, but shown in the errors of results."""
 
 
 class RunStalled(PulseError):
-    """A run without progress. Never raised; results name it among a task's errors."""
+    """A run without progress. It is never raised, but shown in the errors of results."""
 
 
 class StopRun(BaseException):
-    """Ends the run of the handler that raises it. Not an Exception, so that ``except Exception`` lets it pass."""
+    """Ends the run of the handler that raises it. It is not an Exception, so ``except Exception`` does not catch it."""
 
 
 class LeaseLost(StopRun):
-    """The job belongs to another run by now: nothing that this one reports will count."""
+    """Another run has the job now, so reports of this run are refused."""
 
 
 class JobCancelled(StopRun):
@@ -143,11 +143,11 @@ class JobCancelled(StopRun):
 
 
 class DeadlinePassed(StopRun):
-    """The run took longer than its task allows; it has been ended without its handler."""
+    """The run took longer than its task allows, and was ended."""
 
 
 class Snooze(StopRun):
-    """Run me again later; this attempt does not count."""
+    """Run the job again later. This attempt does not count."""
 
     def __init__(self, delay: Seconds) -> None:
         super().__init__(delay)
@@ -155,9 +155,9 @@ class Snooze(StopRun):
 
 
 class RetryLater(StopRun):
-    """This attempt has failed; run me again after ``delay``. After the last attempt the job is a dead letter.
+    """This attempt has failed. Run the job again after ``delay``; after the last attempt, it becomes a dead letter.
 
-    It is the task's own word: whether its ``retry`` would retry that, and how soon, is not asked.
+    The ``retry`` policy of the task is not used.
     """
 
     def __init__(self, delay: Seconds, reason: str = "") -> None:
@@ -172,10 +172,10 @@ def _checked_delay(of: object, given: Seconds) -> timedelta:
 
 
 class RateLimited(Snooze):
-    """The system that this handler calls has enough: no job of the same limit starts before ``after`` has passed.
+    """An external system refuses more requests: start no job of the same limit before ``after`` has passed.
 
-    This attempt does not count. A job without a limit is only run again later. ``only_key``: the system has enough of
-    this job's key, and jobs of other keys go on.
+    This attempt does not count. A job without a limit is only run again later. With ``only_key``, only jobs with the
+    same key wait, and jobs with other keys go on.
     """
 
     def __init__(self, after: Seconds, reason: str = "", *, only_key: bool = False) -> None:
@@ -185,7 +185,7 @@ class RateLimited(Snooze):
 
 
 class WaitFor(StopRun):
-    """End this run, and run the job again when what it needs is there. The attempt does not count."""
+    """End this run, and run the job again when its needs are met. The attempt does not count."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -193,7 +193,7 @@ class WaitFor(StopRun):
 
 
 class Discard(StopRun):
-    """The job is not wanted any more."""
+    """End the run and cancel the job, because it is no longer wanted."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -201,4 +201,4 @@ class Discard(StopRun):
 
 
 class ReceiverExited(RuntimeError):
-    """A receiver of a signal raised SystemExit or another BaseException, which ends nothing but itself."""
+    """A signal receiver raised SystemExit or another BaseException. It is logged, and ends nothing else."""

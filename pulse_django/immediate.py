@@ -1,4 +1,4 @@
-"""``ImmediateBackend``: Django's, which runs each job at once in the process that enqueues it, for Pulse's tasks."""
+"""``ImmediateBackend``: Django's backend that runs each job at once in the caller's process, for Pulse's tasks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ else:
 
 
 class ImmediateBackend(DjangosBackend):
-    """For development and tests without PostgreSQL: any queue, and the context that handlers have in a worker.
+    """A backend for development and tests without PostgreSQL. It has any queue, and the context of a worker.
 
-    Arguments are refused as for a job. What only a worker does is left out: retries, timeouts, limits, middleware.
+    Arguments are checked as for a job. Features of workers are missing: retries, timeouts, limits, middleware.
     """
 
     task_class = PulseTask
@@ -41,7 +41,7 @@ class ImmediateBackend(DjangosBackend):
 
 
 def _with_our_context(task: Task) -> Task:
-    """Return an equal task whose handler is called with Pulse's context instead of Django's."""
+    """Return a copy of the task whose handler is called with Pulse's context instead of Django's."""
 
     def call(context: TaskContext, *args: Any, **kwargs: Any) -> Any:
         return task.call(_context_of(context.task_result), *args, **kwargs)
@@ -54,7 +54,7 @@ def _with_our_context(task: Task) -> Task:
 def _context_of(result: TaskResult) -> FakeContext:
     context, task = fake_context(max_attempts=1), result.task
     claim = context.run.claim
-    # What handlers write down under the id of a job must not be taken for another's.
+    # A random job id, because handlers may store data under the id of their job.
     lease = claim.lease._replace(job_id=secrets.randbits(62))
     context.run.claim = claim._replace(lease=lease, meta_json=getattr(task, "meta", None))
     return replace(context, task_result=result)

@@ -1,5 +1,5 @@
-"""The managers: ``Job.objects`` has the verbs of the protocol, in the order of a job's life, and ``Schedule.objects``
-those of schedules."""
+"""The managers. ``Job.objects`` has the verbs in the order of a job's life, and ``Schedule.objects`` those of
+schedules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class JobManager(JobReader):
-    """Every write to a job is one of these. ``queue/`` has a file for each."""
+    """The verbs: every write to a job. Each has a module in ``queue/``."""
 
     enqueue = enqueue
     get_or_enqueue = get_or_enqueue
@@ -85,7 +85,7 @@ class JobManager(JobReader):
 
 
 class ScheduleManager(TableManager["Schedule"]):
-    """Every write to a schedule but its ticks."""
+    """Every write to a schedule, except ticks."""
 
     change = schedules.change
     follow_code = schedules.follow_code
@@ -95,9 +95,9 @@ class ScheduleManager(TableManager["Schedule"]):
     columns_of = staticmethod(schedules.columns_of_timing)
 
     def create(self, **fields: Any) -> Schedule:
-        """Create a schedule that no code declares. It first fires after now.
+        """Create a schedule that is not declared in code. It first fires after now.
 
-        ``task`` is a task or its key. ``timing`` is a ``Cron`` or an ``Every``, instead of the columns that it fills.
+        ``task`` is a task or its key. ``timing`` is a ``Cron`` or an ``Every``, and fills their columns.
         """
         if isinstance(timing := fields.pop("timing", None), Timing):
             fields |= schedules.columns_of_timing(timing)
@@ -108,5 +108,5 @@ class ScheduleManager(TableManager["Schedule"]):
 
 
 def _key_of(task: Any) -> str:
-    """Return the key that stands on the jobs of a task. Those of other backends have no ``key``."""
+    """Return the key of a task's jobs. Tasks of other backends have no ``key``."""
     return task if isinstance(task, str) else getattr(task, "registered_name", "") or task.module_path

@@ -1,4 +1,4 @@
-"""The tables. Their constraints refuse every state that the protocol does not know."""
+"""The tables. Their constraints refuse every state that the verbs cannot produce."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from .workflows.models import Step as Step
 from .workflows.models import StoredBatch as StoredBatch
 from .workflows.models import Unresolved as Unresolved
 
-# The columns of jobs with their constraints and indexes: those of the kernel, and those of capabilities.
+# The columns of jobs, with their constraints and indexes: those of the core and of capabilities.
 _BLOCKS = (JobColumns, KeyColumns, ExpiryColumns, BatchColumns, HookColumns, LimitIndexes)
 
 
 class Job(KeyColumns, ExpiryColumns, BatchColumns, HookColumns, JobColumns):
-    """One unit of work, one row; the lease lives on it.
+    """A job: one unit of work in one row, with its lease.
 
-    Rows are written by the verbs of ``Job.objects`` and by nothing else.
+    Only the verbs of ``Job.objects`` write rows.
     """
 
     objects = JobManager()
@@ -97,14 +97,14 @@ class Job(KeyColumns, ExpiryColumns, BatchColumns, HookColumns, JobColumns):
 
 
 class StoredAttempt(LedgerRow):
-    """A run that has a row of its own: written in the statement that ended it, and changed once at most.
+    """A run with its own row, which is written by the statement that ended it, and changed at most once.
 
-    The run that completed its job has none, unless something was reported on it later.
+    The run that completed its job has no row, unless there was a later report on it.
     """
 
     id = models.BigAutoField(primary_key=True)
-    # The row is inserted by the statement that updates its job, and pruned by the one that deletes it. A real foreign
-    # key checks that again for every settle, and costs an eighth of the throughput (docs/adr/0010).
+    # The statement that updates a job inserts this row, and the one that deletes the job deletes it. A checked foreign
+    # key would verify that for every settle, and cost an eighth of the throughput (docs/adr/0010).
     job = models.ForeignKey(
         Job, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="stored_attempts"
     )
@@ -117,9 +117,9 @@ class StoredAttempt(LedgerRow):
 
 
 class Attempt(LedgerRow):
-    """The ledger: the stored attempts, and the run that completed each job, which is kept in the job's row."""
+    """The ledger: the stored attempts, and the runs that completed a job, which are read from the job's row."""
 
-    id = models.BigIntegerField(primary_key=True)  # of those that jobs' rows keep: the job's, negative
+    id = models.BigIntegerField(primary_key=True)  # for runs in a job's row: the negative id of the job
     job = models.ForeignKey(Job, related_name="ledger", **UNCHECKED)
 
     class Meta:
@@ -131,7 +131,7 @@ class Attempt(LedgerRow):
 
 
 class Worker(models.Model):
-    """The registry that operators see. Recovery never reads it: a lease is the only sign of life that counts."""
+    """The registry of workers, for operators. Recovery never reads it, but only leases."""
 
     id = models.BigAutoField(primary_key=True)
     name = ShortText(max_length=80)
@@ -142,16 +142,16 @@ class Worker(models.Model):
     queues = Document(default=list, db_default=models.Value([], models.JSONField()))  # empty: all
     slots = models.IntegerField()
     in_flight = models.IntegerField(default=0, db_default=0)
-    tasks = Document(null=True, blank=True)  # the keys of those it can run; NULL: it has not said
+    tasks = Document(null=True, blank=True)  # the keys of its tasks; NULL: not reported
     vitals = Document(default=dict, db_default=models.Value({}, models.JSONField()))
-    stuck_slots = models.IntegerField(default=0, db_default=0)  # held by abandoned handlers
+    stuck_slots = models.IntegerField(default=0, db_default=0)  # slots of handlers that do not stop
     started_at = models.DateTimeField(db_default=ClockTimestamp())
     last_beat_at = models.DateTimeField(db_default=ClockTimestamp())
-    stopped_at = models.DateTimeField(null=True, blank=True)  # of a lost one: when it was heard last
-    # When a watchdog noted that it disappeared without a clean stop. NULL: it lives, or it stopped.
+    stopped_at = models.DateTimeField(null=True, blank=True)  # of a lost worker: its last sign of life
+    # When a watchdog found that it disappeared without a clean stop. NULL: it is alive, or it stopped cleanly.
     lost_at = models.DateTimeField(null=True, blank=True)
     acknowledged_at = models.DateTimeField(null=True, blank=True)  # by a person, or by its return
-    # The job of whose handler an operator asks where it is, and the answer of the worker (queue/database/workers.py).
+    # The job for whose handler an operator requested the stack, and the answer (queue/database/workers.py).
     stack_wanted = models.BigIntegerField(null=True, blank=True, editable=False)
     stack_asked_at = models.DateTimeField(null=True, blank=True, editable=False)
     stack_of = models.BigIntegerField(null=True, blank=True, editable=False)
@@ -188,12 +188,12 @@ class Worker(models.Model):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is lost and not acknowledged: the same rule as ``IS_LOST`` in SQL."""
+        """Return whether it is lost and not acknowledged. The same rule as ``IS_LOST`` in SQL."""
         return None not in (self.stopped_at, self.lost_at) and self.acknowledged_at is None
 
 
 class Fence(models.Model):
-    """The largest token that was seen for a resource which has no column of its own to keep it in."""
+    """The largest token that was used for a resource without its own column for it."""
 
     id = models.BigAutoField(primary_key=True)
     resource = ShortText(max_length=200, unique=True)
@@ -209,11 +209,11 @@ class Fence(models.Model):
 
 
 class Minute(models.Model):
-    """What the whole fleet did in one minute, written once, by the first watchdog that comes."""
+    """The metrics of the whole fleet for one minute, written once, by the first watchdog."""
 
-    minute = models.DateTimeField(primary_key=True)  # its beginning
-    signs = models.JSONField()  # what was counted in it, and how things stood
-    # Of the latest only: what was counted since the first minute, and what each worker had counted of all its life.
+    minute = models.DateTimeField(primary_key=True)  # the start of the minute
+    signs = models.JSONField()  # counters and gauges of the minute
+    # Only in the latest row: the totals since the first minute, and the totals of each worker since its start.
     totals = models.JSONField(null=True, blank=True)
     workers = models.JSONField(null=True, blank=True)
 
@@ -230,7 +230,7 @@ class Minute(models.Model):
 
 
 class Duty(models.Model):
-    """What one watchdog of the fleet does in each interval, and when one did it last."""
+    """A duty: work that one watchdog of the fleet does in each interval, with its last time."""
 
     name = ShortText(max_length=40, primary_key=True)
     taken_at = models.DateTimeField()
@@ -247,17 +247,17 @@ class Duty(models.Model):
 
 
 class DeadLetter(Job):
-    """The jobs that gave up, as an entry of their own in the admin."""
+    """Dead letters, as a separate entry in the admin."""
 
     class Meta:
         proxy = True
-        default_permissions = ()  # they are jobs: those of jobs hold
+        default_permissions = ()  # those of jobs are used
         verbose_name = _("dead letter")
         verbose_name_plural = _("dead letters")
 
 
 class Board(Queue):
-    """The page that answers "is it healthy?", as an entry of its own in the admin."""
+    """The page about the health of the fleet, as a separate entry in the admin."""
 
     class Meta:
         proxy = True
@@ -268,10 +268,10 @@ class Board(Queue):
 
 
 class TaskOverview(Job):
-    """The pages about tasks, as an entry of their own in the admin."""
+    """The pages about tasks, as a separate entry in the admin."""
 
     class Meta:
         proxy = True
-        default_permissions = ()  # who may see jobs may see them
+        default_permissions = ()  # the permission to see jobs is enough
         verbose_name = _("task")
         verbose_name_plural = _("tasks")

@@ -1,6 +1,6 @@
-"""They are there as soon as the package is installed, and bring the databases of the project's jobs.
+"""These fixtures are available as soon as the package is installed. They also allow the databases with jobs.
 
-A ``django_db`` mark that names ``databases`` counts more.
+A ``django_db`` mark with ``databases`` has precedence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FIXTURES = {"pulse_drain", "pulse_run", "assert_enqueued", "assert_idempotent"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let a test that uses a fixture of ours use the databases of the jobs, unless its mark says which it may use."""
+    """Allow the databases of jobs in a test that uses these fixtures, unless its mark lists the databases."""
     if FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
         return
     from django.db import DEFAULT_DB_ALIAS
@@ -30,7 +30,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture
 def pulse_drain(db: None) -> Callable[..., Any]:
-    """``pulse_drain()`` runs everything that is due; the test's database is at hand."""
+    """``pulse_drain()`` runs all due jobs. The fixture includes the test database."""
     from .testing import drain
 
     return drain
@@ -46,7 +46,7 @@ def pulse_run(db: None) -> Callable[..., Any]:
 
 @pytest.fixture
 def assert_enqueued(db: None) -> Callable[..., Any]:
-    """``assert_enqueued(task, *args, **kwargs)`` returns the job that waits, or fails."""
+    """``assert_enqueued(task, *args, **kwargs)`` returns the waiting job, or fails."""
     from .testing import assert_enqueued
 
     return assert_enqueued
@@ -54,7 +54,7 @@ def assert_enqueued(db: None) -> Callable[..., Any]:
 
 @pytest.fixture
 def assert_idempotent(db: None) -> Callable[..., Any]:
-    """``assert_idempotent(task, *args, **kwargs)`` fails when a repeated run leaves another database."""
+    """``assert_idempotent(task, *args, **kwargs)`` fails if a second run changes the database."""
     from .testing import assert_idempotent
 
     return assert_idempotent

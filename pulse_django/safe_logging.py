@@ -1,7 +1,7 @@
-"""Loggers that cannot raise: a project's log handlers, filters and formatters do no harm to the code that logs.
+"""Loggers that cannot raise: errors in the project's log handlers, filters and formatters do not affect the caller.
 
-A handler of the log that raises, or whose stream was closed, costs its lines. In a worker it also cannot block: records
-go to a thread that writes them (``worker.logs``).
+If a log handler raises, or its stream is closed, its lines are lost. In a worker, a log handler cannot block either:
+a thread writes the records (``worker.logs``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 
 class RecordMaker(Protocol):
-    """What one record or several can be made of (``run.django_log``)."""
+    """An object from which one or more records can be made (``run.django_log``)."""
 
     def makers(self) -> Iterator[Callable[[], logging.LogRecord]]: ...
 
@@ -23,7 +23,7 @@ Written = logging.LogRecord | RecordMaker
 
 
 def makers_of(line: Written) -> Iterator[Callable[[], logging.LogRecord]]:
-    """Yield what returns each record of a line."""
+    """Yield a function for each record of a line."""
     if isinstance(line, logging.LogRecord):
         record = line
         yield lambda: record
@@ -35,7 +35,7 @@ _CALLER = 3  # frames: of the method that makes the record, of the method that w
 
 
 class LineWriter(Protocol):
-    """Takes the lines of a process."""
+    """Receives the log lines of a process."""
 
     def put(self, logger: logging.Logger, line: Written) -> None: ...
 
@@ -61,7 +61,7 @@ process_log = ProcessLog()
 
 
 class SafeLogger:
-    """What this package uses of a ``logging.Logger``, without its exceptions."""
+    """The part of ``logging.Logger`` that this package uses, without exceptions."""
 
     def __init__(self, name: str) -> None:
         self.logger = logging.getLogger(name)
@@ -98,11 +98,11 @@ class SafeLogger:
             record = self.logger.makeRecord(
                 self.logger.name, level, file, line, text, args, raised, function, extra, None
             )
-        except BaseException:  # a record factory of the project's
+        except BaseException:  # raised by a record factory of the project
             return
         process_log.writer.put(self.logger, record)
 
 
 def exc_info_of(error: BaseException | None) -> Any:
-    """Return an exception as records have it."""
+    """Return an exception in the format of log records."""
     return None if error is None else (type(error), error, error.__traceback__)

@@ -1,7 +1,7 @@
-"""Texts that this project has signed: public ids, tokens of pages, links, and the jobs of operations.
+"""Signed texts: public ids, tokens of pages, links, and the jobs of operations.
 
-The keys are SECRET_KEY and SECRET_KEY_FALLBACKS. A text is for one purpose, and is refused for any other. Nobody else
-can make or change one, but who has one can read it.
+The keys are SECRET_KEY and SECRET_KEY_FALLBACKS. A text is valid for one purpose only. It cannot be forged or changed,
+but it can be read.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _NOT_OURS = (signing.BadSignature, ValueError, TypeError)
 
 
 def sign(purpose: str, value: Any) -> str:
-    """Return a text of this JSON value: the same each time, and for ever."""
+    """Return a signed text of this JSON value. It is always the same, and does not expire."""
     return signing.Signer(salt=purpose).sign_object(value)
 
 
 def read(purpose: str, text: str) -> Any:
-    """Return what ``sign`` was given, or None if the text is not ours."""
+    """Return the value of a text from ``sign``, or None if the signature is invalid."""
     try:
         return signing.Signer(salt=purpose).unsign_object(text)
     except _NOT_OURS:
@@ -28,12 +28,12 @@ def read(purpose: str, text: str) -> Any:
 
 
 def sign_for(expires_in: timedelta, purpose: str, *values: Any) -> str:
-    """Return a text of these JSON values that expires."""
+    """Return a signed text of these JSON values that expires."""
     return signing.dumps([*values, expires_in.total_seconds()], salt=purpose)
 
 
 def read_expiring(purpose: str, text: str) -> tuple[list[Any], bool] | None:
-    """Return what ``sign_for`` was given, and whether the text has expired, or None if it is not ours."""
+    """Return the values of a text from ``sign_for``, and whether it has expired. None: the signature is invalid."""
     try:
         *values, seconds = signing.loads(text, salt=purpose)
         signing.loads(text, salt=purpose, max_age=seconds)
@@ -45,12 +45,12 @@ def read_expiring(purpose: str, text: str) -> tuple[list[Any], bool] | None:
 
 
 def signature_of(purpose: str, text: str) -> str:
-    """Return a signature that is kept beside its text."""
+    """Return a signature, to store next to its text."""
     return signing.Signer(salt=purpose).signature(text)
 
 
 def has_signature(purpose: str, text: str, signature: object) -> bool:
-    """Whether this is what ``signature_of`` returned for the text."""
+    """Return whether this is the signature of the text."""
     try:
         signing.Signer(salt=purpose).unsign(f"{text}:{signature}")
     except _NOT_OURS:

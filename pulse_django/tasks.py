@@ -1,4 +1,4 @@
-"""``@task``: Django's decorator with the options that a crash-safe queue adds, on every supported Django."""
+"""``@task``: Django's decorator with Pulse's options, for every supported Django."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 if TYPE_CHECKING:
 
     class Result(GenericTaskResult[T], Generic[T]):
-        """The result of a task, for type checkers: Django's has no types, and the backport may not be installed."""
+        """The result of a task, for type checkers: Django's class has no types."""
 
         id: str
         is_new: bool | None
@@ -68,19 +68,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg]  # Django's own takes no parameters
-    """A task with Pulse's options. What is None follows the fleet's default."""
+    """A task with Pulse's options. None means the default of the settings."""
 
-    # Django's own fields: before Django 6.1 they have no defaults.
+    # Django's own fields, which have no defaults before Django 6.1.
     priority: int = 0
     backend: str = DEFAULT_BACKEND
     queue_name: str = DEFAULT_QUEUE
     run_after: datetime | None = None
     name: str = ""
-    registered_name: str = ""  # stands on the jobs: the name that was given, or else the path of the function
-    runs_in: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
+    registered_name: str = ""  # the key of its jobs: the given name, or the path of the function
+    runs_in: timedelta | None = None  # run_after as a duration, which is added to the server's clock
 
     def __post_init__(self) -> None:
-        # What using() derives from a task has the name and the route of the task.
+        # A copy made by using() has the name and the route of the task.
         route = {} if self.registered_name else route_of(self.name or self.module_path)
         for option, value in route.items():
             object.__setattr__(self, option, value)
@@ -100,13 +100,13 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             object.__setattr__(self, option, _names(option, getattr(self, option)))
         if self.tags:
             object.__setattr__(self, "tags", _checked(self.registered_name, tags_of, self.tags))
-        for option in ("limit_key", "fair_by"):  # names, or a function of the arguments
+        for option in ("limit_key", "fair_by"):  # names of arguments, or a function
             if (given := getattr(self, option)) is not None and not callable(given):
                 object.__setattr__(self, option, _names(option, given))
         if self.at_most_once:
             self._set_budget_of_one_run()
         elif self.max_lost_workers == 0:
-            raise InvalidTask("max_lost_workers: 0 is that of at_most_once=True. Write that, or at least 1.")
+            raise InvalidTask("max_lost_workers: 0 is not allowed. Use at_most_once=True, or at least 1.")
         self._check_names()
         self._check_options()
         try:
@@ -122,7 +122,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         return f"<task {name!r} in the queue {queue!r}>"
 
     def __reduce__(self) -> Any:
-        """Go by name, with what differs from the declaration. A function behind a decorator has no name of its own."""
+        """Pickle the name, and the differences from the declaration. A decorated function cannot be pickled by name."""
         declared = registry.get(self.registered_name)
         changes = {
             one.name: getattr(self, one.name)
@@ -133,15 +133,15 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
 
     def _set_budget_of_one_run(self) -> None:
         if self.chunk:
-            raise InvalidTask("at_most_once: with chunk, jobs wait for others of their chunk. Leave chunk out.")
+            raise InvalidTask("at_most_once cannot be combined with chunk, whose jobs wait for each other. Omit chunk.")
         budget = {"max_attempts": 1, "max_lost_workers": 0, "count_lost_workers": True, "retry": None}
         for option, only in budget.items():
             if getattr(self, option) not in (None, only):
-                raise InvalidTask(f"at_most_once: {option} would allow a second run. Leave it out.")
+                raise InvalidTask(f"at_most_once: {option} would allow a second run. Omit it.")
             object.__setattr__(self, option, only)
 
     def _check_names(self) -> None:
-        """Refuse names of no parameter: one that was mistyped would mask nothing."""
+        """Refuse names that are not parameters: a mistyped name would mask nothing."""
         if (known := signature_of(self)) is None or known.any_name:
             return
         by = getattr(self.unique, "by", ())
@@ -158,7 +158,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
                     raise InvalidTask(f"{option}: {self.func.__name__}() has no parameter {name!r}.")
 
     def using(self, **options: Unpack[CallOptions]) -> PulseTask[P, T]:
-        """Return the same task with other defaults for the jobs that it enqueues."""
+        """Return a copy of the task with other options for the jobs that it enqueues."""
         for option in options.keys() & _OF_DECLARATIONS:
             raise TypeError(f"{option} cannot be set for a call: use @task({option}=...).")
         refuse_strangers(options, OF_CALL, ".using()")
@@ -180,21 +180,21 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         return replace(self, **changes)
 
     def prepare(self, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """Return this call as a value, to be enqueued as a part of a batch or a workflow."""
+        """Return this call as an object, to enqueue it as a part of a batch or a workflow."""
         from .workflows.calls import Call
 
         return Call(self, args, kwargs)
 
     @calls_plainly
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the handler, as backends do that run a task at once. With chunks, it gets a chunk of one."""
+        """Call the handler directly. With chunks, it gets a chunk of one job."""
         return call_alone(self, args, kwargs) if self.chunk else GenericTask.call(self, *args, **kwargs)
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         return await (acall_alone(self, args, kwargs) if self.chunk else GenericTask.acall(self, *args, **kwargs))
 
     def _advice_on_queues(self) -> str:
-        """Say what lets this backend take another queue than the default one."""
+        """Return how to allow other queues than the default one."""
         if not hasattr(settings, "TASKS"):
             return 'There is no setting TASKS: TASKS = {"default": {"BACKEND": "pulse_django.backend.PulseBackend"}}.'
         return f'Add it to QUEUES in TASKS["{self.backend}"], or set "QUEUES": [] to allow all.'
@@ -215,7 +215,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         if self.limit_key is not None and self.fair_by is not None:
             raise InvalidTask("limit_key and fair_by cannot be combined: slots are shared among the keys of a limit.")
         if self.limit_key is not None and self.limit is None:
-            raise InvalidTask("limit_key: give a limit, too. To share slots without one, use fair_by.")
+            raise InvalidTask("limit_key requires a limit. To share slots without a limit, use fair_by.")
         if getattr(self.limit, "needs_key", False) and self.limit_key is None and self.fair_by is None:
             raise InvalidTask("limit: max_running_per_key and rate_per_key need limit_key or fair_by.")
         if (most := getattr(self.limit, "heaviest", None)) is not None and self.weight > most:
@@ -225,7 +225,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             raise InvalidTask(f"on_dead: {no_hook}.")
         if (why := why_not_searched(self.searchable, self.sensitive)) is not None:
             raise InvalidTask(f"searchable: {why}")
-        if type(self.priority) is not int:  # numbers out of range are refused by Django's own check, in these words
+        if type(self.priority) is not int:  # Django's own check refuses numbers out of range with the same message
             raise InvalidTask("priority must be a whole number between -100 and 100.")
         try:
             TASK_NAME.check("task", self.registered_name)
@@ -236,7 +236,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         except InvalidJob as error:
             raise InvalidTask(f"{self.registered_name}: {error}") from error
 
-    if TYPE_CHECKING:  # without __getattr__, which would let every attribute pass
+    if TYPE_CHECKING:  # hide __getattr__, which would allow every attribute
 
         def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Result[T]: ...
 
@@ -258,7 +258,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
 
 
 def _patch(task: PulseTask[..., Any], name: str, *value: Any) -> None:
-    """Set or delete an attribute that is no field, as ``mock.patch`` does with methods."""
+    """Set or delete an attribute that is not a field, as ``mock.patch`` does with methods."""
     if name in PulseTask.__dataclass_fields__:
         raise FrozenInstanceError(f"{name} is read-only. Use task.using({name}=...).")
     (object.__setattr__ if value else object.__delattr__)(task, name, *value)
@@ -283,7 +283,7 @@ def _names(option: str, given: object) -> tuple[str, ...]:
 
 
 def _restored(key: str, changes: dict[str, Any]) -> Task:
-    """Find the task in the registry, as for a row: what names it never causes an import."""
+    """Find a pickled task in the registry. Its name never causes an import."""
     if (declared := registry.get(key)) is None:
         raise LookupError(f"{key!r}: no task in this process has that name")
     return changed(declared, changes)
@@ -312,7 +312,7 @@ def task(
 
 
 def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Make a function a task that ``.enqueue()`` runs in a worker."""
+    """Turn a function into a task that ``.enqueue()`` runs in a worker."""
     for option in options.keys() & _OF_CALLS:
         raise TypeError(f"{option} cannot be set in the decorator: use .using(...) when enqueueing.")
     refuse_strangers(options, _OF_DECORATOR, "@task")
@@ -326,5 +326,5 @@ def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         return made
 
     if function is not None and not callable(function):
-        raise TypeError(f"@task takes a function or options by name, not {function!r}. For a name: @task(name=...).")
+        raise TypeError(f"@task takes a function or keyword options, not {function!r}. For a name: @task(name=...).")
     return decorate if function is None else decorate(function)

@@ -11,7 +11,7 @@ DECLARATION, MODEL = "pulse_django/queue/words/options.py", "pulse_django/queue/
 MIGRATION = "pulse_django/migrations/0001_initial.py"
 VALUES = "pulse_django/queue/words/options.py"
 
-_TOP = 'class OptionsAnywhere(TypedDict, total=False):\n    """What both take."""\n\n'
+_TOP = 'class OptionsAnywhere(TypedDict, total=False):\n    """Options for both ``@task`` and ``.using()``."""\n\n'
 _TABLE = "_ABOUT: Mapping[str, Option] = {\n"
 _ENTRY = """    "imaginary_limit": Option(
         kind=Whole(100, 1_000_000),

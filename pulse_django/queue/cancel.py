@@ -1,4 +1,4 @@
-"""Cancel waiting jobs, and ask running ones to stop."""
+"""Cancel waiting jobs, and ask running jobs to stop."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .words.verb_results import CancelRequested
 _IS_WANTED = "job.finished_at IS NULL AND job.cancel_requested_at IS NULL"
 _CANCELLED = {"status": "'CANCELLED'", "cancel_requested_at": "clock_timestamp()", "cancel_reason": "source_reason"}
 
-# Whether a job waits is asked once, of the row as it is locked. A claim or a settle may have committed between the
-# snapshot of this statement and the lock. Then the version in the snapshot would say no to one branch, and the newer
-# version to the other. The CASE is for the version in the snapshot: PostgreSQL checks constraints on it before it finds
-# the newer one, and a job that waits must not have been asked to stop.
+# Whether a job waits is decided once, from the locked row. A claim or a settle may commit between the snapshot of this
+# statement and the lock; two separate conditions could then both be false, one in each version of the row. The CASE is
+# for the version in the snapshot: PostgreSQL checks constraints on it before it finds the newer one, and the table
+# allows no request to stop on a job that waits.
 _WANTED = f"""
 WITH wanted AS MATERIALIZED (
     SELECT id, status, task, queue, attempts, locked_by IS NULL AS waits, %s::text AS reason
@@ -69,7 +69,7 @@ SELECT id, 'RUNNING', status, task, queue, attempts FROM asked
 def request_cancel(
     jobs: JobReader, job_ids: Collection[int], *, reason: str = "", attempt: int | None = None
 ) -> CancelRequested:
-    """Cancel what is waiting, and ask what is running to stop; only in that ``attempt``, if one is named."""
+    """Cancel the jobs that wait, and ask the running ones to stop. With ``attempt``, only jobs in that attempt."""
     check_attempt(attempt)
     asked_for = job_ids_of(job_ids)
     reason = clean_text(reason, MAX_SUMMARY)

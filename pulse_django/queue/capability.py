@@ -1,6 +1,7 @@
-"""Extension points: the parts that a capability hands in, and the capabilities that are installed.
+"""Extension points: the parts that a capability can provide, and the installed capabilities.
 
-Verbs, workers and watchdogs ask ``installed()``. None of them knows a capability by name.
+A capability is a feature that jobs can do without: pauses, limits, unique jobs, workflows. Verbs, workers and watchdogs
+call ``installed()`` and use the parts. None of them knows a capability by name.
 """
 
 from __future__ import annotations
@@ -37,40 +38,41 @@ NO_FACTS = "SELECT NULL::timestamptz AS opens_at, ''::text AS reason, ''::text A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A condition of a start, in SQL without parameters: about a job, or about the lane that it waits in. NULL: shut.
+    """An SQL condition, without parameters, for the start of jobs. If it is false or NULL, the gate is shut.
 
-    A gate of lanes is asked once for each lane, before any of its jobs is read. A gate of jobs is asked for each job.
+    It is about a lane or about a job. A gate of lanes is checked once for each lane, before its jobs are read. A gate
+    of jobs is checked for each job.
     """
 
-    code: str  # of the reason that explain() gives if it is shut
-    sentence: Any  # of that reason, to be translated
-    sentence_until: Any = ""  # the same if it is known when the gate opens: %(until)s
-    about: tuple[str, ...] = ()  # names in both: queue, task, key, or at, the instant at which the job expires
+    code: str  # of the reason in explain() when the gate is shut
+    sentence: Any  # the text of that reason, translatable
+    sentence_until: Any = ""  # the text if it is known when the gate opens: %(until)s
+    about: tuple[str, ...] = ()  # names in both texts: queue, task, key, or at (when the job expires)
     facts: str = NO_FACTS  # a query for at most one row: when it opens, why it is shut, and by whom
-    lane: str = ""  # {lane} is a relation with queue and key
-    job: str = ""  # {job} is a row of jobs
-    of_keys: bool = False  # it shuts lanes with a key alone; lanes without one do not ask
-    of_tasks: bool = False  # it reads the task and the queue alone: the jobs that it shuts out are set aside
-    may_shut: str = "true"  # of such a gate: a condition, whether it may shut out any job now
-    by_id: bool = False  # a claim of certain jobs asks it, too
+    lane: str = ""  # the condition on a lane; {lane} is a relation with queue and key
+    job: str = ""  # the condition on a job; {job} is a row of jobs
+    of_keys: bool = False  # only for lanes with a key; lanes without one are not checked
+    of_tasks: bool = False  # reads only the task and the queue: jobs behind a shut gate are set aside
+    may_shut: str = "true"  # with of_tasks: the condition that the gate may be shut for some job now
+    by_id: bool = False  # a claim by job ids checks the gate, too
 
     def __post_init__(self) -> None:
         if bool(self.lane) is bool(self.job):
-            raise ValueError(f"{self.code}: a gate is about a lane or about a job")
+            raise ValueError(f"{self.code}: a gate needs a condition on a lane or on a job, not both")
         if "{lane}.key" in self.lane and not self.of_keys:
-            raise ValueError(f"{self.code}: a gate that reads the key of a lane is of_keys")
+            raise ValueError(f"{self.code}: the gate reads the key of a lane: set of_keys=True")
         if "%" in self.lane + self.job + self.facts + self.may_shut:
-            raise ValueError(f"{self.code}: %: statements have parameters, which it would be taken for")
-        # It could become a join, and lanes would be visited in another order.
+            raise ValueError(f"{self.code}: the SQL contains %, which would be read as a parameter")
+        # The planner could turn it into a join, and visit lanes in another order.
         if re.search(r"\b(EXISTS|IN|ANY|SOME|ALL)\s*\(\s*(SELECT|VALUES)\b", self.lane + self.job, re.IGNORECASE):
-            raise ValueError(f"{self.code}: ask for an ARRAY(SELECT ...), or for a scalar in COALESCE")
+            raise ValueError(f"{self.code}: use an ARRAY(SELECT ...) or a scalar in COALESCE instead of EXISTS or IN")
 
 
-Group = tuple[str, ...]  # names of what claims from some lanes wait for: groups that share one are freed together
+Group = tuple[str, ...]  # names, as of limits, that claims from some lanes wait for
 
 
 class WorkerDatabase(Protocol):
-    """The connection of a thread that claims."""
+    """The database connection of a thread that claims, or of a watchdog's loop."""
 
     @property
     def alias(self) -> str: ...
@@ -91,16 +93,16 @@ class LaneClaim(NamedTuple):
     """The result of a claim from lanes of one group."""
 
     claims: Claims
-    allowed: Mapping[Lane, int] = MappingProxyType({})  # of each lane; nothing if they were fewer in all
-    shut_for: float | None = None  # seconds in which the group gives nothing, if it gave nothing now
-    refusal: tuple[str, str] | None = None  # the name that let nothing start, and the reason
-    may_wait: Bounds | None = None  # jobs of the group may be claimed before they have a slot; None: they may not
+    allowed: Mapping[Lane, int] = MappingProxyType({})  # jobs of each lane; empty if the group allowed fewer in total
+    shut_for: float | None = None  # if no job was claimed: seconds until the group may give some
+    refusal: tuple[str, str] | None = None  # if no job could start: the name, as of a limit, and the reason
+    may_wait: Bounds | None = None  # how many jobs may be claimed before a slot is free; None: none
 
 
 class LaneClaimer(Protocol):
-    """Claims from lanes by a statement of its own. A child has one for each shard."""
+    """Claims from lanes with its own statement. A child has one for each shard."""
 
-    # One claim is for lanes of one group. Empty: the lane is not its own.
+    # One claim is for lanes of one group. Empty: this claimer does not claim from the lane.
     def group_of(self, lane: Lane) -> Group: ...
     def prepare(self) -> None: ...
     def claim(
@@ -109,16 +111,16 @@ class LaneClaimer(Protocol):
 
 
 class Gatherer(Protocol):
-    """Gathers runs between their claim and their handler, which is called once for several of them."""
+    """Collects claimed runs until their handler is called once for several of them."""
 
-    def add(self, runs: Sequence[Run]) -> Sequence[Run]: ...  # returns what is to start now
+    def add(self, runs: Sequence[Run]) -> Sequence[Run]: ...  # returns the runs that start now
     def due(self) -> Sequence[Run]: ...
     def due_in(self) -> float: ...
     def take_back(self) -> Sequence[Run]: ...
 
 
 class Chunking(NamedTuple):
-    """Calls the handlers of tasks that take several jobs at once."""
+    """Calls handlers with several jobs at once."""
 
     gatherer: Callable[[InFlight, Callable[[Run, Performed], None], Callable[[], float]], Gatherer]
     perform: Callable[[ChunkRun, Task | None], Performed]
@@ -128,17 +130,17 @@ class Chunking(NamedTuple):
 class OfCall(NamedTuple):
     """Fields of a new job that a capability makes from a call."""
 
-    is_used: Callable[[Task], bool]  # asked once for each task
+    is_used: Callable[[Task], bool]  # called once for each task
     fields: Callable[[Task, Sequence[Any], Mapping[str, Any]], dict[str, Any]]
-    hides: bool = False  # it masks or encrypts
+    hides: bool = False  # the fields mask or encrypt arguments
 
 
 class Clauses(NamedTuple):
-    """The clauses of an INSERT that admits a job, with their parameters."""
+    """The clauses of the INSERT of a job, with their parameters."""
 
-    take: str = ""  # a CTE ``taken`` with the id of the job, if it may be inserted
+    take: str = ""  # a CTE ``taken``, with the id of the job if the job may be inserted
     take_params: tuple[Any, ...] = ()
-    conflict: str = ""  # ON CONFLICT, for a key that another job holds
+    conflict: str = ""  # ON CONFLICT, if another job has the key
     conflict_params: tuple[Any, ...] = ()
 
     def __repr__(self) -> str:
@@ -146,163 +148,161 @@ class Clauses(NamedTuple):
 
 
 class OnInsert(NamedTuple):
-    """Admits a new job, or finds the job that stands in its place."""
+    """Admits a new job, or finds an existing job to use instead."""
 
-    fields: tuple[str, ...]  # of NewJob: a job that has one of them asks for it
+    fields: tuple[str, ...]  # of NewJob: used for jobs with a value in one of them
     columns: Callable[[NewJob], dict[str, Any]]
     clauses: Callable[[str, NewJob], Clauses]
     inserted: Callable[[JobReader, NewJob, int], object]
-    changed: Callable[[JobReader, int], Job]  # the job that ON CONFLICT has changed instead
-    kept: Callable[[JobReader, NewJob], Job | None]  # that was not changed; None: there is none now, so insert again
+    changed: Callable[[JobReader, int], Job]  # the existing job, which ON CONFLICT has changed
+    kept: Callable[[JobReader, NewJob], Job | None]  # the existing job, unchanged; None: it is gone, so insert again
     many: Callable[[JobReader, Sequence[tuple[NewJob, Payload]], Callable[[int], object] | None], list[int]]
 
 
 class AroundInsert(NamedTuple):
-    """Encloses the INSERT of jobs that belong to something, in one transaction."""
+    """Wraps the INSERT of jobs, in one transaction. Used for jobs that belong to a batch or a workflow."""
 
-    field: str  # of NewJob: a job that has it may be concerned
+    field: str  # of NewJob: only jobs with a value in it may be concerned
     concerns: Callable[[NewJob], bool]
     one: Callable[[JobReader, NewJob, Callable[[JobReader, NewJob], Added | Job]], Added | Job]
-    many: Callable[..., list[int]]  # jobs, all new jobs, what inserts them; are_new: no key can lead to another job
+    many: Callable[..., list[int]]  # (jobs, all new jobs, the INSERT); are_new: no unique key can find an existing job
 
 
 class OnRetry(NamedTuple):
-    """Retries dead letters that may be refused, in a statement of its own."""
+    """Retries dead letters with its own statement, which may refuse some of them."""
 
-    are_own: str  # a condition in SQL on the row of a dead letter
-    # Ids with their places in line, and the parameters of the statement; returns which were retried and refused.
+    are_own: str  # an SQL condition on the row of a dead letter: this statement retries it
+    # Gets ids with their positions, and the parameters of the statement. Returns the retried and the refused ids.
     retry: Callable[[JobReader, Sequence[tuple[int, int]], dict[str, Any]], tuple[set[int], set[int]]]
 
 
 class Codec(NamedTuple):
-    """How arguments, progress and results of jobs are stored, and how much of them may be shown."""
+    """Encodes and decodes the stored arguments, progress and results of jobs, and decides what may be shown."""
 
-    opened: Callable[[Claim], Claim]  # with the arguments that the handler gets
-    stored: Callable[[Claim, str, str], str]  # a text of a run, as the column or the step of that name keeps it
-    read: Callable[[Claim, Any, str], Any]  # the value of such a text, from what was stored
+    opened: Callable[[Claim], Claim]  # returns the claim with decoded arguments
+    stored: Callable[[Claim, str, str], str]  # encodes a text for the column or the step of that name
+    read: Callable[[Claim, Any, str], Any]  # decodes such a text
     arguments_of: Callable[[Job], tuple[list[Any], dict[str, Any]]]
-    value_of: Callable[[Job, str], Any]  # its progress or its result
-    hides_result: Callable[[Task, str | None], bool]  # by its task, or by the mask that stands on the job
+    value_of: Callable[[Job, str], Any]  # the progress or the result of a job
+    hides_result: Callable[[Task, str | None], bool]  # by the task, or by the mask of the job
     shown: Callable[
         [str, Sequence[Any], Mapping[str, Any], str | None], tuple[list[Any], dict[str, Any]] | None
-    ]  # arguments for logs and pages, by task and mask; None: this process does not know the task
+    ]  # arguments for logs and pages, by task and mask; None: the task is not known in this process
 
 
 class AtEnd(NamedTuple):
-    """Writes rows about the ends of runs for those who wait for the jobs: in the statement that ends them."""
+    """Writes rows about ended runs, in the statement that ends them: for waiting jobs and for hooks."""
 
-    columns: Mapping[str, str]  # of a job's row, with their types: what the other parts read of it
-    over: str  # an INSERT for jobs of ``{gone}`` that are completed or cancelled; ``{status}`` is which. Empty: none
-    stayed: str  # an INSERT for runs of ``{stayed}`` with another ``verdict``
-    is_noted: str  # a condition on a run that ended: whether one of the two has written a row, so ``when_over`` follows
-    may_fail: bool = False  # a run that cannot end with the row of ``stayed`` ends without it
+    columns: Mapping[str, str]  # columns of jobs, with their types, that the other parts read
+    over: str  # an INSERT for the jobs ``{gone}``, which became ``{status}``: completed or cancelled. Empty: none
+    stayed: str  # an INSERT for the runs ``{stayed}``, which have another ``verdict``
+    is_noted: str  # the condition on an ended run that one of the two has written a row; ``when_over`` follows then
+    may_fail: bool = False  # if the INSERT of ``stayed`` fails, end the run without it
 
 
 class AfterRun(NamedTuple):
-    """Hooks that run after a handler, before its run is judged."""
+    """Hooks that run after a handler, and before the outcome of the run is decided."""
 
-    concerns: Callable[[Run, Task, BaseException], bool]  # whether ``failed`` may ask the database
-    failed: Callable[[Run, Task, BaseException], BaseException]  # returns the error that the run ends with
-    succeeded: Callable[[Run], None]  # of a run whose end decides about others
+    concerns: Callable[[Run, Task, BaseException], bool]  # whether ``failed`` may use the database
+    failed: Callable[[Run, Task, BaseException], BaseException]  # returns the error to record
+    succeeded: Callable[[Run], None]  # called for a probe, which decides whether other jobs may start
 
 
 class Bound(Protocol):
-    """What bounds how many jobs like one may run or start, with its numbers of now."""
+    """A limit on how many jobs like a given one may run or start, with its current numbers."""
 
-    def reasons(self, job: Any) -> Iterable[Any]: ...  # the facts of ``explain()`` about a job, and its reasons
+    def reasons(self, job: Any) -> Iterable[Any]: ...  # gets the facts of ``explain()`` about a job
     def adds(self, before: int, run_seconds: float | None) -> tuple[float, float] | None: ...
 
 
 class Why(NamedTuple):
-    """Reasons why a job does not start, for ``explain()``."""
+    """The reasons of a capability for which a job does not start, for ``explain()``."""
 
-    sentences: Mapping[str, Any]  # of its codes
-    of_waiting: Callable[[str, Any], Sequence[Any]] | None = None  # of a job that waits for others
-    bounds: Callable[[str, Any], Sequence[Bound]] | None = None  # of a job that waits for a worker
-    stuck: tuple[str, ...] = ()  # codes of reasons that only a person ends
-    closed: tuple[
-        str, ...
-    ] = ()  # codes of reasons that also keep jobs that are not due: nothing starts before they end
+    sentences: Mapping[str, Any]  # by code
+    of_waiting: Callable[[str, Any], Sequence[Any]] | None = None  # for a WAITING job
+    bounds: Callable[[str, Any], Sequence[Bound]] | None = None  # for a job that waits for a worker
+    stuck: tuple[str, ...] = ()  # codes of reasons that only a person can remove
+    closed: tuple[str, ...] = ()  # codes of reasons that also apply to jobs that are not due yet
     unknown: tuple[str, ...] = ()  # codes of reasons without a known end
 
 
 class Satellite(NamedTuple):
-    """Rows of another table that belong to jobs. They go with their job, and move with it to another shard."""
+    """Rows of another table that belong to jobs. They are deleted with their job, and move with it to another shard."""
 
     table: str
-    rows: str = ""  # their name on the way to another shard; empty: jobs that have some do not move
-    deletion: str = ""  # CTEs that delete those of ``{jobs}``, which has the id, the task and what it reads
-    reads: tuple[str, ...] = ()  # columns of the job
-    of_day: str = ""  # a condition on a job: it may have some, which are deleted before its day is dropped
-    is_walked: bool = False  # rows of jobs that are gone are found by walking through the table: it has job_id
+    rows: str = ""  # their name in a move to another shard; empty: jobs with such rows do not move
+    deletion: str = ""  # CTEs that delete the rows of ``{jobs}``, which has the id, the task and ``reads``
+    reads: tuple[str, ...] = ()  # columns of the job that ``deletion`` needs
+    of_day: str = ""  # a condition: the job may have rows, to delete before the partition of its day is dropped
+    is_walked: bool = False  # watchdogs walk through the table, by job_id, and delete rows whose job is gone
 
 
 class StepDone(NamedTuple):
     """The result of a step of a sweep."""
 
-    has_more: bool = False  # some may be left: the next sweep comes at once
-    said: Mapping[str, Any] = MappingProxyType({})  # for the line that is written of a sweep
+    has_more: bool = False  # more work may be left: start the next sweep at once
+    said: Mapping[str, Any] = MappingProxyType({})  # for the log line of the sweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepStep:
-    """Work of watchdogs for a capability."""
+    """Work that watchdogs do for a capability."""
 
     name: str
     run: Callable[[WorkerDatabase], StepDone]
-    says: Mapping[str, Any] = field(default_factory=dict)  # of a sweep in which it has nothing to do
-    exists: str = ""  # a condition in SQL, whether there is something to do; empty: if its capability is used
-    is_housekeeping: bool = False  # once a minute, and not in each sweep
+    says: Mapping[str, Any] = field(default_factory=dict)  # for the log line of a sweep without work
+    exists: str = ""  # an SQL condition: there is work; empty: the condition of its capability
+    is_housekeeping: bool = False  # run once a minute, not in each sweep
 
 
 class LoopFacts(NamedTuple):
     """Facts about the process that a loop runs in."""
 
-    watches: bool = True  # it has a watchdog
-    with_work: Callable[[], frozenset[str]] = frozenset  # names that it found when it asked last
-    declarer: str = ""  # the worker whose code the rows of declarations follow; empty: they do not
+    watches: bool = True  # the process has a watchdog
+    with_work: Callable[[], frozenset[str]] = frozenset  # capabilities and steps that had work when last checked
+    declarer: str = ""  # the worker whose code writes declarations; empty: nothing is declared
     fleet_size: Callable[[], int] = lambda: 1
 
 
 class KeeperLoop(NamedTuple):
-    """A loop with a connection of its own, in a keeper and in ``pulse_watchdog``."""
+    """A loop with its own connection, in a keeper and in ``pulse_watchdog``."""
 
     purpose: str
     longest_pause: float  # seconds
-    start: Callable[[WorkerDatabase, LoopFacts], Callable[[], float]]  # returns a step: it returns seconds to wait
-    is_of_watchdogs: bool = False  # it runs only where a watchdog does
+    start: Callable[[WorkerDatabase, LoopFacts], Callable[[], float]]  # returns a step, which returns seconds to wait
+    is_of_watchdogs: bool = False  # runs only in processes with a watchdog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
-    """The parts of one capability."""
+    """A capability: the parts that it provides to verbs, workers and watchdogs."""
 
     name: str
-    exists: str = ""  # a condition in SQL, whether it is used: watchdogs ask it in each turn
+    exists: str = ""  # an SQL condition: the capability is in use. Watchdogs check it in each turn
     gates: tuple[Gate, ...] = ()
-    reads: str = ""  # a query for the one row that its gates read, as a relation of its name
-    claimer: Callable[[WorkerDatabase, Identity], LaneClaimer] | None = None  # of lanes with keys
-    share_of: Callable[[str], float] | None = None  # of a lane key: its weight when slots are dealt
-    jobs_a_slot: Callable[[str], int | None] | None = None  # of a lane key, if one slot takes several of its jobs
+    reads: str = ""  # a query for one row, which its gates read as a relation with its name
+    claimer: Callable[[WorkerDatabase, Identity], LaneClaimer] | None = None  # for lanes with keys
+    share_of: Callable[[str], float] | None = None  # the weight of a lane key when slots are shared
+    jobs_a_slot: Callable[[str], int | None] | None = None  # by lane key, if one slot takes several jobs
     chunking: Chunking | None = None
     of_call: OfCall | None = None
     codec: Codec | None = None
     on_insert: OnInsert | None = None
     around_insert: AroundInsert | None = None
-    carries: tuple[str, ...] = ()  # columns of its own on a job's row, which stay when the job is over
+    carries: tuple[str, ...] = ()  # its columns of jobs, which are kept when a job ends
     at_end: AtEnd | None = None
-    # Frees jobs that waited for others, and calls its argument if there were any. Returns whether some are left.
+    # Frees jobs that waited for other jobs, and calls its argument if it freed any. Returns whether more are left.
     when_over: Callable[[WorkerDatabase, Callable[[], object]], bool] | None = None
-    is_needed: str = ""  # a condition on ``{job}``: others need it, and it is not pruned
-    is_holding: str = ""  # a condition on a dead letter ``{job}``: others wait until it is retried
-    refuses_retry: str = ""  # a condition on a dead letter ``{job}``, unless the caller asks for cancelled ones too
+    is_needed: str = ""  # a condition on ``{job}``: other jobs need it, so it is not pruned
+    is_holding: str = ""  # a condition on a dead letter ``{job}``: other jobs wait for its retry
+    refuses_retry: str = ""  # a condition on a dead letter ``{job}``: not retried, except with cancelled_too
     on_retry: OnRetry | None = None
     after_run: AfterRun | None = None
     why: Why | None = None
-    conditions: tuple[Any, ...] = ()  # of the fleet's health
+    conditions: tuple[Any, ...] = ()  # health conditions of the fleet
     satellites: tuple[Satellite, ...] = ()
-    keeps: str = ""  # a query for jobs of the day %(era)s that are kept for longer, and for %(limit)s at most
-    outdated: str = ""  # CTEs that delete what is over by itself, in a statement that prunes jobs
+    keeps: str = ""  # a query for jobs of the day %(era)s to keep for longer, at most %(limit)s
+    outdated: str = ""  # CTEs that delete its expired rows, in the statement that prunes jobs
     sweeps: tuple[SweepStep, ...] = ()
     loops: tuple[KeeperLoop, ...] = ()
 
@@ -316,12 +316,12 @@ class Capability:
 
     def __post_init__(self) -> None:
         if self.at_end is not None and not {*self.at_end.columns} <= {*self.carries}:
-            raise ValueError(f"{self.name}: at_end reads columns that a job does not keep: add them to carries")
+            raise ValueError(f"{self.name}: at_end reads columns that an ended job does not keep: add them to carries")
         if self.reads and any(gate.by_id for gate in self.gates):
-            raise ValueError(f"{self.name}: a gate that is asked by_id stands alone, and cannot have what it reads")
+            raise ValueError(f"{self.name}: a gate with by_id cannot use the relation of reads")
         texts = [self.exists, self.reads, *(text for one in self.satellites for text in (one.deletion, one.of_day))]
         if "%" in "".join(texts):
-            raise ValueError(f"{self.name}: %: statements have parameters, which it would be taken for")
+            raise ValueError(f"{self.name}: the SQL contains %, which would be read as a parameter")
 
 
 _installed: tuple[Capability, ...] | None = None
@@ -329,27 +329,27 @@ _assembled: list[Callable[[], None]] = []
 
 
 def install(*capabilities: Capability) -> None:
-    """Say which capabilities there are, before the first statement is sent."""
+    """Set the installed capabilities. Call it before the first statement is sent."""
     global _installed
     for point in ("codec", "chunking", "share_of", "on_insert", "around_insert", "on_retry"):
         if len(both := [one.name for one in capabilities if getattr(one, point) is not None]) > 1:
-            raise ValueError(f"{' and '.join(both)} both hand in {point!r}, and there can be only one")
+            raise ValueError(f"{' and '.join(both)} both provide {point!r}, and only one capability may")
     names = Counter(name for one in capabilities for name in {one.name, *(step.name for step in one.sweeps)})
     if double := [name for name, times in names.items() if times > 1]:
-        raise ValueError(f"two capabilities or their steps have one name: {', '.join(double)}")
+        raise ValueError(f"two capabilities or steps have the same name: {', '.join(double)}")
     _installed = capabilities
     for forget in _assembled:
         forget()
 
 
 def installed() -> tuple[Capability, ...]:
-    if _installed is None:  # a claim would start what is paused
+    if _installed is None:  # without gates, a claim would start paused jobs
         raise RuntimeError("Pulse is not set up: call django.setup() first")
     return _installed
 
 
 def assembled(build: Callable[P, T]) -> Callable[P, T]:
-    """Cache a function that builds something from capabilities, until others are installed."""
+    """Cache a function that builds something from capabilities, until ``install()`` is called again."""
     kept = lru_cache(maxsize=256)(build)
     _assembled.append(kept.cache_clear)
     return kept  # type: ignore[return-value]

@@ -34,51 +34,52 @@ NO_BOUNDS: Mapping[Lane, float] = MappingProxyType({})
 
 
 class Slots(NamedTuple):
-    """Those of the worker that claims. Without them there are as many as jobs are asked for."""
+    """The slots of the worker that claims. Without them, a claim assumes one slot for each job of its limit."""
 
     all: int
     free: int
 
 
 class Claims(list[Claim]):
-    """What a claim granted."""
+    """The result of a claim."""
 
     __slots__ = ("is_left",)
 
     def __init__(self, claims: Iterable[Claim] = (), *, is_left: bool = False) -> None:
-        """``is_left``: a job that could have started is heavier than the free slots of its worker."""
+        """``is_left``: a job was left that needs more slots than its worker has free."""
         super().__init__(claims)
         self.is_left = is_left
 
 
-# One row at least: also a claim that grants nothing says whether a job was left.
+# At least one row: a claim that grants nothing also reports whether a job was left.
 GRANTED = """(SELECT pg_catalog.bool_or(has_room AND NOT has_slots) AS is_left{more} FROM fitting) AS line
 LEFT JOIN claimed ON true"""
 _ENOUGH = Slots(MOST_WEIGHT, 2**31 - 1)
 
-# What a claim brings at once, unless a single job is larger. Larger answers are copied several times on their way; with
-# smaller ones, large jobs cost a statement each.
+# The most bytes that a claim returns, unless a single job is larger. Larger answers are copied several times on their
+# way. With a smaller limit, large jobs cost a statement each.
 CLAIM_BYTES = 32_000_000
 
-# The pick is the ORM's query, filtered on the lane's columns, so that every (queue, priority) is one range of the
-# claim index. Measured with 1M claimable jobs in 100 queues of 10 priorities, 100 jobs a claim: ``queue IN (...) ORDER
+# The ORM makes the pick. It filters on the lane's columns, so that every (queue, priority) is one range of the claim
+# index. Measured with 1M claimable jobs in 100 queues of 10 priorities, 100 jobs a claim: ``queue IN (...) ORDER
 # BY`` takes 1.1 s, one lateral pick per lane 2 ms.
 #
-# MATERIALIZED: a planner may run ``id IN (SELECT ... LIMIT 3 FOR UPDATE)`` once per outer row, and then it claims 17
-# jobs.
+# MATERIALIZED: a planner may run ``id IN (SELECT ... LIMIT 3 FOR UPDATE)`` once per outer row, and then a claim of 3
+# takes 17 jobs.
 #
 # A lane may have a lower bound. Most jobs that were due before it have been claimed, and the claim does not read their
 # dead index entries again. Vacuum cannot remove these while another session holds an old snapshot.
 #
-# Lanes are visited in the order given, and no sort may stand above the pick: it would lock every lane's share first.
+# Lanes are visited in the order given. No sort may stand above the pick, because it would lock the jobs of every lane
+# first.
 #
-# Of what was picked only so many bytes are taken, in that order, and the first job in any case: then the sum so far is
-# its own size. The others stay for the next claim.
+# Picked jobs are taken in that order up to CLAIM_BYTES. The first job is always taken: the sum so far is then its own
+# size. The others stay for the next claim.
 #
-# Jobs of weight 1 may wait for a slot in their worker. From the first heavier one on, a job is taken only if there is
-# room for it and all before it: no lighter one behind it takes what it waits for. One that is heavier than its worker
-# counts as all its slots. The same holds from the first one on that runs at most once: when its worker is lost, a job
-# that waited for a slot cannot be told from one that had begun.
+# Jobs of weight 1 may wait in the worker for a slot. From the first heavier job on, a job is taken only if there is
+# room for it and for all jobs before it, so that a lighter job behind it cannot take its slots. A job that is heavier
+# than its worker counts as all slots of the worker. The same rule holds from the first job that runs at most once: when
+# its worker is lost, nobody can tell whether the job had begun or still waited for a slot.
 _CLAIM = """
 WITH picked AS MATERIALIZED ({picked}),
 {in_line},
@@ -101,8 +102,8 @@ SELECT
 FROM {granted}
 ORDER BY priority DESC, next_run_at, id
 """
-# What was picked is locked by then: its clock and its tokens are of now. The array is made once, of ids that a plan for
-# an empty table finds by the primary key as well.
+# The picked rows are locked by now, so the clock and the tokens are current. The array of ids is made once; with it, a
+# plan that was made for an empty table also uses the primary key.
 _GRANT = """claimed AS (
     UPDATE pulse_django_job_hot AS job
     SET status = 'RUNNING',
@@ -114,9 +115,10 @@ _GRANT = """claimed AS (
         started_at = {started}
     WHERE job.id = ANY (ARRAY(SELECT id FROM fitting WHERE is_small AND has_slots AND has_room))
         AND job.locked_by IS NULL"""
-# Citus evaluates no function in SET, so a CTE does, and the UPDATE copies (docs/adr/0065). It finds each job by its
-# primary key: no planner can merge or hash a join by ``= ANY (ARRAY[id])``, and with ``= id`` a plan that was made for
-# an empty table would read the whole index of a full one. The join costs a claim of 100 an eighth more than the array.
+# Citus evaluates no function in SET, so a CTE computes the values and the UPDATE copies them (docs/adr/0065). The
+# UPDATE finds each job by its primary key: the planner cannot use a merge or hash join for ``= ANY (ARRAY[id])``. With
+# ``= id``, a plan that was made for an empty table would read the whole index of a full one. With the join, a claim of
+# 100 takes an eighth longer than with the array.
 _GRANT_ON_CITUS = """granted AS MATERIALIZED (
     SELECT
         id,
@@ -149,16 +151,16 @@ _IN_LINE = """in_line AS (
 
 
 class Parts(NamedTuple):
-    """What a claim of jobs with a limit says otherwise. Each part is whole."""
+    """The parts of the statement that a claim of jobs with a limit replaces."""
 
-    in_line: str = _IN_LINE  # sums up what was picked
+    in_line: str = _IN_LINE  # sums over the picked jobs
     has_room: str = "true"  # a further condition on these sums
-    of_lane: str = ""  # a column of what was picked
-    started: str = "clock_timestamp()"  # the instant that its runs begin at
-    probe: str = "false"  # whether their ends decide about a breaker
-    spent: str = ""  # a CTE beside ``claimed``
+    of_lane: str = ""  # a column of the picked jobs
+    started: str = "clock_timestamp()"  # the instant at which the runs begin
+    probe: str = "false"  # whether the ends of the runs decide about a circuit breaker
+    spent: str = ""  # a CTE after ``claimed``
     columns: str = ""  # of the answer
-    granted: str = "claimed"  # where the answer is read from
+    granted: str = "claimed"  # the relation that the answer is read from
 
 
 _PLAIN = Parts()
@@ -185,12 +187,12 @@ _RETURNING = ", ".join(
         *(OPTIONS[name].column for name in ClaimedOptions._fields),
     )
 )
-_OWN = len(Claim._fields)  # columns before those of the options: the lease is made of two, and the options are one
+_OWN = len(Claim._fields)  # columns before the options: the lease has two columns, and the options are one field
 _OWN_AND_OPTIONS = _OWN + len(ClaimedOptions._fields)
 
-# What the statement knows of a job that it has picked.
+# The columns of a picked job.
 PICKED = ("id", "weight", "lease_ttl", "timeout", "max_lost_workers")
-# Of what a claim brings of a job.
+# The size of the values that a claim returns of a job.
 _BYTES = Coalesce("payload_bytes", TextSize("args") + TextSize("kwargs")) + Coalesce(TextSize("progress"), 0)
 
 
@@ -206,12 +208,12 @@ def claim(
     takes: Mapping[Lane, int] | None = None,
     aged: Mapping[Lane, int] = NOT_AGED,
 ) -> Claims:
-    """Grant leases on up to ``limit`` due jobs: of these lanes, or of all that there are.
+    """Grant leases on up to ``limit`` due jobs, of these lanes or of all lanes.
 
-    ``slots`` bounds the sum of their weights, if any weighs more than 1. Without them it is ``limit``.
-    ``turn`` decides which of several queues of equal priority comes first; count it up from claim to claim.
-    ``since`` leaves out the jobs of a lane that were due before that instant, in seconds since 1970. ``takes`` says how
-    many jobs of each lane are claimed at most. ``aged`` says by how many levels of priority lanes are raised.
+    ``slots`` bounds the sum of the weights, if a job weighs more than 1. The default is ``limit``. ``turn`` decides
+    which of several queues of equal priority comes first; increase it from claim to claim. ``since`` leaves out the
+    jobs of a lane that were due before that instant, in seconds since 1970. ``takes`` is the maximum number of jobs of
+    each lane. ``aged`` is the number of priority levels by which a lane is raised.
     """
     refuse_callers_transaction(jobs.write_alias)
     visited = rotation(jobs.lanes() if lanes is None else lanes, turn, aged)
@@ -233,7 +235,7 @@ def claim(
 
 @assembled
 def pick_from_lanes(text: str, model: type[Job], alias: str, *, keyed: bool, heaviest: str = "") -> Compiled:
-    """Fill in a pick from lanes. ``keyed``: some may have a key. ``heaviest`` is SQL: heavier jobs are passed by."""
+    """Return the pick from lanes. ``keyed``: some may have a key. ``heaviest`` is SQL: heavier jobs are skipped."""
     pick, params = _pick(model, alias, heaviest)
     return text.format(read=gate_relations(), pick=pick, are_open=gates_of_lanes("lane", keyed=keyed)), params
 
@@ -253,7 +255,7 @@ def _pick(model: type[Job], alias: str, heaviest: str) -> Compiled:
 
 
 def claim_these(jobs: JobReader, identity: Identity, job_ids: Collection[int]) -> Claims:
-    """Grant leases on those of these jobs that are due, wherever they stand in their queues, paused or not."""
+    """Grant leases on these jobs if they are due, at any position in their queues, and also if those are paused."""
     due = jobs.due().startable().filter(pk__in=sorted(job_ids_of(job_ids)))
     these = skip_locked(due.order_by("id").values(*PICKED, bytes=_BYTES))
     return _claim(jobs, identity, *compiled(these, jobs.write_alias), _ENOUGH, _PLAIN)
@@ -271,7 +273,7 @@ def _claim(
 def claiming(
     picked: str, params: Sequence[Any], holder: str, slots: Slots, parts: Parts = _PLAIN, *, on_citus: bool = False
 ) -> tuple[str, list[Any]]:
-    """Return the statement that grants leases on what is picked, and its parameters."""
+    """Return the statement that grants leases on the picked jobs, and its parameters."""
     ttl = conf.current().lease_ttl
     grant = (_GRANT_ON_CITUS if on_citus else _GRANT).format(started=parts.started)
     sql = _CLAIM.format(picked=picked, grant=grant, options=_OPTIONS, returning=_RETURNING, **parts._asdict())
@@ -279,7 +281,7 @@ def claiming(
 
 
 def claims_of(rows: Sequence[Row], holder: str) -> Claims:
-    """Name the columns of the claim's answer; the first two make the lease."""
+    """Turn the rows of a claim's answer into claims. The first two columns make the lease."""
     return Claims(
         (
             Claim._make((Lease(row[0], holder, row[1]), *row[2:_OWN], ClaimedOptions._make(row[_OWN:_OWN_AND_OPTIONS])))

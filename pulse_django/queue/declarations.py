@@ -1,4 +1,4 @@
-"""Decide whose code declares: the latest start among the workers of one settings module."""
+"""Decide which worker's code declares: of the workers with one settings module, the last one that started."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WHERE declaration.scope::text = %s
 FOR NO KEY UPDATE
 """
 
-# The row is locked since ``_STANDING``.
+# ``_STANDING`` has locked the row.
 _DECLARED = """
 WITH now AS MATERIALIZED (
     SELECT clock_timestamp() AS declared_at
@@ -49,7 +49,7 @@ SELECT scope FROM written
 
 
 class Declarer(NamedTuple):
-    """Whose code declares."""
+    """The worker whose code declares."""
 
     scope: str  # the settings module: other projects in this database declare for themselves
     worker: str  # its name and boot id
@@ -57,7 +57,7 @@ class Declarer(NamedTuple):
 
 
 def scope_of_code() -> str:
-    """Return the settings module of this process; empty if its settings are of none."""
+    """Return the settings module of this process, or an empty text if it has none."""
     return settings.SETTINGS_MODULE or ""
 
 
@@ -72,9 +72,9 @@ def declare_once(
 ) -> bool:
     """Store what this code declares, unless a worker that started later has declared. Return whether it did.
 
-    A worker of the version before that starts again in the middle of a deploy has started later. Once it is gone, the
-    next worker that asks declares instead of it. ``silence``: after so long a worker counts as gone. ``stored`` counts
-    the rows that there are of what is wanted: one may have been deleted by hand.
+    A worker with the old version that restarts in the middle of a deploy has started later. Once it is gone, the next
+    worker that asks declares instead. ``silence`` is the time after which a silent worker counts as gone. ``stored``
+    counts the declared rows that exist: one may have been deleted by hand.
     """
     fingerprint = hashlib.blake2b(json.dumps(wanted, sort_keys=True).encode(), digest_size=32).hexdigest()
     with joined(alias):

@@ -1,9 +1,9 @@
-"""How a run ends: the verdict, the write and the ledger. Settle and reap end with the same statement.
+"""The SQL that ends a run: the verdict, the write and the ledger. Settle and reap share it.
 
-The verb in front makes ``ending``: a row for each run, locked, with what happened and what is to become of the job. A
-job that runs again and a dead letter stay in the hot partition; one that is completed or cancelled leaves it.
+The verb begins the statement with the CTE ``ending``: a locked row for each run, with its outcome and the new status of
+the job. A job that runs again and a dead letter stay in the hot partition. A completed or cancelled job leaves it.
 
-The ledger needs no row for the run that completes a job: the job's row keeps who ran it, and the rest it has anyway.
+The ledger needs no row for the run that completes a job: the job's row keeps the holder and all other facts of the run.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .statements import Compiled
 from .words.decisions import GAVE_UP
 from .words.options import COLUMNS
 
-# How a job leaves the hot partition for that of the day on which it is completed or cancelled.
+# How a job moves from the hot partition to the partition of the day on which it is completed or cancelled.
 #
-# It is deleted here and inserted there, in one statement. An UPDATE of the era would move it too, but a statement that
-# meets a row which has been moved fails, where one that meets a deleted row passes it by (docs/adr/0049). On Citus it
-# is inserted there and then deleted here, in two statements (docs/adr/0086).
+# One statement deletes it in the first and inserts it in the second. An UPDATE of the era would move it too, but a
+# concurrent statement fails on a row that was moved, and skips a row that was deleted (docs/adr/0049). On Citus, one
+# statement inserts it and another one deletes it (docs/adr/0086).
 
 
-# What a job takes along, unless the verb says otherwise. What is left out belongs to a lease, and is NULL, or is the
-# unique key, which only a job that is not over holds.
+# The columns that a job keeps, unless the verb sets them. The others belong to a lease and become NULL, or are the
+# unique key, which only an unfinished job holds.
 _CARRIED = (
     *("id", "task", "queue", "priority", "args", "kwargs", "payload_bytes", "parent_id", "trace", "sensitive"),
     *("next_run_at", "attempts", "refunds", "losses", "progress", "progress_at"),
@@ -35,8 +35,8 @@ _CARRIED = (
     *COLUMNS,
 )
 
-# With the array, also one of a single id, the DELETE uses the primary key whatever the statistics are. For a table that
-# was empty when it was analysed, the planner would otherwise choose to read all rows.
+# With the array, even of a single id, the DELETE uses the primary key whatever the statistics are. Otherwise the
+# planner would read all rows of a table that was empty when it was analysed.
 _DELETE = """
     DELETE FROM pulse_django_job_hot AS job
     {using}
@@ -50,7 +50,7 @@ gone AS ({delete}
 ),
 history AS ({insert}
 ){notes}"""
-# The same rows, which are locked, before they are deleted.
+# The same rows, locked and not yet deleted.
 _GOES = """(
     SELECT {carried} FROM pulse_django_job_hot AS job CROSS JOIN {using}
     WHERE job.id = ANY (ARRAY{ids}) AND {condition}
@@ -58,10 +58,10 @@ _GOES = """(
 
 
 def leave(source: str, condition: str, *, brings: Sequence[str] = (), **values: str) -> str:
-    """Return the SQL that moves the jobs of ``source`` which meet the condition, with these new values.
+    """Return the SQL that moves the jobs of ``source`` that meet the condition, with these new values.
 
-    Its rows are ``gone``, and have the columns that ``source`` brings, as ``source_<name>``: to join them again, a
-    planner that expects one row would compare each with all others.
+    Its rows are the CTE ``gone``. They have the columns ``brings`` of ``source`` as ``source_<name>``, so that no later
+    CTE joins the two again: a planner that expects one row would compare each row with all others.
     """
     return _left(
         using=f"USING {source}",
@@ -76,9 +76,9 @@ def leave(source: str, condition: str, *, brings: Sequence[str] = (), **values: 
 def leave_on_citus(
     given: Given, condition: str, values: Mapping[str, str], *, brings: Sequence[str] = (), is_noted: bool = True
 ) -> list[Compiled]:
-    """Do what ``leave()`` says with these rows, which are locked. ``is_noted``: others may wait for one of them.
+    """Return the statements that do as ``leave()`` with these locked rows. ``is_noted``: jobs may wait for one of them.
 
-    The last statement deletes them, and returns their ids, tasks and queues.
+    The last statement deletes the rows, and returns their ids, tasks and queues.
     """
     columns = _columns(values)
     own = [f"job.{column}" for column in carried()]
@@ -103,12 +103,12 @@ def _left(*, using: str, ids: str, condition: str, also: Sequence[str], gone: st
 
 
 def carried() -> list[str]:
-    """Return the columns that a job keeps when it is over."""
+    """Return the columns that a job keeps when it has ended."""
     return [*_CARRIED, *(column for one in installed() for column in one.carries)]
 
 
 def _columns(values: Mapping[str, str]) -> dict[str, str]:
-    """Return what each column of history gets."""
+    """Return the value for each column of the history."""
     return {column: column for column in carried()} | {"era": ERA, "finished_at": CLOCK, **values}
 
 
@@ -117,33 +117,33 @@ def at_ends() -> list[tuple[str, AtEnd]]:
 
 
 def noted_columns() -> dict[str, str]:
-    """Return the columns of jobs that the notes of capabilities read, with their types."""
+    """Return the job columns that the notes of capabilities read, with their types."""
     return {column: kind for _, one in at_ends() for column, kind in one.columns.items()}
 
 
 def listed(columns: Iterable[str], row: str = "") -> str:
-    """Return columns as the beginning of a list in SQL."""
+    """Return columns as the beginning of a list in SQL, with a comma after each."""
     return "".join(f"{row}{column}, " for column in columns)
 
 
 def notes_of_over(gone: str, status: str) -> list[str]:
-    """Return the CTEs of capabilities beside the end of the jobs ``gone``."""
+    """Return the CTEs that capabilities add when the jobs ``gone`` end."""
     return [f"over_for_{name} AS ({one.over.format(gone=gone, status=status)})" for name, one in at_ends() if one.over]
 
 
 @assembled
 def is_noted() -> str:
-    """Return the SQL that says of a run that ended whether a capability has written a row about it."""
+    """Return the SQL condition that a capability has written a row about an ended run."""
     return " OR ".join(one.is_noted for _, one in at_ends()) or "false"
 
 
-# The rules of ``decide()`` that only the database can judge in time, because a report may have been written before: a
-# cancellation that was requested meanwhile wins over everything but success, and a budget that was lowered meanwhile
-# leaves no retry, nor does ``give_up_after`` allow one that comes later. A table-driven test compares it with
-# ``decide()``.
+# The rules of ``decide()`` that only the database can apply, because the facts may have changed since the report was
+# made. A cancellation that was requested meanwhile wins over everything but success. A budget that was lowered
+# meanwhile allows no retry, and ``give_up_after`` allows none that comes too late. A table-driven test compares the SQL
+# with ``decide()``.
 #
-# ``wanted`` is the status that the report asks for, ``refund`` how many attempts it gives back, ``job`` the locked row,
-# and ``too_late`` whether the retry would come later than ``give_up_after`` allows.
+# ``wanted`` is the status that the report asks for, ``refund`` the number of attempts that it gives back, ``job`` the
+# locked row, and ``too_late`` the condition that the retry would come later than ``give_up_after`` allows.
 _VERDICT = """CASE
             WHEN {wanted} IN ('COMPLETED', 'CANCELLED') THEN {wanted}
             WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
@@ -155,8 +155,8 @@ _VERDICT = """CASE
 _IS_HELD = "job.locked_by::text = {row}.holder AND job.attempts = {row}.attempt{still}"
 _LEAVES = "ending.verdict IN ('COMPLETED', 'CANCELLED')"
 
-# The fenced write and the ledger's row in one statement: neither can exist without the other. What is written is worked
-# out first, of rows that are locked (docs/adr/0065).
+# The fenced write and the ledger's row are one statement: neither can exist without the other. The values are computed
+# first, from locked rows (docs/adr/0065).
 _STAY = f"""
 staying AS MATERIALIZED (
     SELECT
@@ -196,7 +196,7 @@ stayed AS (
         staying.traceback, {{noted_of_staying}}job.task, job.queue, job.last_error AS error
 ),"""  # noqa: S608 - made of constants
 
-# The columns of ``ending``, where it is written by statements that are given it.
+# The columns of ``ending``, for statements that get its rows as a parameter.
 _TYPES = {
     "id": "bigint", "holder": "text", "attempt": "int", "token": "bigint", "due_at": "timestamptz",
     "started_at": "timestamptz", "last_seen_at": "timestamptz", "outcome": "text", "verdict": "text",
@@ -206,7 +206,7 @@ _TYPES = {
     "too_late": "boolean", "task": "text", "queue": "text",
 }  # fmt: skip
 
-# What a job that leaves does not carry along itself.
+# Columns of ``ending`` that a job needs when it leaves the hot partition.
 _BRINGS = (
     *("holder", "token", "last_seen_at", "outcome", "verdict", "error_class", "message", "traceback", "error"),
     *("refund", "loss", "cancel_reason", "progress", "result"),
@@ -234,7 +234,7 @@ ended AS MATERIALIZED (
     SELECT * FROM stayed
 )"""
 
-# ON CONFLICT: a ledger that was restored or edited may hold the row already. It must not keep a run from ending.
+# ON CONFLICT: a ledger that was restored or edited may have the row already. The run must end all the same.
 _HAS_ENTRY = "outcome <> 'SUCCEEDED'"
 _LEDGER = f"""
     INSERT INTO pulse_django_attempt (
@@ -250,8 +250,8 @@ _LEDGER = f"""
 """  # noqa: S608 - made of constants
 
 
-# If all runs succeeded, the jobs' rows contain everything but the results. A result is found by the position of its job
-# in an array, because a join of two hundred jobs and reports would compare each job with each report. ``ending`` has
+# If all runs succeeded, the jobs' rows contain everything but the results. The statement finds a result by the position
+# of its job in an array: a join of two hundred jobs and reports would compare each job with each report. ``ending`` has
 # checked the fence and locked the rows.
 _RESULTS = """
 results AS MATERIALIZED (
@@ -282,15 +282,15 @@ ended AS (
 
 
 def verdict(*, wanted: str, refund: str, too_late: str = "") -> str:
-    """Return the SQL for the status that a job gets, from that for the status wanted and for the refund."""
+    """Return the SQL for the new status of a job, from the SQL of the status wanted and of the refund."""
     return _VERDICT.format(wanted=wanted, refund=refund, too_late=too_late and f" OR {too_late}")
 
 
 def end(*, still: str = "", error: str = "ending.error", completes: bool = False, bare: bool = False) -> str:
-    """Return the SQL that ends what ``ending`` holds, as ``ended``.
+    """Return the SQL that ends the runs in ``ending``, as the CTE ``ended``.
 
-    ``still`` is a further condition on the row as it is written, ``error`` what stands on a job that stays.
-    ``completes``: all of them succeeded. ``bare``: without the notes that may fail.
+    ``still`` is a further condition on the row when it is written, ``error`` the last error of a job that stays.
+    ``completes``: all runs succeeded. ``bare``: leave out the notes that may fail.
     """
     if completes:
         return _complete()
@@ -320,10 +320,10 @@ def end_on_citus(
     lock_timeout: float | None = None,
     bare: bool = False,
 ) -> list[dict[str, Any]]:
-    """Lock and judge with CTEs of which the last is ``ending``, end what that holds, and return its rows.
+    """Lock and judge runs with CTEs of which the last is ``ending``, end the runs in it, and return its rows.
 
-    The rows are locked until all is written, so the verdict is not asked for again. ``lacks``: columns that this
-    ``ending`` does not have. ``bare`` is that of ``end()``.
+    The rows stay locked until everything is written, so the verdict still holds then. ``lacks``: columns that this
+    ``ending`` does not have. ``bare`` is as in ``end()``.
     """
 
     def writes(given: Given) -> list[Compiled]:
@@ -350,8 +350,8 @@ def _leaves(still: str) -> str:
     return f"{_IS_HELD.format(row='ending', still=still)} AND {_LEAVES}"
 
 
-# The parts of the settle statement, by whether all runs succeeded. Whether the next try would come later than
-# ``give_up_after`` allows is asked once for each run, for the verdict and for the reason.
+# The parts of the settle statement: True for batches in which all runs succeeded. Whether the next run would come later
+# than ``give_up_after`` allows is computed once for each run, for the verdict and for the reason.
 _FACTS = {"wanted": "report.status", "refund": "COALESCE(report.refund, 0)"}
 _LATE = """
     CROSS JOIN LATERAL (

@@ -1,4 +1,4 @@
-"""Add a job in the transaction of the caller: no commit, no job."""
+"""Add jobs in the transaction of the caller. Without its commit, there is no job."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 _INTO = "INSERT INTO pulse_django_job_hot"
 _NEW = "RETURNING id, created_at, next_run_at, {expires_at}, true"
-# The version that an INSERT writes has no xmax. That of a row which ON CONFLICT has locked and changed has one.
+# A row that an INSERT has written has no xmax. A row that ON CONFLICT has locked and changed has one.
 _NEW_OR_CHANGED = "RETURNING id, created_at, next_run_at, {expires_at}, xmax = 0"
 
 _EXPIRES = ("expires", "expires_in")
-# What next_run_at and expires_at get. A job that is due at once gets the default of the first. Seconds, because an
-# interval of days is as long as the calendar of the session's time zone has it.
+# The values of next_run_at and expires_at. A job that is due at once gets the default of next_run_at. Delays are in
+# seconds, because the length of an interval of days depends on the session's time zone.
 _INSTANT = "%s::timestamptz"
 _DELAY = "clock_timestamp() + %s::float8 * interval '1 second'"
 _FROM_NOW = {"run_after": "run_in", "expires": "expires_in"}
@@ -47,21 +47,21 @@ _COLUMNS = dict.fromkeys(("run_after", "run_in"), "next_run_at") | dict.fromkeys
 
 
 def enqueue(jobs: JobReader, new: NewJob) -> Job:
-    """Add one job in the caller's transaction and return it: no commit, no job.
+    """Add one job in the caller's transaction and return it. Without its commit, there is no job.
 
-    If a capability keeps it from being added, return the job that stands in its place.
+    If a capability finds an existing job to use instead, as for a unique key, return that job.
     """
     return get_or_enqueue(jobs, new)[0]
 
 
 def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
-    """Do as ``enqueue()``, and say whether the job is new."""
+    """Do as ``enqueue()``, and also return whether the job is new."""
     added = add(jobs, new)
     return (added.job, True) if isinstance(added, Added) else (added, False)
 
 
 def add(jobs: JobReader, new: NewJob) -> Added | Job:
-    """Add one job in the caller's transaction. Return what is known of it, or the job that stands in its place."""
+    """Add one job in the caller's transaction. Return it as ``Added``, or the existing job that is used instead."""
     for around in _around_insert():
         if getattr(new, around.field) is not None and around.concerns(new):
             return around.one(jobs, new, _add)
@@ -69,10 +69,10 @@ def add(jobs: JobReader, new: NewJob) -> Added | Job:
 
 
 class Added:
-    """A job that was added. Most callers need no more of it than its id, and a model has fifty fields."""
+    """A job that was added. Most callers only need its id, and a model has fifty fields."""
 
     def __init__(self, jobs: JobReader, new: NewJob, values: dict[str, Any], row: Row) -> None:
-        """``values`` are those that were sent, and ``row`` is what came back."""
+        """``values`` were sent to the database, and ``row`` is its answer."""
         self.id: int = row[0]
         self.created_at: datetime = row[1]
         self.values = values
@@ -88,7 +88,7 @@ class Added:
 
     @property
     def job(self) -> Job:
-        """The model, with what the table added to what was sent."""
+        """Return the model, with the values that were sent and the defaults of the table."""
         new, jobs, (job_id, created_at, next_run_at, expires_at, _) = self._new, self._jobs, self._row
         values = {
             **self.values,
@@ -106,7 +106,7 @@ class Added:
             "created_at": created_at,
         }
         blank = _blank(jobs.model)
-        # Several times as fast as by name, because Django looks at each field again.
+        # Several times as fast as with keyword arguments, for which Django loops over all fields.
         row = [values.get(name, default) for name, default in blank.items()]
         job: Job = jobs.model.from_db(jobs.write_alias, blank, row)
         return job
@@ -137,7 +137,7 @@ def _add(jobs: JobReader, new: NewJob) -> Added | Job:
 
 
 def _shared_of_alike(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) -> Mapping[str, Any]:
-    """Return what a job shares with those that differ in their arguments, their parent and their trace alone."""
+    """Return the values that are equal for jobs that differ only in arguments, parent and trace."""
     if new.alike is None:
         return _shared(new, settings, admits)
     if not new.alike:
@@ -145,12 +145,12 @@ def _shared_of_alike(new: NewJob, settings: conf.PulseSettings, admits: OnInsert
     return new.alike
 
 
-# Of what is true by default, only false is sent.
+# Columns that are true by default. Only false is sent.
 _TRUE = {"ready", *(option.column for option in OPTIONS.values() if option.default is True)}
 
 
 def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) -> Mapping[str, Any]:
-    """Return what is sent of a job beside its arguments, its parent and its trace."""
+    """Return the values of a job to send, without its arguments, its parent and its trace."""
     row = with_settings(new.by_column(), settings)
     row |= {"tags": list(new.tags) or None, "lane_key": new.lane_key or None}
     options = {column: row.pop(column) for column in (*COLUMNS, "ready")}
@@ -160,7 +160,7 @@ def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) 
     for name, value in row.items():
         if name in _FROM_NOW and isinstance(value, timedelta):
             name, value = _FROM_NOW[name], value.total_seconds() or None
-        # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
+        # Most jobs need 8 of some 25 columns. A value that is not sent costs nothing to encode, parse or plan.
         if value is not None and value is not (name in _TRUE) and name not in ("parent_id", "trace"):
             sent[name] = value
     return sent
@@ -168,7 +168,7 @@ def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) 
 
 @lru_cache(maxsize=4)
 def _blank(model: type[Job]) -> dict[str, Any]:
-    """Return what the fields of a new job are by default."""
+    """Return the default of each field of a new job."""
     return {field.attname: field.get_default() for field in model._meta.concrete_fields}
 
 
@@ -191,7 +191,7 @@ def _admits(new: NewJob) -> OnInsert | None:
 
 
 def has_key(new: NewJob) -> bool:
-    """Whether another job may stand in its place."""
+    """Return whether an enqueue may find an existing job instead of adding this one."""
     return _admits(new) is not None
 
 
@@ -206,13 +206,13 @@ def _insert(jobs: JobReader, new: NewJob, values: Mapping[str, Any], admits: OnI
 
 @lru_cache(maxsize=256)
 def _enqueue(names: tuple[str, ...], *, take: str = "", conflict: str = "") -> str:
-    """Return the statement that inserts a job with values of these names. The others have the table's defaults.
+    """Return the statement that inserts a job with values of these names. Other columns get the table's defaults.
 
-    ``take`` and ``conflict`` are those of ``Clauses``.
+    ``take`` and ``conflict`` are as in ``Clauses``.
     """
     columns = ", ".join(_COLUMNS.get(name, name) for name in names)
     values = ", ".join(_VALUES.get(name, "%s") for name in names)
-    # A role that may only enqueue need not be allowed to read the instant that most jobs do not have.
+    # A role that may only enqueue needs no right to read this column, unless its jobs expire.
     expires_at = "expires_at" if not set(_EXPIRES).isdisjoint(names) else "NULL"
     new, new_or_changed = (text.format(expires_at=expires_at) for text in (_NEW, _NEW_OR_CHANGED))
     if take:
@@ -227,7 +227,7 @@ def _enqueue(names: tuple[str, ...], *, take: str = "", conflict: str = "") -> s
 
 Encoded = tuple[NewJob, Payload]
 
-# One statement's worth. Larger chunks save little and hold the caller's memory and the server's longer.
+# Jobs in one statement. Larger chunks save little, and take memory of the caller and the server for longer.
 ENQUEUE_CHUNK = 5_000
 
 ENQUEUE_BYTES = 16_000_000
@@ -247,7 +247,7 @@ def enqueue_many(
 ) -> list[int]:
     """Add all of these jobs or none, and return their ids in the order given.
 
-    They are read and encoded before the transaction begins. ``progress`` is called inside of it, with the number
+    All jobs are read and encoded before the transaction begins. ``progress`` is called inside it, with the number
     of jobs written so far.
     """
     limit = conf.current().max_payload_bytes
@@ -270,7 +270,7 @@ def enqueue_alike(
     *,
     progress: Callable[[int], object] | None = None,
 ) -> list[int]:
-    """Add this job once for each of these arguments instead of its own, as ``enqueue_many`` would."""
+    """Add this job once for each of these arguments, which replace its own. Works as ``enqueue_many``."""
     if (admits := _admits(new)) is not None:
         [name, *_] = [name for name in admits.fields if getattr(new, name) is not None]
         raise InvalidJob(
@@ -291,7 +291,7 @@ def enqueue_all(
     *,
     one_by_one: tuple[str, ...] = (),
 ) -> list[int]:
-    """Add all of these jobs. Chunks in which a job has one of the fields ``one_by_one`` are added so."""
+    """Add all of these jobs. If a job of a chunk has one of the fields ``one_by_one``, add that chunk one by one."""
     chunks = list(in_chunks(encoded))
     ids: list[int] = []
     with joined(jobs.write_alias):
@@ -308,7 +308,7 @@ def enqueue_all(
 
 
 def in_chunks(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:
-    """Cut into statements that are short in rows and in bytes."""
+    """Split jobs into chunks that are bounded in rows and in bytes."""
     chunk: list[Encoded] = []
     size = 0
     for one in encoded:
@@ -323,18 +323,18 @@ def in_chunks(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:
 
 
 def take_ids(alias: str, count: int) -> list[int]:
-    """Return ids of new jobs."""
+    """Return ids for new jobs."""
     return [job_id for (job_id,) in run_joined(alias, _TAKE_IDS, [count])]
 
 
 def copy_with_ids(jobs: JobReader, new_jobs: Sequence[tuple[NewJob, int]]) -> None:
-    """Write jobs that have their ids, and whose keys are taken."""
+    """Write jobs whose ids are given and whose unique keys are taken."""
     limit = conf.current().max_payload_bytes
     _copy(jobs, [(new, new.encoded(limit)) for new, _ in new_jobs], [job_id for _, job_id in new_jobs])
 
 
 def _copy(jobs: JobReader, chunk: Sequence[Encoded], ids: Sequence[int]) -> None:
-    """Write many jobs by COPY, which takes the server three quarters of the time of an INSERT."""
+    """Write many jobs by COPY, which takes the server a quarter less time than an INSERT."""
     columns, shared = columns_of(jobs, chunk, lambda row: "\t".join(map(copied, row.values())))
     own = ["id", "args", "kwargs", "payload_bytes"]
     lines = [
@@ -351,16 +351,17 @@ def _encoded(lines: str) -> bytes:
     try:
         return lines.encode()
     except UnicodeEncodeError:
-        raise InvalidJob("a name, a trace or a mask contains a lone surrogate") from None  # its error has all lines
+        raise InvalidJob("a name, a trace or a mask contains a lone surrogate") from None  # the error has all lines
 
 
 def columns_of(
     jobs: JobReader, chunk: Sequence[Encoded], spell: Callable[[dict[str, Any]], str]
 ) -> tuple[list[str], dict[int, str]]:
-    """Return the columns in which any of these jobs has a value, and by the id of each ``NewJob`` its text in them.
+    """Return the columns in which any of these jobs has a value, and the text of each job by the ``id()`` of
+    ``NewJob``.
 
-    Jobs that are enqueued together mostly share all but their arguments. The text of what they share is made once. The
-    terms are the last column, if there are any. They are not in the text.
+    Jobs that are enqueued together mostly share everything but their arguments, so the shared text is made once. Search
+    terms are the last column, if there are any, and not in the text.
     """
     news = {id(new): new for new, _ in chunk}
     heads = {key: new.head for key, new in news.items()}
@@ -390,7 +391,7 @@ def _rows_of(jobs: JobReader, news: Sequence[NewJob]) -> list[dict[str, Any]]:
 def _set_instants(
     jobs: JobReader, rows: Sequence[dict[str, Any]], column: str, instants: Sequence[tuple[datetime | None, timedelta]]
 ) -> None:
-    """Set a column to an instant, or to now plus a delay. If no job has either, the default of the table holds."""
+    """Set a column to an instant, or to now plus a delay. If no job has either, leave it to the table's default."""
     if not any(instant or delay for instant, delay in instants):
         return
     delays = run_joined(jobs.write_alias, _IN, [[delay.total_seconds() for _, delay in instants]])

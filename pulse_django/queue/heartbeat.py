@@ -1,4 +1,4 @@
-"""Extend the leases of a host, and say which of them are lost."""
+"""Extend the leases of a host, and report which of them are lost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .words.verb_results import Beat
 
 logger = SafeLogger(__name__)
 
-# One statement for all leases of a host. It skips rows that another statement has locked, because waiting behind one
-# would delay all the others' beats.
+# One statement for all leases of a host. It skips locked rows, because waiting for one of them would delay the
+# heartbeats of all others.
 _HEARTBEAT = """
 WITH held AS MATERIALIZED (
     SELECT id, holder, attempt, progress::jsonb
@@ -50,7 +50,7 @@ beaten AS (
 SELECT id, locked_by, attempts, cancel_requested_at IS NOT NULL FROM beaten
 """
 
-# Asked only of leases that the beat left out: whose fence still holds was skipped, and is not lost.
+# Sent only for leases that the heartbeat did not extend: a lease whose fence still holds was skipped, and is not lost.
 _STILL_HELD = """
 SELECT job.id, job.locked_by, job.attempts
 FROM pg_catalog.json_to_recordset(%s::json) AS held (id bigint, holder text, attempt int)
@@ -60,7 +60,7 @@ JOIN pulse_django_job_hot AS job
 
 
 def heartbeat(jobs: JobReader, leases: Collection[Lease], progress: Mapping[Lease, str] | None = None) -> Beat:
-    """Extend these leases by one TTL each, save progress (as JSON) on the way, and say which are still held."""
+    """Extend these leases by one TTL each, save progress (as JSON) with them, and return which are still held."""
     if not leases:
         return Beat(alive=frozenset(), lost=frozenset(), skipped=frozenset(), cancelled=frozenset())
     rows = _beat(jobs, leases, progress or {})

@@ -1,4 +1,4 @@
-"""Repair leases that the protocol cannot have granted."""
+"""Repair leases that Pulse cannot have granted."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .words.bounds import MAX_DELAY
 
 logger = SafeLogger(__name__)
 
-# For leases that the protocol cannot have granted: none at all, or one that a clock which was set back left too long.
-# Nothing is taken from a live holder, whose next beat extends what it has; its host may have another LEASE_TTL than we.
+# For running jobs without a lease, and for leases that are too long because the server's clock was set back. A live
+# holder loses nothing: its next heartbeat extends its lease. Its host may have another LEASE_TTL than this one.
 _MEND = """
 WITH wrong AS MATERIALIZED (
     SELECT id, locked_by, token, started_at, attempts, refunds, max_attempts, lease_until, lease_ttl
@@ -57,7 +57,7 @@ written AS (
 SELECT id FROM written
 """
 
-# After the server's clock was set back: what was granted before it reaches further than any lease now.
+# After the server's clock was set back: leases granted before end later than any lease that is granted now.
 _SHORTEN = """
 WITH long AS MATERIALIZED (
     SELECT id, lease_until, lease_ttl
@@ -84,7 +84,7 @@ SELECT id FROM written
 
 
 def mend(jobs: JobReader, job_ids: Collection[int]) -> list[int]:
-    """Bring leases that cannot be, missing or too long, to what one may be. Return of which jobs."""
+    """Repair leases that are missing or too long. Return the ids of the repaired jobs."""
     settings = conf.current()
     try:
         rows = run_joined(jobs.write_alias, _MEND, [sorted(job_ids), settings.longest_lease, settings.lease_ttl])
@@ -102,8 +102,9 @@ def mend(jobs: JobReader, job_ids: Collection[int]) -> list[int]:
 
 
 def shorten_leases(jobs: JobReader, *, step: timedelta | None = None) -> int:
-    """After the server's clock was set back by ``step``, shorten up to ``REAP_LIMIT`` leases by as much, to one TTL at
-    least. Return how many. Without a known ``step``, shorten to one TTL the leases that no worker can have asked for.
+    """Shorten up to ``REAP_LIMIT`` leases by ``step``, by which the server's clock was set back. Return how many.
+
+    Leave each lease at least one TTL. If ``step`` is not known, shorten leases that are too long to one TTL.
 
     No lease is taken from its holder, whose next heartbeat extends it.
     """

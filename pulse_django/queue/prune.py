@@ -47,7 +47,7 @@ ledger AS (
 
 
 def satellites() -> list[Satellite]:
-    """Return the tables that have rows of jobs."""
+    """Return the other tables with rows that belong to jobs."""
     return [ATTEMPTS, *(satellite for one in installed() for satellite in one.satellites)]
 
 
@@ -56,7 +56,7 @@ def _deletions(jobs: str) -> list[str]:
 
 
 def _read_of_jobs(*also: str) -> str:
-    """Return the columns that the statements beside a deletion read."""
+    """Return the columns of deleted jobs that the other CTEs read."""
     columns = ["id", "task", *(column for one in satellites() for column in one.reads), *also]
     return ", ".join(dict.fromkeys(columns))
 
@@ -80,9 +80,9 @@ SELECT id FROM gone
 def prune(
     jobs: JobReader, status: Status, *, older_than: timedelta, limit: int = PRUNE_LIMIT, in_days: bool = True
 ) -> int:
-    """Delete up to ``limit`` jobs that ended in ``status`` that long ago, with their attempts. Return how many.
+    """Delete up to ``limit`` jobs that ended in ``status`` longer ago than that, with their attempts. Return how many.
 
-    Delete periods of unique jobs that are over, too. Without ``in_days``, leave out jobs in partitions of days, which
+    Also delete the expired periods of unique jobs. Without ``in_days``, leave out jobs in the partitions of days, which
     are dropped as a whole.
     """
     if status not in TERMINAL:
@@ -96,10 +96,10 @@ def prune(
 def prune_these(
     jobs: JobReader, job_ids: Collection[int], *, statuses: Collection[Status] = TERMINAL, error: str | None = None
 ) -> list[int]:
-    """Delete those of these jobs that have ended, or that ended so, with their attempts. Return which.
+    """Delete these jobs, if they have ended in one of these statuses, with their attempts. Return the deleted ids.
 
-    A dead letter that holds other jobs stays: these would run without it. With ``error``, only those whose last error
-    has this fingerprint.
+    Leave out a dead letter that other jobs wait for: they would run without it. With ``error``, delete only jobs whose
+    last error has this fingerprint.
     """
     if not set(statuses) <= set(TERMINAL):
         raise ValueError("prune does not delete live jobs")
@@ -108,7 +108,8 @@ def prune_these(
     if Status.DEAD_LETTERED in statuses:
         ended = ended.holding_nothing()
     if error is not None:
-        # Written so that no index holds it: by their ids the few are found, and not through all of their group.
+        # The expression matches no index on purpose: PostgreSQL shall find these few jobs by id, not through their
+        # group.
         unindexed = Concat(Fingerprint("last_error"), Value(""), output_field=TextField())
         ended = ended.alias(error=unindexed).filter(error=error)
     pick = compiled(skip_locked(ended.order_by("id").values("id"), no_key=False), jobs.write_alias, everywhere=True)
@@ -129,23 +130,23 @@ def _prune_pick(
     return compiled(picked, alias, everywhere=in_days)
 
 
-# Make the partitions of the next days, and drop those of days whose jobs are not kept any longer.
+# Make the partitions of the next days, and drop the partitions of days whose jobs have been kept long enough.
 #
-# Two functions of the database do it, with the rights of the tables' owner: a watchdog's role need not own them.
+# Two database functions do it with the rights of the tables' owner, so the role of a watchdog need not own the tables.
 
 
-LOCKED_BY_OTHERS = (LOCK_NOT_AVAILABLE, "40P01")  # Citus finds a deadlock before the time is up
+LOCKED_BY_OTHERS = (LOCK_NOT_AVAILABLE, "40P01")  # Citus reports a deadlock before the timeout
 logger = SafeLogger(__name__)
 
 DAYS_AHEAD = 3
-# Seconds. To make or drop a partition locks history, and every settle that completes a job waits behind who waits.
+# Seconds. Making or dropping a partition locks the history, and every settle that completes a job waits behind it.
 LOCK_TIMEOUT = 0.1
 CLEANED_AT_ONCE, MOST_BATCHES = 5_000, 20
-# Jobs in the partition for days that have none. To move them, it is locked: 10,000 take about a tenth of a second.
+# Jobs in the partition for days without their own. It is locked while they are moved: 10,000 take about 0.1 s.
 MOST_MOVED = 10_000
 
 
-# On Citus days are partitions of the table of all jobs (docs/adr/0067).
+# On Citus, the days are partitions of the table of all jobs (docs/adr/0067).
 _ERAS = """
 SELECT
     (pg_catalog.regexp_match(pg_catalog.pg_get_expr(day.relpartbound, day.oid), '[0-9]{8}'))[1]::int AS era,
@@ -184,7 +185,7 @@ _DROP = "SELECT pulse_django_drop_day(%s::int)"
 
 @assembled
 def _clean_sql() -> str:
-    """Delete the rows that jobs of a day have in other tables."""
+    """Return the SQL that deletes rows of other tables that belong to jobs of a day."""
     return f"""
 WITH cleaned AS MATERIALIZED (
     SELECT {_read_of_jobs()}
@@ -198,7 +199,7 @@ SELECT pg_catalog.max(id) FROM cleaned
 """  # noqa: S608 - made of constants
 
 
-_cleaned_until: dict[tuple[str, date], int] = {}  # by alias and day: the last job whose rows elsewhere were deleted
+_cleaned_until: dict[tuple[str, date], int] = {}  # by alias and day: the last job whose other rows were deleted
 
 
 def _directly(verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -206,31 +207,32 @@ def _directly(verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def make_days(jobs: JobReader, *, ahead: int = DAYS_AHEAD, most_moved: int = MOST_MOVED) -> list[date]:
-    """Make the partitions of today and of so many days after it that are missing. Return their days.
+    """Make the missing partitions of today and the next ``ahead`` days. Return their days.
 
-    Also of days that had none when jobs ended on them. These jobs are moved, unless there are more than ``most_moved``.
+    Also make partitions of past days on which jobs ended while there was none. Move these jobs, unless there are more
+    than ``most_moved``.
     """
     refuse_callers_transaction(jobs.write_alias)
-    there, now = _days(jobs)
+    existing, now = _days(jobs)
     stray = [day_of(era) for (era,) in run_alone(jobs.write_alias, _WITHOUT_A_DAY, [])]
     wanted = {now.date() + timedelta(days=number) for number in range(ahead + 1)} | {day for day in stray if day}
-    return [day for day in sorted(wanted - set(there)) if _call(jobs, _MAKE, [era_of(day), most_moved])]
+    return [day for day in sorted(wanted - set(existing)) if _call(jobs, _MAKE, [era_of(day), most_moved])]
 
 
 def drop_days(
     jobs: JobReader, *, older_than: timedelta, call: Callable[..., Any] = _directly, batches: int = MOST_BATCHES
 ) -> list[date]:
-    """Delete the jobs of all days that ended that long ago, with their attempts. Return the days.
+    """Delete the jobs of all days that ended longer ago than that, with their attempts. Return the days.
 
-    What they have in other tables is deleted first, in so many ``batches`` at most: the next time goes on from there.
-    Where history is in use, the day is left for the next time, and so are those after it. ``call`` runs each step that
-    uses the database.
+    Delete their rows in other tables first, in at most ``batches`` batches; the next call continues there. If the
+    history is locked, leave this day and the later ones for the next call. ``call`` runs each step that uses the
+    database.
     """
     check_delay(older_than)
     refuse_callers_transaction(jobs.write_alias)
-    there, now = call(_days, jobs)
+    existing, now = call(_days, jobs)
     dropped = []
-    for day in there:
+    for day in existing:
         if datetime.combine(day + timedelta(days=1), time()) + older_than > now:
             break
         while batches > 0 and call(_carry, jobs, day) + call(_clean, jobs, day):
@@ -243,13 +245,13 @@ def drop_days(
 
 
 def _days(jobs: JobReader) -> tuple[list[date], datetime]:
-    """Return the days that have a partition, and the instant, by the server's clock in UTC."""
+    """Return the days that have a partition, and the time of the server's clock in UTC."""
     rows = run_alone(jobs.write_alias, _ERAS, [])
     return [day for era, _ in rows if era is not None and (day := day_of(era))], rows[0][1]
 
 
 def _carry(jobs: JobReader, day: date) -> int:
-    """Move jobs that are kept for longer out of a day that is to be dropped, to today. Return how many."""
+    """Move jobs that are kept for longer from a day that is to be dropped to today. Return how many."""
     values = {field.column: field.column for field in jobs.model._meta.concrete_fields} | {"era": ERA}
     names = {"columns": ", ".join(values), "values": ", ".join(values.values())}
     params = {"era": era_of(day), "limit": CLEANED_AT_ONCE}
@@ -258,7 +260,7 @@ def _carry(jobs: JobReader, day: date) -> int:
 
 
 def _clean(jobs: JobReader, day: date) -> bool:
-    """Delete what the next jobs of a day have in other tables. Return whether there were any."""
+    """Delete the rows of other tables that belong to the next jobs of a day. Return whether there were any."""
     place = jobs.write_alias, day
     params = {"era": era_of(day), "after": _cleaned_until.get(place, 0), "limit": CLEANED_AT_ONCE}
     [(last,)] = run_alone(jobs.write_alias, _clean_sql(), params)
@@ -274,15 +276,15 @@ def _call(jobs: JobReader, sql: str, params: list[int]) -> bool:
     except OperationalError as error:
         if getattr(error.__cause__, "sqlstate", "") not in LOCKED_BY_OTHERS:
             raise
-        logger.info("The table of jobs is locked; the partition of %s has to wait", params[0])
+        logger.info("The table of jobs is locked; the partition of %s is tried again later", params[0])
         return False
     return bool(done)
 
 
-# Delete what is left of jobs that are gone. A part of ``prune``.
+# Delete rows of other tables whose job is gone. A part of ``prune``.
 #
-# Jobs are dropped with their day, and a day does not know what else there is of its jobs. So the other tables are
-# walked through, some rows a minute, and what belongs to no job is deleted.
+# Dropping the partition of a day does not delete the rows that its jobs have in other tables. So watchdogs walk through
+# these tables, some rows a minute, and delete rows that belong to no job.
 
 
 WALKED_AT_ONCE = 5_000
@@ -301,11 +303,11 @@ deleted AS (
 SELECT pg_catalog.max(job_id) FROM walked
 """
 
-_walked_until: dict[tuple[str, str], int] = {}  # by alias and table: the last job that was looked at
+_walked_until: dict[tuple[str, str], int] = {}  # by alias and table: the last job that was checked
 
 
 def forget_orphans(jobs: JobReader) -> None:
-    """Look at the next rows of tables that nothing else cleans, and delete those of jobs that are gone."""
+    """Check the next rows of tables that nothing else cleans, and delete the rows whose job is gone."""
     for table in [one.table for one in satellites() if one.is_walked]:
         place = jobs.write_alias, table
         params = [_walked_until.get(place, 0), WALKED_AT_ONCE]

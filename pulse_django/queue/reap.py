@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 logger = SafeLogger(__name__)
 
-# Longer statements would hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
+# Larger batches would hold their locks for longer than a claim should wait. Smaller ones waste round trips.
 REAP_LIMIT = 1_000
 
-# Seconds. While the table is locked no lease can be extended: a reap that waited for the lock would be the first to
-# have it, and would end runs whose heartbeats waited beside it.
+# Seconds. While the table is locked, no lease can be extended. A reap that waits for the lock could get it first, and
+# would end runs whose heartbeats wait for the same lock.
 REAP_LOCK_TIMEOUT = 0.05
 
-# Whatever ended a run, its lease must not have been extended since it was looked at.
+# The reason to end a run must still hold when the row is written: a heartbeat may have extended the lease meanwhile.
 _IS_STILL_OVER = """
         AND (
             job.lease_until < statement_timestamp()
@@ -50,8 +50,8 @@ _IS_STILL_OVER = """
 _WANTED = "CASE WHEN job.killer THEN 'DEAD_LETTERED' ELSE 'RETRYING' END"
 _TOO_LATE = "clock_timestamp() + job.delay * interval '1 second' > job.created_at + job.give_up_after"
 
-# What ``decide()`` says of a run without a report, with the curve of ``Backoff.delay``: change both. A test compares
-# the two.
+# The rules of ``decide()`` for a run without a report, with the curve of ``Backoff.delay``. If you change one, change
+# the other: a test compares them.
 _ENDING = f"""
 WITH over AS MATERIALIZED (
     SELECT
@@ -120,7 +120,8 @@ SELECT {", ".join(_ANSWERS)} FROM ended
 """  # noqa: S608 - made of constants
 
 
-# A write that changes nothing: to see whether heartbeats could be written, before their absence is held against them.
+# A write that changes nothing. It shows that heartbeats could have been written, before runs are ended for lack of
+# them.
 _TOUCH = """
 WITH expired AS MATERIALIZED ({pick})
 UPDATE pulse_django_job_hot AS job
@@ -134,8 +135,8 @@ RETURNING job.id
 def reap(jobs: JobReader, *, limit: int = REAP_LIMIT, within: timedelta | None = None) -> list[Reaped]:
     """End up to ``limit`` runs whose lease ran out, whose deadline passed or whose progress stopped.
 
-    Any number of watchdogs may reap at once; what another one has locked is left to it. With ``within``, leases
-    that ran out longer ago are left alone.
+    Any number of watchdogs may reap at once: each skips the rows that another one has locked. With ``within``, leave
+    out leases that ran out longer ago.
     """
     check_limit(limit)
     refuse_callers_transaction(jobs.write_alias)
@@ -151,7 +152,7 @@ def reap(jobs: JobReader, *, limit: int = REAP_LIMIT, within: timedelta | None =
 
 
 def reap_these(jobs: JobReader, job_ids: Sequence[int]) -> list[Reaped]:
-    """End those of these runs that ``reap`` would end."""
+    """End the runs of these jobs that ``reap`` would end."""
     over = jobs.using(jobs.write_alias).reapable().filter(pk__in=job_ids)
     try:
         return _reap(jobs, _compiled_reap_pick(over, jobs.write_alias, len(job_ids)))
@@ -161,14 +162,14 @@ def reap_these(jobs: JobReader, job_ids: Sequence[int]) -> list[Reaped]:
 
 
 def overlooked(jobs: JobReader, beyond: timedelta, *, limit: int = REAP_LIMIT) -> list[int]:
-    """Return running jobs whose lease ran out longer ago than that, and whose rows are not locked now."""
+    """Return running jobs whose lease ran out longer ago than ``beyond``, and whose rows are not locked now."""
     over = jobs.using(jobs.write_alias).reapable().exclude(lease_ran_out_lately(beyond))
     sql, params = compiled(skip_locked(over.order_by("id").values("id"))[:limit], jobs.write_alias)
     return [job_id for (job_id,) in run_alone(jobs.write_alias, sql, params, lock_timeout=REAP_LOCK_TIMEOUT)]
 
 
 def touch_expired(jobs: JobReader) -> bool:
-    """Write one row that ``reap`` would end, without changing it. Return whether there is one."""
+    """Write the row of one run that ``reap`` would end, without changing it. Return whether there is one."""
     sql, params = _reap_pick(jobs.model, jobs.write_alias, 1)
     return bool(run_alone(jobs.write_alias, _TOUCH.format(pick=sql), params, lock_timeout=REAP_LOCK_TIMEOUT))
 
@@ -214,7 +215,7 @@ def _reap_one(jobs: JobReader, job_id: int) -> list[Reaped]:
 
 
 def _dead_letter_what_cannot_wait(jobs: JobReader, job_id: int, error: Exception) -> list[Reaped]:
-    """End a run whose job the table refuses to take back among those that wait."""
+    """Dead-letter a job whose row the table refuses as a waiting job."""
     reason = f"storing it for another run failed: {error_in_one_line(error)}"
     held = jobs.using(jobs.write_alias).reapable().filter(pk=job_id)
     ended = []

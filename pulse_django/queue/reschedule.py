@@ -16,7 +16,8 @@ from .words.job_options import PRIORITY, QUEUE_NAME
 from .words.lane_keys import OF_QUEUE, limiter_of_queue
 from .words.verb_results import Changed
 
-# Only of what waits and has not expired. A run has its own deadline, and its outcome decides when the next one begins.
+# Only waiting jobs that have not expired. A running job has a deadline, and its outcome decides when the next run
+# begins.
 _WAITING = f"""
 WITH waiting AS MATERIALIZED (
     SELECT id, queue, lane_key, ready
@@ -44,7 +45,7 @@ _RESCHEDULE = _WAITING.format(
     change="next_run_at = changed.next_run_at, ready = changed.ready",
 )
 
-# A job without a limit of its task has that of its queue, which another queue may not have.
+# A job whose task has no limit has the limit of its queue, if any. Another queue may have none.
 _OF_QUEUE_ALONE = f"pg_catalog.split_part(lane_key::text, ':', 1) IN ('', pg_catalog.concat('{OF_QUEUE}', queue))"
 _ELSEWHERE = f"""
     CASE
@@ -63,7 +64,7 @@ _MOVE = _WAITING.format(
 def reschedule(
     jobs: JobReader, job_ids: Collection[int], *, delay: timedelta = timedelta(), attempt: int | None = None
 ) -> Changed:
-    """Let what waits run now, or after ``delay``; only what has had as many attempts as ``attempt`` says."""
+    """Make waiting jobs due now, or after ``delay``. With ``attempt``, only jobs that have had so many attempts."""
     check_delay(delay)
     check_attempt(attempt)
     return _change(jobs, _RESCHEDULE, job_ids, [attempt, delay.total_seconds()])
@@ -77,7 +78,7 @@ def move(
     priority: int | None = None,
     attempt: int | None = None,
 ) -> Changed:
-    """Let what waits do so in another queue, or with another priority; ``attempt`` as for ``reschedule``."""
+    """Move waiting jobs to another queue or priority. ``attempt`` is as in ``reschedule``."""
     if queue is None and priority is None:
         raise ValueError("move: give a queue or a priority")
     if queue is not None:

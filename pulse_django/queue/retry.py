@@ -1,4 +1,4 @@
-"""Revive dead letters, with their history."""
+"""Run dead letters again, with their history."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .words.options import Whole
 from .words.own_tasks import OWN_TASKS
 from .words.verb_results import Retried
 
-# ``attempts`` stays: a zombie of an old run must never meet its own number again. What a retry grants is refunds, and
-# only as many as the runs asked for need.
+# ``attempts`` stays: a handler of an old run that is still running must never match a new run. A retry grants refunds
+# instead, only as many as the requested runs need.
 REVIVE = """
 reviving AS MATERIALIZED (
     SELECT
@@ -74,7 +74,7 @@ def _on_retry() -> OnRetry | None:
 
 @assembled
 def _retry_sql() -> str:
-    """Return the statement. What a capability may refuse is left to the capability's own."""
+    """Return the statement. Dead letters that a capability may refuse are left to the statement of the capability."""
     on_retry = _on_retry()
     refused = " OR ".join(one.refuses_retry.replace("{job}", "job") for one in installed() if one.refuses_retry)
     return _RETRY.replace("{are_own}", on_retry.are_own if on_retry else "false").replace(
@@ -92,11 +92,11 @@ def retry(
     attempt: int | None = None,
     cancelled_too: bool = False,
 ) -> Retried:
-    """Revive what is still dead, with at least ``runs`` more attempts and all of its history.
+    """Make dead letters PENDING again, with at least ``runs`` more attempts and all of their history.
 
     The first is due after ``delay``, and each of the others ``gap`` after the one before it. With ``attempt``, only
-    what died in that one. A dead letter whose unique key another job holds by now is left as it is, and so are one of
-    Pulse's own tasks and one whose batch was cancelled, the latter without ``cancelled_too``.
+    jobs that died in that attempt. Leave out a dead letter whose unique key another job holds by now, and the jobs of
+    Pulse's own tasks. Without ``cancelled_too``, also leave out dead letters whose batch was cancelled.
     """
     Whole(1, MOST_ATTEMPTS).check("runs", runs)
     check_attempt(attempt)

@@ -1,10 +1,11 @@
-"""Set the waiting jobs of tasks that may not start aside, and bring them back when they may: when a pause is over.
+"""Set waiting jobs of paused tasks aside, and bring them back when the pause is over.
 
-The claim leaves such jobs out. That is exact, and it is enough for a few. A million of them at the head of a lane would
-be read by every claim. ``ready = NULL`` takes them out of what claims read.
+A claim also checks the pause of each job, which is exact, and fast enough for a few jobs. But every claim would read a
+million of them at the head of a lane. ``ready = NULL`` takes them out of the index that claims read.
 
-Both are for any number of watchdogs at once, and may be cut off at any time: the next sweep goes on. Verbs that write
-``ready`` let a job that was set aside be claimed again, as far as the pause allows. The next sweep finds it.
+Any number of watchdogs may run both verbs at once, and may be interrupted at any time: the next sweep continues. Other
+verbs may set ``ready`` of a job that was set aside. The claim still checks the pause, and the next sweep sets the job
+aside again.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from .database.lane_queries import IN_LANE, IS_SET_ASIDE, PAIRS, TASKS_SET_ASIDE
 from .database.transactions import run_joined
 from .gates import gate_relations, gates_of_tasks
 
-# Statements of a sweep or a call, about 0.2 s: lost runs or a web request wait meanwhile. A later sweep does the rest.
+# Statements in a sweep or a call, about 0.2 s: lost runs or a web request wait meanwhile. A later sweep does the rest.
 MOST_BATCHES = 10
-SET_ASIDE_LIMIT = 1_000  # of one statement: longer ones hold their locks for longer than a claim should have to wait
-# Jobs at the heads of all lanes that a sweep looks at. Behind more of them, jobs of a paused task cost claims nothing.
+SET_ASIDE_LIMIT = 1_000  # jobs in one statement: more would hold their locks for longer than a claim should wait
+# How many jobs at the heads of all lanes a sweep reads. Paused jobs that are further back do not slow claims down.
 LOOKED_AT = 20_000
 FEWEST_OF_LANE = 20
-# Of a lane that has one of them at its head. With fewer, jobs of other tasks between them take more statements.
+# How many jobs are read of a lane with a paused job at its head. With fewer, mixed lanes take more statements.
 READ_OF_LANE = 5_000
-MOST_KEYS = 10_000  # of a queue and a priority. Finding 10,000 lanes takes 90 ms.
+MOST_KEYS = 10_000  # for each queue and priority. Finding 10,000 lanes takes 90 ms.
 
 
 @assembled
 def set_aside_sql() -> str:
-    """A lane whose head has no job of such a task is left alone.
+    """Return the statement. It skips a lane whose head has no job of a paused task.
 
-    Only jobs that are to be set aside are locked: a claim would pass the others by while they are.
+    It locks only jobs that it sets aside: a claim would skip the others while they are locked.
     """
     read, can_start = gate_relations(), gates_of_tasks("head")
     return f"""{lanes_cte(PAIRS, most=MOST_KEYS)},
@@ -77,7 +78,7 @@ SELECT queue FROM aside
 
 @assembled
 def bring_back_sql() -> str:
-    """The gates are asked within the lateral query: beside it, they would be asked of jobs that are locked already."""
+    """Return the statement. The gates are in the lateral query, so that they are checked before a job is locked."""
     return f"""{TASKS_SET_ASIDE},
 locked AS MATERIALIZED (
     SELECT back.id, back.lane_key, back.next_run_at
@@ -107,7 +108,7 @@ SELECT queue FROM written
 
 
 def in_batches(verb: Callable[[], list[str]], most: int | None = MOST_BATCHES) -> Iterator[list[str]]:
-    """Call one of the verbs below until it has nothing more to do, or so many times. Yield what each call returned."""
+    """Call a verb below until nothing is left to do, at most ``most`` times. Yield the result of each call."""
     for _ in count() if most is None else range(most):
         yield (queues := verb())
         if len(queues) < SET_ASIDE_LIMIT:
@@ -115,27 +116,27 @@ def in_batches(verb: Callable[[], list[str]], most: int | None = MOST_BATCHES) -
 
 
 def set_aside(jobs: JobReader, *, limit: int = SET_ASIDE_LIMIT) -> list[str]:
-    """Take up to ``limit`` waiting jobs of paused tasks out of what claims read. Return the queue of each.
+    """Hide up to ``limit`` waiting jobs of paused tasks from claims. Return the queue of each.
 
-    Fewer than ``limit`` says that none is left at the head of a lane, or that what is left is locked.
+    If it returns fewer than ``limit``, no such job is left at the head of a lane, or the rest is locked.
     """
     return [queue for (queue,) in run_joined(jobs.write_alias, set_aside_sql(), [limit])]
 
 
 def bring_back(jobs: JobReader, *, limit: int = SET_ASIDE_LIMIT) -> list[str]:
-    """Let up to ``limit`` jobs be claimed again that are set aside, and whose task is not paused any more.
+    """Make up to ``limit`` jobs visible to claims again whose task is not paused any more. Return the queue of each.
 
-    Return the queue of each. The first that were enqueued come first.
+    Jobs that were enqueued first come first.
     """
     return [queue for (queue,) in run_joined(jobs.write_alias, bring_back_sql(), [limit])]
 
 
-# Let jobs with lane keys be claimed once their time has come.
+# Make jobs with lane keys visible to claims when they are due.
 #
-# The claim index has their keys before their times, so those that are not due are kept apart from the others.
+# In the claim index, the key stands before the time. So jobs with a key that are not due are kept out of it.
 
 
-PROMOTE_LIMIT = 1_000  # of one statement: 14 us each
+PROMOTE_LIMIT = 1_000  # jobs in one statement: 14 us each
 
 _PROMOTE = f"""
 UPDATE pulse_django_job_hot AS job
@@ -152,5 +153,5 @@ RETURNING job.queue
 
 
 def promote(jobs: JobReader) -> list[str]:
-    """Make up to ``PROMOTE_LIMIT`` jobs ready whose time has come. Return the queue of each."""
+    """Make up to ``PROMOTE_LIMIT`` due jobs ready. Return the queue of each."""
     return [queue for (queue,) in run_joined(jobs.write_alias, _PROMOTE, [PROMOTE_LIMIT])]

@@ -1,7 +1,8 @@
-"""End runs: accept each report whose lease is still the job's, and record the others as late outcomes.
+"""End runs: accept each report whose lease is still valid, and record the others as late outcomes.
 
-A lease is the job's if its id, holder and attempt are. Time is not compared: a lease that expired and was not reaped
-is accepted. A refused report changes nothing: the answer is ``lost``, which is counted, logged and sent as a signal.
+A lease is valid if the job still has its holder and attempt. Time is not compared: a lease that expired and was not
+reaped is accepted. A refused report changes nothing. Its lease is ``lost``, which is counted, logged and sent as a
+signal.
 """
 
 from __future__ import annotations
@@ -62,10 +63,11 @@ _SETTLE = f"""{_ENDING},
 SELECT id, holder, attempt, verdict, {{is_noted}} FROM ended
 """  # noqa: S608 - made of constants
 
-# Statements of their own, for their snapshot: if the settle above waited for a reap to commit, it does not see the
-# ledger row that the reap wrote. Completed runs come first, because every verb locks jobs before attempts.
+# Late reports have separate statements, because they need a new snapshot: if the settle above waited for a reap to
+# commit, it does not see the ledger row that the reap wrote. Completed runs come first, because every verb locks jobs
+# before attempts.
 #
-# When more is reported on the run that completed a job, it gets a row of its own in the ledger.
+# If another report arrives for the run that completed a job, this run gets its own row in the ledger.
 _COMPLETED = """
 WITH report AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (
@@ -144,19 +146,19 @@ SELECT job_id, worker, number, repeated FROM entry
 
 
 def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -> Settled:
-    """End these runs: accept each report whose lease is still the job's, and record the others as late outcomes.
+    """End these runs: accept each report whose lease is still valid, and record the others as late outcomes.
 
-    Inside a transaction of the caller's the reports become part of it; if that is rolled back, so are late outcomes.
-    Without ``wait``, a job whose row another transaction has locked is answered as skipped: report it again soon.
+    In a transaction of the caller, the reports become part of it; a rollback also discards late outcomes. Without
+    ``wait``, a job whose row another transaction has locked is returned as skipped: report it again soon.
     """
     first: dict[Lease, Report] = {}
     for report in reports:
         first.setdefault(report.lease, report)
     if not first:
         return Settled(accepted={}, repeated=NONE, lost=NONE)
-    # Each kind has its own statement; that for completions takes half as long. If the second one fails, its reports are
-    # skipped, because the others were accepted. The first needs all rights that the second needs, so it tells of a
-    # failure that lasts.
+    # Completions have their own statement, which takes half as long. If the second statement fails, its reports are
+    # skipped, because the others were accepted already. The first needs all rights that the second needs, so a lasting
+    # failure shows there.
     plain = [report for report in first.values() if is_plain_completion(report)]
     rest = [report for report in first.values() if not is_plain_completion(report)]
     unsent: frozenset[Lease] = frozenset()
@@ -169,7 +171,7 @@ def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -
                 raise
             logger.warning("Settling %d of %d reports failed: %s", len(plain), len(first), error_in_one_line(error))
             unsent = frozenset(report.lease for report in plain)
-    else:  # a transaction locks all jobs in one order
+    else:  # in a transaction, one statement locks all jobs in order
         rows = _settle(jobs, list(first.values()), wait)
     has_notes = any(row[4] for row in rows)
     if len(rows) == len(reports) and all(row[3] == Status.COMPLETED for row in rows):
@@ -179,7 +181,7 @@ def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -
     others = first.keys() - accepted.keys() - unsent
     skipped = still_held(jobs, others) if others and not wait else frozenset()
     refused = others - skipped
-    # A second report on one lease is late as well, though the first was accepted.
+    # A second report on one lease is late as well, even if the first was accepted.
     late = [report for report in reports if first[report.lease] is not report or report.lease in refused]
     repeated = _record_late_outcomes(jobs, late) & refused if late else frozenset()
     lost, skipped = frozenset(refused - repeated), skipped | unsent
@@ -187,18 +189,18 @@ def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -
 
 
 def release(jobs: JobReader, leases: Collection[Lease], *, delay: timedelta = timedelta(), reason: str = "") -> Settled:
-    """Hand jobs back that no handler is running (any more). The attempts are refunded."""
+    """Return jobs to the queue that no handler is running. Their attempts are refunded."""
     check_delay(delay)
     return settle(jobs, [Report(lease, Released(delay, reason), Postpone(delay)) for lease in leases])
 
 
 def keep_errors_after_completion(jobs: JobReader, errors: Mapping[Lease, ErrorReport]) -> list[int]:
-    """Add to the ledger what handlers raised after they had completed their jobs. Return of which jobs."""
+    """Add errors to the ledger that handlers raised after their jobs were completed. Return the ids of these jobs."""
     failed = {"outcome": OutcomeName.FAILED}
     raised = json.dumps([keys_of(lease) | failed | error_columns(error) for lease, error in errors.items()])
     try:
         rows = _store_completed_runs(jobs.write_alias, raised)
-    except (*UNSTORABLE, ProgrammingError):  # grants of an older release, say: the reports behind it go on
+    except (*UNSTORABLE, ProgrammingError):  # for example, grants of an older release: the next reports go on
         if connections[jobs.write_alias].in_atomic_block:
             raise
         logger.exception("Storing the late errors of %d completed jobs failed", len(errors))
@@ -228,13 +230,13 @@ def _settle(jobs: JobReader, reports: list[Report], wait: bool, bare: bool = Fal
         return run_joined(jobs.write_alias, sql, params, plan_once=not bare)
     except UNSTORABLE as error:
         if connections[jobs.write_alias].in_atomic_block:
-            raise  # the caller's transaction is broken; what becomes of it is the caller's to say
+            raise  # the caller's transaction is broken, and the caller decides what to do
         if len(reports) > 1:
             return [row for report in reports for row in _settle(jobs, [report], wait)]
         if bare:
             raise
         logger.exception("Storing the report on job %d failed", reports[0].lease.job_id)
-        if isinstance(reports[0].decision, DeadLetter):  # the row of its hook may be what failed
+        if isinstance(reports[0].decision, DeadLetter):  # the row of its hook may have caused the error
             with suppress(*UNSTORABLE):
                 return _settle(jobs, reports, wait, bare=True)
         if reports[0].progress is not None:
@@ -253,21 +255,21 @@ def _settle_on_citus(alias: str, reports: str, params: Sequence[Any], wait: bool
 
 
 def statement_of(reports: str, completes: bool, *, wait: bool, bare: bool = False) -> str:
-    """Return the statement that ends what ``reports`` selects. ``completes``: all of them succeeded."""
+    """Return the statement that ends the runs in ``reports``. ``completes``: all of them succeeded."""
     skip = "" if wait else "SKIP LOCKED"
     ending = end(error=WHY, bare=True) if bare else ends()[completes]
     return _SETTLE.format(reports=reports, skip_locked=skip, end=ending, is_noted=is_noted(), **parts()[completes])
 
 
 def _record_late_outcomes(jobs: JobReader, late: Sequence[Report]) -> frozenset[Lease]:
-    """Record them in the ledger, but for those that it has already: return the leases of these."""
+    """Record late reports in the ledger. Return the leases whose outcome it has already."""
     keys = json.dumps([keys_of(report.lease) | {"outcome": report.outcome.name} for report in late])
     rows = _store_completed_runs(jobs.write_alias, keys)
     rows += run_joined(jobs.write_alias, _RECORD_LATE_OUTCOMES, [keys])
     return frozenset(Lease(*row[:3]) for row in rows if row[3])
 
 
-# Spell reports as the settle statement reads them.
+# Reports as relations that the settle statement reads.
 
 
 _REPORTS = """
@@ -277,8 +279,9 @@ _REPORTS = """
     )
 """
 
-# Most batches hold nothing else, and reading fifteen keys of which eleven are absent takes the server 7 us for each.
-# The sub-selects hide the arrays' lengths from the planner: told of 400 rows, it merges them with the whole table.
+# Most batches contain only completions, and reading fifteen JSON keys of which eleven are absent takes the server 7 us
+# for each. The sub-selects hide the lengths of the arrays from the planner: if it expected 400 rows, it would merge
+# them with the whole table.
 COMPLETIONS = """
     SELECT
         id, holder, attempt, result, 'SUCCEEDED' AS outcome, 'COMPLETED' AS status, NULL::float8 AS delay,
@@ -292,7 +295,7 @@ COMPLETIONS = """
 
 
 def reported(reports: Sequence[Report]) -> Compiled:
-    """Spell reports as the settle statement reads them."""
+    """Return reports as a relation that the settle statement reads."""
     return _REPORTS, (json.dumps([_row_of(report) for report in reports]),)
 
 
@@ -313,9 +316,9 @@ def is_plain_completion(report: Report) -> bool:
 
 
 def _row_of(report: Report) -> dict[str, Any]:
-    """Spell any report. A key that is absent is NULL: nothing to say.
+    """Return a report as a row. A missing key is NULL.
 
-    Everything is cleaned here once more: a report that crossed a process boundary was made who knows where."""
+    Texts are cleaned here once more, because a report may come from another process."""
     outcome = report.outcome
     reason = outcome.error.last_error if isinstance(outcome, Failed) else getattr(outcome, "reason", "")
     row = keys_of(report.lease) | {"outcome": outcome.name, "message": clean_text(reason, MAX_SUMMARY)}
@@ -364,5 +367,5 @@ def _reason(text: str) -> str:
 
 
 def _seconds(delay: timedelta) -> float:
-    """A handler may ask for any delay; the run must end all the same."""
+    """Return a delay in seconds, bounded: a handler may ask for any delay, and its run must end all the same."""
     return min(max(delay, timedelta()), MAX_DELAY).total_seconds()

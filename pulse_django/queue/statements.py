@@ -1,4 +1,4 @@
-"""What the statements of several verbs share: compiled picks, and how values are written."""
+"""Helpers that several verbs share: compiled queries, and the spelling of values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .words.durations import WANTED
 from .words.leases import Lease
 from .words.states import HOT_PARTITION, Status
 
-UNSTORABLE = (DataError, IntegrityError)  # what one bad value does to its whole statement
+UNSTORABLE = (DataError, IntegrityError)  # errors that one bad value raises for its whole statement
 
 _STATUSES = frozenset(str(status) for status in Status)
 
@@ -25,12 +25,12 @@ def skip_locked(rows: Any, *, no_key: bool = True) -> Any:
 
 
 def compiled(rows: Any, alias: str, *, everywhere: bool = False) -> Compiled:
-    """Compile a query on the hot partition, or ``everywhere``.
+    """Compile a query on the hot partition, or ``everywhere`` on all partitions.
 
-    Statuses are written into the SQL: a prepared statement for any status could not use the partial indexes.
+    Statuses are written into the SQL: with a parameter, a prepared statement could not use the partial indexes.
     """
     # Django compiles select_for_update() only inside a transaction. This one costs nothing: psycopg sends BEGIN
-    # together with the first statement, and there is none.
+    # together with the first statement, and none is sent.
     with transaction.atomic(using=alias, savepoint=False):
         sql, params = rows.query.get_compiler(connection=connections[alias]).as_sql()
     table = "pulse_django_job" if everywhere else HOT_PARTITION
@@ -54,7 +54,7 @@ def array(elements: Iterable[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Spell an element of an array as PostgreSQL reads it."""
+    """Quote an element of an array for PostgreSQL."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 

@@ -1,4 +1,4 @@
-"""From a claim to a report: find the task, call its handler, make the report, and send the signals.
+"""Run a claimed job: find the task, call its handler, make the report, and send the signals.
 
-It may import ``queue``, and no room but ``shards``. ``context`` puts together what rooms give a handler.
+It may import ``queue`` and ``shards``, and no other package. Only ``context`` imports the parts of a handler's context.
 """

@@ -1,6 +1,6 @@
-"""A call of a task before it is a job: whether its arguments fit the function, and which parts the job uses.
+"""Check the call of a task: whether its arguments fit the function, and which capabilities the job uses.
 
-What a task uses is found out once, so a plain job asks none of the parts.
+The capabilities are determined once for each task, so a plain job costs nothing.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def checked(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
-    """Return the arguments of a call, or raise for one that could never be made."""
+    """Return the arguments of a call, or raise if the function cannot be called with them."""
     if why := misfit(task, args, kwargs):
         raise WrongArguments(why)
     return args, kwargs
 
 
 def names_of(task: Task) -> tuple[str, ...]:
-    """Return the names of the arguments that a caller may give by position."""
+    """Return the names of the arguments that can be passed by position."""
     known = signature_of(task)
     return () if known is None else known.names[bool(task.takes_context) :]
 
 
 def misfit(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Say why a function cannot be called like this, without the values. Empty: it can be."""
+    """Return why a function cannot be called like this, without the values. Empty: it can."""
     if chunk_of(task):
-        return f"{task.func.__name__} has chunks and takes arguments by name only" if args else ""
+        return f"{task.func.__name__} has chunks and takes only keyword arguments" if args else ""
     known, given = read_signature(task.func), len(args) + bool(task.takes_context)
     if known is None:
         return ""
-    if not known.needs_both and not (given and kwargs):  # counting is enough, and faster than a bind
+    if not known.needs_both and not (given and kwargs):  # counting is enough, and faster than Signature.bind()
         names = kwargs.keys()
         if names and known.required <= names and (known.allowed is None or names <= known.allowed):
             return ""
@@ -57,16 +57,16 @@ def misfit(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return ""
 
 
-# Which parts the jobs of a task use.
+# The capabilities that the jobs of a task use.
 
 
 class Uses(NamedTuple):
-    """What a task uses, with the settings and the capabilities for which this holds."""
+    """The capabilities that a task uses. Valid for these settings and installed capabilities."""
 
     settings: conf.PulseSettings
-    among: object  # the capabilities that were asked
-    names: tuple[str, ...]  # of the arguments that a caller may give by position
-    hides: bool  # it masks or encrypts something
+    among: object  # the installed capabilities
+    names: tuple[str, ...]  # of the arguments that can be passed by position
+    hides: bool  # the task masks or encrypts arguments
     of_call: tuple[OfCall, ...]
 
 
@@ -76,12 +76,12 @@ def _capabilities() -> object:
 
 
 def uses_of(task: Task) -> Uses:
-    """Return what jobs of this task use."""
+    """Return the capabilities that jobs of this task use."""
     settings = conf.current()
     known: Uses | None = getattr(task, "_uses", None)
     if known is None or known.settings is not settings or known.among is not _capabilities():
         used = tuple(one.of_call for one in installed() if one.of_call is not None and one.of_call.is_used(task))
         known = Uses(settings, _capabilities(), names_of(task), any(one.hides for one in used), used)
-        with suppress(AttributeError):  # a task of Django's own class has no place for it
+        with suppress(AttributeError):  # a task of Django's own class has no such attribute
             object.__setattr__(task, "_uses", known)
     return known

@@ -1,4 +1,4 @@
-"""How values of jobs are stored and shown: as a capability has it, or as they are."""
+"""The codec for stored values of jobs: that of a capability, or plain JSON."""
 
 from __future__ import annotations
 

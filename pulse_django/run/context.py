@@ -1,4 +1,4 @@
-"""What a handler sees: ``context``, the first argument of a task that takes it."""
+"""``context``, the first argument of a handler that takes it."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ KEY_HEADER = "Idempotency-Key"
 
 @dataclass(slots=True)
 class Completion:
-    """What ``with context.atomic() as completion`` gives: set ``completion.result`` to store one."""
+    """The object of ``with context.atomic() as completion``. Set ``completion.result`` to store a result."""
 
     result: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context(DurableSteps, Waits, TaskContext):
-    """Django's context, and what a run that may be interrupted needs."""
+    """Django's context, with methods for runs that may be interrupted."""
 
     run: Run = field(repr=False)
 
@@ -62,44 +62,45 @@ class Context(DurableSteps, Waits, TaskContext):
 
     @property
     def attempt(self) -> int:
-        """Rises with every run of the job. (job_id, attempt) names this run and no other of its database."""
+        """The number of this run. It grows with every run of the job, so (job_id, attempt) is unique in a database."""
         return self.run.claim.attempt
 
     @property
     def token(self) -> int:
-        """Rises with every claim of any job: give it to other systems, and let them refuse older ones."""
+        """The fencing token, which grows with every claim of any job. Other systems can refuse older tokens."""
         return self.run.claim.token
 
     @property
     def is_last_attempt(self) -> bool:
-        """No run follows if this one fails: it has no attempts left, or ``give_up_after`` allows no retry.
+        """Whether the job becomes a dead letter if this run fails: no attempts are left, or ``give_up_after`` ends
+        retries.
 
-        False if it is not known yet: the time that this run will take, or an exception that the task never retries.
+        It is False while this is not known: the duration of the run or the type of the exception may still decide it.
         """
         return self.run.is_last_attempt(getattr(self.task_result.task, "retry", None))
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What the job was labelled with: ``.using(meta={...})``."""
+        """The meta of the job, from ``.using(meta={...})``."""
         return self.run.claim.meta
 
     @property
     def cancelled(self) -> bool:
-        """The job was asked to stop. Looking does not ask the database; ``check()`` may."""
+        """Whether the job was asked to stop. Reading it sends no query; ``check()`` may send one."""
         self.run.look()
         return self.run.cancelled
 
     @property
     def checkpoint(self) -> Any:
-        """What an earlier run of this job last gave to ``progress()``, or None: resume from it."""
+        """The last progress that an earlier run of this job saved with ``progress()``, or None. Resume from it."""
         claim = self.run.claim
         return None if claim.progress_json is None else codec().read(claim, claim.progress, PROGRESS)
 
     @property
     def headers(self) -> dict[str, str]:
-        """The token and a deduplication key, as HTTP headers for the systems that this handler calls.
+        """HTTP headers for requests to other systems: the fencing token and an idempotency key.
 
-        The key is the job's: every attempt sends the same, so that what one attempt did is not done again by the next.
+        All attempts of the job send the same key, so that the other system does not repeat the work of an earlier one.
         """
         return {TOKEN_HEADER: str(self.token), KEY_HEADER: f"pulse-{self.job_id}"}
 
@@ -108,13 +109,13 @@ class Context(DurableSteps, Waits, TaskContext):
         self.run.check()
 
     def lease_remaining(self) -> timedelta:
-        """How long the lease surely holds if it is not extended, by this host's own clock."""
+        """Return for how long the lease is still valid if it is not extended, by the clock of this host."""
         return timedelta(seconds=max(0.0, self.run.lease_remaining()))
 
     def progress(self, done: float, total: float | None = None, *, flush: bool = False, **payload: Any) -> None:
-        """Say how far the work is. It travels with the next heartbeat, and the next attempt finds it in ``checkpoint``.
+        """Report progress. The next heartbeat saves it, and the next attempt finds it in ``checkpoint``.
 
-        ``flush=True`` writes it now: before a step that must not be repeated.
+        ``flush=True`` saves it now. Use it before a step that must not be repeated.
         """
         saved: Mapping[str, Any] = {"done": done} | ({} if total is None else {"total": total}) | payload
         self.run.note_progress(saved, limit=conf.current().max_payload_bytes)
@@ -131,14 +132,14 @@ class Context(DurableSteps, Waits, TaskContext):
 
     @contextmanager
     def atomic(self, *, using: str | None = None) -> Iterator[Completion]:
-        """Make the writes of this block and the completion of the job one transaction: both happen, or neither.
+        """Put the writes of this block and the completion of the job into one transaction: both happen, or neither.
 
-        This is how effects happen exactly once, and it ends at this database. The completion is the last statement,
-        so the job's row is not locked meanwhile and heartbeats go on. When the lease was lost, everything is rolled
-        back and ``LeaseLost`` is raised. Nothing that follows the block belongs to the job any more.
+        This gives exactly-once effects, but only in this database. The completion is the last statement, so the job's
+        row is not locked before, and heartbeats go on. If the lease was lost, everything is rolled back and
+        ``LeaseLost`` is raised. Code after the block is not part of the job any more.
 
-        Where the jobs live in another database than the project's models, no transaction can hold both, and the block
-        is refused. ``using`` names the jobs' database for a handler that knows, and writes there.
+        If the jobs are stored in another database than the project's models, one transaction cannot span both, and the
+        block is refused. Pass ``using`` with the alias of the jobs' database if the handler writes only there.
         """
         if self.run.completed:
             raise RuntimeError("this run has already completed its job; the writes of a second atomic() would be lost")
@@ -149,7 +150,7 @@ class Context(DurableSteps, Waits, TaskContext):
         report: Report | None = None
         try:
             with durable(alias):
-                # First of all that happens after the commit, so that a callback of the handler's that raises finds it.
+                # Before all other callbacks of the commit, so that the completion is noted even if one of them raises.
                 transaction.on_commit(self._note_completion, using=alias)
                 yield completion
                 outcome = returned(completion.result, limit=conf.current().max_payload_bytes, sensitive=sensitive)
@@ -164,8 +165,8 @@ class Context(DurableSteps, Waits, TaskContext):
                     raise LeaseLost("this run lost its lease to another run; everything in this block was rolled back")
         except LeaseLost:
             if report is not None:
-                jobs.settle([report])  # once more, for the ledger: the first was rolled back with the transaction
-                # Log and signal the refusal, as the worker does for every other report.
+                jobs.settle([report])  # again, for the ledger: the first settle was rolled back with the transaction
+                # Log and signal the refusal, as the worker does for other reports.
                 claim = self.run.claim
                 text = "job %d %r attempt %d: lease lost; its completion was refused and rolled back"
                 logger.warning(text, claim.job_id, claim.task, claim.attempt)
@@ -175,26 +176,26 @@ class Context(DurableSteps, Waits, TaskContext):
             if report is not None and not self.run.completed:
                 self.run.give_back(report.progress)
             raise
-        self._note_completion()  # inside a TestCase no commit happens
+        self._note_completion()  # in a TestCase, no commit happens
         self.run.verdict = outcome
 
     def _note_completion(self) -> None:
         self.run.completed = True
 
     def snooze(self, delay: Seconds) -> NoReturn:
-        """End this run and have the job run again after ``delay``. The attempt does not count."""
+        """End this run, and run the job again after ``delay``. The attempt does not count."""
         raise Snooze(delay)
 
     def pause_limit(
         self, duration: Seconds, *, limit: str | None = None, only_key: bool = False, reason: str = ""
     ) -> None:
-        """Start no job of a limit for a time: of this job's, or of the one with that name. This run goes on.
+        """Pause a limit for a time: the limit of this job, or the one with this name. This run goes on.
 
-        With ``only_key``, none with this job's key of its limit or share.
+        With ``only_key``, pause only jobs that have the same key of a limit or share as this job.
         """
         if only_key:
             if limit is not None or key_of(self.run.claim.lane_key) is None:
-                raise ValueError("pause_limit(only_key=True) is for the key of this job, and it has none")
+                raise ValueError("pause_limit(only_key=True) needs a job with a key: this job has none")
             pauses = Pause.objects.db_manager(self.run.alias)
             pauses.pause(lane_key=self.run.claim.lane_key, duration=duration, reason=reason)
             return
@@ -210,7 +211,7 @@ class Context(DurableSteps, Waits, TaskContext):
         await sync_to_async(self.pause_limit)(duration, limit=limit, only_key=only_key, reason=reason)
 
     def discard(self, reason: str) -> NoReturn:
-        """End this run and the job: it is not wanted any more."""
+        """End this run, and cancel the job because it is no longer wanted."""
         raise Discard(reason)
 
     def _flush(self) -> None:

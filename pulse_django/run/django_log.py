@@ -1,7 +1,7 @@
-"""Django's own log of its tasks: the records that its receivers make, without the results that they read.
+"""Write the same log lines as Django's task signals, without building the results that the signals need.
 
-Django connects receivers to its own signals, and they log that a task has started and ended. Making the results that
-these signals carry takes longer than running a short job.
+Django's own receivers of its task signals log the start and the end of a task. Building the results for these signals
+takes longer than running a short job.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pulse_django.safe_logging import AT_ONCE, exc_info_of, process_log
 from .registry import LOGGER, SIGNALS_FILE, Task, TaskResultStatus, log_task_started
 from .run import Run
 
-# Which handlers get the lines of a logger, and what their filters say as long as nothing but DEBUG decides.
+# The handlers of a logger, and whether their filters depend only on DEBUG.
 
 
 def handlers_of(logger: logging.Logger) -> Iterator[logging.Handler]:
-    """Yield the handlers of a logger and of those that it passes its lines on to."""
+    """Yield the handlers of a logger and of the loggers that it propagates to."""
     found: logging.Logger | None = logger
     while found is not None:
         yield from found.handlers
@@ -36,7 +36,7 @@ def handlers_of(logger: logging.Logger) -> Iterator[logging.Handler]:
 
 
 def refuses_all(handler: logging.Handler) -> bool:
-    """Whether Django's filters on DEBUG let no line through. Filters of the project's may say anything."""
+    """Return whether Django's filters on DEBUG refuse every line. The result of other filters is not known."""
     for one in handler.filters:
         if type(one) is RequireDebugTrue and not settings.DEBUG:
             return True
@@ -49,16 +49,16 @@ def filters_by_debug_alone(handler: logging.Handler) -> bool:
     return all(type(one) in (RequireDebugTrue, RequireDebugFalse) for one in handler.filters)
 
 
-# Log lines that are written for every run, at a fraction of what ``logging`` takes for one.
+# Log lines for every run, in a fraction of the time that ``logging`` takes.
 #
-# Most of them go to a stream as they are. A ``logging.LogRecord`` is made only if something reads one.
+# Most of them are written to a stream directly. A ``logging.LogRecord`` is made only if something needs it.
 
 
 Facts = Mapping[str, Any]
 
 
 class _Here(threading.local):
-    """What is known of this thread of this process."""
+    """Cached values of this thread and process."""
 
     def __init__(self) -> None:
         self.known: dict[Place, dict[str, Any]] = {}
@@ -70,7 +70,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 class Place(NamedTuple):
-    """The code that a record names as its origin."""
+    """The source location of a log record."""
 
     logger: str
     file: str
@@ -78,11 +78,11 @@ class Place(NamedTuple):
 
 
 class DeferredRecord:
-    """What was logged, where and when. It knows the thread that logged it, and another may write it."""
+    """A logged message with its place, time and thread. Another thread may write it."""
 
     __slots__ = ("_known", "created", "error", "facts", "level", "name", "text", "values")
 
-    exc_info = exc_text = stack_info = None  # as of a record without an error: of another, a record is made
+    exc_info = exc_text = stack_info = None  # as in a record without an error; with an error, a LogRecord is made
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class DeferredRecord:
         facts: Callable[[], Facts] = dict,
         error: BaseException | None = None,
     ) -> None:
-        """``facts`` returns the further attributes of a record."""
+        """``facts`` returns the extra attributes of the record."""
         self.name, self.level, self.text, self.values, self.facts = place.logger, level, text, values, facts
         self.created, self.error = time.time(), error
         self._known = _known(place)
@@ -102,14 +102,14 @@ class DeferredRecord:
     def levelname(self) -> str:
         return logging.getLevelName(self.level)
 
-    def getMessage(self) -> str:  # noqa: N802 - as of a record
+    def getMessage(self) -> str:  # noqa: N802 - as in LogRecord
         return self.text % self.values
 
     def makers(self) -> Iterator[Callable[[], logging.LogRecord]]:
         yield self.record
 
     def record(self) -> logging.LogRecord:
-        """Make the record that logger.log() would have made. What is the same for every line is copied: the file, the
+        """Make the record that logger.log() would have made. Attributes that all lines share are copied: the file, the
         line, the thread and the process."""
         known, created = self._known, self.created
         record = logging.LogRecord.__new__(logging.LogRecord)
@@ -124,7 +124,7 @@ class DeferredRecord:
 
 
 class DeferredRecords:
-    """Lines that were logged at once, in their order: they differ in the row that each tells of."""
+    """Several lines that were logged together, in order. Each is about one row."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class DeferredRecords:
         values: Callable[[Any], tuple[Any, ...]],
         facts: Callable[[Any], Facts],
     ) -> None:
-        """``values`` and ``facts`` return those of a row."""
+        """``values`` and ``facts`` return the arguments and the extra attributes for a row."""
         self.place, self.level, self.text, self.rows, self.values, self.facts = place, level, text, rows, values, facts
         self.created, self._known = time.time(), _known(place)
 
@@ -163,7 +163,7 @@ def make_line(
     facts: Callable[[], Facts] = dict,
     error: BaseException | None = None,
 ) -> DeferredRecord | logging.LogRecord:
-    """Return a line; if the project has a record factory of its own, the record that this makes here and now."""
+    """Return a deferred line, or a record if the project has its own record factory."""
     factory = logging.getLogRecordFactory()
     if factory is logging.LogRecord:
         return DeferredRecord(place, level, text, values, facts, error)
@@ -173,7 +173,7 @@ def make_line(
 
 
 def _known(place: Place) -> dict[str, Any]:
-    """Return what records from this place have in common, in this thread of this process."""
+    """Return the attributes that records of this place, thread and process share."""
     known = _here.known
     if place not in known:
         known[place] = vars(
@@ -188,23 +188,23 @@ _FINISHED = Place(LOGGER.name, SIGNALS_FILE, "log_task_finished")
 
 
 def is_sent(signal: Signal) -> bool:
-    """Whether one of Django's signals has a receiver of the project's, which gets what Django would send it."""
+    """Return whether the project has a receiver of this Django signal."""
     return not all(map(_is_djangos, signal.receivers))
 
 
 def is_logged(signal: Signal) -> bool:
-    """Whether Django's own log receives it."""
+    """Return whether Django's own log receiver is connected."""
     return any(map(_is_djangos, signal.receivers))
 
 
 def is_heard(signal: Signal, level: int = logging.INFO) -> bool:
-    """Whether a receiver of the project's gets it, or Django's log writes a line at this level."""
+    """Return whether the project has a receiver, or Django's log would write a line at this level."""
     writes = _is_info_on if level == logging.INFO else partial(LOGGER.isEnabledFor, level)
     return is_sent(signal) or (writes() and is_logged(signal))
 
 
 def without_djangos_log(signal: Signal) -> Signal:
-    """Return a signal that only receivers of the project's get."""
+    """Return the signal with the project's receivers only."""
     part = Signal()
     part.receivers = [one for one in signal.receivers if not _is_djangos(one)]
     return part
@@ -218,17 +218,17 @@ def _is_djangos(entry: tuple[Any, ...]) -> bool:
 
 
 def is_on(level: int) -> bool:
-    """Whether Django's log of tasks would write a line at this level: some handler would take it."""
+    """Return whether Django's log of tasks would write a line at this level, because a handler accepts it."""
     try:
         return LOGGER.isEnabledFor(level) and any(
             level >= handler.level and not refuses_all(handler) for handler in handlers_of(LOGGER)
         )
-    except Exception:  # of a handler of the project's, as one whose level is a text
+    except Exception:  # a handler of the project may raise, for example if its level is a text
         return True
 
 
-AGE = 0.02  # seconds for which a worker believes that the log is on: to find out takes as long as to log a line
-_lately = float("-inf"), False  # until when it is believed, and what
+AGE = 0.02  # seconds for which a worker caches whether the log is on: the check takes as long as a line
+_lately = float("-inf"), False  # valid until, and the value
 
 
 def _is_info_on() -> bool:
@@ -240,11 +240,10 @@ def _is_info_on() -> bool:
 
 
 def log_task(run: Run, task: Task, status: TaskResultStatus, error: BaseException | None = None) -> None:
-    """Log what Django's receivers log of a task that has started or ended, but a failure as a WARNING.
+    """Log the start or the end of a task as Django's receivers do, but a failure as a WARNING.
 
-    Django's own is an ERROR, which its default settings mail to the admins: one mail for each dead letter. The ERROR
-    of a dead letter is the line of ``pulse_django.jobs``, and the mail is that of the condition ``dead-letters``. The
-    log of a worker has the traceback there.
+    Django logs an ERROR, which its default settings mail to the admins: one mail for each dead letter. For a dead
+    letter, ``pulse_django.jobs`` logs the ERROR with the traceback, and the condition ``dead-letters`` sends the mail.
     """
     has_failed = status is TaskResultStatus.FAILED
     try:
@@ -254,5 +253,5 @@ def log_task(run: Run, task: Task, status: TaskResultStatus, error: BaseExceptio
             values = (str(run.claim.job_id), task.module_path, status)
             shown = error if process_log.writer is AT_ONCE else None
             process_log.writer.put(LOGGER, make_line(place, level, _TEXT, values, error=shown))
-    except BaseException:  # of a record factory of the project's: it costs the line and not the run
+    except BaseException:  # a record factory of the project may raise: lose the line, not the run
         return

@@ -1,4 +1,4 @@
-"""Sends the signals of a run's end: Pulse's own, and Django's."""
+"""Send the signals at the end of a run: Pulse's own, and Django's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FAILURES = frozenset({Failed.name, TimedOut.name, Stalled.name, WorkerLost.name
 
 
 def announce(performed: Performed, settled: Settled) -> None:
-    """Send the signals of a run, and Django's ``task_finished`` if its job has come to its end."""
+    """Send the signals of a run, and Django's ``task_finished`` if its job has ended."""
     report, claim, using = performed.report, performed.run.claim, performed.run.alias
     status = settled.accepted.get(report.lease) if report is not None else None
     if report is not None and status is None:
@@ -33,7 +33,7 @@ def announce(performed: Performed, settled: Settled) -> None:
         return
     if performed.run.completed:
         status = Status.COMPLETED
-        if (error := performed.afterwards) is not None:  # the job stays completed, but this is told
+        if (error := performed.afterwards) is not None:  # the job stays completed, but the error is logged
             text = "job %d %r attempt %d: completed, then the handler raised %s"
             logger.error(text, claim.job_id, claim.task, claim.attempt, error.summary, exc_info=performed.error)
             send(error_after_completion, Job, claim=claim, error=error, using=using)
@@ -53,7 +53,7 @@ def announce(performed: Performed, settled: Settled) -> None:
 
 
 def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
-    """Send ``task_finished``, if anything of the project's receives it, and write what Django's receiver logs."""
+    """Send ``task_finished`` if the project has a receiver, and write the line of Django's log receiver."""
     signal, is_sent, is_completed = task_finished, django_log.is_sent(task_finished), status is Status.COMPLETED
     if django_log.is_logged(signal) and not (is_sent and is_completed):
         said = TaskResultStatus.SUCCESSFUL if is_completed else TaskResultStatus.FAILED
@@ -67,7 +67,7 @@ def _send_task_finished(signal: Signal, performed: Performed, task: Task, status
     run = performed.run
     try:
         result = finished(performed.result or _result_of(run, task), status, outcome, run.begun_at)
-    except Exception:  # the job is settled; the signals change nothing about it
+    except Exception:  # the job is settled, whatever the receivers raise
         logger.exception("Sending the signals for the end of job %d failed", run.claim.job_id)
         return
     sender = sender_of(task)
@@ -77,15 +77,15 @@ def _send_task_finished(signal: Signal, performed: Performed, task: Task, status
     traceback = performed.error.__traceback__
     try:
         raise performed.error
-    except BaseException:  # receivers of Django's signal may read the exception that is being handled
+    except BaseException:  # receivers of Django's signal may read the current exception
         send(signal, sender, is_encrypted=run.claim.is_encrypted, task_result=result)
     finally:
-        performed.error.__traceback__ = traceback  # the other jobs of its chunk failed with it, too
+        performed.error.__traceback__ = traceback  # the other jobs of its chunk share the exception
 
 
 def _result_of(run: Run, task: Task) -> TaskResult:
     try:
-        run.decrypt()  # a process of its own had the arguments, and this one does not
+        run.decrypt()  # the arguments were decrypted in another process
     except (CannotDecrypt, DecryptionFailed):
         return result_of_run(run.claim, task, [], {}, run.alias)
     return result_of_run(run.claim, task, run.claim.args, run.claim.kwargs, run.alias)

@@ -1,4 +1,4 @@
-"""From a claim to a report: find the task, call its handler, and report the outcome and the decision."""
+"""Run a claimed job: find the task, call its handler, and report the outcome and the decision."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 
 
 def perform(run: Run, tasks: Registry = registry) -> Performed:
-    """Call the handler of a claimed job. Whatever it does ends as a report."""
+    """Call the handler of a claimed job. Return a report, whatever the handler does."""
     task, is_bare = _plan_of(run.claim.task, tasks)
     if isinstance(run, ChunkRun) and (chunking := _chunking()):
         return chunking.perform(run, task)
     if task is None:
         return put_back(run)
-    if not is_bare and chunk_of(task) and (chunking := _chunking()):  # without, the handler gets no list and fails
+    if not is_bare and chunk_of(task) and (chunking := _chunking()):  # without it, the handler gets no list and fails
         return chunking.perform(ChunkRun([run]), task).members[0]
     try:
         call = prepared(run, task, is_bare=is_bare)
@@ -51,7 +51,7 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
     try:
         with running(run):
             value = _called(task, call) if is_bare else _surrounded(task, call, run)
-    except BaseException as error:  # SystemExit too: what a handler raises ends its run, and nothing else
+    except BaseException as error:  # SystemExit too: an exception ends only its run
         return judged_error(run, task, context, failed(run, task, error))
     if run.claim.is_probe:
         succeeded(run)
@@ -59,14 +59,14 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
 
 
 async def perform_async(run: Run, task: Task) -> Performed:
-    """Await the handler of a claimed job on the loop that is running."""
+    """Await the handler of a claimed job on the running event loop."""
     is_bare = _plan_of(run.claim.task, registry) == (task, True)
     if isinstance(run, ChunkRun) and (chunking := _chunking()):
         return await chunking.perform_async(run, task)
     if not is_bare and chunk_of(task) and (chunking := _chunking()):
         return (await chunking.perform_async(ChunkRun([run]), task)).members[0]
     try:
-        # A repeated run reads its history, and no loop may wait for a database.
+        # A repeated run reads its history, and an event loop must not wait for a database.
         has_history = run.claim.attempt > 1 and not is_bare
         call = await sync_to_async(prepared)(run, task) if has_history else prepared(run, task, is_bare=is_bare)
     except BaseException as error:
@@ -86,13 +86,13 @@ async def perform_async(run: Run, task: Task) -> Performed:
     return judged_value(run, task, context, value)
 
 
-# What is the same for all runs of a task. It is found out anew after a moment: a receiver, a middleware or a tracer
-# that comes while a worker runs counts for the runs that begin then.
+# Facts that all runs of a task share. They are cached for a moment: a receiver, a middleware or a tracer that is added
+# while a worker runs is used for later runs.
 
 
 class Plan(NamedTuple):
     task: Task | None
-    is_bare: bool  # a run is a call of the function: nothing surrounds it, reads its context or is told that it starts
+    is_bare: bool  # only call the function: no middleware, no context, no signal at the start
 
 
 _plans: dict[str, Plan] = {}
@@ -101,7 +101,7 @@ _planned_until = float("-inf")
 
 def _plan_of(name: str, tasks: Registry) -> Plan:
     global _planned_until
-    if tasks is not registry or process_log.writer is AT_ONCE:  # a call in a test, say
+    if tasks is not registry or process_log.writer is AT_ONCE:  # for example, a call in a test
         return _planned(tasks.get(name))
     if (now := time.monotonic()) > _planned_until:
         _plans.clear()
@@ -126,11 +126,11 @@ def _planned(task: Task | None) -> Plan:
     return Plan(task, is_bare)
 
 
-# Hooks of capabilities after a handler has raised or returned, before its run is judged.
+# Hooks of capabilities that run after the handler, before the outcome is decided.
 
 
 def failed(run: Run, task: Task, error: BaseException) -> BaseException:
-    """Return the error that the run ends with."""
+    """Return the error to record for the run."""
     for after_run in _after_runs():
         if after_run.concerns(run, task, error):
             error = after_run.failed(run, task, error)
@@ -183,7 +183,7 @@ def _called(task: Task, call: Call) -> Any:
         end_if_forked(pid)
 
 
-# What happens before a handler is called: its arguments are read, and its start is announced.
+# The steps before a handler is called: read its arguments, and announce its start.
 
 
 HOW_TO_DECLARE = (
@@ -193,18 +193,18 @@ HOW_TO_DECLARE = (
 
 
 class Call(NamedTuple):
-    """What a handler is called with."""
+    """The arguments of a call of a handler."""
 
     args: list[Any]
     kwargs: dict[str, Any]
-    context: Context | None  # None: nothing would read it
+    context: Context | None  # None: it is not needed
 
     def __repr__(self) -> str:
         return without(self, "args", "kwargs")
 
 
 def prepared(run: Run, task: Task, *, is_bare: bool = False) -> Call:
-    """Read the arguments, make the context if anything will read it, and announce the start."""
+    """Read the arguments, make the context if it is needed, and announce the start."""
     if run.claim.sensitive is not None:
         run.decrypt()
     claim = run.claim
@@ -226,18 +226,18 @@ def prepared(run: Run, task: Task, *, is_bare: bool = False) -> Call:
 
 
 def unprepared(run: Run, task: Task, error: BaseException) -> Performed:
-    """Say why a handler could not be called."""
-    if isinstance(error, Error):  # its task's policy has nothing to judge
+    """Return the report for a handler that could not be called."""
+    if isinstance(error, Error):  # a database error: the task's retry policy does not apply
         return _postponed(run, task, error)
-    if isinstance(error, CannotDecrypt):  # it is not given up, for no code is missing: it waits, each time for longer
+    if isinstance(error, CannotDecrypt):  # no code is missing, so do not give up; wait longer each time
         settings = conf.current()
         delay = max(settings.unknown_task_delay, settings.backoff.delay(run.claim.refunds + 1))
         return judged(run, task, Released(delay, f"{CANNOT_DECRYPT}: {error}"))
-    return judged(run, task, Failed(report_of(run, error)), error)  # arguments that cannot be read, say
+    return judged(run, task, Failed(report_of(run, error)), error)  # for example, unreadable arguments
 
 
 def put_back(run: Run) -> Performed:
-    """Let a job wait for a worker that knows its task, as during a deploy, and give up on it in the end."""
+    """Put a job back for a worker that knows its task, as during a deploy. Give up after ``UNKNOWN_TASK_AGE``."""
     settings, claim = conf.current(), run.claim
     try:
         waited = Job.objects.db_manager(run.alias).put_back_for(claim.job_id)
@@ -251,6 +251,6 @@ def put_back(run: Run) -> Performed:
 
 
 def _postponed(run: Run, task: Task | None, error: BaseException) -> Performed:
-    """Hand a job back that the database kept us from beginning, each time for longer."""
+    """Return a job to the queue that could not begin because of a database error. Wait longer each time."""
     delay = conf.current().backoff.delay(run.claim.refunds + 1)
     return judged(run, task, Released(delay, f"the run could not be prepared: {ErrorReport.of(error).summary}"))

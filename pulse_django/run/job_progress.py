@@ -1,4 +1,4 @@
-"""How far one job is, for the pages of end users: a token that opens the progress of one job, and what it shows."""
+"""The progress of one job for end users: a signed token that gives access to it, and the progress itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SALT = "pulse_django.progress"
 
 
 class Stage(StrEnum):
-    """Where a job is, in the words of an end user."""
+    """The state of a job, in simple terms for end users."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -44,7 +44,7 @@ _STAGES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgress:
     stage: Stage
-    percent: int | None  # None: the handler has not said
+    percent: int | None  # None: not reported
 
     @property
     def is_over(self) -> bool:
@@ -52,19 +52,19 @@ class JobProgress:
 
 
 def progress_token(job: Job | int | str, *, expires_in: Seconds = EXPIRES_IN) -> str:
-    """Return a text that lets who has it see how far one job is, and nothing else of it, until it expires.
+    """Return a token that gives access to the progress of one job, and to nothing else, until it expires.
 
-    ``job`` is a job, its id, or the id of a ``TaskResult``. The token is signed, so none can be guessed or changed.
+    ``job`` is a job, its id, or the id of a ``TaskResult``. The token is signed, so it cannot be guessed or changed.
     """
-    lasts = as_timedelta(expires_in)
-    if lasts <= timedelta():
+    lifetime = as_timedelta(expires_in)
+    if lifetime <= timedelta():
         raise InvalidJob(f"expires_in={expires_in!r} is not in the future")
     job_id = job.pk if isinstance(job, Job) else job_id_of(job)
-    return sign_for(lasts, _SALT, job_id)
+    return sign_for(lifetime, _SALT, job_id)
 
 
 def job_of_token(token: str) -> int | None:
-    """Return the id of the job that a token is for, or None if it is not ours or has expired."""
+    """Return the id of the token's job, or None if the token is invalid or has expired."""
     found = read_expiring(_SALT, token)
     if found is None or found[1]:
         return None
@@ -73,11 +73,10 @@ def job_of_token(token: str) -> int | None:
 
 
 def progress_of(job_id: int | str) -> JobProgress:
-    """Return how far a job is: one short statement. Raise ``Job.DoesNotExist`` if it was deleted.
+    """Return the progress of a job with one short query. Raise ``Job.DoesNotExist`` if it was deleted.
 
-    Its worker is told that somebody looks, at most once in five seconds.
-
-    What this process cannot decrypt is shown as progress that the handler has not told.
+    Its worker is notified, at most once in five seconds, to save progress more often. Progress that this process cannot
+    decrypt counts as not reported.
     """
     where = locate(job_id)
     job = Job.objects.using(where.alias).only("id", "task", "sensitive", "status", "progress").get(pk=where.id)

@@ -1,4 +1,4 @@
-"""From what a handler did to a report: the outcome, and the decision about it."""
+"""Turn the end of a handler into a report: the outcome and the decision."""
 
 from __future__ import annotations
 
@@ -50,37 +50,37 @@ OUT_OF_TOUCH = Released(timedelta(), "the lease was not extended in time", has_b
 
 @dataclass(slots=True)
 class Performed:
-    """A run that is over for its handler. Without a report there is nothing left to say."""
+    """A run whose handler has ended. Without a report, nothing is left to write."""
 
     run: Run
     task: Task | None
     report: Report | None
     error: BaseException | None = None
-    result: TaskResult | None = field(default=None, repr=False)  # as its handler's context had it
+    result: TaskResult | None = field(default=None, repr=False)  # from the context of its handler
     ended_at: float | None = None  # by the monotonic clock
-    afterwards: ErrorReport | None = None  # what the handler raised after it had completed its job itself
-    members: list[Performed] = field(default_factory=list)  # of a chunk: those that were not reported yet
+    afterwards: ErrorReport | None = None  # the error that the handler raised after context.atomic() completed the job
+    members: list[Performed] = field(default_factory=list)  # of a chunk: members that were not reported yet
 
     @property
     def is_out_of_touch(self) -> bool:
-        """Whether a job is handed back that the handler has begun."""
+        """Return whether a job is released although its handler has begun."""
         mine = self.report is not None and self.report.outcome is OUT_OF_TOUCH
         return mine or any(one.is_out_of_touch for one in self.members)
 
 
 def report_of(run: Run, error: BaseException) -> ErrorReport:
-    """Return what is stored of an exception: of an encrypted job, not what it says."""
+    """Return the stored form of an exception. For an encrypted job, leave out messages."""
     return ErrorReport.of(error, places_only=run.claim.is_encrypted and not _says_no_value(error))
 
 
 def _says_no_value(error: BaseException) -> bool:
-    """Say whether neither the message of an exception nor those it is chained to can repeat an argument."""
+    """Return whether the messages of an exception and of its causes cannot contain an argument."""
     is_alone = error.__cause__ is None and (error.__context__ is None or error.__suppress_context__)
     return isinstance(error, KeyboardInterrupt | DecryptionFailed) and is_alone
 
 
 def _shown_error(run: Run, error: BaseException | None) -> BaseException | None:
-    """Return what logs and signals get. Error trackers read its message and the variables of its frames."""
+    """Return the exception for logs and signals. Error trackers read its message and the variables of its frames."""
     if error is None or not run.claim.is_encrypted or _says_no_value(error):
         return error
     return None
@@ -93,13 +93,13 @@ def judged(
     error: BaseException | None = None,
     result: TaskResult | None = None,
 ) -> Performed:
-    """Decide what to do about an outcome. Without an outcome, the handler completed the job itself, or lost it."""
+    """Return the report for an outcome. Without an outcome, the handler completed the job itself, or lost it."""
     error = _shown_error(run, error)
     if outcome is None:
         return Performed(run, task, None, error, result)
     claim = run.claim
     decision: Decision
-    if isinstance(outcome, Succeeded):  # no policy and no budget can change that
+    if isinstance(outcome, Succeeded):  # no policy or budget applies
         decision = COMPLETE if outcome.result is None else Complete(codec().stored(claim, outcome.result, RESULT))
     else:
         policy = getattr(task, "retry", None) or ANY_EXCEPTION
@@ -115,12 +115,12 @@ def judged(
 
 def judged_error(run: Run, task: Task, context: Context | None, error: BaseException) -> Performed:
     if isinstance(error, TypeError) and (why := misfit(task, run.claim.args, run.claim.kwargs)):
-        error = CannotBeCalled(why)  # which no retry changes
+        error = CannotBeCalled(why)  # a retry would fail, too
     begin_at_handler(error)
     outcome, result = outcome_of(run, error), context.task_result if context else None
     if not run.completed:
         return judged(run, task, outcome, error, result)
-    # To be asked to stop is no error of a handler that has completed its job.
+    # If the handler has completed its job, an exception that only stops it is not an error.
     afterwards = report_of(run, error) if isinstance(outcome, Failed | Snoozed | Waited | Discarded) else None
     return Performed(run, task, None, _shown_error(run, error), result, afterwards=afterwards)
 
@@ -157,7 +157,7 @@ def outcome_of(run: Run, error: BaseException) -> Outcome | None:
 
 
 def reason_of(run: Run, error: Snooze) -> str:
-    """Return what is shown to people. The reason may repeat an argument, so that of an encrypted job is left out."""
+    """Return the reason to show. It may contain an argument, so it is left out for an encrypted job."""
     if not isinstance(error, RateLimited):
         return ""
     if run.claim.is_encrypted or not error.reason:
@@ -166,12 +166,12 @@ def reason_of(run: Run, error: Snooze) -> str:
 
 
 def outcome_of_stopped(run: Run) -> Outcome | None:
-    """Return the outcome of a run that was asked to stop, whatever its handler raised then."""
+    """Return the outcome of a run that was asked to stop, whatever its handler raised."""
     if run.verdict is not None:
         return run.verdict
     return _out_of_touch(run) if run.lost or run.was_out_of_touch else Cancelled()
 
 
 def _out_of_touch(run: Run) -> Outcome | None:
-    """A handler that stopped because it was not known whether it still held its lease: if it did, nothing happened."""
+    """Return the outcome for a handler that stopped because its lease was uncertain: the job is released."""
     return None if run.lost or run.reported else OUT_OF_TOUCH

@@ -1,4 +1,4 @@
-"""Operations that make jobs due. They wake idle workers, which would find the jobs at their next poll otherwise."""
+"""Operations that make jobs due. They wake idle workers, which would otherwise find the jobs at their next poll."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .notify import ANY_QUEUE, wake_workers
 
 
 def retry(alias: str, job_ids: Collection[int], *, delay: timedelta = timedelta(), **how: Any) -> Retried:
-    """Revive dead letters, as the verb does, the first of them after ``delay``."""
+    """Retry dead letters, as the verb does. The first one is due after ``delay``."""
     answer: Retried = Job.objects.db_manager(alias).retry(job_ids, delay=delay, **how)
     if answer.revived and not delay:
         wake_workers(alias, [ANY_QUEUE])

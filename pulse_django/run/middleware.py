@@ -1,4 +1,4 @@
-"""Middleware: context managers that wrap every handler, as ``PULSE["MIDDLEWARE"]`` names them.
+"""Middleware: context managers from ``PULSE["MIDDLEWARE"]`` that wrap every handler.
 
     @contextmanager
     def timed(context):
@@ -8,13 +8,12 @@
         finally:
             histogram.observe(time.monotonic() - begin)
 
-What one raises on its way in ends the run as if the handler had raised it: a Snooze postpones, an exception fails.
-The first one named is the outermost. They stand around async handlers too, on the event loop: they must not block.
+An exception of a middleware counts as one of the handler: a ``Snooze`` postpones the job, and an error fails the run.
+The first middleware in the list is the outermost. Middleware also wraps async handlers, on the event loop, so it must
+not block. For a chunk it is called once, with the ``Chunk`` instead of a context.
 
-The handler of a chunk is called once, and so are they: instead of a context they get the ``Chunk``.
-
-A middleware sees what the handler raises and cannot swallow it: the run ends as if it had not tried. Raise
-``Discard`` or ``Snooze`` to end a run otherwise.
+A middleware sees the exceptions of the handler, but cannot suppress them: the run ends with them anyway. To end it
+differently, raise ``Discard`` or ``Snooze``.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Middleware = Callable[..., AbstractContextManager[Any]]
 
 @contextmanager
 def surrounded(context: object) -> Iterator[None]:
-    """Run the block inside of all middleware. What is raised in it gets out, even if one of them swallows it."""
+    """Run the block inside all middleware. Exceptions of the block are raised even if a middleware suppresses them."""
     raised: BaseException | None = None
     with ExitStack() as stack:
         try:
@@ -57,7 +56,7 @@ def surrounded(context: object) -> Iterator[None]:
 
 
 def configured() -> tuple[Middleware, ...]:
-    """Return the middleware of this project; a worker that cannot load or call one does not start."""
+    """Return the middleware of this project. A worker that cannot load it does not start."""
     return _load(conf.current().middleware)
 
 
@@ -71,7 +70,7 @@ def _load(paths: tuple[str, ...]) -> tuple[Middleware, ...]:
 
 
 def _why_not(found: object) -> str:
-    """Say why this cannot make a context manager, as far as one can know without calling it."""
+    """Return why this cannot be a middleware, as far as it is known without calling it. Empty: it can."""
     if not callable(found):
         return f"is a {type(found).__name__} and not callable: use a function decorated with @contextmanager"
     if isgeneratorfunction(found):

@@ -1,4 +1,4 @@
-"""Which tasks this process can run: those that decorated code registered. A row never causes an import."""
+"""The registry of tasks that this process can run. ``@task`` adds them; a row never causes an import."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ MODULE = "tasks"  # of each installed app
 class Registry:
     def __init__(self) -> None:
         self._tasks: dict[str, Task] = {}
-        self.chunked: Mapping[str, Task] = {}  # of these, those with chunks; most projects have none
-        self.own_modules: list[str] = []  # of Pulse itself, to import at discovery
+        self.chunked: Mapping[str, Task] = {}  # the tasks with chunks; most projects have none
+        self.own_modules: list[str] = []  # Pulse's own, to import at discovery
         self._lock = RLock()
-        # Another one: a thread that imports a module, and so adds its tasks, must not wait for one that discovers and
-        # waits for the same module.
+        # A second lock: a thread that imports a module adds its tasks, and must not wait for a thread that runs the
+        # discovery and waits for the import lock of the same module.
         self._discovery = RLock()
         self._discovered = False
-        self._discovering = False  # a module that is being imported may ask
+        self._discovering = False  # a module that is being imported may use the registry
 
     def add(self, task: Task) -> None:
-        """Register a task as it was declared. What ``using()`` derives from it is the same task."""
+        """Register a declared task. Copies made by ``using()`` are the same task."""
         with self._lock:
             known = {key: self._tasks[key] for key in keys_of(task) if key in self._tasks}
             for key, other in known.items():
@@ -47,21 +47,21 @@ class Registry:
                     raise InvalidTask(f"Two tasks are called {key!r}: {other.module_path} and {task.module_path}.")
             for key in keys_of(task):
                 if key not in known or known[key].func is not task.func:
-                    self._tasks[key] = task  # new, or its module was loaded again
+                    self._tasks[key] = task  # new, or its module was reloaded
                     others = {name: other for name, other in self.chunked.items() if name != key}
-                    # Another dict: a thread may be reading the old one.
+                    # A new dict, because another thread may be reading the old one.
                     self.chunked = others | {key: task} if chunk_of(task) else others
 
     def get(self, key: str) -> Task | None:
-        """Look a task up by the key that stands on its jobs."""
+        """Return the task with this key, which its jobs store, or None."""
         if key not in self._tasks:
             self.discover()
         return self._tasks.get(key)
 
     def discover(self) -> None:
-        """Import, once, where tasks are declared: the ``tasks`` module of every app, what PULSE["TASK_MODULES"] names,
-        and what the web process imports, which is the root URLconf with its views."""
-        with self._discovery:  # through the imports: a caller meanwhile must not see an empty registry
+        """Import all modules that declare tasks, once: the ``tasks`` module of every app, PULSE["TASK_MODULES"], and
+        the root URLconf with its views, as the web process does."""
+        with self._discovery:  # held during the imports: other threads must not see an empty registry
             if self._discovered or self._discovering or not apps.ready:
                 return
             self._discovering = True
@@ -71,7 +71,7 @@ class Registry:
                     import_module(module)
                 if urls := getattr(settings, "ROOT_URLCONF", None):
                     import_module(urls)
-                self._discovered = True  # only now: what failed is tried, and reported, again
+                self._discovered = True  # only now, so that a failed import is tried and reported again
             finally:
                 self._discovering = False
 
@@ -80,12 +80,12 @@ class Registry:
 
 
 def keys_of(task: Task) -> Iterable[str]:
-    """The key that stands on new jobs of a task first, then those that old jobs may still carry."""
+    """Return the key of a task's new jobs, followed by its aliases, which old jobs may have."""
     return (key_of(task), *getattr(task, "aliases", ()))
 
 
 def chunk_of(task: Task) -> int | None:
-    """Return how many jobs a call of the handler takes at most. None: it takes one, and not as a chunk."""
+    """Return the maximum number of jobs in a chunk, or None if the task has no chunks."""
     chunk: int | None = getattr(task, "chunk", None)
     return chunk
 
@@ -97,14 +97,14 @@ def key_of(task: Task) -> str:
 registry = Registry()
 
 
-# Find the modules of the installed apps whose source declares tasks. Nothing is imported for it.
+# Find modules of the installed apps whose source declares tasks, without importing them.
 
 
 APIS = ("django.tasks", "django_tasks", "pulse_django")
 _SKIPPED_APPS = ("django", "django_tasks", "pulse_django")
 _SKIPPED_FOLDERS = ("migrations", "test", "tests")
 _TEST_FILE = re.compile(r"(tests?|conftest|test_.*|.*_test)\.py")
-# Read as bytes first: most files do not mention an API of tasks, and need not be parsed.
+# Search the bytes first: most files do not mention a task API, and need not be parsed.
 _MENTIONS_AN_API = re.compile(rb"^\s*(from|import)\s+(django\b.*\btasks|django_tasks|pulse_django)\b", re.MULTILINE)
 
 
@@ -116,7 +116,7 @@ def modules_that_declare_tasks() -> list[str]:
 
 def _of_app(app: AppConfig) -> Iterator[str]:
     for folder, folders, files in os.walk(app.path):
-        # Only packages: the folder of an app may also hold a virtual environment or node_modules.
+        # Only packages: the folder of an app may also contain a virtual environment or node_modules.
         folders[:] = [
             one for one in folders if one not in _SKIPPED_FOLDERS and (Path(folder) / one / "__init__.py").exists()
         ]
@@ -131,12 +131,12 @@ def _declares_tasks(path: Path) -> bool:
     try:
         source = path.read_bytes()
         return bool(_MENTIONS_AN_API.search(source)) and _has_a_task(ast.parse(source))
-    except (OSError, SyntaxError, ValueError):  # its import will raise it
+    except (OSError, SyntaxError, ValueError):  # the import will raise it
         return False
 
 
 def _has_a_task(tree: ast.Module) -> bool:
-    nodes, names = list(ast.walk(tree)), set()  # what means the decorator in this module
+    nodes, names = list(ast.walk(tree)), set()  # the names of the decorator in this module
     for node in nodes:
         if isinstance(node, ast.Import):
             names |= {f"{one.asname or one.name}.task" for one in node.names if one.name in APIS}
@@ -152,11 +152,11 @@ def _has_a_task(tree: ast.Module) -> bool:
     return any(ast.unparse(one.func if isinstance(one, ast.Call) else one) in names for one in decorators)
 
 
-# Import what the ``PULSE`` setting names by a dotted path.
+# Import objects from dotted paths in the ``PULSE`` setting.
 
 
 def imported(setting: str, path: str) -> Any:
-    """Return the object of that path, or raise ImproperlyConfigured with what keeps it from being imported."""
+    """Return the object at a dotted path, or raise ImproperlyConfigured with the error of the import."""
     try:
         module, _, name = path.rpartition(".")
         return getattr(import_module(module), name)
@@ -168,7 +168,7 @@ def imported(setting: str, path: str) -> Any:
 
 
 if TYPE_CHECKING:
-    # The backport's are typed, and generic; where no parameters are of interest they are Any.
+    # The classes of the backport are generic for type checkers. Unused parameters are Any.
     from django_tasks import TaskContext as TaskContext
     from django_tasks import TaskResult as _GenericTaskResult
     from django_tasks import TaskResultStatus as TaskResultStatus
@@ -235,7 +235,7 @@ SIGNALS_FILE = str(sys.modules[log_task_started.__module__].__file__)
 
 
 def changed(task: Task, changes: Mapping[str, Any]) -> Task:
-    """Return a copy with other values, not validated: a job may be older than the settings."""
+    """Return a copy with other values, without validation: a job may be older than the settings."""
     copy = object.__new__(type(task))
     for one in fields(task):
         object.__setattr__(copy, one.name, changes.get(one.name, getattr(task, one.name)))
@@ -243,13 +243,13 @@ def changed(task: Task, changes: Mapping[str, Any]) -> Task:
 
 
 def is_plain(task: Task) -> bool:
-    """Whether ``task.call()`` does nothing but call a sync function. Django asks the function each time, which takes
-    longer than calling it."""
+    """Return whether ``task.call()`` only calls a sync function. Django inspects the function on each call, which takes
+    longer than the call."""
     return type(task).call in _PLAIN_CALLS and not _is_async(task.func)
 
 
 def calls_plainly(call: T) -> T:
-    """Mark a ``call()`` that does what Django's does, but for tasks with chunks."""
+    """Mark a ``call()`` that works like Django's, except for tasks with chunks."""
     _PLAIN_CALLS.add(call)
     return call
 
@@ -258,12 +258,12 @@ _senders: tuple[object, dict[str, type]] = (None, {})
 
 
 def sender_of(task: Task) -> type:
-    """Return the class of a task's backend, which sends Django's signals.
+    """Return the class of a task's backend, which is the sender of Django's signals.
 
-    Django looks it up anew each time, which costs more than sending one.
+    Cache it: Django's lookup takes longer than sending a signal.
     """
     global _senders
-    if _senders[0] is not task_backends.settings:  # as after override_settings
+    if _senders[0] is not task_backends.settings:  # settings have changed, as with override_settings
         _senders = (task_backends.settings, {})
     known = _senders[1]
     if task.backend not in known:

@@ -40,7 +40,7 @@ from .waiting import watcher_of
 
 T = TypeVar("T")
 PUBLIC_ID = "pulse_django.public_id"
-# A job's first instants are two readings of the server's clock in one statement.
+# ``created_at`` and ``next_run_at`` of a new job are two readings of the server's clock in one statement.
 A_MOMENT = timedelta(seconds=1)
 
 _STATUS = {
@@ -49,7 +49,7 @@ _STATUS = {
     Status.COMPLETED: TaskResultStatus.SUCCESSFUL,
     **dict.fromkeys((Status.DEAD_LETTERED, Status.CANCELLED), TaskResultStatus.FAILED),
 }
-# Runs that ended without an exception of their handler's, and what stands for it in a result.
+# Outcomes without an exception of the handler, and the exception that a result shows for them.
 _STAND_INS = {
     OutcomeName.WORKER_LOST: RunLost,
     OutcomeName.TIMED_OUT: RunTimedOut,
@@ -60,22 +60,22 @@ _STAND_INS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PulseTaskResult(TaskResult):
-    """Django's result, with what Pulse adds. Its repr shows neither arguments nor the return value."""
+    """Django's result with the additions of Pulse. Its repr shows neither arguments nor the return value."""
 
-    is_new: bool | None = field(default=None, compare=False)  # whether the call made the job; None: it was no enqueue
+    is_new: bool | None = field(default=None, compare=False)  # whether the call created the job; None: not from a call
 
     if not TYPE_CHECKING:
         __getattr__ = says_instead(OF_RESULTS)
 
     @property
     def public_id(self) -> str:
-        """The id for URLs that users see. It is signed, so it cannot be guessed, and it stays the same."""
+        """The id for public URLs. It is signed, so it cannot be guessed, and it does not change."""
         return sign(PUBLIC_ID, int(self.id))
 
     def wait(self, timeout: float | timedelta) -> Self:
-        """Wait until the job has come to its end, and return this result, refreshed. ``timeout`` is in seconds.
+        """Wait until the job has ended, and return this refreshed result. ``timeout`` is in seconds.
 
-        For scripts, tests and the shell. Raises ``TimeoutError`` after ``timeout``, and ``CannotWait`` inside
+        Use it in scripts, tests and the shell. It raises ``TimeoutError`` after ``timeout``, and ``CannotWait`` inside
         ``atomic()`` and in a handler.
         """
         until = _until(timeout)
@@ -85,7 +85,7 @@ class PulseTaskResult(TaskResult):
         return self
 
     async def await_(self, timeout: float | timedelta) -> Self:
-        """Do the same in async code."""
+        """Do as ``wait()``, in async code."""
         until, look = _until(timeout), sync_to_async(self._look_before)
         while (alias := await look(until, timeout)) is not None:
             with watcher_of(alias).watching(int(self.id)) as ended, suppress(TimeoutError):
@@ -93,10 +93,10 @@ class PulseTaskResult(TaskResult):
         return self
 
     def _look_before(self, until: float, timeout: float | timedelta) -> str | None:
-        """Refresh, and return the database of the job if it is not over. Raise where a wait for it might never end."""
+        """Refresh, and return the database of the job if it has not ended. Raise if a wait might never end."""
         if current_run() is not None:
             raise CannotWait(
-                "a handler cannot wait for a result: all slots could wait for each other. Let the job that comes next "
+                "a handler cannot wait for a result: all slots could wait for each other. Make the next job "
                 "need the other one, or use context.wait_for()"
             )
         alias = locate(self.id).alias
@@ -130,9 +130,9 @@ def job_id_of_public_id(public_id: str) -> int:
 
 
 def as_enqueued(task: Task, job: Job) -> Task:
-    """Return a task with the options that this job has: what ``using()`` said, and what operators changed since."""
+    """Return a task with the options of this job, from ``using()`` and later changes by operators."""
     fleet = conf.current()
-    # A retry has an instant of its own.
+    # A retry has another due time.
     is_first = job.attempts <= 1 and not job.refunds and job.status != Status.RETRYING
     waits = is_first and job.next_run_at - job.created_at > A_MOMENT
     return _with_options(
@@ -161,7 +161,7 @@ def _as_claimed(task: Task, claim: Claim) -> Task:
 
 
 def _own(task: Task, option: str, value: T, fleets: T) -> T | None:
-    """What a job has because its task said nothing is the fleet's."""
+    """Return the value of an option, or None if the task has not set it and the value is the default setting."""
     return None if value == fleets and getattr(task, option, None) is None else value
 
 
@@ -172,7 +172,7 @@ def _with_options(task: Task, **options: Any) -> Task:
 
 
 def result_of(job: Job, task: Task, *, decrypt: bool = True, is_new: bool | None = None) -> PulseTaskResult:
-    """Build the result of a job and its ended runs; without ``decrypt``, with neither arguments nor return value."""
+    """Build the result of a job and its ended runs. Without ``decrypt``, leave out arguments and return value."""
     ledger = list(job.ledger.using(job._state.db).order_by("number")) if job.attempts else []
     workers = [entry.worker for entry in ledger]
     args, kwargs = ([], {}) if not decrypt else codec().arguments_of(job) if job.sensitive else (job.args, job.kwargs)
@@ -220,7 +220,7 @@ def result_of_new(added: Added, task: Task) -> TaskResult:
 def result_of_run(
     claim: Claim, task: Task, args: list[Any], kwargs: dict[str, Any], alias: str | None = None
 ) -> TaskResult:
-    """Build the result of a job that is running, from what its claim brought. Only a repeated run asks for more."""
+    """Build the result of a running job from its claim. Only a repeated run needs a query."""
     ledger: list[Attempt] = []
     if claim.attempt > 1:
         ledger += Attempt.objects.using(alias or routers_alias()).filter(job=claim.job_id).order_by("number")
@@ -241,9 +241,10 @@ def result_of_run(
 
 
 def finished(result: TaskResult, status: Status, outcome: Outcome, begun_at: float | None) -> TaskResult:
-    """Return the result of a run that has come to its end, without asking the database again.
+    """Return the result of an ended run, without another query.
 
-    The instant is the server's of the claim plus what this host measured since the handler began.
+    The end is the time of the claim by the server's clock, plus the time that this host measured since the handler
+    began.
     """
     took = timedelta() if begun_at is None else timedelta(seconds=time.monotonic() - begun_at)
     assert result.last_attempted_at is not None  # noqa: S101 - for the type checker: it is running
@@ -261,7 +262,7 @@ def finished(result: TaskResult, status: Status, outcome: Outcome, begun_at: flo
 
 
 def _as_django_reads(instant: datetime) -> datetime:
-    """Without USE_TZ the instants that Django reads from a database are naive."""
+    """Return an instant as Django reads it from a database: naive without USE_TZ."""
     return instant if settings.USE_TZ else timezone.make_naive(instant, timezone.get_default_timezone())
 
 

@@ -1,6 +1,6 @@
-"""Options that the project gives to tasks of others: ``PULSE["ROUTES"]``.
+"""Options that the project sets for tasks of other packages: ``PULSE["ROUTES"]``.
 
-A task asks once, when it is declared. What ``.using()`` says of a call comes later, and so it counts more.
+They are read once, when a task is declared. ``.using()`` comes later, so it has precedence.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .registry import InvalidTask, imported
 
 
 def route_of(name: str) -> Mapping[str, Any]:
-    """Return the options that the setting gives to a task of this name. Pulse's own tasks keep theirs."""
+    """Return the options that the setting has for a task with this name. Pulse's own tasks are not routed."""
     if name in OWN_TASKS:
         return {}
     try:
         routes = conf.current().routes
-    except ImproperlyConfigured:  # system checks say what is wrong, and must be able to import the tasks
+    except ImproperlyConfigured:  # a system check reports it, and must be able to import the tasks
         return {}
     if isinstance(routes, Mapping):
         return next((options for pattern, options in routes.items() if fnmatchcase(name, pattern)), {})
@@ -39,7 +39,7 @@ def route_of(name: str) -> Mapping[str, Any]:
 
 
 def routing(routes: Routes) -> Callable[[str], Mapping[str, Any] | None]:
-    """Return the function that a project gave, or raise ImproperlyConfigured."""
+    """Return the project's routing function, or raise ImproperlyConfigured."""
     found = imported("ROUTES", routes) if isinstance(routes, str) else routes
     if not callable(found):
         raise ImproperlyConfigured(f'PULSE["ROUTES"] names {routes!r}, which is not callable')

@@ -1,4 +1,4 @@
-"""What the function of a task takes. It is read once, for calls, keys, masks and declarations."""
+"""The parameters of a task's function. They are read once, for calls, keys, masks and declarations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 class _Default:
-    """Stands for the default of a parameter in messages, which must not show its value."""
+    """Replaces the default of a parameter in messages, which must not show its value."""
 
     def __repr__(self) -> str:
         return "..."
@@ -24,22 +24,22 @@ _DEFAULT = _Default()
 
 
 class HandlerSignature(NamedTuple):
-    """What is called is the outermost function: a decorator may pass arguments of its own to the one within."""
+    """The signature of the outermost function, which is called. Its decorators may pass other arguments on."""
 
     outer: Signature  # without annotations and defaults, which may show anything
     inner: Signature
-    has_decorator: bool  # that takes something else than the function within
-    any_name: str  # the name of the ``**kwargs`` of the function within
-    names: tuple[str, ...]  # of what may be given by position; from here on of the outermost function
-    least: int  # positional arguments, if none is named
+    has_decorator: bool  # a decorator takes other arguments than the inner function
+    any_name: str  # the name of ``**kwargs`` of the inner function
+    names: tuple[str, ...]  # of positional arguments; from here on of the outermost function
+    least: int  # positional arguments, if none is passed by name
     most: float  # infinite: any number
     required: frozenset[str]
-    allowed: frozenset[str] | None  # that may be given by name; None: any
-    needs_both: bool  # some by position and some by name: only a bind can say
+    allowed: frozenset[str] | None  # names for keyword arguments; None: any
+    needs_both: bool  # positional-only and keyword-only arguments: only Signature.bind() can check them
 
 
 def signature_of(task: Task) -> HandlerSignature | None:
-    """Return what a handler takes. None: it is written in C, or gets chunks, whose jobs have any arguments."""
+    """Return the signature of a handler. None: it is written in C, or has chunks, whose jobs may have any arguments."""
     return None if chunk_of(task) else read_signature(task.func)
 
 
@@ -47,7 +47,7 @@ def signature_of(task: Task) -> HandlerSignature | None:
 def read_signature(func: Callable[..., Any]) -> HandlerSignature | None:
     try:
         outer, inner = signature(func, follow_wrapped=False), signature(func)
-    except (TypeError, ValueError):  # written in C, say
+    except (TypeError, ValueError):  # for example, written in C
         return None
     parameters = [
         one.replace(annotation=one.empty, default=one.default if one.default is one.empty else _DEFAULT)
@@ -72,9 +72,9 @@ def read_signature(func: Callable[..., Any]) -> HandlerSignature | None:
 
 
 def by_name(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the arguments by the names of their parameters, and the defaults of the others."""
+    """Return the arguments by parameter name, and the defaults of the other parameters."""
     known = signature_of(task)
-    if known is None or known.has_decorator:  # which may put arguments of its own in front
+    if known is None or known.has_decorator:  # the decorator may insert arguments
         return ({"*": list(args)} if args else {}) | dict(kwargs), {}
     bound = known.inner.bind(*[None] * bool(task.takes_context), *args, **kwargs)
     given = dict(bound.arguments)

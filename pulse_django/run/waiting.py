@@ -1,4 +1,4 @@
-"""Wait for the ends of jobs: one statement a poll for all waits of this process on a database."""
+"""Wait for jobs to end. Each poll is one statement for all waits of this process on a database."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from django.db import connections
 from pulse_django.models import Job
 from pulse_django.queue.words.states import HOT
 
-# Seconds between two looks. A shorter first one asks in vain more often; a longer last one is felt after a long wait.
+# Seconds between two polls. A shorter first pause wastes polls. A longer last one delays the end of a long wait.
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 SLOWER = 1.5
 
 
 class EndWatcher:
-    """Has a thread while anybody waits. Each wait is a future, which is done when its job has left the database's
-    waiting and running jobs: it is over, deleted, or in another shard."""
+    """A thread that exists while there are waits. Each wait is a future, which is done when its job has ended, was
+    deleted, or has moved to another shard."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
@@ -33,10 +33,10 @@ class EndWatcher:
     @contextmanager
     def watching(self, job_id: int) -> Iterator[Future[None]]:
         future: Future[None] = Future()
-        future.set_running_or_notify_cancel()  # so that asyncio, when it gives up, cannot cancel it
+        future.set_running_or_notify_cancel()  # so that asyncio cannot cancel it after a timeout
         with self._lock:
             self._waits[future] = job_id
-            if self._thread is None or not self._thread.is_alive():  # as in a process that was forked
+            if self._thread is None or not self._thread.is_alive():  # as in a forked process
                 self._thread = threading.Thread(target=self._run, name="waits for results", daemon=True)
                 self._thread.start()
         self._changed.set()
@@ -55,7 +55,7 @@ class EndWatcher:
                 if self._changed.wait(pause):
                     self._changed.clear()
                     pause = FIRST_PAUSE
-                    time.sleep(pause)  # a new wait has just looked, and more may begin
+                    time.sleep(pause)  # a new wait has just polled, and more may begin
                 else:
                     pause = min(pause * SLOWER, LONGEST_PAUSE)
                 with self._lock:
@@ -72,9 +72,9 @@ class EndWatcher:
         error = None
         try:
             waiting = set(jobs.filter(pk__in=set(waits.values())).values_list("pk", flat=True))
-        except Exception as failed:  # each wait raises it: its own look would have
+        except Exception as failed:  # each wait raises it, as its own poll would have
             waiting, error = set(), failed
-            connections[self._alias].close()  # it may be broken, and waits that begin now need another
+            connections[self._alias].close()  # it may be broken, and new waits need another one
         for future, job_id in waits.items():
             if job_id in waiting:
                 continue
@@ -86,4 +86,4 @@ class EndWatcher:
                 future.set_exception(error)
 
 
-watcher_of = cache(EndWatcher)  # by the alias of the database
+watcher_of = cache(EndWatcher)  # by database alias

@@ -1,4 +1,4 @@
-"""Shards: several databases, or schemas of Citus, have the jobs. Waiting jobs can be moved between them.
+"""Shards: jobs are stored in several databases or schemas of Citus. Waiting jobs can be moved between them.
 
-This is an axis, not a capability: the kernel imports where a job lives, and what Citus needs done in steps.
+Sharding is not a capability: the core imports the placement of jobs, and the steps that Citus needs.
 """

@@ -1,6 +1,6 @@
-"""What differs where the tables are laid out for Citus, which keeps a schema on one of its nodes (docs/adr/0067).
+"""Differences for tables in the layout for Citus, which keeps a schema on one of its nodes (docs/adr/0067).
 
-A database is asked once in each process, by the first statement for which it matters.
+Each process checks the layout of a database once, before the first statement for which it matters.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-# History is inserted into the first. Citus distributes partitions of one level, so there it is the second.
+# Ended jobs are inserted into HISTORY. Citus distributes only one level of partitions, so there it is ALL_JOBS.
 HISTORY, ALL_JOBS = "pulse_django_job_over", "pulse_django_job"
 
-# No row without tables: then there is nothing to know yet. A dump of a schema of Citus
-# may have been restored on a plain server.
+# Without tables there is no row, and the layout is not known yet. A dump of a schema of Citus may have been restored on
+# a plain server.
 _LAYOUT = """
 SELECT
     pg_catalog.to_regclass('pulse_django_job_over') IS NULL,
@@ -32,12 +32,12 @@ _found: dict[str, _Layout] = {}  # by alias
 
 
 def is_for_citus(connection: BaseDatabaseWrapper) -> bool:
-    """Whether the tables of this database can be on a node of Citus."""
+    """Return whether the tables of this database can be on a node of Citus."""
     return all(_layout(connection))
 
 
 def naming_history(connection: BaseDatabaseWrapper, sql: str) -> str:
-    """Return the statement with the name that the table of history has in this database."""
+    """Return the statement with the name of this database's history table."""
     if HISTORY not in sql or not _layout(connection).has_one_level:
         return sql
     return sql.replace(HISTORY, ALL_JOBS)
@@ -46,7 +46,7 @@ def naming_history(connection: BaseDatabaseWrapper, sql: str) -> str:
 def _layout(connection: BaseDatabaseWrapper) -> _Layout:
     found = _found.get(connection.alias)
     if found is None and connection.vendor != "postgresql":
-        return _UNKNOWN  # who asks it for jobs is told
+        return _UNKNOWN  # a query for jobs raises the error
     if found is None:
         with connection.cursor() as cursor:
             cursor.execute(_LAYOUT)
@@ -58,5 +58,5 @@ def _layout(connection: BaseDatabaseWrapper) -> _Layout:
 
 
 def forget() -> None:
-    """Ask again: for tests that migrate."""
+    """Forget the layouts, for tests that migrate."""
     _found.clear()

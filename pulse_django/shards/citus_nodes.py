@@ -1,8 +1,8 @@
-"""A schema of Citus: which node it is on, what its node alone knows, and how it gets there and to another.
+"""Schemas on Citus: find the node of a schema, query that node, and distribute or move the schema.
 
-Claims run on the node, and draw their tokens there. Citus would give each node a range of its own of a sequence that it
-knows, and tokens would fall when a schema moves to a node with a lower one. So it is not to know of this sequence: each
-node has its own, and it is raised on a node before the schema moves there.
+Claims run on the node, and take their fencing tokens there. For a sequence that Citus manages, each node gets its own
+range, and tokens would become smaller after a move to a node with a lower range. So Citus does not manage this
+sequence: each node has its own, which is raised on a node before the schema moves there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pulse_django.queue.database.transactions import run_joined
 
 from .citus import is_for_citus
 
-# More tokens than a schema grants while it moves: a node that grants 20,000 a second needs days for them.
+# More tokens than a schema uses while it moves: at 20,000 a second, they last for days.
 MOST_WHILE_MOVING = 2**32
 TRIES = 20
 
@@ -41,7 +41,7 @@ FROM pg_catalog.master_run_on_worker(ARRAY[%s::text], ARRAY[%s::int], ARRAY[%s::
 _HAS_NODES = "SELECT pg_catalog.to_regclass('pg_dist_local_group') IS NOT NULL"
 _IS_A_NODE = "SELECT groupid <> 0 FROM pg_dist_local_group"
 LEADS_TO_A_NODE = (
-    "The connection of database {alias!r} leads to a node of Citus, which draws ids in a range of its own. "
+    "Database {alias!r} connects to a worker node of Citus, which takes ids from its own range. "
     "Connect to the coordinator"
 )
 _AS_JSON = """
@@ -51,7 +51,7 @@ FROM ({sql}) AS found (key, words)
 _SCHEMA = "SELECT current_schema()::text, pg_catalog.quote_ident(current_schema())"
 _DISTRIBUTE = "SELECT pg_catalog.citus_schema_distribute(current_schema()::regnamespace)"
 _MOVE = "SELECT pg_catalog.citus_schema_move(current_schema()::regnamespace, %s, %s)"
-# What may be done to the sequence here may be done to it on the node.
+# The sequence on the node gets the same owner and grants as the sequence here.
 _MAKE_TOKENS = """
 SELECT pg_catalog.concat_ws('; ',
     'SET citus.enable_ddl_propagation = off',
@@ -108,23 +108,23 @@ def node_of(alias: str) -> CitusNode | None:
 
 
 def leads_to_a_node(alias: str) -> bool:
-    """Whether the connection leads to another server of a cluster than its coordinator. It needs no tables."""
+    """Return whether the connection is to a worker node of a cluster, not to its coordinator. It needs no tables."""
     [(has_nodes,)] = run_joined(alias, _HAS_NODES, [])
     return bool(has_nodes) and any(is_one for (is_one,) in run_joined(alias, _IS_A_NODE, []))
 
 
 def nodes(alias: str) -> list[CitusNode]:
-    """Return those of the cluster that may hold schemas."""
+    """Return the nodes of the cluster that may store schemas."""
     return [CitusNode._make(row) for row in run_joined(alias, _NODES, [])]
 
 
 def tokens_on(alias: str, node: CitusNode) -> int:
-    """Return the last token that this schema granted on a node."""
+    """Return the last token of this schema on a node."""
     return int(_ask(alias, node, _POSITION.format(tokens=_tokens(alias))))
 
 
 def raise_tokens_on(alias: str, node: CitusNode, floor: int) -> None:
-    """Let the next tokens of this schema on a node be larger than this one."""
+    """Raise the sequence of this schema on a node, so that the next tokens are larger than ``floor``."""
     [(owner,)] = run_joined(alias, _OWNER, [])
     for _ in range(TRIES):
         _ask(alias, node, _RAISE.format(tokens=_tokens(alias), owner=owner, floor=int(floor)))
@@ -134,7 +134,7 @@ def raise_tokens_on(alias: str, node: CitusNode, floor: int) -> None:
 
 
 def rows_on(alias: str, node: CitusNode, sql: str, params: dict[str, Any]) -> list[list[Any]]:
-    """Ask a node what it alone knows. Columns come as JSON has them."""
+    """Run a query on a node, for facts that only the node has. Columns are JSON values."""
     connection = connections[alias]
     connection.ensure_connection()
     text = psycopg.ClientCursor(connection.connection).mogrify(_AS_JSON.format(sql=sql), params)
@@ -146,9 +146,9 @@ def schema_of(alias: str) -> str:
 
 
 def distribute(alias: str) -> None:
-    """Let Citus keep the schema of this database on one of its nodes, with a sequence of tokens on each.
+    """Distribute the schema of this database to a node of Citus, and create a sequence of tokens on each node.
 
-    It can be called again. The schema ``public`` stays on the node that one talks to.
+    It can be called again. The schema ``public`` stays on the coordinator.
     """
     if not is_for_citus(connections[alias]) or schema_of(alias) == "public":
         return
@@ -163,24 +163,24 @@ def distribute(alias: str) -> None:
 
 
 def make_tokens_on(alias: str, node: CitusNode) -> None:
-    """Make the sequence of tokens on a node, if it is not there."""
+    """Create the sequence of tokens on a node, if it does not exist."""
     [(statements,)] = run_joined(alias, _MAKE_TOKENS, [])
     _ask(alias, node, statements)
 
 
 def move_schema(alias: str, to: CitusNode) -> CitusNode:
-    """Move the schema to another node while it is in use. Return the one that it was on.
+    """Move the schema to another node while it is in use. Return its previous node.
 
-    Tokens go on rising: those of the new node begin above all that the old one can grant meanwhile.
+    Tokens keep growing: those of the new node begin above all that the old one can use during the move.
     """
     before = node_of(alias)
     if before is None:
-        raise ImproperlyConfigured(f"The tables in database {alias!r} are on no node of Citus.")
+        raise ImproperlyConfigured(f"The tables in database {alias!r} are not on a node of Citus.")
     if before == to:
         return before
     if to not in nodes(alias):
         known = ", ".join(map(str, nodes(alias)))
-        raise ImproperlyConfigured(f"{to} is no node that may hold schemas. These are: {known}.")
+        raise ImproperlyConfigured(f"{to} is not a node that may store schemas. These are: {known}.")
     make_tokens_on(alias, to)
     raise_tokens_on(alias, to, tokens_on(alias, before) + MOST_WHILE_MOVING)
     run_joined(alias, _MOVE, [to.host, to.port])

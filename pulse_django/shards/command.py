@@ -1,4 +1,4 @@
-"""Run a command in each shard, and print what each said."""
+"""Run a command in each shard, and print the answers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def tell_each(
     as_json: bool,
     one_is_enough: bool = False,
 ) -> None:
-    """Ask each shard. Print the lines, under the shard's name if there are several, or one JSON object.
+    """Call ``ask`` for each shard. Print its lines, with the name of the shard if there are several, or one JSON
+    object.
 
-    Raise CommandError at the end if one did not answer. ``one_is_enough``: what was named is in one of them.
+    Raise CommandError at the end if a shard failed. ``one_is_enough``: the subject is in only one of the shards.
     """
     if len(aliases) == 1:
         facts, lines = ask(aliases[0])
@@ -63,11 +64,11 @@ def _print(command: BaseCommand, facts: dict[str, Any], lines: Sequence[str], *,
 
 
 class ActCommand(PulseCommand):
-    """A command of several acts, each a method of its name: with the alias and the options it returns what to print."""
+    """A command with several acts. The method of an act gets the alias and the options, and returns the output."""
 
     acts: tuple[str, ...]
-    subject: str  # the argument that every act but "list" needs
-    wanted: str  # what is said without it
+    subject: str  # the argument that every act except "list" needs
+    wanted: str  # the error without it
 
     def add_act(self, parser: CommandParser) -> None:
         said = f"{', '.join(self.acts)}; default: list"

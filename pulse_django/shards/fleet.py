@@ -1,4 +1,4 @@
-"""The fleet over all of its shards: each is asked alone, and one that is away does not hide the others."""
+"""The fleet over all shards. Each shard is queried on its own, so one that is down does not hide the others."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .placement import has_several_shards, shards
 
 
 def shards_to_read() -> list[str]:
-    """Return the databases that tell how the fleet is. A single one may have a replica for it."""
+    """Return the databases to read the state of the fleet from. A single database may have a replica."""
     return list(shards()) if has_several_shards() else [router.db_for_read(Job)]
 
 
 @dataclass(frozen=True, slots=True)
 class FleetVerdict:
-    """What all conditions say in all shards that were asked."""
+    """The results of all health conditions in all queried shards."""
 
     by_shard: Mapping[str, Verdict]
-    away: Mapping[str, str]  # the error of each that did not answer
+    away: Mapping[str, str]  # the error of each shard that did not answer
 
     @property
     def is_well(self) -> bool:
@@ -37,7 +37,7 @@ class FleetVerdict:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nothing is known to be wrong, and something could not be checked."""
+        """Return whether no problem is known, but something could not be checked."""
         wrong = [one for one in self.by_shard.values() if not one.is_well]
         return not self.is_well and all(one.is_unknown for one in wrong)
 
@@ -54,7 +54,7 @@ class FleetVerdict:
         return len(self.by_shard) + len(self.away) == 1
 
     def to_json(self, *, clear_too: bool = False) -> dict[str, Any]:
-        """Return the verdict for the JSON of commands and of the health view."""
+        """Return the verdict for JSON in commands and in the health view."""
         reports: dict[str, Any] = {alias: one.to_json(clear_too=clear_too) for alias, one in self.by_shard.items()}
         if self._is_one:
             return next(iter(reports.values()), {})
@@ -63,7 +63,7 @@ class FleetVerdict:
 
 
 def ask_shards(aliases: Iterable[str], limits: Limits | None = None) -> FleetVerdict:
-    """Ask every condition in each of these shards. The error of a single one is raised."""
+    """Check every condition in each of these shards. With a single shard, raise its error."""
     aliases = list(aliases)
     verdicts: dict[str, Verdict] = {}
     away: dict[str, str] = {}
@@ -77,32 +77,32 @@ def ask_shards(aliases: Iterable[str], limits: Limits | None = None) -> FleetVer
     return FleetVerdict(verdicts, away)
 
 
-# How each shard stands: whether it answers, what it holds, and what is on its way to another.
+# The state of each shard: whether it answers, its jobs, and jobs that are moving to another shard.
 
 
-MOST_COUNTED = 10_000  # of each kind: more is said to be more
+MOST_COUNTED = 10_000  # of each kind; more are shown as "more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFacts:
     alias: str
     number: int
-    problem: str = ""  # empty: none
-    waiting: int = 0  # for their time, or for a worker
+    problem: str = ""  # empty: no problem
+    waiting: int = 0  # jobs that wait to be due or for a worker
     running: int = 0
-    for_others: int = 0  # wait for other jobs, or for events
-    departed: int = 0  # have left, and are not known to have arrived elsewhere
-    token: int = 0  # that was granted last
-    node: str = ""  # of Citus, that its schema is on
+    for_others: int = 0  # jobs that wait for other jobs or events
+    departed: int = 0  # jobs that have left, and are not known to have arrived
+    token: int = 0  # the last fencing token
+    node: str = ""  # the Citus node of its schema
 
     @property
     def is_empty(self) -> bool:
-        """Whether no job of this shard is still to run."""
+        """Return whether no job is left to run in this shard."""
         return not self.problem and not any((self.waiting, self.running, self.for_others, self.departed))
 
 
 def shard_facts(alias: str) -> ShardFacts:
-    """Ask one shard. An error is its answer."""
+    """Query one shard. An error becomes its ``problem``."""
     number = shards()[alias]
     try:
         if problem := problem_with_numbers(alias, number):

@@ -1,4 +1,4 @@
-"""Let a database count its ids from the number of its shard on, and find out which number it counts with."""
+"""Set and check the shard number in the ids that a database gives."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pulse_django.queue.words.job_ids import floor_of_ids, shard_number_of
 from .citus import is_for_citus
 from .citus_nodes import LEADS_TO_A_NODE, leads_to_a_node, node_of, raise_tokens_on, tokens_on
 
-# Those that give ids. That of the fencing tokens belongs to no column.
+# The sequences that give ids. The sequence of fencing tokens belongs to no column.
 _SEQUENCES = """
 SELECT pg_catalog.pg_get_serial_sequence(name, 'id'::text) FROM pg_catalog.unnest(%s::text[]) AS name
 """
-# NULL: this role may not read it.
+# NULL: this role may not read the sequence.
 _POSITION = """
 SELECT CASE
     WHEN pg_catalog.has_sequence_privilege(%s::text, 'SELECT, USAGE'::text)
@@ -35,7 +35,7 @@ SELECT pg_catalog.setval(%s::regclass, GREATEST(
     %s::bigint, COALESCE(pg_catalog.pg_sequence_last_value(%s::regclass), 1)
 ))
 """
-# Everybody who takes a value waits behind us.
+# Every client that takes a value waits for this lock.
 _WAIT_BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
 TRIES, PAUSE = 20, 0.2  # seconds
 IDS_OF_JOBS, IDS_OF_BATCHES = "pulse_django_job_id_seq", "pulse_django_batch_id_seq"
@@ -44,9 +44,9 @@ TOKENS = "pulse_django_token"  # fencing tokens
 
 
 def number_ids(alias: str, shard_number: int) -> list[str]:
-    """Let the ids of a database begin with the number of its shard. Return the sequences that were raised.
+    """Raise the sequences of a database, so that its ids begin with the number of its shard. Return those raised.
 
-    It can be called again. No sequence is ever lowered.
+    It can be called again. It never lowers a sequence.
     """
     floor = floor_of_ids(shard_number)
     raised = []
@@ -58,15 +58,15 @@ def number_ids(alias: str, shard_number: int) -> list[str]:
 
 
 def raise_sequence(alias: str, sequence: str, floor: int) -> None:
-    """Let the next values of a sequence be larger than this one, and never lower than they would be.
+    """Raise a sequence, so that its next values are larger than ``floor``. Never lower it.
 
-    ``setval()`` takes no lock, so a value that is taken meanwhile would be given again. ``ALTER SEQUENCE`` to the same
-    owner changes nothing and locks the sequence. Only the owner may do so.
+    ``setval()`` takes no lock, so a value that is taken meanwhile could be given twice. ``ALTER SEQUENCE`` with the
+    same owner changes nothing, but locks the sequence. Only the owner may do so.
     """
     for tries_left in reversed(range(TRIES)):
         if position_of(alias, sequence) >= floor:
             return
-        if is_in_callers_transaction(alias):  # it would keep the lock, and all who take a value wait for it
+        if is_in_callers_transaction(alias):  # it would keep the lock, and block every client that takes a value
             raise NotInsideTransaction(f"{sequence} cannot be raised inside a transaction: call this outside atomic().")
         if sequence == TOKENS and (node := node_of(alias)):
             raise_tokens_on(alias, node, floor)
@@ -84,13 +84,13 @@ def raise_sequence(alias: str, sequence: str, floor: int) -> None:
 
 
 def require_numbers(alias: str, shard_number: int) -> None:
-    """Raise ImproperlyConfigured where ids would not say their shard."""
+    """Raise ImproperlyConfigured if new ids would not contain the number of their shard."""
     if problem := problem_with_numbers(alias, shard_number):
         raise ImproperlyConfigured(problem)
 
 
 def problem_with_numbers(alias: str, shard_number: int) -> str:
-    """Say in one sentence why the ids of a database do not say its shard. Empty: they do, or this role cannot know."""
+    """Return why the ids of a database do not contain its shard number. Empty: they do, or this role cannot know."""
     position = known_position_of(alias, IDS_OF_JOBS)
     counted = shard_number if position is None else shard_number_of(position)
     if counted == shard_number:
@@ -99,8 +99,8 @@ def problem_with_numbers(alias: str, shard_number: int) -> str:
         return LEADS_TO_A_NODE.format(alias=alias)
     if counted > shard_number:
         return (
-            f"The ids in database {alias!r} begin with shard number {counted}, and PULSE['SHARDS'] says "
-            f"{shard_number}. Numbers cannot be lowered: give it the number {counted}, or another database"
+            f"The ids in database {alias!r} begin with shard number {counted}, but PULSE['SHARDS'] has "
+            f"{shard_number}. Numbers cannot be lowered: set the number {counted}, or use another database"
         )
     return (
         f"The ids in database {alias!r} do not begin with its shard number {shard_number} yet. "
@@ -109,22 +109,22 @@ def problem_with_numbers(alias: str, shard_number: int) -> str:
 
 
 def position_of(alias: str, sequence: str) -> int:
-    """Return the last value that a sequence gave; 0 before the first, and for roles that may not read it."""
+    """Return the last value of a sequence. 0: none yet, or this role may not read it."""
     if sequence == TOKENS and (node := node_of(alias)):
         return tokens_on(alias, node)
     return known_position_of(alias, sequence) or 0
 
 
 def known_position_of(alias: str, sequence: str) -> int | None:
-    """Return the last value that a sequence gave, 0 before the first. None: this role may not know."""
+    """Return the last value of a sequence. 0: none yet. None: this role may not read it."""
     found: int | None = run_joined(alias, _POSITION, [sequence, sequence])[0][0]
     return found
 
 
 def _tables_with_ids(alias: str) -> list[str]:
-    """Return those whose ids are to say their shard. On Citus they are those that draw their ids where one connects to.
+    """Return the tables whose ids contain their shard. On Citus, these are the tables that get ids on the coordinator.
 
-    The others' may be drawn by the node that has the rows, which counts in a range that could begin with the number.
+    Other tables may get ids from the node with the rows, whose own range could begin with the same number.
     """
     if is_for_citus(connections[alias]):
         return list(SAY_THEIR_SHARD)

@@ -1,4 +1,4 @@
-"""The tables of jobs that are on their way from one shard to another."""
+"""The tables for jobs that are moving from one shard to another."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pulse_django.queue.database.sql_functions import ClockTimestamp, instants_o
 
 
 class Departure(models.Model):
-    """A job that has left this shard, until it is known to have arrived in another."""
+    """A job that has left this shard, and is not yet known to have arrived in another one."""
 
     id = models.BigAutoField(primary_key=True)
     job_id = models.BigIntegerField(unique=True)
-    to_shard = models.IntegerField()  # its number
-    rows = models.JSONField()  # of the job, its attempts, its keys and its amendments
+    to_shard = models.IntegerField()  # the number of the shard
+    rows = models.JSONField()  # the rows of the job, its attempts, its keys and its amendments
     at = models.DateTimeField(db_default=ClockTimestamp())
 
     class Meta:
@@ -27,14 +27,14 @@ class Departure(models.Model):
 
 
 class Arrival(models.Model):
-    """A departure of another shard that has arrived here, or is refused. It is kept beyond the time it is needed for,
+    """A departure of another shard that has arrived here or was refused. It is kept for longer than it seems needed,
     because a statement that writes the job may come late.
     """
 
-    departure_id = models.BigIntegerField(primary_key=True)  # given only once over all shards
-    is_refused = models.BooleanField(default=False, db_default=False)  # it goes back, and never arrives here
+    departure_id = models.BigIntegerField(primary_key=True)  # unique over all shards
+    is_refused = models.BooleanField(default=False, db_default=False)  # the job goes back, and never arrives here
     at = models.DateTimeField(db_default=ClockTimestamp())
-    forgotten_at = models.DateTimeField(null=True)  # when that shard had forgotten it
+    forgotten_at = models.DateTimeField(null=True)  # when the other shard had deleted the departure
 
     class Meta:
         constraints: ClassVar = [instants_of("arrival", "at", "forgotten_at")]

@@ -1,4 +1,4 @@
-"""Move waiting jobs to another shard, with their attempts and keys. It can be interrupted anywhere, and goes on."""
+"""Move waiting jobs to another shard, with their attempts and keys. An interrupted move can be continued."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _HAS_NONE = 'NOT EXISTS (SELECT 1 FROM {table} AS other WHERE other.job_id = "pu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What became of jobs that were to be moved."""
+    """The result of a move."""
 
     moved: int = 0
-    went_back: int = 0  # another job there holds their key
+    went_back: int = 0  # another job in the new shard holds their key
 
     def __add__(self, other: Moved) -> Moved:
         return Moved(moved=self.moved + other.moved, went_back=self.went_back + other.went_back)
 
 
 def movable(jobs: JobQuerySet) -> JobQuerySet:
-    """Return those that can leave their shard: they wait for their time alone, and nothing here counts them.
+    """Return jobs that can leave their shard: they only wait to be due, and nothing in this shard depends on them.
 
-    Members of batches, children of a job that goes on, jobs of a limit, and those with rows of a capability that do not
+    Members of batches, children of an unfinished job, jobs of a limit, and jobs with rows of a capability that do not
     move stay until they have run.
     """
     alias = jobs.db
     stay = [one for one in satellites() if not one.rows]
     parent = Job.objects.using(alias).filter(pk=OuterRef("parent_id")).exclude(status__in=list(TERMINAL))
     return jobs.claimable().filter(
-        Q(lane_key="") | Q(lane_key__gte=":", lane_key__lt=";"),  # none, or a share
+        Q(lane_key="") | Q(lane_key__gte=":", lane_key__lt=";"),  # no lane key, or a share
         ~Q(queue__in=list(conf.current().queue_limits)),
         ~Exists(parent),
         *(RawSQL(_HAS_NONE.format(table=one.table), (), output_field=BooleanField()) for one in stay),  # noqa: S611
@@ -54,25 +54,25 @@ def movable(jobs: JobQuerySet) -> JobQuerySet:
 
 
 def move(wanted: JobQuerySet, to: str) -> Moved:
-    """Move these jobs to another shard, as far as they can be moved and are not locked at the moment."""
+    """Move these jobs to another shard. Leave out jobs that cannot be moved or are locked now."""
     alias = wanted.db
     left = depart(Job.objects.db_manager(alias), movable(wanted), shards()[to])
     return deliver(alias, departures(alias, job_ids=left)) if left else Moved()
 
 
 def finish(alias: str) -> Moved:
-    """Deliver the jobs that have left a shard and not arrived, because a process ended in between."""
+    """Deliver jobs that have left a shard and not arrived, because a process ended in between."""
     done = Moved()
     while sent := departures(alias, most=MOST_DEPARTURES):
         step = deliver(alias, sent)
         done += step
-        if step == Moved():  # those that are left can neither arrive nor go back
+        if step == Moved():  # the rest can neither arrive nor go back
             break
     return done
 
 
 def deliver(alias: str, sent: Sequence[OnItsWay]) -> Moved:
-    """Bring jobs that have left this shard to where they are to go."""
+    """Deliver jobs that have left this shard to their new shards."""
     done = Moved()
     names = {number: name for name, number in shards().items()}
     for number in sorted({one.to_shard for one in sent}):
@@ -82,10 +82,10 @@ def deliver(alias: str, sent: Sequence[OnItsWay]) -> Moved:
 
 
 def _deliver_to(alias: str, to: str, sent: Sequence[OnItsWay]) -> Moved:
-    # Whatever these jobs were fenced with before, tokens that they get there are larger.
+    # Make the tokens of the new shard larger than all tokens that these jobs have had.
     raise_sequence(to, TOKENS, position_of(alias, TOKENS))
     until = deadline(to)
-    sent = departures(alias, job_ids=[one.job_id for one in sent])  # what is gone by now has arrived
+    sent = departures(alias, job_ids=[one.job_id for one in sent])  # departures that are gone by now have arrived
     queues, arrived, refused = arrive(to, sent, until)
     if refused:
         go_back(alias, refused)

@@ -1,8 +1,8 @@
-"""Do in several statements on Citus what is one on a plain server, so that no other node is needed (docs/adr/0086).
+"""On Citus, split a statement into several that each need only one node (docs/adr/0086).
 
-Citus takes a statement apart that inserts what another part of it has deleted or locked. It sends what is between the
-parts to all of its nodes, and fails if one is down. So the first statement locks the rows, judges them and answers what
-it found. Those that follow, in the same transaction, are given that. Each goes to the node of the schema alone.
+Citus splits a statement that inserts rows that another part of it has deleted or locked. It sends the intermediate rows
+to all nodes, and fails if one of them is down. So the first statement locks the rows, judges them and returns them. The
+following statements, in the same transaction, get these rows as parameters. Each goes only to the node of the schema.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from pulse_django.queue.database.transactions import Params, Row, run_in_turn
 from pulse_django.queue.statements import Compiled, array, quoted
 
-# Citus sends no INSERT of selected rows to its node if that reads the clock or calls any other function that is not
-# IMMUTABLE. So the first statement reads the clock, behind the locks.
+# Citus does not send an INSERT ... SELECT to the node if it reads the clock or calls another function that is not
+# IMMUTABLE. So the first statement reads the clock, after it has locked the rows.
 CLOCK, NOW = "clock_timestamp()", "written_at"
-# As a sub-select it is worked out once for a statement.
+# A sub-select, so that it is computed once for a statement.
 ERA, TODAY = "(SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int)", "today"
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -28,7 +28,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Rows of a CTE as the statement before answered them."""
+    """The rows of a CTE, as the first statement returned them."""
 
     name: str  # of the CTE
     types: Mapping[str, str]  # of its columns
@@ -38,7 +38,7 @@ class Given:
         return any(row.get(column) for row in self.rows)
 
     def compiled(self, text: str) -> Compiled:
-        """Put the rows where the statement says ``{given}``, with the columns that it names."""
+        """Replace ``{given}`` in a statement by the rows, with the columns that it uses."""
         has = set().union(*self.rows)
         types = {c: kind for c, kind in self.types.items() if re.search(rf"\b{c}\b", text)}
         values = tuple(array(_spelt(row.get(c)) for row in self.rows) for c in types if c in has)
@@ -60,10 +60,10 @@ def act_on(
     also: Mapping[str, str] = NOTHING,
     lock_timeout: float | None = None,
 ) -> tuple[list[dict[str, Any]], list[list[Row]]]:
-    """Read the rows of the last of these CTEs, which locks them, and then do what follows from them.
+    """Read the rows of the last of these CTEs, which locks them, and then run the statements made from them.
 
-    Return these rows, and what the other statements answered. ``types`` are those of the columns, ``lacks`` the columns
-    that it does not have, and ``also`` is what else is read.
+    Return these rows, and the answers of the other statements. ``types`` are the types of the columns, ``lacks`` the
+    columns that the CTE does not have, and ``also`` further values to read.
     """
     found: list[dict[str, Any]] = []
 

@@ -1,7 +1,7 @@
-"""Which shard a page of the console is about: the one in its address, ``?shard=jobs_1``, or else the first.
+"""The shard of a page of the console: the one in its URL, ``?shard=jobs_1``, or else the first.
 
-A page asks this database alone. Its links, forms and redirects carry the shard on, and a switch at its top leads to
-the others. The page of one row is that of the shard in which the row is. With one shard nothing of this happens.
+A page queries only this database. Its links, forms and redirects keep the shard, and a switch at its top leads to the
+other shards. The page of a row uses the shard with the row. With one shard, this module does nothing.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from .placement import alias_of_id, has_several_shards, locate, shards
 
 logger = SafeLogger("pulse_django.console")
 
-SHARD = "shard"  # in the address
-PLACES = ("older", "newer", "before", "after", "page", "p")  # in the address of a list: other shards have other rows
-_FORM = re.compile(r'<form(?=[^>]*\smethod="post")(?![^>]*\saction=)')  # it is posted to the address of its page
+SHARD = "shard"  # in the URL
+PLACES = ("older", "newer", "before", "after", "page", "p")  # in the URL of a list: other shards have other rows
+_FORM = re.compile(r'<form(?=[^>]*\smethod="post")(?![^>]*\saction=)')  # the form is posted to the URL of its page
 _LINK = re.compile(r'(\s(?:href|action|formaction)=")([^"#]*)')
 _HAS_SHARD = re.compile(rf"[?&;]{SHARD}=")
 
 
 def shard_of(request: HttpRequest, *, reads: bool = False) -> str:
-    """Return the database that a page is about. ``reads``: a single database may have a replica for it."""
+    """Return the database of a page. ``reads``: a single database may have a replica."""
     if not has_several_shards():
         return router.db_for_read(Job) if reads else router.db_for_write(Job)
     found: str = vars(request).get("_pulse_shard") or next(iter(shards()))
@@ -50,19 +50,19 @@ def shard_of(request: HttpRequest, *, reads: bool = False) -> str:
 
 
 def show_shard(request: HttpRequest, alias: str) -> None:
-    """Let the rest of a request, and its redirect, be about this shard."""
+    """Use this shard for the rest of a request, and for its redirect."""
     vars(request)["_pulse_shard"] = alias
 
 
 def request_for(alias: str) -> HttpRequest:
-    """Return a request of a page about this shard, for what is read without one."""
+    """Return a request for this shard, for reads outside of a page."""
     request = HttpRequest()
     show_shard(request, alias)
     return request
 
 
 def alias_to_write(row: Model) -> str:
-    """Return where a row is to be changed. With one shard it may have been read from a replica."""
+    """Return the database in which to change a row. With one shard, it may have been read from a replica."""
     if has_several_shards() and row._state.db is not None:
         return row._state.db
     alias: str = router.db_for_write(type(row))
@@ -70,7 +70,7 @@ def alias_to_write(row: Model) -> str:
 
 
 def in_shard(said: Any, alias: str) -> Any:
-    """Add the shard to an entry of the log, if there are several: a name may be in each."""
+    """Add the shard to a log entry if there are several, because each may have the same names."""
     return f"{said} ({alias})" if has_several_shards() and isinstance(said, str) else said
 
 
@@ -80,7 +80,7 @@ def cannot_be_read(alias: str, error: Error) -> str:
 
 
 def in_one_shard(model_admin: Any, view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Let a view of the admin be about one shard, and say so if that shard does not respond."""
+    """Wrap an admin view, so that it uses one shard and shows an error page if that shard does not respond."""
 
     @wraps(view)
     def respond(request: HttpRequest, *args: Any, **options: Any) -> HttpResponseBase:
@@ -106,23 +106,23 @@ def in_one_shard(model_admin: Any, view: Callable[..., HttpResponseBase]) -> Cal
 
 
 def _shard_of_row(request: HttpRequest, model: type[Model], object_id: str, named: str | None) -> Any:
-    """Return the shard of the row that a page is about. None: its id does not say it."""
+    """Return the shard of the row of a page. None: its id does not contain it."""
     rows = model._default_manager
     try:
-        if not isinstance(model._meta.pk, AutoField):  # a name, and each shard may have such a row
+        if not isinstance(model._meta.pk, AutoField):  # the key is a name, and each shard may have such a row
             key = unquote(object_id)
             return named or next((alias for alias in shards() if rows.using(alias).filter(pk=key).exists()), None)
         row_id = model._meta.pk.to_python(unquote(object_id))
         if named is not None and rows.using(named).filter(pk=row_id).exists():
             return named
-        show_shard(request, alias_of_id(row_id))  # which is asked first, and may be away
+        show_shard(request, alias_of_id(row_id))  # this shard is queried first, and may be down
         return locate(row_id).alias if model is Job else shard_of(request)
     except (ValidationError, ValueError, InvalidJob):
         return None
 
 
 def _address_in(request: HttpRequest, alias: str, but: Collection[str] = PLACES) -> str:
-    """Return the address of this page in another shard, but for some parameters."""
+    """Return the URL of this page for another shard, without some parameters."""
     query = request.GET.copy()
     for name in but:
         query.pop(name, None)
@@ -144,7 +144,7 @@ def _page_of_what_is_away(model_admin: Any, request: HttpRequest, error: Excepti
 
 
 def _carried_on(model_admin: Any, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    """Show the switch, and let the links to the console lead to the same shard."""
+    """Show the switch, and add the shard to links to the console."""
     shown, opts = shard_of(request), model_admin.opts
     console = reverse(f"{model_admin.admin_site.name}:app_list", args=[opts.app_label])
 
@@ -161,7 +161,7 @@ def _carried_on(model_admin: Any, request: HttpRequest, response: HttpResponseBa
         rendered.content = page.encode(rendered.charset)
 
     if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
-        # What a row is about is in one shard, and a posted page cannot be asked for: the switch leads to the lists.
+        # A row is in one shard, and a posted page has no URL of its own, so the switch leads to the lists.
         is_of_row = "object_id" in getattr(request.resolver_match, "kwargs", {}) or request.method == "POST"
         lists = model_admin.url(f"{opts.model_name}_changelist")
         response.context_data = {

@@ -1,8 +1,8 @@
-"""Which shard a new job is stored in.
+"""Choose the shard of a new job.
 
-A job of a handler stays in the shard of the handler's job. Any other goes where ``PULSE["PLACEMENT"]`` says. What
-counts over jobs needs all of them in one shard: a unique key, an idempotency key, a limit. Each has a shard of its own,
-which the same setting decides, and a job that would have to be in two is refused.
+A job that a handler enqueues goes to the shard of the handler's job. ``PULSE["PLACEMENT"]`` decides for other jobs. The
+jobs of a unique key, an idempotency key or a limit must all be in one shard, which the same setting decides. A job that
+would have to be in two shards is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Placement = Callable[[str, str, str | None], str]
 
 
 class Anchor(NamedTuple):
-    """What has to be in one shard with other jobs."""
+    """A reason for which a job must be in one shard with other jobs."""
 
     what: str
     alias: str
@@ -44,14 +44,14 @@ class Anchor(NamedTuple):
 
 
 def by_queue(queue: str, task: str, key: str | None) -> str:
-    """Place jobs where ``QUEUE_SHARDS`` says of their queue, and those of other queues in the router's database."""
+    """Place jobs in the shard that ``QUEUE_SHARDS`` has for their queue, or else in the router's database."""
     return _shards_of(queue)[0]
 
 
 def by_key(queue: str, task: str, key: str | None) -> str:
-    """Spread the jobs of a queue over the shards that ``QUEUE_SHARDS`` lists: those of one key in one shard.
+    """Spread the jobs of a queue over the shards in ``QUEUE_SHARDS``, with all jobs of a key in one shard.
 
-    If a shard is added to the list, it takes its share of the keys from the others, and no other key changes its shard.
+    A shard that is added to the list gets its share of the keys from the others. No other key changes its shard.
     """
     listed = _shards_of(queue)
     if len(listed) == 1:
@@ -62,7 +62,7 @@ def by_key(queue: str, task: str, key: str | None) -> str:
 
 
 def where_the_data_is(queue: str, task: str, key: str | None) -> str:
-    """Place a job in the database of the transaction that is open. If none is, or several, do as ``by_queue``."""
+    """Place a job in the database with an open transaction. Do as ``by_queue`` if there is none, or several."""
     is_open = [alias for alias in shards() if connections[alias].in_atomic_block]
     return is_open[0] if len(is_open) == 1 else by_queue(queue, task, key)
 
@@ -75,7 +75,7 @@ def _shards_of(queue: str) -> Sequence[str]:
 
 
 def placement() -> Placement:
-    """Return the function that the project chose, or raise ImproperlyConfigured."""
+    """Return the project's placement function, or raise ImproperlyConfigured."""
     name = conf.current().placement
     return READY.get(name) or _imported(name)
 
@@ -89,7 +89,7 @@ def _imported(name: str) -> Placement:
 
 
 def placed(queue: str, task: str, key: str | None) -> str:
-    """Ask the placement of the project, and check its answer."""
+    """Call the project's placement function, and check its result."""
     if not has_several_shards():
         return routers_alias()
     return checked_shard(placement()(queue, task, key), "placement")
@@ -117,13 +117,13 @@ def shard_of_call(
 
 
 def _refuse_several(task: Task, place: Anchor, anchors: Sequence[Anchor]) -> None:
-    """Refuse a job that would be in two shards, or would be if the hashes of its keys were others."""
+    """Refuse a job that would be in two shards, also if its keys only happen to have the same shard."""
     for other in anchors:
         if other.alias != place.alias:
             advice = "see docs/how-to/shards.md"
             if place.what == "its parent":
                 how = f".using(database={other.alias!r})"
-                advice = f"{how} enqueues it there, outside of the handler's transaction and without parent"
+                advice = f"{how} enqueues it there, outside the handler's transaction and without a parent"
             raise InvalidJob(
                 f"{key_of(task)}: {place.what} needs shard {place.alias!r}, and {other.what} needs shard "
                 f"{other.alias!r}. A job is in one shard; {advice}"
@@ -132,12 +132,12 @@ def _refuse_several(task: Task, place: Anchor, anchors: Sequence[Anchor]) -> Non
         if other.key != anchors[0].key and is_spread:
             raise InvalidJob(
                 f"{key_of(task)}: its queue {task.queue_name!r} is spread over shards by one key, and "
-                f"{anchors[0].what} and {other.what} are two. Give the job one of them, or the queue one shard"
+                f"{anchors[0].what} and {other.what} are two. Use one of them, or one shard for the queue"
             )
 
 
 def shard_of_schedule(name: str, task: str, queue: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return the shard that fires a schedule: all of its jobs are stored there."""
+    """Return the shard that fires a schedule. All of its jobs are stored there."""
     if not has_several_shards():
         return alias_of_jobs()
     found = registry.get(task)
@@ -150,7 +150,7 @@ def shard_of_schedule(name: str, task: str, queue: str | None, args: Sequence[An
 
 
 def alias_of_batch(using: str | None = None) -> str:
-    """Return the shard of a new batch, and so of all of its jobs. No queue and no key says it."""
+    """Return the shard of a new batch and all of its jobs. It does not depend on a queue or a key."""
     is_by_data = conf.current().placement == where_the_data_is.__name__
     if using is not None or current_run() is not None or not (is_by_data and has_several_shards()):
         return alias_of_jobs(using)
@@ -158,7 +158,7 @@ def alias_of_batch(using: str | None = None) -> str:
 
 
 def _anchors(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Anchor]:
-    """Yield what has to be in one shard with other jobs."""
+    """Yield the reasons for which the job must be in one shard with other jobs."""
     name = key_of(task)
     if (given := getattr(task, "idempotency_key", None)) is not None:
         key = idempotency_key_of(task, given)
@@ -177,7 +177,7 @@ def _anchors(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iter
 
 
 def _first_of_limit(limit: Limit) -> Task | None:
-    """Tasks that share a limit share its shard: that of the first of them, which must be the same in every process."""
+    """Return the first task with this limit, which decides its shard. It must be the same in every process."""
     if not limit.name:
         return None
     registry.discover()
@@ -188,28 +188,27 @@ def _first_of_limit(limit: Limit) -> Task | None:
 def _placed_limiter(
     limit: Limit, limiter: str, queue: str, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """What is limited for each key alone is in the shard of its key, and all else in that of the limit's name."""
+    """Return the shard and the key of a limit. The key decides if the limit is only for each key, else the name."""
     counts_all = limit.max_running is not None or limit.rate is not None or not limit.needs_key
     key = limiter if counts_all else _soft_key(task, args, kwargs)
     key = limiter if key is None else key
-    if conf.current().placement == where_the_data_is.__name__:  # a limit is no data: it has one shard
+    if conf.current().placement == where_the_data_is.__name__:  # a limit is not data, and needs one shard
         return checked_shard(by_queue(queue, limiter, key), "placement"), key
     return placed(queue, limiter, key), key
 
 
 def _soft_key(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """Return the key of the job's lane: its share's, or its limit's."""
+    """Return the key of the job's share or limit."""
     return key_of_lane(lane_key_of_call(task, args, kwargs)) if key_source_of(task) is not None else None
 
 
-# Which database the jobs of a call live in: the one place that decides.
+# The database of the jobs of a call. All decisions are made here.
 #
-# ``using=`` of the call comes first, then the shard of the job whose id is given, then that of the job whose handler
-# makes the call, then the router's database. ``placement.py`` decides where new jobs go.
+# ``using=`` of the call comes first, then the shard of the job whose id is given, then the shard of the job whose
+# handler makes the call, then the router's database. New jobs are placed by the functions above.
 #
-# An id is given only once over all shards, and says which of them gave it. A job that was moved has kept its id. So
-# where there are several shards, the one that gave the id is asked for the job first, and then the others. Calls wait
-# for a job that is being moved.
+# An id is unique over all shards, and contains the shard that gave it. A moved job keeps its id. So with several
+# shards, the shard that gave the id is searched first, and then the others. Calls wait for a job that is being moved.
 
 
 OUR_APP = "pulse_django"
@@ -217,7 +216,7 @@ LONGEST_WAIT, BETWEEN_LOOKS = 1.0, 0.05  # seconds, for a job that is being move
 
 
 class Located(NamedTuple):
-    """Ids of jobs, and the database that all of them live in."""
+    """Ids of jobs, and the database that stores all of them."""
 
     alias: str
     ids: frozenset[int]
@@ -229,7 +228,7 @@ class Located(NamedTuple):
 
 
 def routers_alias() -> str:
-    """Return the database to which the router sends writes of jobs: the default of calls that name no job."""
+    """Return the database to which the router sends writes of jobs. It is the default for calls without a job."""
     if not router.routers:
         return DEFAULT_DB_ALIAS
     alias: str = router.db_for_write(Job)
@@ -237,7 +236,7 @@ def routers_alias() -> str:
 
 
 def shards() -> Mapping[str, int]:
-    """Return the databases that hold jobs, with their numbers."""
+    """Return the databases that store jobs, with their numbers."""
     return conf.current().shards or {routers_alias(): 0}
 
 
@@ -246,7 +245,7 @@ def has_several_shards() -> bool:
 
 
 def alias_of_jobs(using: str | None = None) -> str:
-    """Return the database that a call works on which names no job."""
+    """Return the database for a call without a job id."""
     if using is not None:
         return checked_shard(using)
     run = current_run()
@@ -254,17 +253,17 @@ def alias_of_jobs(using: str | None = None) -> str:
 
 
 def aliases_of_jobs(using: str | None = None) -> list[str]:
-    """Return all databases that a call works on which concerns every shard unless it names one."""
+    """Return the databases for a call that concerns all shards, unless it names one."""
     return list(shards()) if using is None else [checked_shard(using)]
 
 
 def alias_of_run(run: Run) -> str:
-    """Return the database that the job of a run lives in."""
+    """Return the database of the job of a run."""
     return run.alias or routers_alias()
 
 
 def alias_of_id(row_id: int, using: str | None = None) -> str:
-    """Return the shard that gave an id: of a batch, for example, which never moves."""
+    """Return the shard that gave an id, for rows that never move, as a batch."""
     if using is not None or not has_several_shards():
         return alias_of_jobs(using)
     number = shard_number_of(row_id)
@@ -272,7 +271,7 @@ def alias_of_id(row_id: int, using: str | None = None) -> str:
 
 
 def located_by_shard(values: Iterable[object], using: str | None = None) -> list[Located]:
-    """Read ids of jobs, and find the database of each. What is in none of them is said to be where it was born."""
+    """Parse job ids, and find the database of each. A job that is in none gets the shard that gave its id."""
     ids = job_ids_of(values)
     if using is not None or not has_several_shards():
         return [Located(alias_of_jobs(using), ids)]
@@ -291,13 +290,13 @@ def located_by_shard(values: Iterable[object], using: str | None = None) -> list
 
 
 def locate(value: object, using: str | None = None) -> Located:
-    """Read the id of one job, and find its database."""
+    """Parse the id of one job, and find its database."""
     [found] = located_by_shard([job_id_of(value)], using)
     return found
 
 
 def _search(ids: Iterable[int]) -> dict[str, set[int]]:
-    """Look for jobs in all shards, and wait for those that are on their way between two of them."""
+    """Search jobs in all shards, and wait for jobs that are moving between two of them."""
     homes: dict[str, set[int]] = {alias: set() for alias in shards()}
     missing, travelling = set(ids), set(ids)
     until = time.monotonic() + LONGEST_WAIT
@@ -315,11 +314,11 @@ def _search(ids: Iterable[int]) -> dict[str, set[int]]:
             named = f"job {first} and {len(more)} more" if more else f"job {first}"
             raise JobIsMoving(
                 f"{named} left one shard and did not arrive in another: a move was interrupted. "
-                "Nothing was done. Finish the move by pulse_shards move"
+                "Nothing was done. Finish the move with pulse_shards move"
             )
         if travelling:
             time.sleep(BETWEEN_LOOKS)
-    # A job may have arrived in a shard after that shard was read.
+    # A job may have arrived in a shard after that shard was searched.
     for alias in homes if missing else ():
         homes[alias] |= _present(alias, missing)
     return homes
@@ -331,7 +330,7 @@ def _present(alias: str, ids: Iterable[int]) -> set[int]:
 
 
 def checked_shard(alias: object, said_by: str = "database") -> str:
-    """Refuse a database that is not there, or that holds no jobs."""
+    """Refuse a database that does not exist, or does not store jobs."""
     if not isinstance(alias, str) or alias not in connections:
         raise InvalidJob(f"{said_by}: {shown(alias)} is not in DATABASES")
     if not router.allow_migrate_model(alias, Job):
@@ -342,10 +341,10 @@ def checked_shard(alias: object, said_by: str = "database") -> str:
 
 
 def why_not_one_transaction(alias: str) -> str:
-    """Say why jobs of this database share no transaction with the project's data, or return an empty str."""
+    """Return why one transaction cannot span the jobs and the project's data. Empty: it can."""
     others = set()
     models = [one for one in apps.get_models() if one._meta.app_label != OUR_APP]
-    # The project's; where it has none of its own, those of Django's apps, such as users.
+    # The project's models. If it has none, models of Django's apps, such as users.
     for model in [one for one in models if not one.__module__.startswith("django.")] or models:
         if (data := router.db_for_write(model)) == alias:
             return ""
@@ -359,7 +358,7 @@ def why_not_one_transaction(alias: str) -> str:
 
 
 def alias_of_completion(run: Run, using: str | None) -> str:
-    """Return the database of a transaction that completes the job of a run, or refuse if it cannot hold the data."""
+    """Return the database for a transaction that completes the job of a run. Raise if it cannot span the data."""
     alias = alias_of_run(run)
     if using is None and (problem := why_not_one_transaction(alias)):
         raise ImproperlyConfigured(

@@ -1,17 +1,16 @@
 """Move waiting jobs from one shard to another, in steps each of which can be repeated.
 
-1. ``depart``: in one transaction of the old shard, jobs leave its tables and stand among its departures.
-2. ``arrive``: in one transaction of the new shard, they are written to its tables, unless they arrived before.
+1. ``depart``: one transaction in the old shard deletes the jobs from its tables and writes them as departures.
+2. ``arrive``: one transaction in the new shard writes them to its tables, unless they arrived before.
 3. ``forget_departures`` in the old shard, and then ``forget_arrivals`` in the new one.
 
-A statement of step 2 may come late: its sender is dead, and a network or a lock has held it. By then the job may be
-over, and both shards may have forgotten the move. So the new shard keeps for a time what it forgets, and step 2 is good
-for a shorter one, by the clock of that shard.
+A statement of step 2 may come late, because a network or a lock delayed it while its sender died. By then the job may
+have ended, and both shards may have deleted their records of the move. So the new shard keeps its records for a time,
+and step 2 is valid only for a shorter time, by the clock of the new shard.
 
-A job that cannot be written to the new shard, because another one there holds its unique key, is refused there for
-good, and then goes back. A process that dies between two steps leaves departures, and whoever finds them goes on with
-step 2. No job is ever in the tables of two shards, and none is in neither a table nor a departure. Its rows keep their
-ids.
+If another job in the new shard holds the unique key of a job, this job is refused there for good, and goes back. A
+process that dies between two steps leaves departures, and the next process that finds them continues with step 2. A job
+is never in the tables of two shards, and always in a table or in a departure. Its rows keep their ids.
 """
 
 from __future__ import annotations
@@ -119,17 +118,17 @@ _DEADLINE = "SELECT (clock_timestamp() + %s::interval)::text"
 
 
 def _of_each(text: str, separator: str = ",\n") -> str:
-    """Return this text for each kind of rows that move with a job."""
+    """Return this text for each kind of rows that moves with a job."""
     return separator.join(text.format(table=one.table, name=one.rows) for one in satellites() if one.rows)
 
 
-# Seconds for which a statement of step 2 is good. Shorter, and a slow one is sent again; longer keeps more rows.
+# How long a statement of step 2 is valid. If shorter, slow ones are sent again. If longer, more rows are kept.
 GOOD_FOR = timedelta(seconds=30)
-KEPT_FOR = 4 * GOOD_FOR  # after the old shard has forgotten the departure, so no such statement is sent any more
+KEPT_FOR = 4 * GOOD_FOR  # after the departure was deleted, so that no such statement is sent any more
 
 
 class OnItsWay(NamedTuple):
-    """A job that has left one shard and is not known to have arrived."""
+    """A job that has left a shard and is not known to have arrived."""
 
     departure_id: int
     job_id: int
@@ -138,26 +137,26 @@ class OnItsWay(NamedTuple):
 
 
 def depart(jobs: JobReader, wanted: JobQuerySet, to_shard: int) -> list[int]:
-    """Take jobs out of this shard, and return their ids. What is locked at the moment stays."""
+    """Take jobs out of this shard, and return their ids. Locked jobs stay."""
     picked, params = compiled(skip_locked(wanted.order_by("id").values("id")), jobs.write_alias)
     statement = _DEPART.format(picked=picked, takes=_of_each(_TAKE), taken=_of_each(_TAKEN, ", "))
     return [row[0] for row in run_alone(jobs.write_alias, statement, [*params, to_shard])]
 
 
 def departures(alias: str, *, job_ids: Collection[int] | None = None, most: int = 1_000) -> list[OnItsWay]:
-    """Return jobs that have left a shard: these, or the first of all."""
+    """Return jobs that have left a shard: these, or the first ``most``."""
     condition, params = ("true", []) if job_ids is None else ("job_id = ANY (%s)", [list(job_ids)])
     rows = run_alone(alias, _DEPARTED.format(condition=condition), [*params, most])
     return [OnItsWay._make(row) for row in rows]
 
 
 def deadline(alias: str) -> str:
-    """Return until when departures that are read after this may be written to this shard, by its clock."""
+    """Return until when, by this shard's clock, departures that are read after this call may be written."""
     return str(run_alone(alias, _DEADLINE, [GOOD_FOR])[0][0])
 
 
 class Arrived(NamedTuple):
-    """What is known of departures in their new shard. Those that are in neither set came too late to be written."""
+    """The state of departures in their new shard. Departures in neither set came too late to be written."""
 
     queues: set[str]
     there: set[int]
@@ -172,7 +171,7 @@ def arrive(alias: str, sent: Sequence[OnItsWay], until: str) -> Arrived:
         if len(sent) == 1:
             only = {sent[0].departure_id}
             return Arrived(set(), set(), only) if refuse(alias, *only) else Arrived(set(), only, set())
-        parts = [arrive(alias, [one], until) for one in sent]  # one that is refused does not keep the others away
+        parts = [arrive(alias, [one], until) for one in sent]  # so that a refused job does not block the others
         return Arrived(*(set().union(*found) for found in zip(*parts, strict=True)))
     return Arrived(
         {queue for queue, _, _ in rows if queue is not None},
@@ -182,22 +181,22 @@ def arrive(alias: str, sent: Sequence[OnItsWay], until: str) -> Arrived:
 
 
 def refuse(alias: str, departure_id: int) -> bool:
-    """Let a job never arrive here. Return False if it has arrived already."""
+    """Refuse a job in this shard for good. Return False if it has arrived already."""
     return bool(run_alone(alias, _REFUSE, [departure_id])[0][0])
 
 
 def go_back(alias: str, departure_ids: Collection[int]) -> None:
-    """Write jobs that were refused elsewhere to the tables that they left."""
+    """Write jobs that another shard refused back to the tables that they left."""
     run_alone(alias, _GO_BACK.format(puts=_of_each(_PUT)), [list(departure_ids)])
 
 
 def forget_departures(alias: str, departure_ids: Collection[int]) -> None:
-    """Note in the old shard that these have arrived."""
+    """Delete arrived departures in the old shard."""
     run_alone(alias, _FORGET_DEPARTURES, [list(departure_ids)])
 
 
 def forget_arrivals(alias: str, departure_ids: Collection[int]) -> None:
-    """Note in the new shard that the old one has forgotten these, and delete what was noted long ago."""
+    """Record in the new shard that the old one has deleted these, and delete old records."""
     run_alone(alias, _FORGET_ARRIVALS, [list(departure_ids)])
     run_alone(alias, _DELETE_FORGOTTEN, [KEPT_FOR])
 

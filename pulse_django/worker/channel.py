@@ -1,4 +1,4 @@
-"""Messages between the processes of one worker: a line of JSON each, over a socket, never waiting. Never pickles."""
+"""Messages between the processes of a worker: lines of JSON over a non-blocking socket. Nothing is pickled."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Message = dict[str, Any]
 
 CHUNK = 65_536
 MOST_FDS = 4
-# Bytes that may wait for a reader that does not read. More means that it is frozen, and no message will help it.
+# The most unsent bytes for a reader. With more, it counts as frozen, and further messages are dropped.
 MOST_WAITING = 8_000_000
 
 
 class Hung(Exception):
-    """The other end is gone, or does not read."""
+    """The other end was closed, or does not read."""
 
 
 class Channel:
@@ -47,7 +47,7 @@ class Channel:
 
     @classmethod
     def pair(cls) -> tuple[Channel, socket.socket]:
-        """Return our end, and the socket for another process's."""
+        """Return one end, and the socket of the other end for another process."""
         ours, theirs = socket.socketpair()
         return cls(ours), theirs
 
@@ -55,9 +55,9 @@ class Channel:
         return self.socket.fileno()
 
     def send(self, message: Message, fds: list[int] | None = None) -> None:
-        """Put a message on its way, with files for the other process; what does not fit now goes with ``flush``."""
+        """Send a message, with files for the other process. ``flush`` sends the part that does not fit now."""
         if self.is_stuck:
-            return  # a reader that does not read is not helped by more
+            return  # the reader does not read
         data = json.dumps(message).encode() + b"\n"
         with self._lock:
             self._out.append((data, [os.dup(fd) for fd in fds or []]))
@@ -65,7 +65,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Send what is waiting, as far as the other end takes it."""
+        """Send waiting data, as far as the socket accepts it."""
         with self._lock, suppress(BlockingIOError, BrokenPipeError, ConnectionError, OSError):
             while self._out:
                 data, fds = self._out.popleft()
@@ -83,7 +83,7 @@ class Channel:
 
     @property
     def has_more(self) -> bool:
-        """Something is still waiting to be sent."""
+        """Return whether data is still waiting to be sent."""
         return bool(self._out)
 
     @property
@@ -91,7 +91,7 @@ class Channel:
         return self._waiting > MOST_WAITING
 
     def receive(self) -> list[Message]:
-        """Return what has arrived. Raise ``Hung`` when the other end is gone and everything was received."""
+        """Return the received messages. Raise ``Hung`` if the other end was closed and everything was received."""
         closed = False
         while True:
             try:
@@ -101,7 +101,7 @@ class Channel:
             except OSError:
                 closed = True
                 break
-            for fd in fds:  # what comes this way would otherwise be inherited by whatever a handler starts
+            for fd in fds:  # otherwise, processes that a handler starts would inherit it
                 os.set_inheritable(fd, False)
             self._fds += fds
             if not data:
@@ -137,7 +137,7 @@ class Nudges:
             self.wakes.send(b"!")
 
     def taken(self) -> bool:
-        """Say whether there was a nudge since the last look."""
+        """Return whether there was a nudge since the last call."""
         with suppress(BlockingIOError):
             return bool(self._woken.recv(4_096))
         return False
@@ -147,7 +147,7 @@ class Nudges:
         self.wakes.close()
 
 
-# Claims, outcomes and reports as JSON: each object is the name of its class, with what it is made of.
+# Claims, outcomes and reports as JSON: each object is the name of its class with its fields.
 
 
 _KINDS = (Claim, ClaimedOptions, Lease, Report, Settled, ErrorReport, *get_args(Outcome), *get_args(Decision))
@@ -161,7 +161,7 @@ _MAKERS |= {
 
 
 def to_wire(value: Any) -> Any:
-    """Return what JSON can hold."""
+    """Return a value for JSON."""
     if is_dataclass(value):
         parts: Any = {one.name: to_wire(getattr(value, one.name)) for one in fields(value)}
     elif isinstance(value, tuple) and hasattr(value, "_asdict"):
@@ -178,7 +178,7 @@ def to_wire(value: Any) -> Any:
 
 
 def from_wire(said: Any) -> Any:
-    """Return what ``to_wire`` was given."""
+    """Return the original value of ``to_wire``."""
     if not isinstance(said, dict):
         return said
     [(kind, parts)] = said.items()

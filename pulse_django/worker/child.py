@@ -1,7 +1,7 @@
-"""A child: claims jobs, runs their handlers, and reports how they ended. It shares its leases with its keeper.
+"""A child process: it claims jobs, runs their handlers, and reports their outcomes. Its keeper extends its leases.
 
-Four kinds of threads: this one looks after the others and never asks the database; for each shard one claims, and one
-reports; the executors' run handlers.
+It has four kinds of threads. The main thread supervises the others and never uses the database. For each shard, one
+thread claims and one reports. The threads of the executors run handlers.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ from .worker_options import WorkerOptions
 
 logger = SafeLogger("pulse_django.worker")
 
-# Seconds between two looks at what is in hand, and at nothing. Shorter costs; longer makes timeouts coarse.
+# Seconds between two checks with and without running jobs. Shorter costs CPU; longer makes timeouts inexact.
 TICK, IDLE_TICK = 0.1, 1.0
-# The same while one thread runs short handlers: for so long a slow one may hold up the others.
+# The same while one thread runs short handlers, where a slow one may delay the others for so long.
 HURRIED_TICK = 0.01
 BETWEEN_PROGRESS = 0.2
-PATIENCE_AT_END = 1.0  # seconds for threads that have nothing left to do
-DRAINED = "nothing is due"  # why a burst is over
+PATIENCE_AT_END = 1.0  # seconds to wait for threads without work
+DRAINED = "nothing is due"  # the reason for the end of a burst
 ORPHANED = "orphaned"
 EX_SOFTWARE = 70  # sysexits.h: an internal error
 
-MOST_NAMED = 20  # jobs whose handlers are stuck
+MOST_NAMED = 20  # jobs with stuck handlers
 
 
 class Child:
@@ -76,10 +76,10 @@ class Child:
         fork_server: Channel,
         held: Sequence[SharedLeases],
     ):
-        """``held`` has the leases of each shard."""
+        """``held`` are the leases of each shard."""
         self._options, self._number, self._keeper, self._held = options, number, keeper, held
         self._nudges = Nudges()
-        self.nudge = self._nudges.nudge  # let the main thread look now instead of at its next tick
+        self.nudge = self._nudges.nudge  # make the main thread check now instead of at its next tick
         self._run_events = RunEvents()
         self._shards = [ChildShard(self, shard, number, boot_id, leases) for shard, leases in enumerate(held)]
         self._reporters = {one.in_flight.alias: one.reporter for one in self._shards}
@@ -98,16 +98,16 @@ class Child:
         self._finished = threading.Event()  # no more reports
         self._why = ""
         self._progress_at = 0.0
-        self._is_hurried = False  # the main thread looks again soon
+        self._is_hurried = False  # the main thread ticks more often
         self._said: Message = {}
         self._ticked_at = 0.0
 
     def run(self) -> int:
-        """Work until stopped or used up, and until every run has been reported."""
+        """Work until stopped or used up. Then wait until every run has been reported."""
         log = LogWriter()
         log.start(self._loops)
         send(child_started, Job, number=self._number, **self._options.facts)
-        connections.close_all()  # of receivers: this thread asks no database
+        connections.close_all()  # opened by receivers: this thread does not use a database
         for shard in self._shards:
             shard.start(self._loops, self._stopping, self._finished)
         telling = self._loops.start("run-events", lambda: self._run_events.run(self._finished), self._finished)
@@ -123,7 +123,7 @@ class Child:
                 nudged = self._nudges.taken()
                 if self._why != ORPHANED:
                     self._hear(selector)
-                # A wake-up is in a hurry, and the thread that it woke needs the interpreter that a tick would hold.
+                # After a wake-up, the woken thread needs the interpreter, which a tick would hold.
                 if nudged or self._why or time.monotonic() - self._ticked_at >= TICK / 2:
                     self._tick()
         self._finished.set()
@@ -144,21 +144,21 @@ class Child:
             return IDLE_TICK
         return TICK if self._why else max(0.0, min(TICK, self._dispatcher.due_in()))
 
-    # Threads of others call these
+    # Called by other threads
 
     def start(self, runs: Sequence[Run]) -> None:
-        """Run what was claimed."""
+        """Run claimed jobs."""
         self._dispatcher.start(runs)
         if self._dispatcher.due_in() < IDLE_TICK or (self._executors.works_in_a_row and not self._is_hurried):
             self.nudge()
 
     def slot_freed(self, shard: int | None) -> None:
-        """Let claims begin that waited for it. ``shard``: that of the job that has ended, if its end was reported."""
+        """Start claims that waited for a slot. ``shard`` is the shard of the ended job, if its end was reported."""
         for one in self._shards:
             one.claimer.slot_freed(by_other_shard=len(self._shards) > 1 and one.shard != shard)
 
     def share_changed(self, shard: int) -> None:
-        """Let other shards look whether they have room: this one has claimed less than it might, or nothing is due."""
+        """Make other shards check for free slots: this one claimed less than its share, or has no due jobs."""
         for one in self._shards:
             if one.shard != shard:
                 one.claimer.slot_freed(by_other_shard=True)
@@ -166,14 +166,14 @@ class Child:
     def _report(self, performed: Performed) -> None:
         self._reporters[str(performed.run.alias)].report(performed)
 
-    # The main thread's own
+    # Called by the main thread
 
     def _hear(self, selector: selectors.BaseSelector) -> None:
         try:
             messages = self._keeper.receive()
         except Hung:
             selector.unregister(self._keeper)
-            # The leases are not extended any more. Runs may go on for as long as they last.
+            # The leases are not extended any more. Runs may go on until their leases expire.
             logger.error("The parent process died: finishing running jobs and claiming no more")
             for one in self._flights:
                 one.is_orphaned = True
@@ -239,7 +239,7 @@ class Child:
         return [run for one in self._flights for run in one.active]
 
     def _report_vitals(self) -> None:
-        stuck = [run for one in self._flights for run in list(one.stuck.values())]  # their handlers were abandoned
+        stuck = [run for one in self._flights for run in list(one.stuck.values())]  # runs with abandoned handlers
         how_it_is = {
             "stuck": self._flights[0].stuck_slots,
             "stuck_jobs": [
@@ -254,23 +254,23 @@ class Child:
             self._keeper.send({"is": how_it_is})
 
     def _end_loudly(self, name: str, why: str) -> None:
-        """End this process because a thread of it ended: what it holds is its keeper's to recover."""
+        """End this process because one of its threads ended. The keeper recovers its jobs."""
         self._keeper.send({"failing": f"its thread {name!r} ended ({why})"})
         os._exit(EX_SOFTWARE)
 
 
-# The beginning of a child's process.
+# The entry point of a child process.
 
 
-# How often a thread has to let go of the interpreter when others want it. Python's 5 ms keep an answer of the database
-# waiting behind a busy handler for as long as it took to make; much shorter costs in switches.
+# How often a thread has to release the interpreter lock if others want it. With Python's 5 ms, an answer of the
+# database waits behind a busy handler for as long as the query took. A much shorter interval costs too many switches.
 SWITCH_INTERVAL = 0.001
 
 
 def child_main(
     options: WorkerOptions, held: Sequence[SharedLeases], order: Message, keeper: Channel, fork_server: Channel
 ) -> int:
-    """What a process does that a fork server made for a keeper."""
+    """Run a child in a process that a fork server made for a keeper."""
     ignore_stops()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     faulthandler.enable()
@@ -280,15 +280,15 @@ def child_main(
     return Child(options, order["number"], order["boot_id"], keeper, fork_server, held).run()
 
 
-# What a child has for each shard: a thread that claims there, one that reports there, and the runs between them.
+# The parts of a child for one shard: a thread that claims, a thread that reports, and the runs between them.
 #
-# Each fails alone. While one database is away, its threads try again, and the child goes on with the jobs of the
-# others.
+# Shards fail independently. While one database is down, its threads retry, and the child goes on with the jobs of the
+# other shards.
 
 
 class ChildShard:
     def __init__(self, child: Child, shard: int, number: int, boot_id: str, held: SharedLeases) -> None:
-        """``shard`` is its place among those of the worker, and ``number`` that of the child."""
+        """``shard`` is the index of the shard in the worker, and ``number`` the number of the child."""
         options = child._options
         self.shard, self._held, self._send = shard, held, child._keeper.send
         self._child = child
@@ -341,7 +341,7 @@ class ChildShard:
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing is due there, and nothing is left to do."""
+        """Return whether nothing is due in the shard, and nothing is left to do."""
         return self.claimer.drained and self.in_flight.is_idle and not self.reporter.has_notes
 
     @property
@@ -353,7 +353,7 @@ class ChildShard:
         self._reporting.join(patience)
 
     def hear(self, message: Message) -> None:
-        """Take what the keeper says of this shard."""
+        """Handle a message of the keeper about this shard."""
         if "wake" in message:
             self.claimer.wake(message["wake"], message["following"])
         elif "hears" in message:
@@ -364,7 +364,7 @@ class ChildShard:
             self.reporter.goes_through_keeper = True
 
     def _wake(self, queue: str, following: str | None) -> bool:
-        """Have the claimer look. A child that drains passes the wake-up on: its runs may take long."""
+        """Make the claimer look for jobs. A draining child passes the wake-up on, because its runs may take long."""
         if self._child._stopping.is_set():
             return False
         self.claimer.wake(queue, following)
@@ -378,19 +378,19 @@ class ChildShard:
         return (rank, total) if total else None
 
     def _note_watched(self, job_id: int) -> None:
-        """Tell the keeper, which writes the progress, that somebody looks at a job of this child."""
+        """Tell the keeper, which saves progress, that a user is watching a job of this child."""
         if any(run.claim.job_id == job_id for run in self.in_flight.active):
             self._tell({"watched": job_id})
 
     def _found_work(self, queue: str, more: bool) -> None:
-        """Take that a wake-up was not in vain, and whether other children may find more."""
+        """Note that a wake-up found work, and whether other children may find more."""
         if self._listener is not None:
             self._listener.found_work()
         else:
             self._tell({"found": queue, "more": more})
 
     def look_after(self, now: float) -> None:
-        """Note since when the database has failed, and close connections that do not answer."""
+        """Note since when the database has failed, and close connections that do not respond."""
         since = self.reporter.failing_since
         self._held.note_failures(unreported_since=since, cut_off_since=self.claimer.database.cut_off_since)
         self.in_flight.cannot_report = bool(since) and now - since > longest_wait()
@@ -420,16 +420,16 @@ class ChildShard:
         return GuardedConnection(self._alias, f"{purpose} {number}{self.of}", keeps_plans=True)
 
 
-# Takes what was claimed to the executors, and what is over to the reporter.
+# Passes claimed runs to the executors, and ended runs to the reporter.
 
 
 OVERTAKING = "an earlier run of this job has not ended in this worker"
-NOT_STARTED = timedelta(seconds=1)  # until what could not be started is tried again
+NOT_STARTED = timedelta(seconds=1)  # until a run that could not be started is retried
 NEVER = float("inf")
 
 
 class Dispatcher:
-    """Several threads call it: those that claim, and those of the executors."""
+    """Starts and ends runs. The claiming threads and the threads of executors call it."""
 
     def __init__(
         self,
@@ -444,20 +444,20 @@ class Dispatcher:
         self.executors: Executors
 
     def start(self, runs: Sequence[Run]) -> None:
-        """Run these as slots become free; those of tasks with chunks when they are gathered."""
+        """Run these when slots become free, and jobs of chunks when their chunk is complete."""
         self._submit(self._gatherer.add(runs) if registry.chunked and self._gatherer else runs)
 
     def start_due(self) -> None:
-        """Run the chunks whose time has come. Call it often while ``due_in`` says so."""
+        """Run the chunks that are due. Call it again after ``due_in`` seconds."""
         if self._gatherer and (chunks := self._gatherer.due()):
             self._submit(chunks)
 
     def due_in(self) -> float:
-        """Return in how many seconds ``start_due`` has something to do."""
+        """Return the seconds until ``start_due`` has work."""
         return self._gatherer.due_in() if registry.chunked and self._gatherer else NEVER
 
     def begin(self, run: Run) -> bool:
-        """Say whether a handler may be called. Members of a chunk that may not begin are left out."""
+        """Return whether a handler may be called. Remove members of a chunk that may not begin."""
         if not isinstance(run, ChunkRun):
             return self._in_flight.of(run).begin(run)
         members, run.begun_at = run.members, self._clock()
@@ -468,7 +468,7 @@ class Dispatcher:
         return bool(run.members)
 
     def done(self, run: Run, performed: Performed | None) -> None:
-        """Take over a run whose handler is over, or was never called; or a member of a chunk that is decided."""
+        """Handle a run whose handler has ended or was never called, or a finished member of a chunk."""
         if isinstance(run, ChunkRun):
             self._chunk_done(run, performed)
         else:
@@ -476,7 +476,7 @@ class Dispatcher:
         self._slot_freed()
 
     def give_back(self, has_waited: Callable[[Run], bool] | None = None) -> None:
-        """Hand back what has waited for a slot for too long, or all that has not begun."""
+        """Return runs that have waited too long for a slot, or all runs that have not begun, to the queue."""
         for run in self.executors.take_back(has_waited or (lambda run: True)):
             self._not_started(run)
         if has_waited is None and self._gatherer:
@@ -506,7 +506,7 @@ class Dispatcher:
     def _chunk_done(self, chunk: ChunkRun, performed: Performed | None) -> None:
         for one in performed.members if performed is not None else ():
             self._run_done(one.run, one)
-        if performed is not None and performed.report is not None:  # something else than the handler failed
+        if performed is not None and performed.report is not None:  # an error outside of the handler
             for run in chunk.members:
                 if self._in_flight.of(run).is_active(run):
                     self._run_done(run, judged(run, None, performed.report.outcome))
@@ -518,23 +518,23 @@ class Dispatcher:
             self._in_flight.of(run).settled([run])
         elif not run.reported and self._in_flight.of(run).would_overtake(run):
             self._release(run, conf.current().backoff.delay(run.claim.refunds + 1), OVERTAKING)
-        elif not run.reported:  # its time was up before it had a slot
+        elif not run.reported:  # its deadline passed before it had a slot
             self._release(run)
 
     def _release(self, run: Run, delay: timedelta = timedelta(), why: str = "") -> None:
-        """Hand a job back that has not begun. The attempt is refunded."""
+        """Return a job that has not begun to the queue. The attempt is refunded."""
         self._in_flight.of(run).ended(run)
         if run.is_first_report():
             self._report(Performed(run, None, Report(run.claim.lease, Released(delay, why), Postpone(delay, why))))
 
 
-# Supervises runs: which must stop, and which are settled without waiting for their handlers.
+# Supervises runs: stops handlers, and settles runs whose handlers do not stop.
 
 
-# Seconds for a handler that was asked to stop: after that it is abandoned, as a thread is.
+# Seconds for a handler to stop when asked. Then its run is given up, as for a thread.
 PATIENCE_WITH_STOPPED = 1.0
-# What was claimed and has not begun by then goes back: another worker may have a free slot. What has a limit keeps
-# others of it from starting meanwhile.
+# Seconds after which a job that has not begun goes back to the queue: another worker may have a free slot. A job with a
+# limit would also keep other jobs of the limit from starting.
 LONGEST_WAIT_FOR_SLOT = 2.0
 LONGEST_WAIT_WITH_LIMIT = 2 * HORIZON
 
@@ -545,7 +545,7 @@ def waits_too_long(run: Run, now: float) -> bool:
 
 
 class RunSupervisor:
-    """Looks at what a child has in hand, a few times a second."""
+    """Checks the runs of a child several times a second."""
 
     def __init__(
         self, in_flight: InFlight, executor_of: Callable[[Run], Executor], report: Callable[[Performed], object]
@@ -553,7 +553,7 @@ class RunSupervisor:
         self._in_flight, self._executor_of, self._report = in_flight, executor_of, report
 
     def look_after(self, runs: Sequence[Run], now: float) -> bool:
-        """Judge each of them. Say whether some have waited for a slot for too long."""
+        """Check each run. Return whether some have waited too long for a slot."""
         slow = some_wait = False
         for run in runs:
             run.look()
@@ -569,10 +569,10 @@ class RunSupervisor:
         return some_wait
 
     def _judge(self, run: Run, now: float) -> None:
-        """End a run that must not go on, or that cannot be stopped."""
+        """Stop a run that must not go on, or give it up if it cannot be stopped."""
         remaining = run.lease_remaining()
         if run.reported or run.completed or not self._in_flight.of(run).is_active(run):
-            return  # it ended meanwhile, and its entry belongs to another run
+            return  # it has ended, and its entry belongs to another run
         if run.is_out_of_touch and not self._in_flight.is_orphaned:
             self._await_word(run, now, remaining)
             return
@@ -598,37 +598,37 @@ class RunSupervisor:
             self._give_up(run)
 
     def _stack_of(self, run: Run) -> str:
-        """Say where its handler is, before it is asked to stop."""
+        """Return the stack of its handler, before it is asked to stop."""
         try:
             return self._executor_of(run).stack_of(run.chunk or run)
-        except Exception:  # the handler goes on meanwhile, and may change what is read
+        except Exception:  # the handler runs on, and may change the frames
             logger.exception("Reading the stack of a handler failed")
             return ""
 
     @staticmethod
     def _is_of_no_use(run: Run) -> bool:
-        """A handler is stopped for a job of its chunk only if it is of no use to the others."""
+        """Return whether the handler is of no use any more. For a chunk: of no use to any of its jobs."""
         return run.chunk is None or run.chunk.is_of_no_use()
 
     def _stop(self, run: Run) -> bool:
-        """Have a handler stop: that of a chunk at the first time limit, or if it is of no use to any job."""
+        """Stop a handler. Stop that of a chunk at the first time limit, or if it is of no use to any job."""
         must_stop = isinstance(run.verdict, TimedOut | Stalled) or self._is_of_no_use(run)
         return must_stop and self._executor_of(run).stop(run.chunk or run)
 
     def _await_word(self, run: Run, now: float, remaining: float) -> None:
-        """A handler that did not stop goes on if a heartbeat succeeds after all: no other run has had its job."""
+        """Let a handler that did not stop go on if a heartbeat succeeds after all: no other run has had its job."""
         if remaining > 0 and now - (run.asked_to_stop_at or now) > PATIENCE_WITH_STOPPED:
             run.asked_to_stop_at = None
-            if not self._executor_of(run).can_stop:  # others may be cleaning up
+            if not self._executor_of(run).can_stop:  # other handlers may be cleaning up
                 log_out_of_touch(run, "it was extended after all; the handler continues")
 
     def _give_up(self, run: Run) -> None:
-        """Settle a run without its handler, which keeps its slot until it comes back, if it ever does."""
+        """Settle a run without waiting for its handler, which keeps its slot until it ends."""
         verdict: Outcome | None = None if run.lost else run.verdict
         stuck_before = self._in_flight.stuck_slots
         if not (self._in_flight.of(run).given_up(run) and run.is_first_report()):
-            return  # it ended in this moment, and says so itself
-        if (stuck := self._in_flight.stuck_slots) > stuck_before:  # and not only a job of a chunk that goes on
+            return  # it has just ended, and reports itself
+        if (stuck := self._in_flight.stuck_slots) > stuck_before:  # not only one job of a chunk that goes on
             text = "job %d %r: the handler does not stop and keeps its slot (%d of %d are stuck)"
             logger.warning(text, run.claim.job_id, run.claim.task, stuck, self._in_flight.slots)
         if verdict is None:

@@ -1,4 +1,4 @@
-"""The child processes of a worker: start them, read their messages, replace those that do not work."""
+"""The child processes of a worker: start them, read their messages, and replace those that fail."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 logger = SafeLogger("pulse_django.worker")
 
-# Seconds for a process whose channel is closed to be reported dead, before it is made so.
+# Seconds to wait for the reported death of a process that closed its channel. Then it is killed.
 PATIENCE_WITH_HUNG = 0.5
 
 
 class Children:
-    """Used by the main thread of the keeper. ``ready`` is called when a child says that it is."""
+    """The children of a keeper. Its main thread uses it. ``ready`` is called when a child reports that it is ready."""
 
     def __init__(
         self, options: WorkerOptions, identity: Identity, selector: selectors.BaseSelector, ready: Callable[[], None]
@@ -47,14 +47,14 @@ class Children:
             ChildSlot(index, [SharedLeases("", overdue_handlers, index) for _ in options.aliases])
             for index in range(options.processes)
         ]
-        self.stop_by: float | None = None  # when those that are left are killed
+        self.stop_by: float | None = None  # when the remaining children are killed
         self._options, self._identity, self._selector, self._ready = options, identity, selector, ready
         self._number = 0
         self._lines: Sequence[ShardLoops] = ()
-        self._asked: dict[int, _Asked] = {}  # where a handler is, by job
+        self._asked: dict[int, _Asked] = {}  # open requests for stacks, by job
 
     def serve(self, lines: Sequence[ShardLoops]) -> None:
-        """Name the loops that the children depend on, of each shard."""
+        """Set the loops of each shard, which the children depend on."""
         self._lines = lines
 
     def populate(self, fork_server: Channel, now: float) -> None:
@@ -91,10 +91,10 @@ class Children:
     def wake(
         self, queue: str, following: str | None = None, *, but_not: ChildSlot | None = None, shard: int = 0
     ) -> bool:
-        """Let a child look for jobs of this queue: the one that holds least, or all where any queue may have work.
+        """Make a child look for jobs of this queue: the one with the fewest jobs, or all if any queue may have work.
 
-        ``following`` is what it notifies other workers with if there is more than it has room for. Return whether there
-        is such a child. A thread of the listener's calls this too.
+        ``following`` is the notification for other workers, if there are more jobs than free slots. Return whether
+        there is such a child. A thread of the listener calls it, too.
         """
         woken = [child for child in self.child_slots if child.ready and not child.is_draining and child is not but_not]
         if self.stop_by is not None:
@@ -107,7 +107,7 @@ class Children:
         return bool(woken)
 
     def listens(self, shard: int, hears: bool) -> None:
-        """Let the children poll less often while wake-ups are heard. A thread of the listener's calls this."""
+        """Make the children poll less often while notifications arrive. A thread of the listener calls it."""
         for child in self.child_slots:
             if (channel := child.channel) is not None and child.ready:
                 channel.send({"hears": hears, "shard": shard})
@@ -154,7 +154,7 @@ class Children:
                 self._relay(channel, message)
 
     def _note(self, child: ChildSlot, said: Message) -> None:
-        """Add what a child counted since it last said so: its own counts end with it."""
+        """Add the counts of a child since its last message, because they are lost when it ends."""
         for shard, (line, counts) in enumerate(zip(self._lines, said["counts"], strict=True)):
             vitals = line.heartbeat.vitals
             before = child.said["counts"][shard] if child.said else {}
@@ -165,7 +165,7 @@ class Children:
         child.stuck, child.said = said["stuck"], said
 
     def _relay(self, channel: Channel, message: Message) -> None:
-        """Settle for a child what it cannot settle itself."""
+        """Settle reports for a child that cannot settle them itself."""
 
         def answer(settled: Settled) -> None:
             channel.send({"settled": to_wire(settled), "number": message["number"], "shard": message["shard"]})
@@ -173,9 +173,9 @@ class Children:
         self._lines[message["shard"]].recovery.relay(from_wire(message["reports"]), answer)
 
     def _died(self, child: ChildSlot, status: int) -> None:
-        """See to what a dead child left."""
+        """Clean up after a dead child."""
         with suppress(Hung):
-            self.hear(child)  # its last words
+            self.hear(child)  # its last messages
         clean = bool(child.ended) and status == 0
         how = child.killed_for or child.failing or status_in_words(status)
         lost = len(child.held())
@@ -228,7 +228,7 @@ class Children:
                 self._replace_if_useless(child, now, ttl)
 
     def _replace_if_useless(self, child: ChildSlot, now: float, ttl: float) -> None:
-        """Have a child end that has not been able to reach the database for a lease, while its keeper was."""
+        """Stop a child that could not reach the database for the duration of a lease, although its keeper could."""
         for shard, (leases, line) in enumerate(zip(child.leases, self._lines, strict=True)):
             if (channel := child.channel) is None or child.is_leaving:
                 return
@@ -244,7 +244,7 @@ class Children:
                 child.is_leaving = True
                 channel.send({"drain": "it cannot reach the database"})
 
-    # Questions where a handler is: find the child that runs it, ask, and pass on the answer.
+    # Requests for the stack of a handler: find the child that runs it, ask, and pass on the answer.
 
     def _ask_for_stacks(self, now: float) -> None:
         for shard, line in enumerate(self._lines):
@@ -272,11 +272,10 @@ class Children:
             asked.requests.answer(job_id, text)
 
 
-# A place for one child process. A child that died is replaced.
+# The slot of one child process. A child that died is replaced.
 
-
-# Seconds before the second child in a row that died young, and the longest. Shorter burns a processor on a child that
-# cannot start; longer leaves slots empty.
+# Seconds to wait before a child is replaced if several in a row died early, at first and at most. Shorter pauses waste
+# CPU on a child that cannot start. Longer ones leave slots empty.
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
 YOUNG = 10.0
 
@@ -285,28 +284,28 @@ YOUNG = 10.0
 class ChildSlot:
     index: int
     leases: Sequence[SharedLeases]  # of each shard
-    number: int = 0  # of the child in it; 0: none
+    number: int = 0  # of the current child; 0: none
     boot_id: str = ""
     pid: int | None = None
     channel: Channel | None = None
     ready: bool = False
-    ended: str = ""  # why it says that it ends
-    killed_for: str = ""  # why we killed it
+    ended: str = ""  # the reason that the child gave for its end
+    killed_for: str = ""  # the reason why the keeper killed it
     stuck: int = 0
-    said: Message = field(default_factory=dict)  # how the child says that it is
+    said: Message = field(default_factory=dict)  # the last state that the child reported
     born_at: float = 0.0
-    hung_at: float = float("inf")  # since its channel was closed without a report of its death
-    relaying_at: float = float("inf")  # since it was asked to send its reports to the keeper
-    is_leaving: bool = False  # it was asked to end, because it does not work
-    is_draining: bool = False  # it claims no more
-    failing: str = ""  # what it says that ends it
-    spawn_at: float = 0.0  # the next one not before
+    hung_at: float = float("inf")  # when its channel was closed without a report of its death
+    relaying_at: float = float("inf")  # when it was asked to send its reports to the keeper
+    is_leaving: bool = False  # it was asked to end, because it does not work properly
+    is_draining: bool = False  # it does not claim any more
+    failing: str = ""  # the failure that it reported before its end
+    spawn_at: float = 0.0  # the earliest start of the next child
     died_young: int = 0
-    stack_file: int | None = None  # to which the child writes where its handlers are, if it is asked by a signal
-    stacks: str = field(default="", repr=False)  # what it wrote before it was killed
+    stack_file: int | None = None  # to which the child dumps its stacks on a signal
+    stacks: str = field(default="", repr=False)  # its stacks from before it was killed
 
     def held(self) -> list[HeldLease]:
-        """Return all that the child has a lease on."""
+        """Return all leases of the child."""
         return [held for one in self.leases for held in one.held()]
 
     @property
@@ -314,7 +313,7 @@ class ChildSlot:
         return self.number == 0
 
     def settle_in(self, number: int, name: str, boot_id: str, channel: Channel) -> None:
-        """Make room for a new child."""
+        """Prepare the slot for a new child."""
         for leases in self.leases:
             leases.clear(f"{name}:{boot_id}:")
         self.number, self.boot_id, self.channel, self.pid = number, boot_id, channel, None
@@ -323,7 +322,7 @@ class ChildSlot:
         self.failing, self.is_leaving, self.is_draining, self.stacks = "", False, False, ""
 
     def empty(self, clean: bool) -> None:
-        """Note the end of the child, and when another may come."""
+        """Note the end of the child, and when the next one may start."""
         now = time.monotonic()
         self.died_young = 0 if clean or now - self.born_at > YOUNG else self.died_young + 1
         pause = 0.0 if self.died_young <= 1 else min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self.died_young - 2, 20))
@@ -337,20 +336,20 @@ class ChildSlot:
         self.stack_file = None
 
     def cannot_deliver(self, patience: float) -> bool:
-        """Whether its reports have not come through for so long, though they may come by way of us."""
+        """Return whether it could not deliver reports for so long, although it may send them through the keeper."""
         now = time.monotonic()
         unreported_since = min(one.unreported_since() for one in self.leases)
         return now - self.relaying_at > patience and now - unreported_since > patience
 
     def kill_for_silence(self, seconds: float) -> None:
-        """End a child that shows no sign of life. Before, ask where its handlers are: one may hold the interpreter."""
+        """Kill a child without a sign of life. First dump its stacks, because a handler may hold the interpreter."""
         if self.pid is not None and self.stack_file is not None and not self.killed_for:
             with suppress(OSError):
                 self.stacks = dump_of(self.pid, self.stack_file)
         self.kill(f"killed after {seconds:g} s of silence")
 
     def kill(self, reason: str) -> None:
-        """End the child at once. The fork server will report its death."""
+        """Kill the child. The fork server will report its death."""
         if not self.is_empty and not self.killed_for:
             self.killed_for = reason
         if self.pid is not None:
@@ -358,18 +357,18 @@ class ChildSlot:
                 os.kill(self.pid, signal.SIGKILL)
 
 
-# What operators are told of where a handler is.
+# The answers to a request for a stack, if it cannot be read.
 
 
 NOT_HERE = "The job is not running in this worker any more."
 NOT_BEGUN = "The job waits for a slot of this worker."
 NO_ANSWER = "Its process does not answer."
-# Above a dump that does not say which job a handler runs.
-OF_ALL = "Its process does not answer: a handler holds the interpreter. These are all of its handlers.\n\n"
+# The head of a dump that does not show which job a handler runs.
+OF_ALL = "Its process does not answer: a handler holds the interpreter. All of its handlers:\n\n"
 
 
 class _Asked(NamedTuple):
-    """What a child was asked, and has not answered yet."""
+    """An unanswered request to a child."""
 
     child: ChildSlot
     pid: int | None
@@ -378,7 +377,7 @@ class _Asked(NamedTuple):
 
 
 def _dump_of(asked: _Asked) -> str:
-    """Ask the process by a signal, which needs no interpreter."""
+    """Return a dump of the process's stacks, requested with a signal, which works without the interpreter."""
     child = asked.child
     if child.pid is None or child.pid != asked.pid or child.stack_file is None:
         return NOT_HERE

@@ -1,4 +1,4 @@
-"""Claims jobs: never more than can begin soon, in few statements when there are many."""
+"""Claim jobs: only as many as can begin soon, and in few statements if there are many."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from .in_flight import InFlight
 from .keyed_lanes import KeyedLanes
 from .worker_options import WorkerOptions
 
-# Seconds for which lanes are taken for current while there is a backlog. Longer overlooks a lane of higher priority;
-# shorter looks for them in vain.
+# Seconds for which known lanes are reused while there is a backlog. If longer, a new lane with a higher priority waits.
+# If shorter, searches for lanes are wasted.
 LANES_KEPT = 1.0
 JITTER = 0.2
-# So few claims are started before anything else is done: a handler's thread waits for the interpreter, which this
-# thread would keep for what it tells the keeper.
+# After a claim of at most FEW jobs, yield before the message to the keeper: the threads of the handlers wait for the
+# interpreter.
 FEW, YIELD = 4, 0.00005
-LOCKED_PAUSE = 0.05  # seconds until the next look, while another session has locked what is to be made ready
-# While notifications arrive, the time between two polls is so many times as long. With more, a job whose notification
-# was lost would wait longer.
+LOCKED_PAUSE = 0.05  # seconds until the next try, while another session has locked jobs to make ready
+# While notifications arrive, the pause between two polls is multiplied by this. If it is larger, a job whose
+# notification was lost waits longer.
 HEARING_SLOWS_BY = 5
 
 
@@ -49,21 +49,21 @@ class Claimer:
         drained: Callable[[], None],
         share_changed: Callable[[], None] | None = None,
     ) -> None:
-        """``share_changed`` tells other shards that they may have more slots than before, though no run has ended."""
+        """``share_changed`` tells other shards that they may use more slots, although no run has ended."""
         self.database = database
-        self.hears = False  # whether notifications arrive; then polls are only a safety net
-        self.drained = False  # nothing was due, and nothing in hand, at the last look
+        self.hears = False  # notifications arrive, and polls are only a safety net
+        self.drained = False  # at the last look, nothing was due or running
         self._options, self._identity, self._in_flight = options, identity, in_flight
         self._start, self._found_work = start, found_work
         self._tell_drained, self._tell_share_changed = drained, share_changed
         self._news = Event()
-        self._waits_for_slots = self._freed = False  # it waits for slots; some were freed since it looked
-        self._lacks_room = self._is_away = False  # the database did not answer the last look
+        self._waits_for_slots = self._freed = False  # it waits for slots; some were freed since its last look
+        self._lacks_room = self._is_away = False  # no free slots; no answer of the database to the last look
         self._woken: str | None = None
-        self._woken_last: str | None = None  # until the second look was made
+        self._woken_last: str | None = None  # until the second look is done
         self._following = WakeUpForwarder()
         self._look_again_at = float("inf")
-        self._look_at = float("-inf")  # for jobs that nobody announced
+        self._look_at = float("-inf")  # for jobs without a notification
         self._lanes: list[Lane] = []
         self._lanes_at = float("-inf")
         self._aged: Mapping[Lane, int] = NOT_AGED
@@ -74,16 +74,16 @@ class Claimer:
         self._turn = random.randrange(1_000)  # noqa: S311 - workers should not rotate in step
 
     def wake(self, queue: str, following: str | None = None) -> None:
-        """Look at once: there may be work in that queue. Called by another thread.
+        """Look for jobs at once, because there may be work in that queue. Another thread calls it.
 
-        ``following`` is what wakes other workers, if this one has no room or finds more than it has room for.
+        ``following`` is the notification for other workers, if there are more jobs than free slots here.
         """
         self._woken = queue
         self._following.add(following)
         self._news.set()
 
     def slot_freed(self, *, by_other_shard: bool = False) -> None:
-        """There may be room again; by another shard only if this one lacks it. Called by other threads, often."""
+        """Note that a slot may be free. Other threads call it often. Other shards only wake it if it lacks slots."""
         if by_other_shard and not self._lacks_room:
             return
         self._freed = True
@@ -92,7 +92,7 @@ class Claimer:
             self._news.set()
 
     def look_soon(self) -> None:
-        """Find out when the next job is due: one is to run again. Called by another thread."""
+        """Look soon for the next due time, because a job will run again. Another thread calls it."""
         self.drained = False
         if self._waits_for_slots:
             self._news.set()
@@ -101,7 +101,7 @@ class Claimer:
         self._news.set()
 
     def run_once(self) -> float:
-        """Claim what there is room for, or wait for news."""
+        """Claim jobs for the free slots, or wait for a wake-up."""
         try:
             return self._run_once()
         except BaseException:
@@ -115,7 +115,7 @@ class Claimer:
         if self._news.is_set() or time.monotonic() >= self._look_at:
             self._in_flight.wants_jobs = not self._is_away
         self._news.clear()
-        self._lacks_room = True  # set first: a thread that frees a slot meanwhile reads it
+        self._lacks_room = True  # set it first: a thread that frees a slot now reads it
         self._lacks_room = not (limit := self._in_flight.room())
         if not limit:
             self._news.wait(min(self._until_poll(), self._wake_others()))
@@ -124,7 +124,7 @@ class Claimer:
         woken, self._woken = self._woken, None
         if woken is not None:
             self._look_again_at, self._woken_last = time.monotonic() + SILENCE, woken
-        self._in_flight.reserved = 0 if self._is_away else limit  # the claims of other shards leave them
+        self._in_flight.reserved = 0 if self._is_away else limit  # slots that the claims of other shards leave free
         pause = self._look(1 if self._is_away else limit, woken)
         self._is_away = False
         self._has_looked(wants_jobs=pause <= 0)
@@ -145,13 +145,13 @@ class Claimer:
         return (wanted := self.keyed.wanted_slots) is None or self._in_flight.free_slots >= wanted
 
     def farewell(self) -> None:
-        """Look once more for claims without an answer."""
+        """Look once more for claims whose answer was lost."""
         if self._unanswered:
             self._unanswered.look(at_all=True)
             self.database.hang_up()
 
     def _look(self, limit: int, woken: str | None) -> float:
-        """Claim. Return for how long nothing more is to be expected."""
+        """Claim jobs. Return the seconds until more may be due."""
         guess = self._guess(woken)
         if guess and self._claim(limit, guess):
             return 0.0
@@ -177,23 +177,23 @@ class Claimer:
         if (pause := self.keyed.closed_for()) > 0:
             return min(pause, self._until_poll())
         if not fresh:
-            return 0.0  # with lanes known from before nothing was said about others
+            return 0.0  # only known lanes were used, and others may have jobs
         return self._nothing_due([], was_idle)
 
     def _guess(self, woken: str | None) -> list[Lane]:
-        """Where a wake-up for a queue finds its job, most likely: it saves the question."""
+        """Return the lanes in which a woken worker will most likely find the job. It saves a query."""
         if not woken or self._lanes_at != float("-inf") or (self._options.queues and woken not in self._options.queues):
             return []
-        # One queue's work of one priority, lately: with several, what was never seen might have to come first.
+        # Only if the queue had a single priority lately. With several, an unknown lane could have to come first.
         lanes = self._seen.get(woken, set())
         return list(lanes) if len(lanes) == 1 and not any(lane.key for lane in lanes) else []
 
     def _claim(self, limit: int, lanes: Sequence[Lane], *, are_due: bool = False) -> bool:
-        """Claim from these lanes. ``are_due``: they were just seen to have jobs that are due.
+        """Claim from these lanes. ``are_due``: they are known to have due jobs.
 
-        The next turn begins when this one has brought something. While slots gather for a heavy job, it stays first.
+        A successful claim begins the next turn. While slots are collected for a heavy job, its lane stays first.
         """
-        if any(lane.key for lane in lanes):  # the slots are dealt among the lanes, and limits are kept
+        if any(lane.key for lane in lanes):  # share slots among lanes, and apply limits
             found, self._lanes = self.keyed.claim(limit, lanes, self._turn, self._aged)
             if not self._lanes:
                 self._lanes_at = float("-inf")
@@ -208,11 +208,11 @@ class Claimer:
         if are_due and found < limit and self._bounds.must_look_behind(found):
             found += len(self._claim_since(limit - found, lanes, NO_BOUNDS))
         if found < limit:
-            self._lanes_at = float("-inf")  # these are empty now, or what is left has no room yet
+            self._lanes_at = float("-inf")  # these are empty now, or the rest does not fit yet
         return found
 
     def _claim_dealt(self, limit: int, lanes: Sequence[Lane], takes: Mapping[Lane, int]) -> Claims:
-        """Claim from lanes without limits, of each so many."""
+        """Claim from lanes without limits, ``takes`` jobs from each."""
         claims = self._claim_since(limit, lanes, self._bounds.of(lanes), takes)
         if len(claims) < limit and not claims.is_left and self._bounds.must_look_behind(len(claims)):
             rest = Counter(takes) - Counter(lane_of(claim) for claim in claims)
@@ -234,12 +234,12 @@ class Claimer:
         return claims
 
     def _granted(self, claim: Callable[[], Claims], limit: int) -> Claims:
-        """Start what a claim brings."""
+        """Run a claim, and start its jobs."""
         granted_at, before = time.monotonic(), self._identity.last_holder
         try:
             claims = claim()
         except Exception as error:
-            # Any other error says that it was rolled back. Without a holder of its own it was not sent.
+            # After any other error, the claim was rolled back. Without a new holder, it was not sent.
             if fault_of(error) is DatabaseFault.CUT_OFF and self._identity.last_holder != before:
                 self._unanswered.add(self._identity.last_holder)
             raise
@@ -255,14 +255,14 @@ class Claimer:
         return claims
 
     def _wake_others(self) -> float:
-        """Notify the workers that follow, a few times a second at most. Return in how many seconds to try again."""
+        """Notify the next workers, at most a few times a second. Return the seconds until the next try."""
         if (due_in := self._following.due_in()) > 0:
             return due_in
         following = self._following.taken()
         self.database.call(pass_on, self.database.alias, following)
-        if self._following.payload == following:  # and no other came meanwhile
+        if self._following.payload == following:  # no other one came meanwhile
             self._following.payload = None
-        self._found_work(ANY_QUEUE, False)  # the wake-up was not in vain
+        self._found_work(ANY_QUEUE, False)  # the wake-up found work
         return float("inf")
 
     def _nothing_due(self, due_in: Sequence[float], was_idle: bool) -> float:
@@ -274,7 +274,7 @@ class Claimer:
         if now >= self._look_again_at:
             self._look_again_at, self._woken_last = float("inf"), None
             if self._woken is None and not any(one < self._until_poll() for one in due_in):
-                self._following.payload = None  # there is room here for all that is due before others look
+                self._following.payload = None  # this worker has slots for all due jobs
         self._following.between = BETWEEN_PASSING_ON
         soonest = max(0.001, min([self._unanswered.next_look(), *due_in]))
         return min(self._until_poll(), max(0.0, self._look_again_at - now), soonest)
@@ -286,12 +286,12 @@ class Claimer:
         return interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
 
-# Claims whose answer was lost: their jobs are handed back, as soon as the database can be reached.
+# Claims whose answer was lost. Their jobs go back to the queue as soon as the database can be reached.
 
 
 logger = SafeLogger("pulse_django.worker")
 
-# Seconds until the second look. A claim may be committed after the first: each pause is twice the one before it.
+# Seconds until the second look, doubled each time. A claim may still be committed after the first look.
 FIRST_PAUSE = 0.1
 REASON = "the answer to its claim was lost"
 
@@ -299,13 +299,13 @@ REASON = "the answer to its claim was lost"
 @dataclass(slots=True)
 class UnansweredClaim:
     holder: str
-    until: float  # what it was granted runs out by itself then
+    until: float  # when its leases expire anyway
     look_at: float
     pause: float = FIRST_PAUSE
 
 
 class UnansweredClaims:
-    """A holder belongs to one claim and is known before it is sent, so what it holds can be found."""
+    """Claims without an answer. The holder of a claim is known before it is sent, so its jobs can be found."""
 
     def __init__(self, database: GuardedConnection) -> None:
         self._database = database
@@ -315,16 +315,16 @@ class UnansweredClaims:
         return len(self._claims)
 
     def add(self, holder: str) -> None:
-        """Note a claim that was sent, and of which nothing was heard."""
+        """Note a claim that was sent and not answered."""
         now = time.monotonic()
         self._claims.append(UnansweredClaim(holder, now + conf.current().lease_ttl.total_seconds(), now))
 
     def next_look(self) -> float:
-        """Return in how many seconds the next look is due."""
+        """Return the seconds until the next look."""
         return min((one.look_at for one in self._claims), default=float("inf")) - time.monotonic()
 
     def look(self, *, at_all: bool = False) -> None:
-        """Hand back what claims without an answer were granted. ``at_all``: also where it is not time yet."""
+        """Return the jobs of claims without an answer to the queue. ``at_all``: also before their next look is due."""
         now = time.monotonic()
         for claim in list(self._claims):
             if at_all or now >= claim.look_at:
@@ -342,16 +342,16 @@ class UnansweredClaims:
         return True
 
 
-# From which instant on a claimer looks for jobs in each lane.
+# The lower bound of due times from which a claimer reads each lane.
 #
-# Jobs are claimed in the order in which they are due, so what was due before the last one claimed has been taken, most
-# likely, and only dead entries of the index are left of it. Not for certain: a job that a long transaction enqueued is
-# seen when later ones have been claimed. So a claimer looks behind its bounds now and then, and when it finds nothing.
+# Jobs are claimed in the order of their due times. So jobs that were due before the last claimed one are usually gone,
+# and only their dead index entries are left. But a job of a long transaction becomes visible after later ones were
+# claimed. So a claimer sometimes ignores its bounds, and also if it finds nothing.
 
 
-# Seconds for which a job behind the bound waits at most: while there is more work than slots, and while there is room.
+# The longest wait, in seconds, of a job before the bound: with more jobs than slots, and with free slots.
 BETWEEN_FULL_LOOKS, BETWEEN_FULL_LOOKS_WITH_ROOM = 10.0, 1.0
-# What the way from the server's microseconds to a float and back may add.
+# The rounding error of microseconds that are converted to a float and back.
 ROUNDING = 0.000002
 MOST_LANES = 10_000
 
@@ -360,11 +360,11 @@ class LaneBounds:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._since: dict[Lane, float] = {}
         self._clock = clock
-        self._looked_at = float("-inf")  # behind the bounds
+        self._looked_at = float("-inf")  # without bounds
         self._is_bounded = False
 
     def of(self, lanes: Sequence[Lane]) -> Mapping[Lane, float]:
-        """Return the bounds for a claim from these lanes: none if it is time for a full look."""
+        """Return the bounds for a claim from these lanes, or none if a full look is due."""
         now = self._clock()
         self._is_bounded = now - self._looked_at < BETWEEN_FULL_LOOKS and any(lane in self._since for lane in lanes)
         if self._is_bounded:
@@ -373,7 +373,7 @@ class LaneBounds:
         return NO_BOUNDS
 
     def must_look_behind(self, found: int) -> bool:
-        """Say whether to claim again without bounds, after a claim that found less than there was room for."""
+        """Return whether to claim again without bounds, after a claim that did not fill the slots."""
         now = self._clock()
         if not self._is_bounded or (found and now - self._looked_at < BETWEEN_FULL_LOOKS_WITH_ROOM):
             return False
@@ -381,9 +381,9 @@ class LaneBounds:
         return True
 
     def claimed(self, claims: Iterable[Claim]) -> None:
-        """Raise the bounds to the last of these in each lane. Lanes with keys have none.
+        """Raise the bound of each lane to its last claimed job. Lanes with keys have no bounds.
 
-        Where some were behind their bound there may be more, as after the pause of a task: the next look is full, too.
+        If some jobs were before their bound, as after the pause of a task, the next look is full, too.
         """
         if len(self._since) > MOST_LANES:
             self._since.clear()
@@ -395,37 +395,36 @@ class LaneBounds:
                 self._since[lane] = due - ROUNDING
 
 
-# What wakes other workers, if this one was woken and has no room for all that there is.
+# Wakes other workers if this one was woken and does not have enough free slots.
 
-
-# Seconds, doubled each time as long as there is no room. While a fleet is busy as a whole, each notification would
-# otherwise be passed on by all of its workers.
+# Seconds, doubled each time while there are no free slots. Otherwise all workers of a busy fleet would pass on each
+# notification.
 BETWEEN_PASSING_ON, MOST_BETWEEN_PASSING_ON = 0.2, 3.2
 
 
 class WakeUpForwarder:
-    """Keeps the widest notification that is to be passed on, and how often that may be."""
+    """Keeps the notification to pass on that wakes the most workers, and limits how often it is sent."""
 
     def __init__(self) -> None:
         self.payload: str | None = None
         self.passed_on_at, self.between = float("-inf"), BETWEEN_PASSING_ON
 
     def add(self, payload: str | None) -> None:
-        """Keep the one that wakes more workers: the one whose places come first."""
+        """Keep the notification that wakes more workers: the one whose places come first."""
         if payload is None or self.payload is None:
             self.payload = payload or self.payload
         else:
             self.payload = min(payload, self.payload, key=lambda one: WakeUp.read(one).first)
 
     def due_in(self) -> float:
-        """Return in how many seconds it may be sent; infinite if there is nothing to send."""
+        """Return the seconds until it may be sent. Infinite: there is nothing to send."""
         if self.payload is None:
             return float("inf")
         return max(0.0, self.passed_on_at + self.between - time.monotonic())
 
     def taken(self) -> str:
-        """Return what is to be sent now, and wait longer until the next time."""
-        assert self.payload is not None  # noqa: S101 - for the type checker: ``due_in`` says so
+        """Return the notification to send now, and double the pause before the next one."""
+        assert self.payload is not None  # noqa: S101 - for the type checker: ``due_in`` was finite
         self.passed_on_at = time.monotonic()
         self.between = min(2 * self.between, MOST_BETWEEN_PASSING_ON)
         return self.payload

@@ -1,8 +1,8 @@
-"""The process that forks the others: it has no threads and no connections, so a fork starts clean.
+"""The fork server: a process without threads and connections that forks all others, so that they start clean.
 
-A keeper has threads, and a child even more; whatever lock one of them holds while another forks stays locked in the new
-process for ever. So the keeper forks this one before it has any, and asks it for children. Children ask it for the
-disposable processes of ``isolation="process"``. All of them share the memory of the project's code.
+Keepers and children have threads. If one thread holds a lock while another one forks, the lock stays locked in the new
+process for ever. So the keeper forks this process before it starts threads, and requests children from it. Children
+request the disposable processes of ``isolation="process"`` from it. All of them share the memory of the project's code.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .channel import Channel, Hung, Message, Nudges
 ChildMain = Callable[[Message, Channel, Channel], int]
 RunnerMain = Callable[[Message, Channel], int]
 
-PATIENCE_AT_EXIT = 2.0  # seconds for what a project registered with atexit
+PATIENCE_AT_EXIT = 2.0  # seconds for the project's functions in atexit
 
 
 def start_fork_server(child: ChildMain, runner: RunnerMain) -> Channel:
-    """Fork the fork server. To be called while this process has one thread and no connection.
+    """Fork the fork server. Call it while this process has one thread and no connections.
 
-    ``child`` and ``runner`` are what the processes do that it makes.
+    ``child`` and ``runner`` are the main functions of the processes that it forks.
     """
     ours, theirs = Channel.pair()
-    # What exists now is kept for good: no collection need look at it again and so copy its pages.
+    # Existing objects are permanent. If later collections scanned them, their shared memory pages would be copied.
     gc.collect()
     gc.freeze()
     sys.stdout.flush()
@@ -51,13 +51,13 @@ class _Nursery:
     def __init__(self, keeper: Channel, child: ChildMain, runner: RunnerMain) -> None:
         self._child, self._runner = child, runner
         self._asking: dict[Channel, str] = {keeper: "child"}
-        self._born: dict[int, tuple[Channel, int]] = {}  # pid: who asked, and by what number
-        self._nursing: dict[int, Channel] = {}  # pid of a child: where it asks for runners
+        self._born: dict[int, tuple[Channel, int]] = {}  # by pid: the channel and the number of the request
+        self._nursing: dict[int, Channel] = {}  # by pid of a child: the channel for its requests
         self._selector = selectors.DefaultSelector()
         self._keeper = keeper
 
     def run(self) -> int:
-        """Serve until the keeper is gone."""
+        """Serve until the keeper ends."""
         nudges = Nudges()
         signal.set_wakeup_fd(nudges.wakes.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, ignore)
@@ -69,7 +69,7 @@ class _Nursery:
                 if key.fileobj is nudges:
                     nudges.taken()
                 elif key.fileobj not in self._asking:
-                    continue  # closed in this very turn
+                    continue  # closed in this turn
                 elif isinstance(key.fileobj, Channel) and not self._serve(key.fileobj):
                     self._end_runners(None)
                     return 0
@@ -105,7 +105,7 @@ class _Nursery:
                 nursing.close()
                 links = Channel(theirs), Channel(nursed)
                 _leave(lambda: self._child(request, *links))
-            os.setsid()  # so that whatever a handler starts can be killed with it
+            os.setsid()  # so that processes of a handler can be killed with it
             _leave(lambda: self._runner(request, Channel(theirs)))
         theirs.close()
         self._born[pid] = (channel, request["number"])
@@ -125,16 +125,16 @@ class _Nursery:
             if not pid:
                 return
             if pid in self._nursing:
-                self._end_runners(self._nursing.pop(pid))  # before the keeper learns that the child is gone
+                self._end_runners(self._nursing.pop(pid))  # before the keeper gets the news of the child's end
             if pid in self._born:
                 channel, number = self._born.pop(pid)
                 if channel in self._asking:
                     channel.send({"died": number, "pid": pid, "status": status})
 
     def _end_runners(self, channel: Channel | None) -> None:
-        """Kill what a child had made for its runs, or all of it: their leases are not extended any more.
+        """Kill the processes of a child's runs, or all of them, because their leases are not extended any more.
 
-        It returns when they are gone, so that a job which is handed back is certainly not being run.
+        Return when they have ended, so that no job that goes back to the queue is still running.
         """
         for pid, (asked_by, _) in list(self._born.items()):
             if asked_by is channel or (channel is None and asked_by is not self._keeper):
@@ -148,7 +148,7 @@ class _Nursery:
             channel.close()
 
     def _forget(self) -> None:
-        """Close in a new process what is none of its business."""
+        """In a new process, close files that belong to others."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for key in list(self._selector.get_map().values()):
@@ -157,7 +157,7 @@ class _Nursery:
 
 
 def _leave(main: Callable[[], int]) -> NoReturn:
-    """Run a process to its end, with what a project registered for it, but never back into the code that forked."""
+    """Run a process to its end, with its atexit functions, but never return to the code that forked it."""
     code = 70  # EX_SOFTWARE
     try:
         code = main()
@@ -176,24 +176,24 @@ def _leave(main: Callable[[], int]) -> NoReturn:
 
 
 def kill_family(pid: int) -> None:
-    """Kill a process and all that it started."""
+    """Kill a process and all processes that it started."""
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
 
 
 def ignore(*_: object) -> None:
-    """Receive a signal and do nothing: unlike SIG_IGN, what a handler starts does not inherit it."""
+    """Receive a signal and do nothing. Unlike SIG_IGN, processes that a handler starts do not inherit it."""
 
 
 def ignore_stops() -> None:
-    """Ctrl-C and systemd signal every process of a worker; only the keeper acts on it."""
+    """Ignore signals to stop: Ctrl-C and systemd send them to every process, and only the keeper acts on them."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, ignore)
 
 
 def status_in_words(status: int) -> str:
-    """Say how a process ended."""
+    """Return how a process ended, as text."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         try:

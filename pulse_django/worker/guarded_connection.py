@@ -1,8 +1,8 @@
 """A connection to the database for one thread of a worker, with deadlines that the worker enforces.
 
-PostgreSQL's ``statement_timeout`` and TCP's keepalives do not help against a peer that acknowledges and says nothing:
-a statement then waits for a quarter of an hour. Only another thread can shut the socket down. So each connection knows
-since when it has been waiting, and the main thread of its process checks all of them.
+PostgreSQL's ``statement_timeout`` and TCP's keepalives do not help if the peer acknowledges packets but does not
+respond: a statement then waits for a quarter of an hour. Only another thread can shut the socket down. So each
+connection stores since when it has been waiting, and the main thread of its process checks all of them.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from .needed_threads import start_thread
 T = TypeVar("T")
 logger = SafeLogger("pulse_django.database")
 
-# Seconds. A statement of ours takes milliseconds; one that takes this long will not come back.
+# Seconds. Pulse's statements take milliseconds, so one that takes this long will not end.
 LONGEST_WAIT = 10.0
 SHORTEST_WAIT = 0.5
-# Shares of that wait after which the server gives up: on a lock, and on a statement. The connection can then be used
-# again. Hanging up would leave the statement waiting on the server, beside the one that follows it.
+# Shares of that wait after which the server cancels the wait for a lock, or the statement. The connection can then be
+# used again. After a disconnect, the statement would go on waiting on the server, next to its repetition.
 LOCK_SHARE, STATEMENT_SHARE = 0.5, 0.8
-# Of that wait again: the longest pause after a failure. Longer, and leases run out though the database is back.
+# The share of that wait for the longest pause after a failure. If longer, leases expire although the database is back.
 LONGEST_PAUSE_SHARE = 0.5
-# Of that wait once more: for a cancellation to reach the server, before its connection is cut; a second at most.
+# The share of that wait for a cancellation to reach the server before the connection is closed; at most a second.
 CANCEL_SHARE, LONGEST_CANCEL = 0.25, 1.0
 CONNECT_WAIT = 2
 
-# libpq's, for connections over TCP; over Unix sockets they are ignored.
+# Options of libpq for TCP connections. Unix sockets ignore them.
 _OPTIONS = {
     "connect_timeout": CONNECT_WAIT,
     "keepalives": 1,
@@ -55,27 +55,27 @@ _OPTIONS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-# What a project may have set for its own connections and is none of ours: a pool would hand out strangers' sessions,
-# and server-side binding takes a round trip for each statement of a message.
+# Options of the project that are not used here: a pool would return sessions of others, and server-side binding needs a
+# round trip for each statement of a message.
 _NOT_OURS = ("pool", "server_side_binding", "cursor_factory")
 
 
 class GuardedConnection:
-    """The connection of one thread. Verbs go through ``call``; the main thread calls ``enforce`` at intervals."""
+    """The connection of one thread. It runs verbs with ``call``. The main thread calls ``enforce`` regularly."""
 
     def __init__(self, alias: str, purpose: str, *, keeps_plans: bool = False) -> None:
-        """``keeps_plans``: statements that can be planned once are prepared."""
+        """``keeps_plans``: prepare statements that can be planned once."""
         self.alias = alias
         self.purpose = purpose
         self.patience = Patience()
-        self.errors = 0  # failures of the database so far
-        # By the monotonic clock: when its loop last did something or failed, and when the database last answered.
+        self.errors = 0  # database errors so far
+        # By the monotonic clock: the last turn or failure of its loop, the last failure, and the last answer.
         self.turned_at, self.failed_at, self.answered_at = time.monotonic(), float("-inf"), float("-inf")
-        self.cut_off_since = 0.0  # when the connection could not be opened any more, by the monotonic clock; 0: it can
+        self.cut_off_since = 0.0  # since when it cannot connect, by the monotonic clock; 0: it can
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
         self._calls = 0
-        self._looked_at = float("-inf")  # by the monotonic clock: at which deployment the database belongs to
+        self._looked_at = float("-inf")  # last check of the deployment, by the monotonic clock
         self._prepared_statements = PreparedStatements() if keeps_plans else None
 
     @property
@@ -83,7 +83,7 @@ class GuardedConnection:
         return Job.objects.db_manager(self.alias)
 
     def call(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a verb on this thread's connection. If it is cut off, the next call opens another."""
+        """Run a verb on this thread's connection. If the connection is lost, the next call opens another one."""
         wrapper = self._prepared()
         self._calls += 1
         self.turned_at = time.monotonic()
@@ -106,7 +106,7 @@ class GuardedConnection:
         return answer
 
     def _require_deployment(self, wrapper: BaseDatabaseWrapper) -> None:
-        """Do nothing in a database that belongs to another deployment: it may have been replaced, or adopted."""
+        """Refuse a database that belongs to another deployment: it may have been replaced, or adopted."""
         since, interval = time.monotonic() - self._looked_at, conf.current().heartbeat_interval.total_seconds()
         if wrapper.connection is None or since >= interval:
             self._looked_at = float("-inf")
@@ -114,12 +114,12 @@ class GuardedConnection:
             self._looked_at = time.monotonic()
 
     def connection_params(self) -> dict[str, Any]:
-        """Return what psycopg needs to open another connection as ours are. It asks the database nothing."""
+        """Return the parameters with which psycopg opens another such connection. It sends no query."""
         params: dict[str, Any] = self._prepared().get_connection_params()
         return {name: value for name, value in params.items() if name not in ("context", "cursor_factory")}
 
     def enforce(self, now: float) -> None:
-        """Cut a connection that has waited for too long. Another thread calls it, and does not wait for it."""
+        """Close a connection that has waited too long. Another thread calls it, and it does not block."""
         wrapper = self._wrapper
         if now < self._until or wrapper is None or wrapper.connection is None:
             return
@@ -127,8 +127,8 @@ class GuardedConnection:
         start_thread("cut-connection", partial(self._cut, wrapper, wrapper.connection, self._calls))
 
     def _cut(self, wrapper: BaseDatabaseWrapper, raw: Any, call: int) -> None:
-        """Cancel the statement on the server, where it would go on waiting, and close the connection under it."""
-        with suppress(Exception):  # it may be closing in this very moment
+        """Cancel the statement on the server, and close its connection."""
+        with suppress(Exception):  # it may be closing at this moment
             copy = socket.socket(fileno=os.dup(raw.fileno()))
             try:
                 if not self._is_waiting(wrapper, raw, call):
@@ -145,11 +145,11 @@ class GuardedConnection:
                 copy.close()
 
     def _is_waiting(self, wrapper: BaseDatabaseWrapper, raw: Any, call: int) -> bool:
-        """Whether that call still waits on that connection: a cancellation that came through has ended it."""
+        """Return whether that call still waits on that connection, because the cancellation has not ended it."""
         return self._calls == call and wrapper.connection is raw and not raw.closed
 
     def hang_up(self) -> None:
-        """Close the connection of this thread, whatever state it is in."""
+        """Close the connection of this thread, in any state."""
         if self._wrapper is None:
             return
         with suppress(Exception):
@@ -160,10 +160,10 @@ class GuardedConnection:
             del connections[self.alias]
 
     def failed(self, error: BaseException) -> float:
-        """Note a failure, log it once in each outage, and return how long to wait."""
+        """Note a failure, log it once for each outage, and return the seconds to wait."""
         fault, self.failed_at = fault_of(error), time.monotonic()
         pause = min(self.patience.pause(fault), LONGEST_PAUSE_SHARE * longest_wait())
-        # A process without descriptors or settings is cut off as well.
+        # A process without file descriptors or settings cannot connect either.
         is_cut_off = fault is DatabaseFault.CUT_OFF or not sqlstate_of(error)
         self.cut_off_since = (self.cut_off_since or time.monotonic()) if is_cut_off else 0.0
         said = error_in_one_line(error)
@@ -180,7 +180,7 @@ class GuardedConnection:
         wrapper = connections[self.alias]
         if wrapper is not self._wrapper:
             if not wrapper.in_atomic_block:
-                wrapper.close()  # a command may have opened it already, with the project's settings
+                wrapper.close()  # a command may have opened it with the project's settings
             wrapper.settings_dict = _for_us(wrapper.settings_dict, self.purpose, self._prepared_statements)
             wrapper.execute_wrappers.append(limited)
             self._wrapper = wrapper
@@ -188,7 +188,7 @@ class GuardedConnection:
 
 
 def longest_wait() -> float:
-    """A third of a lease: time enough to notice, to reconnect and to extend it all the same."""
+    """Return a third of a lease: enough time to notice, to reconnect and to extend the lease."""
     third = conf.current().lease_ttl.total_seconds() / 3
     return min(LONGEST_WAIT, max(SHORTEST_WAIT, third))
 
@@ -196,9 +196,9 @@ def longest_wait() -> float:
 def keep_calling(
     database: GuardedConnection, stopping: Event, step: Callable[[], float], last: Callable[[], None] | None = None
 ) -> None:
-    """Call ``step`` until stopped, with the pauses that it returns or that its failures need; then ``last``, once.
+    """Call ``step`` until stopped, with the pauses that it returns, or longer ones after errors. Then call ``last``.
 
-    Nothing that a step raises ends the loop, nor SystemExit: a step may call code of the project's.
+    No exception of a step ends the loop, not even SystemExit: a step may call code of the project.
     """
     try:
         while not stopping.is_set():
@@ -224,26 +224,26 @@ def _for_us(settings: dict[str, Any], purpose: str, prepared: PreparedStatements
     return with_timeouts(settings | ours, lock=lock, statement=statement, prepared=prepared)
 
 
-# How often an idle worker asks the database: less often the more workers of its fleet could ask instead.
+# How often an idle worker polls the database: less often in a large fleet, because other workers poll, too.
 #
-# A thousand idle workers that each ask as often as a single one would send six hundred statements a second. What they
-# ask for is found by the first of them: a job whose notification was lost, a sweep that is due.
+# A thousand idle workers that each poll as often as a single one would send six hundred statements a second. It is
+# enough if one of them finds a job whose notification was lost, or a sweep that is due.
 
-
-# Workers of the same queues. A fleet of this size is not slowed. A larger one asks as often as one of this size, until
-# each worker waits for so many times as long as alone.
+# Workers of the same queues. A fleet of this size is not slowed. A larger fleet polls as often in total, until each
+# worker pauses for so many times as long.
 NOT_SLOWED = 40
 POLLS_SLOWED_BY, SWEEPS_SLOWED_BY, PRESENCE_SLOWED_BY = 5.0, 2.0, 2.0
-# Seconds. Jobs that are due after ``SOON`` are enqueued without a notification, so each worker polls more often.
+# Seconds. Jobs that are due after ``SOON`` are enqueued without a notification, so each worker polls more often than
+# that.
 LONGEST_POLL = 0.8 * SOON.total_seconds()
-# Shares of a lease. A watchdog that did not ask for half a lease does not trust leases when it fails once, and a worker
-# that has not had an answer for a lease is not ready.
+# Shares of a lease. A watchdog without a query for half a lease does not trust leases after one failure, and a worker
+# without an answer for a lease is not ready.
 LONGEST_SWEEP, LONGEST_PRESENCE = 0.4, 0.7
 
 
 def slowed(seconds: float, fleet_size: int, at_most: float, longest: float) -> float:
-    """Return for how long to wait in a fleet of this size: as long as alone, or ``at_most`` times as long.
+    """Return the pause in a fleet of this size: the normal pause, up to ``at_most`` times as long.
 
-    What is slowed never waits for longer than ``longest``.
+    A longer pause than the normal one is at most ``longest``.
     """
     return max(seconds, min(longest, seconds * min(at_most, fleet_size / NOT_SLOWED)))

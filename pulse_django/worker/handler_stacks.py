@@ -1,7 +1,7 @@
-"""Where a handler is that does not come back: as text like a traceback, without local variables, which hold secrets.
+"""The stacks of handlers that do not return, as text like a traceback, but without local variables, which have secrets.
 
-Python tells it of a thread and of a coroutine. If a handler holds the interpreter nothing written in Python runs, and
-``faulthandler`` tells it: on a signal it writes to a file that another process reads.
+Python code can read the stack of a thread and of a coroutine. If a handler holds the interpreter, no Python code runs.
+Then ``faulthandler`` dumps the stacks on a signal, to a file that another process reads.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from .channel import Channel
 
 TITLE = "Stack of the handler when it was given up (most recent call last):\n"
-# One that no project is likely to use. Not all systems have those of real time, and Windows has neither.
+# A signal that projects are unlikely to use. Not all systems have real-time signals, and Windows has neither.
 DUMP = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else getattr(signal, "SIGUSR2", 0)
 
-# Of a keeper, before it kills a child that shows no sign of life. Its heartbeats come from another thread.
+# Of a keeper, before it kills a silent child. Heartbeats go on in another thread.
 LOOKS_FOR_DUMP, BETWEEN_LOOKS = 10, 0.02
 
 _HERE, _ASYNCIO = (os.path.join(os.path.dirname(file), "") for file in (__file__, asyncio.__file__))
@@ -39,7 +39,7 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.+)$', re.MULTILINE)
 
 
 def stack_of_thread(ident: int) -> str:
-    """Say where a thread is. Empty: it is gone."""
+    """Return the stack of a thread. Empty: it has ended."""
     frame = sys._current_frames().get(ident)
     if frame is None:
         return ""
@@ -47,7 +47,7 @@ def stack_of_thread(ident: int) -> str:
 
 
 def stack_of_coroutine(coroutine: Any, thread: int | None) -> str:
-    """Say where a coroutine waits. If it is at work, its thread says where."""
+    """Return the stack of a coroutine that awaits. If it is running, return the stack of its thread."""
     frames = []
     link = coroutine
     while link is not None:
@@ -60,7 +60,7 @@ def stack_of_coroutine(coroutine: Any, thread: int | None) -> str:
 
 
 def stack_in_dump(dump: str) -> str:
-    """Say where the handler is, in what ``faulthandler`` wrote of a process. Threads without a handler are left out."""
+    """Return the stacks of handlers in a dump of ``faulthandler``. Leave out threads without a handler."""
     return "\n".join(_in_words(reversed(frames)) for frames in _threads_in(dump))
 
 
@@ -76,7 +76,7 @@ def _first_of(link: Any, *names: str) -> Any:
 
 
 def _in_words(frames: Iterable[traceback.FrameSummary]) -> str:
-    """Spell frames, the outermost first, from the handler's first line on."""
+    """Format frames, the outermost first, beginning with the handler's first line."""
     every = list(frames)
     first = next((place for place, one in enumerate(every) if one.filename.startswith(CALLS_HANDLERS)), 0)
     while first < len(every) - 1 and every[first].filename.startswith(_AROUND):
@@ -85,7 +85,7 @@ def _in_words(frames: Iterable[traceback.FrameSummary]) -> str:
 
 
 def send_dump_file(channel: Channel) -> None:
-    """Have ``faulthandler`` write where all threads are when ``DUMP`` comes, and send the file to another process."""
+    """Make ``faulthandler`` dump all stacks on the signal ``DUMP``, and send the file to another process."""
     with suppress(OSError, ValueError, RuntimeError):
         if hasattr(os, "memfd_create"):
             file = os.memfd_create("pulse-stacks")
@@ -97,7 +97,7 @@ def send_dump_file(channel: Channel) -> None:
 
 
 def dump_of(pid: int, file: int) -> str:
-    """Ask a process where its handlers are, and wait for that. Empty: it does not say, as when it is stopped."""
+    """Request the stacks of a process, and wait for them. Empty: no answer, for example from a stopped process."""
     dump = AskedDump(pid, file)
     for _ in range(LOOKS_FOR_DUMP):
         time.sleep(BETWEEN_LOOKS)
@@ -107,7 +107,7 @@ def dump_of(pid: int, file: int) -> str:
 
 
 class AskedDump:
-    """A dump that was asked of a process, as it comes."""
+    """A dump that was requested from a process."""
 
     def __init__(self, pid: int, file: int) -> None:
         self._file, self._size = file, -1
@@ -116,7 +116,7 @@ class AskedDump:
             os.kill(pid, DUMP)
 
     def is_complete(self) -> bool:
-        """Whether it has stopped growing since this was asked last."""
+        """Return whether it has stopped growing since the last call."""
         before, self._size = self._size, os.fstat(self._file).st_size
         return self._from < self._size == before
 

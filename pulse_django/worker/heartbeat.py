@@ -1,4 +1,4 @@
-"""Extends the leases of all children of a worker: one statement for a beat, however many there are."""
+"""Extends the leases of all children of a worker, with one statement for each heartbeat."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from .stack_requests import StackRequests
 logger = SafeLogger("pulse_django.heartbeat")
 
 BEATS_PER_LEASE = 3
-# Beats come up to this share early, so that the hosts of a fleet do not beat in step. Never late.
+# Heartbeats come up to this share early, and never late, so that hosts do not send them at the same time.
 JITTER = 0.2
-# Seconds between two looks at what is held: a lease shorter than those before it must not wait for their beat.
+# Seconds between two checks of the leases: a new lease may be shorter than the others and need an earlier heartbeat.
 TICK = 0.1
-# The same while nothing is held. Looking costs more than anything else that an idle worker does. A shorter lease than
-# the second was seen: one like it could expire before the next look.
+# The same without leases. These checks are the most expensive work of an idle worker. IDLE_TICK is used only if no
+# lease was shorter than SHORT_LEASE so far, because such a lease could expire before the next check.
 IDLE_TICK, SHORT_LEASE = 0.25, 1.0
-# After a beat that had to leave out a locked row, until that row is looked at again.
+# Seconds after a heartbeat that skipped a locked row, until it is tried again.
 PAUSE_BEFORE_SKIPPED = 0.1
-# For how long the progress of a job is written each second after it was said that somebody looks at it: for longer than
-# a page may go without being made anew (``changes_in``), which says it again.
+# For how long the progress of a watched job is saved each second. It must be longer than the time after which a page is
+# built again (``changes_in``), which renews it.
 WATCHED_FOR, BETWEEN_WATCHED = 40.0, 1.0
 
 
-Beaten = list[tuple[SharedLeases, HeldLease]]  # of a child
+Beaten = list[tuple[SharedLeases, HeldLease]]  # (leases of a child, lease)
 
 
 @dataclass(slots=True)
 class Vitals:
-    """How the beats of this worker fared since it started. A lease has to outlive the delay of its next beat."""
+    """Counters of the heartbeats of this worker since its start. A lease must outlast the delay of a heartbeat."""
 
     beats: int = 0
     failures: int = 0
-    delays: Histogram = field(default_factory=Histogram)  # from when a beat was due to its answer, failures included
-    refused: Counter[str] = field(default_factory=Counter)  # writes of runs that had lost their lease, by verb
-    database_errors: int = 0  # of children; the keeper's own stand on its lines
-    limit_refusals: Counters = field(default_factory=dict)  # claims that brought nothing, by limit and reason
+    delays: Histogram = field(default_factory=Histogram)  # from the due time of a heartbeat to its answer
+    refused: Counter[str] = field(default_factory=Counter)  # refused writes of runs that had lost their lease, by verb
+    database_errors: int = 0  # of children; the connections of the keeper count their own
+    limit_refusals: Counters = field(default_factory=dict)  # claims without jobs, by limit and reason
 
     def to_json(self) -> dict[str, Any]:
         beats = {"beats": self.beats, "beat_failures": self.failures, "beat_delays": self.delays.to_json()}
@@ -70,24 +70,24 @@ class Heartbeat:
         self._leases_of_children, self._presence, self.stacks = children, presence, StackRequests()
         self._due_at = 0.0
         self._idle = True
-        self._looked_at = time.monotonic()  # at what is held
-        self._shortest = float("inf")  # lease that was held so far
+        self._looked_at = time.monotonic()  # last check of the leases
+        self._shortest = float("inf")  # the shortest lease so far
         self._present_at = float("-inf")
-        self.standing: Standing | None = None  # among the workers of the fleet, as it was lately
+        self.standing: Standing | None = None  # the latest known position in the fleet
         self._skipped: Beaten = []
-        self._watched: dict[int, float] = {}  # until when, by job; other threads add some
+        self._watched: dict[int, float] = {}  # until when, by job; other threads add jobs
         self._watched_at = 0.0
-        self.extended_at = float("-inf")  # by the monotonic clock: when a beat last extended a lease
-        self.failing_since = 0.0  # 0: beats do not fail
-        self.recovered_at = float("-inf")  # when they were written again, after a third of a lease
+        self.extended_at = float("-inf")  # the last heartbeat that extended a lease, by the monotonic clock
+        self.failing_since = 0.0  # 0: heartbeats do not fail
+        self.recovered_at = float("-inf")  # the first success after a third of a lease
 
     @property
     def fleet_size(self) -> int:
-        """How many live workers serve the same queues, this one included."""
+        """Return how many live workers serve the same queues, including this one."""
         return 1 if self.standing is None else self.standing.total
 
     def run_once(self) -> float:
-        """Beat if it is time. Return for how long to wait until the next look."""
+        """Send a heartbeat if it is due. Return the seconds until the next check."""
         now = time.monotonic()
         children = self._leases_of_children()
         shortest = min((child.shortest_ttl() for child in children), default=float("inf"))
@@ -96,15 +96,15 @@ class Heartbeat:
         if shortest == float("inf"):
             self._idle = True
         elif self._idle or self._due_at > now + interval:
-            self._due_at = self._looked_at + _early(interval)  # what is held was granted since the last look
+            self._due_at = self._looked_at + _early(interval)  # the leases were granted since the last check
             self._idle = False
         self._looked_at = now
         if not self._idle and now >= self._due_at:
             for child in children:
                 child.forget_progress()
-            # Without leases that were answered as lost and are not released yet: each loss is counted once.
+            # Leave out leases that are known as lost and not released yet, so that each loss is counted once.
             self._beat([(child, held) for child in children for held in child.held() if not child.is_marked_lost(held)])
-            # A second look at rows that were locked is no beat of its own, and is not late.
+            # A second try for locked rows does not count as a heartbeat, and is not late.
             self.vitals.beats += 1
             self.vitals.delays.add(time.monotonic() - self._due_at)
             self._due_at = now + _early(interval)
@@ -116,18 +116,18 @@ class Heartbeat:
         if self._presence is not None:
             self._tell_presence(now, self._presence)
         if self.standing is not None:
-            for child in children:  # one that was born since then knows it soon, too
+            for child in children:  # new children soon get it, too
                 child.note_standing(self.standing.rank, self.standing.total)
         tick = IDLE_TICK if self._idle and self._shortest >= SHORT_LEASE else TICK
         return PAUSE_BEFORE_SKIPPED if self._skipped else min(tick, interval / 2)
 
     def watch(self, job_id: int) -> None:
-        """Take that somebody looks at a job, if it is one of this worker's."""
+        """Note that a user is watching a job, if this worker has it."""
         if any(held.lease.job_id == job_id for child in self._leases_of_children() for held in child.held()):
             self._watched[job_id] = time.monotonic() + WATCHED_FOR
 
     def _save_watched(self, children: Sequence[SharedLeases], now: float) -> None:
-        """Beat for jobs that somebody looks at, if there is something new to see."""
+        """Send a heartbeat for watched jobs with new progress."""
         for job_id, until in list(self._watched.items()):
             if now > until:
                 del self._watched[job_id]
@@ -144,7 +144,7 @@ class Heartbeat:
         )
 
     def farewell(self) -> None:
-        """Say that this worker stops."""
+        """Record that this worker stops."""
         if self._presence is not None:
             said = self._presence()
             self.database.call(Worker.objects.db_manager(self.database.alias).farewell, said.name, said.boot_id)
@@ -167,7 +167,7 @@ class Heartbeat:
             raise
         now, since, self.failing_since = time.monotonic(), self.failing_since, 0.0
         if since and now - since >= conf.current().lease_ttl.total_seconds() / BEATS_PER_LEASE:
-            self.recovered_at = now  # leases may have run out, if the beat before is long ago
+            self.recovered_at = now  # leases may have expired, if the last heartbeat is long ago
         if beat.alive:
             self.extended_at = now
         self._skipped = [one for one in beaten if one[1].lease in beat.skipped]
@@ -176,7 +176,7 @@ class Heartbeat:
             mine = [held for other, held in beaten if other is child]
             child.extended([held for held in mine if held.lease in beat.alive], sent_at)
             child.lost(lost := [held for held in mine if held.lease in beat.lost])
-            # A beat that met its own run's settle was not refused; if that settle was, it is counted there.
+            # A lease that is missing because its run was just settled does not count. A refused settle counts itself.
             self.vitals.refused["heartbeat"] += sum(not child.is_ending(held) for held in lost)
             child.cancelled([held for held in mine if held.lease in beat.cancelled])
 
@@ -186,7 +186,7 @@ class Heartbeat:
                 child.progress.setdefault(held.lease, progress[held.lease])
 
     def _tell_presence(self, now: float, presence: Callable[[], Presence]) -> None:
-        """Say now and then that this worker lives; and where the handlers are of which operators asked."""
+        """Record regularly that this worker is alive. Also answer requests for stacks."""
         settings, workers = conf.current(), Worker.objects.db_manager(self.database.alias)
         interval = settings.heartbeat_interval.total_seconds()
         if self._idle:

@@ -1,6 +1,6 @@
-"""The HTTP port of a worker: probes for its supervisor, and its own numbers. It never uses the database.
+"""The HTTP port of a worker: probes for its supervisor, and its metrics. It never uses the database.
 
-Threads of its own read the keeper's memory: no client can keep the worker waiting.
+It has its own threads, which read the memory of the keeper, so no client can block the worker.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from pulse_django.safe_logging import SafeLogger
 
 logger = SafeLogger("pulse_django.worker")
 
-# Connections. Fewer, and a scrape is cut off by probes; more are threads that compete with heartbeats.
+# Connections. With fewer, probes cut off a scrape. With more, their threads compete with heartbeats.
 AT_A_TIME = 8
-PATIENCE = 5.0  # seconds for one request, however slowly its sender talks
+PATIENCE = 5.0  # seconds for one request, however slow the client is
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
-# Makes the text of /metrics from what a worker says of itself, and from how many of its processes are ready.
+# Makes the text of /metrics from the state of a worker and the number of its ready processes.
 Exposed = Callable[[Presence, int], str]
 
 
 class PortRefused(Exception):
-    """The port cannot be had."""
+    """The port cannot be opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How a worker is, at one instant."""
+    """The state of a worker at an instant."""
 
-    hanging: Mapping[str, float]  # loops that do not turn any more, and for how many seconds
+    hanging: Mapping[str, float]  # seconds since the last turn of each hanging loop
     ready_children: int
     is_stopping: bool
-    unanswered: float  # seconds since the database last took a heartbeat
-    restarts: Mapping[str, int] = field(default_factory=dict)  # threads of the keeper that ended, and how often
+    unanswered: float  # seconds since the last successful heartbeat
+    restarts: Mapping[str, int] = field(default_factory=dict)  # how often threads of the keeper were restarted
 
 
 class Answer(NamedTuple):
@@ -56,7 +56,7 @@ class Answer(NamedTuple):
 
 
 def why_unready(standing: Standing, lease: float) -> str:
-    """Say why a worker is of no use just now; nothing if it is."""
+    """Return why a worker is not ready. Empty: it is ready."""
     if standing.is_stopping:
         return "the worker is stopping"
     if standing.ready_children == 0:
@@ -74,13 +74,13 @@ def _probed(said: dict[str, Any], *, is_well: bool) -> Answer:
 
 
 class HttpPort:
-    """``exposed`` returns the text of /metrics, or raises ImproperlyConfigured if it cannot be made here."""
+    """The server. ``exposed`` returns the text of /metrics, or raises ImproperlyConfigured."""
 
     def __init__(self, address: tuple[str, int], standing: Callable[[], Standing], exposed: Callable[[], str]) -> None:
         self._standing, self._exposed = standing, exposed
         try:
             self._server = _Server(address, self.answer)
-        except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a host name
             why = getattr(error, "strerror", None) or error
             raise PortRefused(f"--metrics-port: cannot listen on {address[0]}:{address[1]}: {why}") from error
 
@@ -118,20 +118,20 @@ class HttpPort:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    allow_reuse_port = False  # a second worker on the same port would take turns with the first
+    allow_reuse_port = False  # two workers on one port would answer alternately
 
     def __init__(self, address: tuple[str, int], answer: Callable[[str], Answer]) -> None:
         self.answer = answer
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._begun: dict[Any, float] = {}  # connections, the oldest first
-        self.answering: set[Any] = set()  # those of them whose request has arrived
+        self._begun: dict[Any, float] = {}  # start times of connections, the oldest first
+        self.answering: set[Any] = set()  # connections whose request has arrived
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # HTTPServer's also asks a resolver for our name
+        socketserver.TCPServer.server_bind(self)  # that of HTTPServer also resolves the host name
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Take a connection. If there are many, hang up on the oldest: silent ones must not keep probes out."""
+        """Accept a connection. If there are too many, close the oldest: silent clients must not block probes."""
         begun = list(self._begun)
         if len(begun) >= AT_A_TIME:
             silent = [one for one in begun if one not in self.answering]
@@ -145,7 +145,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Hang up on those who take too long. A timeout alone starts anew with every byte."""
+        """Close connections that take too long. A socket timeout alone restarts with every byte."""
         for request, begun in list(self._begun.items()):
             if time.monotonic() - begun > PATIENCE:
                 self._hang_up(request)

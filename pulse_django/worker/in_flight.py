@@ -1,4 +1,4 @@
-"""The runs that a child has from one shard, and how many more it may claim there."""
+"""The runs of a child from one shard, and how many more jobs it may claim there."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pulse_django.run.run import ChunkRun, Run, is_gathered
 
 from .shared_leases import SharedLeases
 
-# One claim's worth. Larger batches flip PostgreSQL to hash joins and hold their locks for longer.
+# The most jobs in one claim. For larger batches, PostgreSQL would use hash joins, and locks would be held for longer.
 MOST_AT_ONCE = 200
-# Bytes of payloads in hand beyond which nothing more is claimed: text and what is made of it take about four times that
-# in memory. With less, slots stay empty while jobs of a few MB run; a single job may be half of it.
+# Stop claiming above so many bytes of payloads. Decoded, they take about four times that in memory. With a lower limit,
+# slots stay empty while jobs of a few MB run; a single job may take half of it.
 MOST_BYTES = 64_000_000
-REFUSED_FOR = 60.0  # seconds; what was claimed before has begun by then, or went back
-FRESH = 0.05  # a lease granted so many seconds ago need not be asked whether it lives: the shortest is 0.1 s
-# Reports that may wait for a database that is away, beyond which nothing more is claimed.
+REFUSED_FOR = 60.0  # seconds; jobs claimed before have begun by then, or went back
+FRESH = 0.05  # seconds; a newer lease is valid without a check, because the shortest is 0.1 s
+# Stop claiming above so many reports that wait for the database.
 MOST_UNREPORTED = 1_000
 
 
 class InFlight:
-    """Runs from their claim to the answer to their report. Several threads use it.
+    """Runs from their claim until their report is accepted. Several threads use it.
 
-    A child that serves several shards has one for each. They share the slots; ``peers`` are all of them, itself too.
+    A child with several shards has one for each. They share the slots. ``peers`` are all of them, including this one.
     """
 
     def __init__(
@@ -37,31 +37,31 @@ class InFlight:
     ) -> None:
         self.slots, self._processes = slots, processes
         self.taken = 0
-        self.is_orphaned = False  # its leases are not extended any more
-        self.cannot_report = False  # what it claimed now would run and stay unreported
-        self.stuck: dict[int, Run] = {}  # abandoned: their handlers still hold a slot
+        self.is_orphaned = False  # the leases are not extended any more
+        self.cannot_report = False  # runs claimed now could not be reported
+        self.stuck: dict[int, Run] = {}  # given up: their handlers still hold a slot
         self._active: dict[int, Run] = {}  # waiting for a slot, or running
-        self._occupied = 0  # slots of these, and of those that are stuck
-        self._heavy = 0  # how many of them take several slots: what waits for one beside them must not begin
-        self._chunks: dict[int, ChunkRun] = {}  # waiting for a slot, or running: each takes one for its members
-        self.gathering: Counter[str] = Counter()  # runs that wait for others of their chunk, by lane key
+        self._occupied = 0  # slots of active and stuck runs
+        self._heavy = 0  # runs that take several slots: while there are any, waiting runs must not begin
+        self._chunks: dict[int, ChunkRun] = {}  # waiting or running chunks: each takes one slot for its members
+        self.gathering: Counter[str] = Counter()  # runs that wait for the rest of their chunk, by lane key
         self._unreported: dict[int, Run] = {}
         self._overdue_runs = OverdueRuns(shared_leases)
         self._shared_leases, self.alias, self._max_jobs = shared_leases, alias, max_jobs
         self.prefetch = Prefetch(slots)
-        self._bytes = 0  # of all payloads in hand
-        self._settled: Counter[Lane] = Counter()  # what runs weighed that have been settled
-        self._has_had_keys = False  # without, no one asks for the above
-        self._refused: dict[str, float] = {}  # limits and lane keys: when a run here has closed them
+        self._bytes = 0  # of all payloads
+        self._settled: Counter[Lane] = Counter()  # weights of settled runs
+        self._has_had_keys = False  # without keys, _settled is not used
+        self._refused: dict[str, float] = {}  # by limit or lane key: when a run here paused it
         self._lock = Lock()
         self.peers: Sequence[InFlight] = [self]
-        self.wants_jobs, self.reserved = True, 0  # jobs of its shard may be due; slots of a claim that runs
+        self.wants_jobs, self.reserved = True, 0  # jobs of its shard may be due; slots of the current claim
 
     def __contains__(self, run: Run) -> bool:
         return id(run) in self._active or id(run) in self._unreported
 
     def of(self, run: Run) -> InFlight:
-        """Return what has this run, or had it: this, or a peer."""
+        """Return the object that has or had this run: this one or a peer."""
         return self if len(self.peers) == 1 else next(one for one in self.peers if one.alias == run.alias)
 
     @property
@@ -78,16 +78,16 @@ class InFlight:
 
     @property
     def claimers(self) -> int:
-        """How many processes serve the same queues, if all workers have as many as this one. 0: it is not known yet."""
+        """Return how many processes serve the same queues, if all workers are like this one. 0: not known yet."""
         return self.fleet_size * self._processes
 
     @property
     def backlog(self) -> int:
-        """How many are about to come to their end, if nothing holds them up."""
+        """Return how many runs will soon end, if nothing delays them."""
         return len(self._active) if self.prefetch.jobs else 0
 
     def room(self) -> int:
-        """Return how many jobs to claim now: none, or enough to be worth a statement."""
+        """Return how many jobs to claim now: none, or enough for a statement."""
         ahead = 0 if any(one._heavy for one in self.peers) else self.prefetch.jobs
         limit, worthwhile = min(self.free_slots + ahead, self.most_jobs()), min(MOST_AT_ONCE, ahead // 2)
         if len(self.peers) > 1:
@@ -97,7 +97,7 @@ class InFlight:
         return limit if limit >= (1 if self._max_jobs else max(1, worthwhile)) else 0
 
     def most_jobs(self) -> int:
-        """Return how many jobs could be claimed now if they took no slots."""
+        """Return how many jobs could be claimed now if slots did not matter."""
         if self.cannot_report or sum(one._bytes for one in self.peers) >= MOST_BYTES:
             return 0
         limit = min(MOST_AT_ONCE, self._shared_leases.room, MOST_UNREPORTED - len(self._unreported))
@@ -105,19 +105,19 @@ class InFlight:
 
     @property
     def has_room_soon(self) -> bool:
-        """Whether more can be claimed as soon as ends are reported that wait for it."""
+        """Return whether more jobs can be claimed when the waiting reports are sent."""
         return MOST_UNREPORTED - len(self._unreported) < MOST_AT_ONCE
 
     @property
     def free_slots(self) -> int:
-        """How many jobs that take one slot could begin now. Negative: so many wait for a slot."""
+        """Return how many jobs of weight 1 could begin now. Negative: so many jobs wait for a slot."""
         if len(self.peers) == 1:
             return self.slots - self._occupied
         return self.slots - sum(one._occupied + (0 if one is self else one.reserved) for one in self.peers)
 
     @property
     def all_taken(self) -> int:
-        """How many runs this child has had, of all shards."""
+        """Return how many runs this child has had, from all shards."""
         return sum(one.taken for one in self.peers)
 
     @property
@@ -126,52 +126,52 @@ class InFlight:
 
     @property
     def worthwhile_slots(self) -> int:
-        """How many free slots are worth a claim of jobs that are not claimed ahead: more while jobs prove short."""
+        """Return the free slots that make a claim without prefetch worthwhile: more if jobs are short."""
         return max(1, self._usable // 2) if self.jobs_prove_short else 1
 
     @property
     def for_claim(self) -> Slots:
-        """Return what a claim has to know of its slots."""
+        """Return the slots for a claim."""
         return Slots(self._usable, max(0, self.free_slots))
 
     @property
     def _usable(self) -> int:
-        """How many slots are not held by handlers that were abandoned."""
+        """Return how many slots are not held by stuck handlers."""
         return max(1, self.slots - self.stuck_slots)
 
     @property
     def stuck_slots(self) -> int:
-        """How many slots are held by handlers that were abandoned, of all shards."""
+        """Return how many slots are held by stuck handlers, for all shards."""
         chunks = [chunk for one in self.peers for chunk in list(one._chunks.values()) if one._is_stuck(chunk)]
         return sum(run.slots for run in (*chunks, *(run for one in self.peers for run in list(one.stuck.values()))))
 
     @property
     def slots_beyond_leases(self) -> int:
-        """How many slots what runs takes beyond one for each lease. A chunk takes one for all of its jobs: below 0."""
+        """Return the occupied slots minus the leases. It is negative for chunks, which take one slot for all jobs."""
         running = [run for run in self.active if run.begun_at is not None]
         chunks = [chunk for chunk in list(self._chunks.values()) if chunk.begun_at is not None]
         return sum(one.slots for one in (*running, *chunks)) - len(running)
 
     @property
     def _has_unbegun_chunks(self) -> bool:
-        """Whether runs wait for others of their chunk, or a chunk waits for a slot."""
+        """Return whether runs wait for the rest of their chunk, or a chunk waits for a slot."""
         return self.gathering.total() > 0 or any(one.begun_at is None for one in list(self._chunks.values()))
 
     def slots_of(self, claim: Claim) -> int:
-        """Return how many slots a run takes. One that is heavier than all of them takes all."""
+        """Return how many slots a run takes. A job that is heavier than the worker takes all."""
         return min(claim.options.weight, self._usable)
 
     def settled_in_lanes(self) -> Counter[Lane]:
-        """Return what the runs of each lane weighed that have been settled since the last call.
+        """Return the weights of the runs that were settled since the last call, by lane.
 
-        Of lanes without a key only if this process has claimed from one with a key.
+        Lanes without a key are included only if this process has claimed from a lane with a key.
         """
         with self._lock:
             settled, self._settled = self._settled, Counter()
         return settled
 
     def held_in_lanes(self) -> Counter[Lane]:
-        """Return what the runs of each lane with a key weigh that are in hand now."""
+        """Return the weights of the current runs, for each lane with a key."""
         held: Counter[Lane] = Counter()
         for run in (*list(self._active.values()), *list(self._unreported.values())):
             if run.claim.lane_key:
@@ -179,7 +179,7 @@ class InFlight:
         return held
 
     def refuse(self, what: str) -> None:
-        """Let no run of this limit or lane key begin that was claimed before now: it was closed."""
+        """Refuse runs of this limit or lane key that were claimed before now, because it was paused."""
         now = time.monotonic()
         self._refused = {one: at for one, at in self._refused.items() if now - at < REFUSED_FOR} | {what: now}
 
@@ -190,13 +190,13 @@ class InFlight:
 
     @property
     def is_used_up(self) -> bool:
-        """It has had all the runs that it may have, or all its slots are stuck."""
+        """Return whether it has had ``max_jobs`` runs, or all its slots are stuck."""
         has_had_all = self._max_jobs and self.all_taken >= self._max_jobs
         is_used_up = has_had_all and not any(one._has_unbegun_chunks for one in self.peers)
         return is_used_up or self.stuck_slots >= self.slots
 
     def take(self, claims: Sequence[Claim], granted_at: float) -> list[Run]:
-        """Take over what was claimed; the keeper sees it from now on."""
+        """Add claimed jobs. From now on, the keeper extends their leases."""
         runs = []
         for claim in claims:
             entry = self._shared_leases.hold(claim, claim.patience_seconds)
@@ -204,7 +204,7 @@ class InFlight:
             if claim.options.weight > 1:
                 run.slots = self.slots_of(claim)
             elif claim.lane_key and is_gathered(claim):
-                run.slots = 0  # its chunk takes one
+                run.slots = 0  # its chunk takes a slot
             self._has_had_keys = self._has_had_keys or claim.lane_key != ""
             runs.append(run)
         with self._lock:
@@ -223,20 +223,20 @@ class InFlight:
             self._occupied += chunk.slots
 
     def vacate(self, chunk: ChunkRun) -> None:
-        """Note that the handler of a chunk is over, or is not called."""
+        """Note that the handler of a chunk has ended, or is not called."""
         with self._lock:
             if self._chunks.pop(id(chunk), None) is not None:
                 self._occupied -= chunk.slots
 
     def _is_stuck(self, chunk: ChunkRun) -> bool:
-        """Whether all that its handler could still do is of no use."""
+        """Return whether the handler is of no use to any member any more."""
         members = chunk.members
         return any(id(one) in self.stuck for one in members) and not any(id(one) in self._active for one in members)
 
     def begin(self, run: Run) -> bool:
-        """Say whether the handler may be called, and note that it will be.
+        """Return whether the handler may be called, and note that it will be.
 
-        A job whose lease is gone is never begun, nor one whose time was up before it had a slot.
+        A job never begins if its lease is lost, or if its deadline passed before it had a slot.
         """
         now = time.monotonic()
         if now - run.granted_at > FRESH:
@@ -252,28 +252,28 @@ class InFlight:
         return True
 
     def overstays(self, run: Run) -> None:
-        """Note that a run is past its deadline: until its handler has ended, no other run of its job begins here."""
+        """Note that a run is past its deadline. Until its handler ends, no other run of its job begins here."""
         with self._lock:
             if id(run) in self._active:
                 self._overdue_runs.add(run)
 
     def would_overtake(self, run: Run) -> bool:
-        """Whether a handler of an earlier run of the same job goes on in this worker though its time is up."""
+        """Return whether an earlier run of the same job is past its deadline and still runs in this worker."""
         return self._overdue_runs.block(run)
 
     def blocks_a_retry(self, now: float) -> bool:
-        """Whether a retry has waited for long for a handler here, and nothing else would suffer from its end."""
+        """Return whether a retry has waited long for a handler here, and ending the process would harm nothing else."""
         return all(one.is_idle for one in self.peers) and self._overdue_runs.have_blocked_for_long(now)
 
     def is_active(self, run: Run) -> bool:
-        """Whether it waits for a slot or runs, and was not abandoned."""
+        """Return whether it waits for a slot or runs, and was not given up."""
         return id(run) in self._active
 
-    # Several threads move runs from one dict to the other; a run must not be seen in neither. The lock is held for one
-    # run at a time: who holds it for a batch may lose the interpreter, and all other threads wait for it.
+    # Several threads move runs from one dict to the other, and a run must always be in one of them. The lock is held
+    # for one run at a time: a thread that holds it for a batch may lose the interpreter, and block all other threads.
 
     def ended(self, run: Run) -> None:
-        """Note that the handler is over; its slot is free."""
+        """Note that the handler has ended. Its slot is free."""
         with self._lock:
             if self.stuck.pop(id(run), None) is not None:
                 self._free(run)
@@ -283,7 +283,7 @@ class InFlight:
                 self._unreported[id(run)] = run
 
     def given_up(self, run: Run) -> bool:
-        """Abandon this handler, though it keeps its slot. False: it has just ended."""
+        """Give up a handler, which keeps its slot. Return False if it has just ended."""
         with self._lock:
             if self._active.pop(id(run), None) is None:
                 return False
@@ -291,13 +291,13 @@ class InFlight:
         return True
 
     def reporting(self, runs: Iterable[Run]) -> None:
-        """Note that the ends of these are about to be reported."""
+        """Note that these runs will be reported now."""
         for run in runs:
-            with self._lock:  # an entry that is let go of meanwhile may be another lease's
+            with self._lock:  # an entry that is dropped may get another lease
                 run.tether.end()  # type: ignore[union-attr]  # runs in hand have one
 
     def settled(self, runs: Iterable[Run]) -> None:
-        """Let go of leases that are over."""
+        """Drop the leases of settled runs."""
         for run in runs:
             with self._lock:
                 active, unreported = self._active.pop(id(run), None), self._unreported.pop(id(run), None)
@@ -315,29 +315,29 @@ class InFlight:
 
 
 def share_slots(flights: Sequence[InFlight]) -> None:
-    """Let the shards of a child share its slots, and what is claimed ahead, which waits for the same slots."""
+    """Share the slots of a child among its shards, and also the prefetched jobs, which wait for these slots."""
     for one in flights:
         one.peers, one.prefetch = flights, flights[0].prefetch
 
 
-# How many jobs a child claims beyond its free slots: more while handlers prove short, and none beside a long one.
+# How many jobs a child prefetches beyond its free slots: more while handlers are short, and none during a long one.
 
 
 MOST_PREFETCHED = 400
-# Seconds in which what was prefetched should have begun. Longer keeps work from idle workers; shorter makes small
-# batches of short jobs.
+# Seconds in which prefetched jobs should begin. If longer, they are kept from idle workers. If shorter, batches of
+# short jobs are small.
 HORIZON = 0.25
 FIRST_PREFETCH = 8
 
 
 class Prefetch:
     def __init__(self, slots: int) -> None:
-        self.jobs = 0  # set it to 0 when a handler is taking long: nothing that could not begin at once is claimed
+        self.jobs = 0  # set it to 0 during a long handler, so that only jobs that can begin at once are claimed
         self._slots = slots
         self._mean = 0.0
 
     def learn(self, took: Sequence[float]) -> None:
-        """Adapt to how long handlers took."""
+        """Adapt to the durations of handlers."""
         self._mean += (sum(took) / len(took) - self._mean) * 0.3
         if max(took) > HORIZON:
             self.jobs = 0
@@ -346,33 +346,33 @@ class Prefetch:
         self.jobs = min(fitting, MOST_PREFETCHED, max(FIRST_PREFETCH, 2 * self.jobs))
 
 
-# How the slots of a child are shared among the shards that it serves.
+# Sharing the slots of a child among its shards.
 
 
 def fair_share(slots: int, mine: int, others: Sequence[int]) -> int:
-    """Return how many more slots a shard may take that has ``mine``. ``others`` are those of shards that want some.
+    """Return how many more slots a shard may take that has ``mine``. ``others`` are the slots of shards that want more.
 
-    What is left over by the division goes to the shards that have the fewest.
+    The remainder of the division goes to the shards with the fewest slots.
     """
     share, rest = divmod(slots, len(others) + 1)
     fewer = sum(one < mine for one in others)
     return share + (fewer < rest) - mine
 
 
-# Runs of a child that are past their deadlines and go on: meanwhile no other run of their jobs begins here.
+# Runs of a child that go on after their deadlines. Until they end, no other run of their jobs begins here.
 
 
-# Seconds for which a retry waits for the thread of the run before. Shorter kills threads that would have ended; longer
-# keeps the job of a thread that never ends.
+# Seconds for which a retry waits for the thread of the run before. If shorter, threads are killed that would have
+# ended. If longer, the job of a thread that never ends waits.
 PATIENCE_WITH_OVERDUE_RUNS = 30.0
 
 
 class OverdueRuns:
-    """What is changed here is changed under the lock of the ``InFlight`` that it is a part of."""
+    """The overdue runs. Changes are made under the lock of their ``InFlight``."""
 
     def __init__(self, shared_leases: SharedLeases) -> None:
         self._runs: dict[int, Run] = {}
-        self._retry_waits_since = float("inf")  # for one of them to end
+        self._retry_waits_since = float("inf")  # for an overdue run to end
         self._shared_leases = shared_leases
 
     def add(self, run: Run) -> None:
@@ -386,7 +386,7 @@ class OverdueRuns:
             self._retry_waits_since = float("inf")
 
     def block(self, run: Run) -> bool:
-        """Whether a handler of an earlier run of the same job goes on in this worker though its time is up."""
+        """Return whether an earlier run of the same job is past its deadline and still runs in this worker."""
         if run.claim.attempt == 1 or run.claim.job_id not in self._shared_leases.overdue_handlers:
             return False
         if any(one.claim.job_id == run.claim.job_id for one in list(self._runs.values())):

@@ -1,6 +1,6 @@
-"""The keeper: the parent of a worker. It holds the leases of its children and runs none of the project's handlers.
+"""The keeper: the parent process of a worker. It extends the leases of its children, and runs no handlers.
 
-Its main thread manages processes and signals and never uses the database. The other threads have a connection each:
+Its main thread manages processes and signals, and never uses the database. The other threads have a connection each:
 heartbeats, recovery of dead children, the watchdog, and wake-ups.
 """
 
@@ -50,19 +50,19 @@ from .worker_registration import presence_of
 
 logger = SafeLogger("pulse_django.worker")
 
-# Seconds between two looks at processes and connections, as long as not all processes are ready.
+# Seconds between two checks of processes and connections, until all processes are ready.
 TICK = 0.2
-PATIENCE_AT_END = 0.9  # seconds after the last child is gone for its leases to be handed back
-PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
-SAME_SIGNAL = 0.3  # seconds within which a second signal is the first one's echo
+PATIENCE_AT_END = 0.9  # seconds after the end of the last child, to return its jobs to the queue
+PATIENCE_WITH_LOG = 1.0  # seconds to write the last lines
+SAME_SIGNAL = 0.3  # seconds within which a second signal counts as a copy of the first
 
 
 class Exit(IntEnum):
-    """How ``pulse_worker`` ends."""
+    """The exit codes of ``pulse_worker``."""
 
-    STOPPED = 0  # as it was asked to, or nothing was left to do
-    REFUSED = 1  # it did not start: checks, flags or imports (what Django does with a CommandError)
-    ABANDONED = 3  # it lost the process that forks its children; its supervisor should start it again
+    STOPPED = 0  # it was stopped, or nothing was left to do
+    REFUSED = 1  # it did not start because of checks, flags or imports (Django's code for a CommandError)
+    ABANDONED = 3  # it lost its fork server; its supervisor should restart it
     NOW = 130  # a second signal: its leases expire as after a crash
 
 
@@ -71,7 +71,7 @@ class Keeper:
         self._options = options
         self._identity = Identity(options.name)
         self._selector = selectors.DefaultSelector()
-        self._nudges: Nudges  # of signals
+        self._nudges: Nudges  # from signal handlers
         self._children = Children(options, self._identity, self._selector, self._tell_ready)
         self._child_slots = self._children.child_slots
         self._changed, self._exposed = changed, exposed
@@ -104,13 +104,13 @@ class Keeper:
             return child_main(self._options, leases[order["index"]], order, keeper, fork_server)
 
         fork_server = start_fork_server(child, runner_main)
-        if self._options.metrics_port:  # only now: a forked process would inherit the port
+        if self._options.metrics_port:  # only now, because a forked process would inherit the port
             address = self._options.metrics_host, self._options.metrics_port
             outlet = HttpPort(
                 address, self._standing, lambda: self._exposed(self._presence(*self._lines), self._ready_children)
             )
             self._loops.threads.start("outlet", outlet.serve)
-        self._nudges = Nudges()  # not before, for the same reason
+        self._nudges = Nudges()  # only now, for the same reason
         self._install_signals()
         self._selector.register(fork_server, selectors.EVENT_READ)
         self._selector.register(self._nudges, selectors.EVENT_READ)
@@ -145,7 +145,7 @@ class Keeper:
         if self._why == "" and (self._signals or self._changed()):
             self._stop("signal received" if self._signals else "the code has changed", now)
         for name in self._loops.restart_dead():
-            logger.error("The thread %r was started again", name)
+            logger.error("The thread %r was restarted", name)
         self._children.look_after(now)
         if self._children.stop_by is None:
             self._children.populate(fork_server, now)
@@ -205,10 +205,10 @@ class Keeper:
         logger.info("%s has stopped", self.name)
         self._log.close(PATIENCE_WITH_LOG)
 
-    # Threads, and what they ask
+    # Threads, and their callbacks
 
     def _presence(self, *lines: ShardLoops) -> Presence:
-        """Return what its row in a shard says, or what its port says of all. It has one set of slots for all shards."""
+        """Return the state of this worker for its row in a shard, or for its port. All shards share its slots."""
         vitals: Message = {}
         for line in lines:
             vitals = added(vitals, line.vitals)
@@ -216,16 +216,16 @@ class Keeper:
         pids = {"keeper": os.getpid()}
         pids |= {str(child.index + 1): child.pid for child in self._child_slots if child.pid is not None}
         vitals["processes"] = self._samples.report(pids)
-        now = time.monotonic()  # of the host, so that of the children as well
+        now = time.monotonic()  # of the host, so it is comparable with that of children
         stuck = [job for child in self._child_slots for job in child.said.get("stuck_jobs", [])]
-        # By job and task, as numbers alone, for the same reason as the samples.
+        # By job and task, with numbers only, for the same reason as the samples.
         vitals["stuck"] = {f"{one['job']} {one['task']}": round(now - (one["begun_at"] or now)) for one in stuck}
         return presence_of(self._identity, self._options, self._child_slots, vitals)
 
-    # The outside
+    # Signals, probes and supervisors
 
     def _send(self, signal: Signal) -> None:
-        """Send it in a thread of its own: a receiver that hangs must not keep this one from its processes."""
+        """Send a Django signal in its own thread, so that a hanging receiver does not block the keeper."""
 
         def run() -> None:
             send(signal, Job, **self._options.facts)
@@ -254,19 +254,19 @@ class Keeper:
     def _install_signals(self) -> None:
         signal.set_wakeup_fd(self._nudges.wakes.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as set by nohup
                 signal.signal(number, self._signalled)
         signal.signal(signal.SIGCHLD, self._reap_orphans)
 
     def _signalled(self, number: int, _frame: object) -> None:
-        """Count the signals to stop. A terminal and its wrapper may both pass on the same Ctrl-C."""
+        """Count the stop signals. A terminal and its wrapper may both send the same Ctrl-C."""
         now = time.monotonic()
         if number != signal.SIGINT or now - self._signalled_at > SAME_SIGNAL:
             self._signals += 1
             self._signalled_at = now
 
     def _reap_orphans(self, *_: object) -> None:
-        """As PID 1 of a container we inherit what others left."""
+        """Reap orphans, which the keeper inherits as PID 1 of a container."""
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -284,9 +284,9 @@ class Keeper:
         return f"{many} process{'es' if many > 1 else ''} of {self._options.concurrency} slots, {queues}"
 
 
-# What a keeper has for each shard: the loops that extend leases, recover jobs, watch and listen there.
+# The parts of a keeper for one shard: the loops for heartbeats, recovery, the watchdog and the listener.
 #
-# Each has connections of its own, and fails alone.
+# Shards have their own connections, and fail independently.
 
 
 # Seconds: the longest pause of these loops.
@@ -303,7 +303,7 @@ class ShardLoops:
         children: Children,
         presence: Callable[[ShardLoops], Presence],
     ) -> None:
-        """``shard`` is its place among those of the worker."""
+        """``shard`` is the index of the shard in the worker."""
         self.shard, self._loops, self._children = shard, loops, children
         self.alias = alias = options.aliases[shard]
         of = options.of_shard(alias)
@@ -333,13 +333,13 @@ class ShardLoops:
 
     @property
     def vitals(self) -> dict[str, Any]:
-        """How this shard has been served since the worker began."""
+        """Return the counters of this shard since the worker started."""
         vitals = self.heartbeat.vitals.to_json()
         return vitals | {"database_errors": vitals["database_errors"] + sum(one.errors for one in self._databases)}
 
     @property
     def unanswered(self) -> float:
-        """For how many seconds the database has not answered heartbeats; infinite before it ever did."""
+        """Return the seconds since the last answer to a heartbeat. Infinite: none yet."""
         return time.monotonic() - self.heartbeat.database.answered_at
 
     def _leases_of_children(self) -> Sequence[SharedLeases]:

@@ -1,6 +1,6 @@
-"""Claims from lanes with keys: deals the slots among them, and leaves lanes alone that give nothing now.
+"""Claim from lanes with keys: share slots among them, and skip lanes that can start nothing now.
 
-A lane is claimed by the capability that has it, or else like a lane without a key.
+A capability may claim from a lane with its own statement. Other lanes are claimed like lanes without a key.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pulse_django.queue.words.leases import Claim, Identity
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight
 
-# Seconds for which the leases that other processes hold are taken for current; this process knows its own. Longer deals
-# slots to lanes that hold more by now; shorter asks for each claim, which takes about as long as the claim.
+# Seconds for which the counted leases of other processes are reused; this process knows its own. If longer, slots go to
+# lanes that hold more by now. If shorter, each claim needs a count, which takes about as long as the claim.
 HELD_KEPT = 0.2
-# Seconds until a limit that allows nothing is tried again, unless a run of this worker frees it. Other workers fill
-# what they free, so this is for runs that ended with their worker.
+# Seconds until a full limit is tried again, unless a run of this worker frees it. Other workers fill the slots that
+# they free, so this is for runs that ended with their worker.
 CLOSED_FOR = 1.0
-# Seconds for which a claim of jobs with limits waits for more free slots, while jobs prove short. Longer leaves slots
-# idle beside long runs; shorter asks for each job alone.
+# Seconds for which a claim of jobs with limits waits for more free slots, while jobs are short. If longer, slots stay
+# idle during long runs. If shorter, each job needs its own claim.
 GATHER_FOR = 0.005
 
 NO_BOUND = sys.maxsize
@@ -55,7 +55,7 @@ class KeyedLanes:
         claim_dealt: Claiming,
         granted: Granted,
     ) -> None:
-        """``claim_dealt`` claims from lanes that no capability has, and ``granted`` starts what others bring."""
+        """``claim_dealt`` claims from lanes without a claimer. ``granted`` starts the jobs of other claims."""
         self._database, self._in_flight = database, in_flight
         self._claim_dealt, self._granted = claim_dealt, granted
         self._claimers = [one.claimer(database, identity) for one in installed() if one.claimer is not None]
@@ -63,21 +63,21 @@ class KeyedLanes:
         self._chunks = [one.jobs_a_slot for one in installed() if one.jobs_a_slot is not None]
         self._cursors: dict[tuple[str, int], Lane] = {}
         self._held: Counter[Lane] = Counter()
-        self._shut: set[Lane] = set()  # a gate is shut
+        self._shut: set[Lane] = set()  # lanes with a shut gate
         self._held_at = float("-inf")
-        self._closed: dict[Group, float] = {}  # until when they give nothing
-        self._bounds: dict[Group, Bounds] = {}  # of those whose jobs may be claimed before they have a slot
-        self.wanted_slots: int | None = None  # so many free ones are waited for; another thread may read it
+        self._closed: dict[Group, float] = {}  # until when a group can start nothing
+        self._bounds: dict[Group, Bounds] = {}  # of groups whose jobs may be claimed before they have a slot
+        self.wanted_slots: int | None = None  # how many free slots to wait for; another thread may read it
         self._gather_until: float | None = None
         self.refusals: Counters = {}  # by limit and reason; another thread may read it, so it is replaced
 
     @property
     def cursors(self) -> Collection[Lane]:
-        """Where the next look goes on, of queues that have more lanes than a look brings."""
+        """Return where the next look continues, for queues with more lanes than one look returns."""
         return self._cursors.values()
 
     def saw(self, lanes: Sequence[Lane]) -> None:
-        """Note what a look brought."""
+        """Note the lanes that a look returned."""
         self.wanted_slots = None
         self._cursors.clear()
         keyed = sorted(lane for lane in lanes if lane.key)
@@ -87,15 +87,15 @@ class KeyedLanes:
                 self._cursors[pair] = random.choice(found)  # noqa: S311 - no secret
 
     def closed_for(self) -> float:
-        """Return for how long all that was met is closed; 0 if neither a limit nor a lack of slots is the reason."""
-        if self.wanted_slots is not None:  # slots that become free end the wait
+        """Return how long all known lanes stay closed. 0: neither a limit nor a lack of slots is the reason."""
+        if self.wanted_slots is not None:  # free slots end the wait
             return CLOSED_FOR if self._gather_until is None else GATHER_FOR
         return max(0.0, min(self._closed.values(), default=0.0) - time.monotonic())
 
     def claim(
         self, limit: int, lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int] = NOT_AGED
     ) -> tuple[int, list[Lane]]:
-        """Claim from lanes that were due. Return how many slots are taken, and which lanes may have more."""
+        """Claim from due lanes. Return how many slots were taken, and which lanes may have more jobs."""
         now = time.monotonic()
         freed = self._note_settled()
         self._closed = {
@@ -108,7 +108,7 @@ class KeyedLanes:
             free = self._in_flight.free_slots
             if self._wait_for_slots(free, now):
                 return 0, list(lanes)
-            limit = min(limit, free)  # for all of them: those that are claimed ahead would take every slot
+            limit = min(limit, free)  # for all parts: prefetched jobs would take every slot
         self._gather_until = None
         self._count([lane for part in parts for lane in part.lanes], now)
         found, empty, self.wanted_slots = 0, set(self._shut), None
@@ -120,7 +120,7 @@ class KeyedLanes:
             jobs_a_slot = {lane: size for lane in open_lanes if (size := self._jobs_a_slot(lane))}
             takes = self._takes(part, open_lanes, limit - found, jobs_a_slot)
             if not takes:
-                self.wanted_slots = 1  # neither a chunk nor more than a part of a limit is claimed beyond the slots
+                self.wanted_slots = 1  # chunks are not prefetched, nor more than a part of a limit
                 continue
             free = self._in_flight.free_slots
             claims, exhausted = self._claim_part(part, takes)
@@ -129,13 +129,13 @@ class KeyedLanes:
             empty |= exhausted
             for claim in claims:
                 self._held[lane_of(claim)] += claim.options.weight
-            if claims.is_left:  # lighter jobs of the other lanes would take the slots that it waits for
+            if claims.is_left:  # lighter jobs of other lanes would take its slots
                 self.wanted_slots = free + 1 - taken
                 break
         return found, [lane for lane in lanes if lane not in empty]
 
     def _note_settled(self) -> set[str]:
-        """Count what this process has settled as no lease any more. Return the names that may be waited for."""
+        """Subtract settled runs from the counted leases. Return the names, as of limits, that claims may wait for."""
         settled = self._in_flight.settled_in_lanes()
         for lane, weight in settled.items():
             if lane in self._held:
@@ -154,7 +154,7 @@ class KeyedLanes:
         return None
 
     def _owner_of(self, lane: Lane) -> tuple[LaneClaimer | None, Group]:
-        """Return who claims from a lane, and what such a claim may wait for."""
+        """Return the claimer of a lane, and the names that its claims may wait for."""
         if lane.key:
             for claimer in self._claimers:
                 if group := claimer.group_of(lane):
@@ -162,7 +162,7 @@ class KeyedLanes:
         return None, ()
 
     def _parts(self, lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int]) -> Iterator[_Part]:
-        """Cut lanes into those of one priority and one group. Which comes first changes each turn."""
+        """Split lanes by priority and group. The order changes with each turn."""
         for _, equals in groupby(rotation(lanes, turn, aged), key=lambda lane: lane.priority + aged.get(lane, 0)):
             parts: dict[tuple[LaneClaimer | None, Group], list[Lane]] = {}
             for lane in equals:
@@ -170,16 +170,16 @@ class KeyedLanes:
             yield from (_Part(*owner, of_owner) for owner, of_owner in parts.items())
 
     def _needs_slots(self, part: _Part) -> bool:
-        """Whether its jobs are claimed for free slots alone: a lease that waits for one occupies a limit meanwhile.
+        """Return whether its jobs need a free slot to be claimed: a lease that waits for one occupies its limit.
 
-        While jobs prove short it does not wait for long, and where starts are not counted it may.
+        Short jobs wait only briefly, so they may be claimed before, if starts are not counted.
         """
         flight = self._in_flight
         may_wait = flight.jobs_prove_short and part.group in self._bounds and flight.claimers > 0
         return part.claimer is not None and not may_wait
 
     def _wait_for_slots(self, free: int, now: float) -> bool:
-        """Note how many slots are wanted. Return whether to wait: until one is free, or a moment for several."""
+        """Note how many slots are wanted. Return whether to wait for a free slot, or a moment for several."""
         wanted = self._in_flight.worthwhile_slots
         if free >= wanted:
             return False
@@ -199,7 +199,7 @@ class KeyedLanes:
     def _takes(
         self, part: _Part, lanes: Sequence[Lane], slots: int, jobs_a_slot: Mapping[Lane, int]
     ) -> Mapping[Lane, int]:
-        """Deal slots to lanes. Return how many jobs of each to claim for them."""
+        """Share slots among lanes. Return how many jobs to claim from each."""
         flight, are_costly, weight = self._in_flight, part.claimer is not None, self._weight
         if not jobs_a_slot:
             bounds = self._bounds.get(part.group)
@@ -216,7 +216,7 @@ class KeyedLanes:
         )  # fmt: skip
 
     def _claim_part(self, part: _Part, takes: Mapping[Lane, int]) -> tuple[Claims, set[Lane]]:
-        """Claim from lanes of one group. Return which had fewer jobs than they might give."""
+        """Claim from lanes of one group. Return the claims, and the lanes with fewer jobs than allowed."""
         chosen, limit = [lane for lane in part.lanes if lane in takes], sum(takes.values())
         if (claimer := part.claimer) is None:
             dealt = self._claim_dealt(limit, chosen, takes)
@@ -232,7 +232,7 @@ class KeyedLanes:
         exhausted = _short(answer.allowed, claims)
         if answer.may_wait is not None:
             self._bounds[part.group] = answer.may_wait
-        elif self._bounds.pop(part.group, None) is not None:  # since now: it may have lacked slots alone
+        elif self._bounds.pop(part.group, None) is not None:  # from now on; the claim may only have lacked slots
             return claims, exhausted
         if not claims and not exhausted and not claims.is_left:
             self._close(part.group, answer)
@@ -248,14 +248,14 @@ class KeyedLanes:
         self._closed[group] = time.monotonic() + pause
 
     def _count(self, lanes: Sequence[Lane], now: float) -> None:
-        """Find out how many leases each lane holds in the fleet, and which are shut, unless it was just asked."""
+        """Count the leases of each lane in the fleet, and find shut lanes, unless this was just done."""
         if now - self._held_at <= HELD_KEPT and all(lane in self._held for lane in lanes):
             return
         use = self._database.call(self._database.jobs.use, lanes) if lanes else {}
         self._held = Counter({lane: one.held for lane, one in use.items()})
         self._held_at = now
         self._shut = {lane for lane, one in use.items() if not one.is_open}
-        # To look again then. No group has a name with a line feed.
+        # To look again when a gate opens. No group has a name with a line feed.
         opens_in = {lane: CLOSED_FOR if (soon := use[lane].opens_in) is None else soon for lane in self._shut}
         self._closed |= {
             (f"{lane.queue}\n{lane.key}",): now + max(0.001, min(CLOSED_FOR, soon)) for lane, soon in opens_in.items()
@@ -263,15 +263,15 @@ class KeyedLanes:
 
 
 class _PartOfLimit(NamedTuple):
-    """What a process may hold of a limit while jobs wait in it for a slot: what is beyond is for the others.
+    """The part of a limit that a process may hold while its jobs wait for slots. The rest is for other processes.
 
-    Of each key it may hold one, because most keys have jobs in one process alone.
+    Of each key it may hold one, because most keys have jobs in only one process.
     """
 
     bounds: Bounds
     claimers: int
     free: int
-    mine: Counter[Lane]  # what this process holds
+    mine: Counter[Lane]  # leases of this process
 
     def of_group(self, group: Group, group_of: Callable[[Lane], Group]) -> int:
         if self.bounds.of_group is None:
@@ -286,6 +286,6 @@ class _PartOfLimit(NamedTuple):
 
 
 def _short(most: Mapping[Lane, int], claims: Sequence[Claim]) -> set[Lane]:
-    """Return the lanes that gave fewer jobs than they might have."""
+    """Return the lanes that gave fewer jobs than allowed."""
     got = Counter(lane_of(claim) for claim in claims)
     return {lane for lane, take in most.items() if got[lane] < take}

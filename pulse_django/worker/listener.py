@@ -1,11 +1,10 @@
-"""Listens for wake-ups: one connection for a worker, and a test that notifications arrive.
+"""Listen for wake-ups on one connection for each worker, and test that notifications arrive.
 
-A child that is the only one of its worker listens itself. For several the keeper does, so that the server has one
-connection to tell, and wakes the child that holds least.
+A single child of a worker listens itself. With several children, the keeper listens, so that the server notifies only
+one connection. It wakes the child with the fewest jobs.
 
-Behind a pooler in transaction mode LISTEN succeeds and nothing ever arrives. So the listener sends itself a message by
-the connection that everybody else uses, at the start and every now and then. What it does not hear costs a warning and
-nothing else: the children poll.
+Behind a pooler in transaction mode, LISTEN succeeds, but nothing arrives. So the listener regularly sends itself a
+message on a normal connection. If the message does not arrive, the listener logs a warning, and the children poll.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from .guarded_connection import GuardedConnection
 
 logger = SafeLogger("pulse_django.wakeup")
 
-TEST = "\x01"  # begins a message to oneself; no queue's name does
-# Seconds. More often costs statements; more seldom leaves a dead connection undiscovered for longer.
+TEST = "\x01"  # prefix of a message to itself; names of queues cannot have it
+# Seconds. If shorter, tests cost more statements. If longer, a dead connection is noticed later.
 BETWEEN_TESTS = 60.0
 PATIENCE_FOR_TEST = 3.0
-PATIENCE = 60.0  # of one turn; a test takes a few
-BEFORE_TRYING_AGAIN = 600.0  # once it was found that nothing can be heard
+PATIENCE = 60.0  # seconds for one turn; a test takes a few
+BEFORE_TRYING_AGAIN = 600.0  # seconds, after a failed test
 TICK = 0.5
-# Wake-ups in vain: so many at once, and so many a second. NOTIFY is open to every role of the database.
+# The limit of wake-ups that find no work: so many at once, and so many a second. Every role of the database may NOTIFY.
 MOST_IN_VAIN = 5.0
-# How many wake-ups in vain are allowed for each one that found work. While jobs arrive one by one, a wake-up is often
-# in vain: the second look of the wake-up before has claimed its job.
+# How many wake-ups without work are allowed for each one with work. If jobs arrive one by one, a wake-up often finds no
+# work, because the second look of the previous wake-up has claimed the job.
 FOR_EACH_FOUND = 4.0
 
 
 class Listener:
-    """``wake`` is called with the name of a queue that has work, and with what to tell the workers that follow.
+    """The listener. ``wake`` is called with the name of a queue with work, and the notification for the next workers.
 
-    It returns whether there is anybody to look. If not, the workers that follow are told from here.
+    It returns whether there is a child to look for work. If not, the listener notifies the next workers.
     """
 
     def __init__(
@@ -62,11 +61,11 @@ class Listener:
         watched: Callable[[int], None] = lambda job_id: None,
         of_shard: str = "",
     ) -> None:
-        """``told`` is called when it is known to hear, and when it is not any more.
+        """``told`` is called when notifications are known to arrive, and when they do not any more.
 
-        ``standing`` says which worker of the fleet this is. As long as it is unknown, every notification counts.
-        ``watched`` gets the id of a job whose progress somebody looks at.
-        ``of_shard`` is what the name of its loop ends with.
+        ``standing`` returns the position of this worker in the fleet. While it is unknown, every notification counts.
+        ``watched`` gets the id of a job whose progress a user is watching. ``of_shard`` is the suffix of its loop's
+        name.
         """
         self.database = GuardedConnection(alias, f"wake-up{of_shard}")
         self.hears = False
@@ -79,20 +78,20 @@ class Listener:
         self._owed_following: str | None = None
 
     def found_work(self) -> None:
-        """Note that a wake-up was not in vain."""
+        """Note that a wake-up found work."""
         self._budget.refund()
 
     def cut_if_hung(self, now: float) -> None:
-        """Shut down a connection on which nothing has happened. Another thread calls it now and then."""
+        """Shut down a connection without activity. Another thread calls it regularly."""
         if (connection := self._connection) is not None and now - self.database.turned_at > PATIENCE:
             self.database.turned_at = now
-            with suppress(Exception):  # it may be closing in this very moment
+            with suppress(Exception):  # it may be closing at this moment
                 copy = socket.socket(fileno=os.dup(connection.fileno()))
                 copy.shutdown(socket.SHUT_RDWR)
                 copy.close()
 
     def run_once(self) -> float:
-        """Listen for a tick. Return for how long to wait until the next."""
+        """Listen for a tick. Return the pause before the next one."""
         self.database.turned_at = time.monotonic()
         try:
             if self._connection is None or self._connection.closed:
@@ -118,7 +117,7 @@ class Listener:
         else:
             params = self.database.connection_params()
             connection = psycopg.connect(**params | {"autocommit": True, "prepare_threshold": None})
-        self._connection = connection  # so that it can be cut
+        self._connection = connection  # so that it can be shut down
         connection.execute(f"LISTEN {CHANNEL}")
         self._tested_at = float("-inf")
         return connection
@@ -126,7 +125,7 @@ class Listener:
     def _hears_itself(self, connection: psycopg.Connection) -> bool:
         token = TEST + secrets.token_hex(8)
         self.database.call(self._say, token)
-        self.database.hang_up()  # needed once a minute
+        self.database.hang_up()  # it is used once a minute
         until = time.monotonic() + PATIENCE_FOR_TEST
         heard: list[str] = []
         while token not in heard and time.monotonic() < until:
@@ -155,8 +154,8 @@ class Listener:
             cursor.execute(NOTIFY, [CHANNEL, text])
 
     def _receive(self, connection: psycopg.Connection, patience: float) -> list[str]:
-        """Return what is said within so many seconds, as soon as something is."""
-        pgconn, ready = connection.pgconn, select.poll()  # select() takes no descriptor above 1,023
+        """Return the notifications of at most so many seconds, as soon as there is one."""
+        pgconn, ready = connection.pgconn, select.poll()  # select() has no descriptors above 1,023
         ready.register(connection.fileno(), select.POLLIN)
         if not ready.poll(patience * 1000):
             return []
@@ -180,14 +179,14 @@ class Listener:
             after = wake_up.after(place, total)
             following = None if after is None else after.payload
             if not self._budget.spend():
-                self._owed = True  # one for whatever else was said, once there is budget again
+                self._owed = True  # one wake-up for all others, when there is budget again
                 self._owed_following = following or self._owed_following
                 continue
             self._wake_or_pass_on(wake_up.queue or ANY_QUEUE, following)
 
     def _wake_or_pass_on(self, queue: str, following: str | None) -> None:
         if not self._wake(queue, following) and following is not None:
-            # On another connection: psycopg would drop what this one hears during a statement.
+            # On another connection: psycopg would drop notifications that arrive here during a statement.
             self.database.call(self._say, following)
             self.database.hang_up()
 
@@ -199,7 +198,7 @@ class Listener:
 
 
 class WakeUpBudget:
-    """So many wake-ups a second, not counting those that found work."""
+    """A budget of wake-ups for each second. Wake-ups that found work do not count."""
 
     def __init__(self) -> None:
         self._left, self._at = MOST_IN_VAIN, time.monotonic()

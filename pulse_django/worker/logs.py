@@ -1,6 +1,7 @@
-"""Writes the log of a worker's process in a thread of its own: a log handler that hangs delays nothing else.
+"""Write the log of a worker process in its own thread, so that a hanging log handler delays nothing else.
 
-It writes to streams itself. Other log handlers have a thread each (``HandlerThread``), and get their lines from it.
+The thread writes to streams itself. Other log handlers have a thread each (``HandlerThread``), and get their lines from
+it.
 """
 
 from __future__ import annotations
@@ -31,25 +32,25 @@ from pulse_django.safe_logging import AT_ONCE, Written, makers_of, process_log
 
 from .needed_threads import NeededThreads, start_thread
 
-# Writes the log lines of a batch at once: a system call for each costs as much as the line.
+# Writes the log lines of a batch at once: a system call for each line takes as long as the line itself.
 
 
 Entry = tuple[logging.Logger, Written]
 AsText = Callable[[DeferredRecord], str]
 Handle = Callable[[logging.Handler, logging.LogRecord], object]
-THE_MESSAGE = "%(message)s"  # the format of a formatter that was given none
+THE_MESSAGE = "%(message)s"  # the default format of a formatter
 
 
 def write_all(entries: Iterable[Entry], handle: Handle = lambda handler, record: handler.handle(record)) -> None:
-    """Write lines in their order. Handlers that write to the same stream do so once, at the end.
+    """Write lines in order. Each stream is written once, at the end.
 
-    ``handle`` calls the handlers that do more than write to a stream.
+    ``handle`` calls handlers that do more than write to a stream.
     """
     _Batch(handle).write(entries)
 
 
 class _Batch:
-    """The lines that are written at once, and what was found out for them about loggers and handlers."""
+    """A batch of lines, with cached facts about loggers and handlers."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle_elsewhere = handle
@@ -64,7 +65,7 @@ class _Batch:
             else:
                 self._write_one(logger, line)
         for handler, text in self._texts.values():
-            with suppress(Exception), handler.lock or nullcontext():  # a stream that was closed loses it
+            with suppress(Exception), handler.lock or nullcontext():  # a closed stream loses them
                 handler.stream.write("".join(text))
                 handler.flush()
 
@@ -79,14 +80,14 @@ class _Batch:
             self._write_one(logger, line)
 
     def _write_one(self, logger: logging.Logger, line: Written) -> None:
-        # An exception, of a value or of the project's code, costs only its own line.
+        # An exception, of a value or of the project's code, loses only its own line.
         with suppress(BaseException):
             if not (isinstance(line, DeferredRecord) and line.error is None and self._write_text(logger, line)):
                 for make in makers_of(line):
                     self._write_record(logger, make())
 
     def _write_text(self, logger: logging.Logger, line: DeferredRecord) -> bool:
-        """Write a line without a record, if no handler needs one. Say whether it did."""
+        """Write a line without a record, if no handler needs one. Return whether it was written."""
         if (ways := self._ways(logger, line.level)) is None:
             return False
         for text, shown, end in ways:
@@ -108,7 +109,7 @@ class _Batch:
         return self._short_cuts[key]
 
     def _short_cut(self, logger: logging.Logger, level: int) -> list[tuple[list[str], AsText, str]] | None:
-        """Return where lines of this level go and how they look there. None: some handler needs a record."""
+        """Return the streams and formats for lines of this level. None: a handler needs a record."""
         handlers = self._handlers_of(logger)
         if handlers is None:
             return None
@@ -123,7 +124,7 @@ class _Batch:
         return ways
 
     def _handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
-        with suppress(BaseException):  # of a handler, a filter or a formatter of the project's
+        with suppress(BaseException):  # raised by a handler, a filter or a formatter of the project
             if type(handler) is not logging.StreamHandler:
                 if not refuses_all(handler):
                     self._handle_elsewhere(handler, record)
@@ -139,7 +140,7 @@ class _Batch:
         return self._texts.setdefault(id(handler.stream), (handler, []))[1]
 
     def _handlers_of(self, logger: logging.Logger) -> list[logging.Handler] | None:
-        """Return the handlers that get its records. None: it has none, or something of its own decides."""
+        """Return the handlers that get its records. None: it has none, or custom code decides."""
         if logger not in self._handlers:
             decides = type(logger) is not logging.Logger or bool(logger.filters) or _is_patched()
             self._handlers[logger] = None if decides else (list(handlers_of(logger)) or None)
@@ -147,13 +148,13 @@ class _Batch:
 
 
 def _is_patched() -> bool:
-    """Whether something stands in the way of every record, as error trackers do."""
+    """Return whether the handling of records is patched, as by error trackers."""
     ways = (logging.Logger.handle, logging.Logger.callHandlers)
     return any(getattr(one, "__globals__", None) is not vars(logging) for one in ways)
 
 
 def _shown_by(handler: logging.Handler) -> AsText | None:
-    """Return how a handler shows lines, if it is one of the ways that are known here."""
+    """Return the format of a handler, if it is a known one."""
     formatter = handler.formatter
     if isinstance(formatter, Plain | Json) and type(formatter) in (Plain, Json):
         return formatter.format
@@ -161,16 +162,17 @@ def _shown_by(handler: logging.Handler) -> AsText | None:
     return DeferredRecord.getMessage if is_bare else None
 
 
-# Log handlers that may wait, each in a thread of its own: one that hangs costs its own lines and those of no other.
+# Log handlers that may block, each in its own thread: a handler that hangs loses only its own lines.
 #
-# A mail server or a collector that does not answer keeps the handler that asks it waiting for half a minute. What goes
-# to standard output or standard error is written by ``LogWriter`` itself.
+# A mail server or a collector that does not respond blocks its handler for half a minute. ``LogWriter`` itself writes
+# to standard output and standard error.
 
 
-# Records that wait for one handler. Fewer, and a short wait of a collector costs lines; more, and tracebacks that wait
-# for a mail server fill the memory.
+# Records that may wait for one handler. With fewer, a short pause of a collector loses lines. With more, tracebacks
+# that wait for a mail server fill the memory.
 MOST_WAITING_OF_HANDLER = 2_000
-# Seconds without a written line, until a handler whose queue is full hangs: then its lines are dropped, and counted.
+# Seconds without a written line after which a handler with a full queue counts as hanging. Then its lines are dropped
+# and counted.
 PATIENCE_WITH_HANDLER = 0.5
 BETWEEN_NOTICES = 10.0  # seconds
 
@@ -178,7 +180,7 @@ DROPPED_BY_HANDLER = "Dropped %d log lines of the log handler %s: it is too slow
 
 
 class HandlerThread:
-    """One handler, and what waits for it."""
+    """A handler with the records that wait for it."""
 
     def __init__(self, handler: logging.Handler) -> None:
         self.dropped = 0
@@ -194,10 +196,10 @@ class HandlerThread:
         return self._put - self._written
 
     def put(self, record: logging.LogRecord) -> None:
-        """Take over a record. Wait for room as long as the handler writes."""
+        """Add a record. Wait for space while the handler writes."""
         while self.waiting >= MOST_WAITING_OF_HANDLER:
             if time.monotonic() - self._moved_at > PATIENCE_WITH_HANDLER:
-                self.dropped += record.msg != DROPPED_BY_HANDLER  # what tells of dropped lines is none of them
+                self.dropped += record.msg != DROPPED_BY_HANDLER  # a notice of dropped lines does not count
                 return
             time.sleep(PAUSE)
         if not self.waiting:
@@ -206,7 +208,7 @@ class HandlerThread:
         self._waiting.put(record)
 
     def notices(self, *, at_end: bool = False) -> Iterator[Entry]:
-        """Tell of dropped lines, now and then. At the end what waits is dropped, too."""
+        """Yield notices of dropped lines from time to time. At the end, waiting records are dropped, too."""
         now = time.monotonic()
         dropped = self.dropped + (self.waiting if at_end else 0)
         if dropped and (at_end or now - self._noticed_at >= BETWEEN_NOTICES):
@@ -216,19 +218,19 @@ class HandlerThread:
     def _run(self) -> None:
         while True:
             record = self._waiting.get()
-            with suppress(BaseException):  # of a handler, a filter or a formatter of the project's
+            with suppress(BaseException):  # raised by a handler, a filter or a formatter of the project
                 self._handler.handle(record)
             self._written += 1
             self._moved_at = time.monotonic()
 
 
-# Lines that wait to be written. Beyond that, a thread that logs waits as long as lines are being written. If none was
-# written for PATIENCE seconds, a log handler hangs: then new lines are dropped, and counted.
+# Lines that may wait to be written. Above that, a thread that logs waits while lines are being written. If none was
+# written for PATIENCE seconds, a log handler hangs. Then new lines are dropped and counted.
 MOST_WAITING = 10_000
 PATIENCE, PAUSE = 0.5, 0.001
 MOST_AT_ONCE = 1_000
 TICK = 0.5
-# After so many lines at once, wait for a moment before the next batch. Meanwhile no line that is logged wakes this
+# After a batch of so many lines, wait for a moment before the next one. During this time, new lines do not wake this
 # thread.
 FLOOD, LINGER = 20, 0.02
 
@@ -243,23 +245,23 @@ class LogWriter:
         self.over = threading.Event()
         self._handler_threads: dict[logging.Handler, HandlerThread] = {}
         self._waiting: SimpleQueue[Entry] = SimpleQueue()
-        # Lines beyond the first of each entry: put, by the one thread that puts several, and taken.
+        # Lines beyond the first of each entry: added, by the one thread that adds several, and taken.
         self._more_put = self._more_taken = 0
         self._writing = False
-        self._moved_at = time.monotonic()  # when it last began or ended to write
+        self._moved_at = time.monotonic()  # when it last began or finished writing
 
     def start(self, threads: NeededThreads) -> None:
-        """Have every logger of this package write by a thread."""
+        """Make all loggers of this package write through a thread."""
         threads.start("log", self.run, self.over)
         process_log.writer = self
 
     def put(self, logger: logging.Logger, line: Written) -> None:
-        """Take over a line. Called by any thread. It waits for room, but not for a log handler that hangs."""
+        """Add a line. Any thread may call it. It waits for space, but not for a hanging log handler."""
         while self._waiting.qsize() + self._more_put - self._more_taken >= MOST_WAITING:
             if time.monotonic() - self._moved_at > PATIENCE:
                 self.dropped += _count(line)
                 return
-            time.sleep(PAUSE)  # this happens only in a flood, and a condition variable would need a lock for each line
+            time.sleep(PAUSE)  # only in a flood; a condition variable would need a lock for each line
         if isinstance(line, DeferredRecords):
             self._more_put += _count(line) - 1
         self._waiting.put((logger, line))
@@ -270,7 +272,7 @@ class LogWriter:
             self.run_once()
 
     def run_once(self) -> None:
-        """Write what is waiting, or wait for a line."""
+        """Write the waiting lines, or wait for a line."""
         try:
             lines = [self._waiting.get(timeout=TICK)]
         except Empty:
@@ -293,7 +295,7 @@ class LogWriter:
             self.over.wait(LINGER)
 
     def close(self, patience: float) -> None:
-        """Wait until everything is written, or that many seconds have passed. Loggers write for themselves again."""
+        """Wait until everything is written, at most ``patience`` seconds. Then loggers write directly again."""
         process_log.writer = AT_ONCE
         until = time.monotonic() + patience
         threads = self._handler_threads
@@ -304,7 +306,7 @@ class LogWriter:
                 break
             time.sleep(0.002)
         self.over.set()
-        if is_written:  # handlers with a thread of their own get no more lines
+        if is_written:  # handlers with a thread get no more lines
             write_all(self._notices(at_end=True), lambda handler, record: None)
 
     def _handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
@@ -313,7 +315,7 @@ class LogWriter:
         self._handler_threads[handler].put(record)
 
     def _notices(self, *, at_end: bool = False) -> list[Entry]:
-        """Say which log handlers lost lines."""
+        """Return notices of the log handlers that lost lines."""
         return [notice for one in list(self._handler_threads.values()) for notice in one.notices(at_end=at_end)]
 
 
@@ -325,11 +327,11 @@ def _notice(text: str, *values: object) -> Entry:
     return _ours, _ours.makeRecord(_ours.name, logging.WARNING, __file__, 0, text, values, None)
 
 
-# How log lines look: as the project says, else plainly on standard error; as JSON if the command was told so.
+# The format of log lines: as the project configures, otherwise plain on standard error, or JSON if the flag says so.
 
 
 class Plain(logging.Formatter):
-    """Time, level, logger and message. It asks the calendar once a second and not for each line."""
+    """Time, level, logger and message. It formats the time once a second, not for each line."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -337,7 +339,7 @@ class Plain(logging.Formatter):
 
     def format(self, record: logging.LogRecord | DeferredRecord) -> str:
         text = self._before(record.created, record.levelname, record.name) + _inert(record.getMessage())
-        if record.exc_info:  # indented, for an exception may say what a line of ours would
+        if record.exc_info:  # indented, so that an exception cannot imitate a log line
             lines = self.formatException(record.exc_info).splitlines()
             text = "\n    ".join([text, *(_inert(line) for line in lines)])
         return text
@@ -354,25 +356,25 @@ class Plain(logging.Formatter):
 
 
 def add_log_format(parser: CommandParser) -> None:
-    what = "json: what goes to standard output or standard error is one JSON object a line; default: as LOGGING says"
+    what = "json: write lines on standard output and standard error as JSON objects; default: as LOGGING configures"
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help=what)
 
 
 def configure(log_format: str = "text", stream: Any = None) -> None:
-    """Show our lines, and as JSON all lines that go to standard output or standard error if that is asked for."""
+    """Show Pulse's log lines. With JSON, also convert all other lines on standard output and standard error."""
     ours = logging.getLogger("pulse_django")
-    if not ours.handlers and not logging.getLogger().handlers:  # the project has not made up its mind about them
+    if not ours.handlers and not logging.getLogger().handlers:  # the project has not configured them
         handler = logging.StreamHandler(stream or sys.stderr)
         handler.setFormatter(Plain())
         ours.addHandler(handler)
         if ours.level == logging.NOTSET:
             ours.setLevel(logging.INFO)
         ours.propagate = False
-        if not settings.LOGGING and DJANGOS_TASKS.level == logging.NOTSET:  # its lines say what ours do
+        if not settings.LOGGING and DJANGOS_TASKS.level == logging.NOTSET:  # its lines repeat those of Pulse
             DJANGOS_TASKS.setLevel(logging.ERROR)
     if log_format == "json":
         loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
-        # Some hold the place of a logger that was not asked for. The last resort writes for loggers without a handler.
+        # Some entries are placeholders of unused loggers. The last resort writes for loggers without a handler.
         handlers = [one for logger in loggers if isinstance(logger, logging.Logger) for one in logger.handlers]
         for one in [*handlers, *filter(None, [logging.lastResort])]:
             if isinstance(one, _STREAMS) and getattr(one, "stream", None) in (sys.stdout, sys.stderr):
@@ -380,23 +382,23 @@ def configure(log_format: str = "text", stream: Any = None) -> None:
 
 
 def _inert(text: str) -> str:
-    """Escape what a terminal would obey; others than we log under our names too."""
+    """Escape characters that a terminal obeys. Other code may log under these names, too."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
-# Log lines as JSON, one object a line, for what collects the logs of a host.
+# Log lines as JSON, one object for each line, for log collectors.
 
 
-# What every record has. All else on a record are facts that its line was logged with.
+# The attributes of every record. All other attributes are the facts of its line.
 _OF_EVERY_RECORD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
 class Json(logging.Formatter):
     """Time, level, logger and message, the facts of the line, and the traceback of its exception.
 
-    What is not ASCII is escaped, so that no value can forge a line or reach a terminal.
+    Characters outside ASCII are escaped, so that no value can forge a line or control a terminal.
     """
 
     def format(self, record: logging.LogRecord | DeferredRecord) -> str:
@@ -414,7 +416,7 @@ class Json(logging.Formatter):
         line = {**facts, "time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
         try:
             return json.dumps(line, default=_shown, allow_nan=False)
-        except Exception:  # keys that are no strings, NaN, circles, numbers of too many digits
+        except Exception:  # keys that are not strings, NaN, cycles, numbers with too many digits
             return json.dumps({_shown(key): _dumpable(value) for key, value in line.items()})
 
 
@@ -422,7 +424,7 @@ _STREAMS = (logging.StreamHandler, type(logging.lastResort))
 
 
 def _dumpable(value: Any) -> Any:
-    """Return a value that JSON has a word for, or else what Python shows of it."""
+    """Return a value if JSON has it, or else its repr."""
     try:
         json.dumps(value, allow_nan=False)
     except Exception:
@@ -431,7 +433,7 @@ def _dumpable(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Return what Python shows of a value. Its repr() is the project's code, and may raise anything."""
+    """Return the repr of a value. It may be code of the project, and raise anything."""
     try:
         return value if isinstance(value, str) else repr(value)
     except Exception:

@@ -1,6 +1,6 @@
 """Loops that use the database, in a keeper and in ``pulse_watchdog``.
 
-Each has a thread of its own, a connection of its own with timeouts, and shows that it still turns.
+Each has its own thread and its own connection with timeouts, and records its turns.
 """
 
 from __future__ import annotations
@@ -19,37 +19,38 @@ from .needed_threads import NeededThreads
 from .watchdog import Swept, Watchdog
 
 Step = Callable[[], float]
-"""Does one step, and returns for how many seconds to wait until the next."""
+"""Does one step, and returns the seconds to wait before the next."""
 
 
 MAIN = "main"
-PAUSES = 3  # that a loop may leave out
-# Seconds. Shorter, and a host that was paused for a moment looks dead.
+PAUSES = 3  # pauses without a turn after which a loop counts as hanging
+# Seconds. If shorter, a host that was paused for a moment looks dead.
 SHORTEST_PATIENCE = 10.0
-# Of loops that ask the database. Connecting to it may wait for a resolver, which cannot be interrupted: half a minute
-# and more while names are not answered. Shorter restarts workers for that; longer leaves one that hangs.
+# For loops that use the database. To connect may need a DNS lookup, which cannot be interrupted, and takes half a
+# minute and more if DNS does not respond. If shorter, workers are restarted for that. If longer, a hanging worker
+# stays.
 PATIENCE_WITH_DATABASE = 60.0
 
 
 class Loops:
-    """The HTTP port asks which of them turn. A step turns when it begins, and with each statement.
+    """Loops, whose turns the HTTP port checks. A step counts as a turn when it begins, and with each statement.
 
-    A database that is away makes steps fail, and loops that fail turn all the same. So an outage is never taken for a
-    worker that hangs, and its supervisor would restart it together with all the others.
+    If the database is down, steps fail, but failing loops still turn. So an outage does not look like a hanging worker,
+    and the supervisor does not restart all workers.
     """
 
     def __init__(self, died: Callable[[str, str], object]) -> None:
-        """``died`` is called with the name of a thread that ended too early, and with what ended it."""
+        """``died`` is called with the name of a thread that ended too early, and the reason."""
         self.over = threading.Event()
         self.threads = NeededThreads(died)
         self.main_turned_at = time.monotonic()
         self._loops: list[tuple[GuardedConnection, Callable[[], object]]] = []
-        self._patience: dict[GuardedConnection, float] = {}  # for how long a loop may not turn
+        self._patience: dict[GuardedConnection, float] = {}  # seconds that a loop may be without a turn
 
     def add(
         self, connection: GuardedConnection, step: Step, pause: float, last: Callable[[], None] | None = None
     ) -> None:
-        """Call ``step`` again and again, with pauses of at most so many seconds, and ``last`` at the end."""
+        """Call ``step`` repeatedly, with pauses of at most so many seconds, and ``last`` at the end."""
 
         def followed() -> float:
             connection.turned_at = time.monotonic()
@@ -63,12 +64,12 @@ class Loops:
             self.threads.start(connection.purpose, run, self.over)
 
     def enforce(self, now: float) -> None:
-        """Close connections that have not answered in time. Called by a thread that never asks the database."""
+        """Close connections that did not respond in time. A thread calls it that never uses the database."""
         for connection, _ in self._loops:
             connection.enforce(now)
 
     def restart_dead(self) -> list[str]:
-        """Start threads again that ended too early. Return their names."""
+        """Restart threads that ended too early. Return their names."""
         self.threads.check()
         return self.threads.restart_dead()
 
@@ -77,14 +78,14 @@ class Loops:
         return any(self.threads.is_alive(connection.purpose) for connection, _ in self._loops)
 
     def hanging(self) -> dict[str, float]:
-        """Return the loops that should have turned long ago, and for how many seconds they have not."""
+        """Return the hanging loops, with the seconds since their last turn."""
         now = time.monotonic()
         silent = [(MAIN, now - self.main_turned_at, SHORTEST_PATIENCE)]
         silent += [(one.purpose, now - one.turned_at, patience) for one, patience in self._patience.items()]
         return {name: seconds for name, seconds, patience in silent if seconds > patience}
 
 
-# The loops of a watchdog, in a worker and in ``pulse_watchdog``: sweeps, and what capabilities do beside them.
+# The loops of a watchdog, in a worker and in ``pulse_watchdog``: sweeps, and the loops of capabilities.
 
 
 def add_watchdog(
@@ -99,10 +100,10 @@ def add_watchdog(
     swept: Callable[[Swept], object] = lambda _: None,
     of_shard: str = "",
 ) -> list[GuardedConnection]:
-    """Add them to the loops that are about to start. Return their connections.
+    """Add these loops to ``loops``, before they start. Return their connections.
 
-    ``watches``: sweep, and do what goes with it. ``declarer``: the worker whose code declarations follow.
-    ``of_shard`` is what the names of the loops end with.
+    ``watches``: also run the watchdog. ``declarer``: the worker whose code writes declarations. ``of_shard`` is the
+    suffix of the names of the loops.
     """
     interval, watchdog = interval or conf.current().watchdog_interval.total_seconds(), None
     databases = []

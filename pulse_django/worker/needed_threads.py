@@ -1,7 +1,7 @@
-"""The threads that a worker process needs: one that ends too early is noticed, whatever ended it.
+"""The threads that a worker process needs: if one ends too early, for any reason, the process notices it.
 
-A child that has lost one ends itself, and its keeper recovers what it held. A keeper starts the thread again: it has
-leases to extend, and no other process would recover its children.
+A child that has lost such a thread exits, and its keeper recovers its jobs. A keeper restarts the thread, because it
+has leases to extend, and no other process would recover its children.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Start = Callable[[str, Callable[[], object]], threading.Thread]
-"""Starts a function in a thread of that name."""
+"""Starts a function in a thread with that name."""
 
 WITHOUT_A_WORD = "no exception was seen"
 
@@ -21,9 +21,9 @@ WITHOUT_A_WORD = "no exception was seen"
 class NeededThread:
     name: str
     run: Callable[[], object]
-    over: threading.Event | None  # set: it may end now
+    over: threading.Event | None  # set: the thread may end
     thread: threading.Thread
-    why: str = WITHOUT_A_WORD  # how it ended
+    why: str = WITHOUT_A_WORD  # the reason of its end
     is_logged: bool = False
 
     @property
@@ -32,9 +32,9 @@ class NeededThread:
 
 
 class NeededThreads:
-    """``died`` is called with the name of a thread that ended too early, and with what ended it.
+    """The needed threads. ``died`` is called with the name of a thread that ended too early, and the reason.
 
-    It is called by that thread itself, or by ``check`` where the thread could not.
+    The thread itself calls it, or ``check`` if the thread could not.
     """
 
     def __init__(self, died: Callable[[str, str], object]) -> None:
@@ -43,20 +43,20 @@ class NeededThreads:
         self._loops: list[NeededThread] = []
 
     def start(self, name: str, run: Callable[[], object], over: threading.Event | None = None) -> threading.Thread:
-        """Run this in a thread. It must not end before ``over`` is set; without one, never."""
+        """Run a function in a thread. It must not end before ``over`` is set, or never without ``over``."""
         loop = NeededThread(name, run, over, threading.Thread())
         self._start(loop)
         self._loops.append(loop)
         return loop.thread
 
     def check(self) -> None:
-        """Look whether all threads live. Call it now and then."""
+        """Check that all threads are alive. Call it regularly."""
         for loop in self._loops:
             if loop.has_died:
                 self._report_end(loop)
 
     def restart_dead(self) -> list[str]:
-        """Start again what has died. Return the names."""
+        """Restart dead threads. Return their names."""
         dead = [loop for loop in self._loops if loop.has_died]
         for loop in dead:
             self.restarts[loop.name] += 1
@@ -82,11 +82,11 @@ class NeededThreads:
     def _report_end(self, loop: NeededThread) -> None:
         if not loop.is_logged:
             self._died(loop.name, loop.why)
-            loop.is_logged = True  # last: what ended the thread may end it here as well
+            loop.is_logged = True  # last, because the same exception may occur here, too
 
 
 def start_thread(name: str, run: Callable[[], object]) -> threading.Thread:
-    """Start a thread that nothing depends on."""
+    """Start a thread that is not monitored."""
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return thread

@@ -1,4 +1,4 @@
-"""Memory and processor time of the processes of a worker, now and over the last half hour, for its page."""
+"""Memory and CPU time of the processes of a worker, now and in the last half hour, for its page in the admin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-# Seconds between two samples. All of them travel with each heartbeat, so there are few, of few processes.
+# Seconds between two samples. Each heartbeat sends all of them, so there are few, for few processes.
 BETWEEN = 60.0
 MOST_SAMPLES = 30
 MOST_PROCESSES = 16
@@ -19,17 +19,17 @@ MOST_PROCESSES = 16
 
 @dataclass(slots=True)
 class Use:
-    """What a process has used, as the system says it."""
+    """The memory and CPU time of a process, from the operating system."""
 
     rss: int  # MiB
-    cpu: float  # seconds, of all its threads since it began
+    cpu: float  # seconds, of all its threads since its start
 
 
 @dataclass(slots=True)
 class _Process:
     pid: int
     rss: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
-    cpu: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))  # percent of one processor
+    cpu: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))  # percent of one CPU
     before: float = 0.0
     at: float | None = None
 
@@ -41,12 +41,12 @@ class _Process:
 
 
 def use_of(pid: int) -> Use | None:
-    """Ask the system. None: there is no such process, or the system does not say."""
+    """Return the use of a process. None: there is no such process, or the system does not provide it."""
     try:
         with open(f"/proc/{pid}/statm") as file:
             pages = int(file.read().split()[1])
         with open(f"/proc/{pid}/stat") as file:
-            after_name = file.read().rpartition(")")[2].split()  # a name may hold spaces
+            after_name = file.read().rpartition(")")[2].split()  # a name may contain spaces
     except (OSError, ValueError, IndexError):
         return None
     ticks = int(after_name[11]) + int(after_name[12])
@@ -54,7 +54,7 @@ def use_of(pid: int) -> Use | None:
 
 
 class ProcessSamples:
-    """Several threads of the keeper ask for them, one for each shard."""
+    """The samples of all processes. Several threads of the keeper read them, one for each shard."""
 
     def __init__(self, use: Callable[[int], Use | None] = use_of, clock: Callable[[], float] = time.monotonic) -> None:
         self._use, self._clock = use, clock
@@ -63,9 +63,9 @@ class ProcessSamples:
         self._lock = Lock()
 
     def report(self, pids: Mapping[str, int]) -> dict[str, Any]:
-        """Return the samples of these processes, by name and place, the oldest first. Take one if it is time.
+        """Return the samples of these processes, by name and index, the oldest first. Take a new one if it is due.
 
-        They are objects of numbers: the minute recorder of an earlier release subtracts whatever a worker tells.
+        They are objects of numbers, because the minute recorder of an earlier release subtracts all reported values.
         """
         with self._lock:
             now, pids = self._clock(), dict(list(pids.items())[:MOST_PROCESSES])
@@ -74,7 +74,7 @@ class ProcessSamples:
                 self._taken_at, self._processes = now, {}
             for name, pid in pids.items():
                 one = known.get(name)
-                is_new = one is None or one.pid != pid  # its first sample does not wait for the minute
+                is_new = one is None or one.pid != pid  # the first sample of a process is taken at once
                 if (is_time or is_new) and (use := self._use(pid)) is not None:
                     self._processes[name] = one = _Process(pid) if one is None or is_new else one
                     one.add(use, now)
@@ -89,10 +89,10 @@ def _by_place(values: Iterable[int]) -> dict[str, int]:
 
 
 def resident_mib() -> int:
-    """Return the resident set of this process in MiB; where only its peak is known, that."""
+    """Return the resident set size of this process in MiB, or its peak if only that is known."""
     if (use := use_of(os.getpid())) is not None:
         return use.rss
-    import resource  # Windows has none
+    import resource  # not on Windows
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak // 1024**2 if sys.platform == "darwin" else peak // 1024

@@ -1,4 +1,4 @@
-"""Recovers the jobs of a child that died, within about a second."""
+"""Recover the jobs of a child that died, within about a second."""
 
 from __future__ import annotations
 
@@ -22,67 +22,68 @@ from .shared_leases import HeldLease
 
 logger = SafeLogger("pulse_django.recovery")
 
-TICK = 0.5  # seconds between two looks whether to go on
-BEFORE_TRYING_AGAIN = 0.1  # seconds to wait before locked rows are settled again
-# Seconds after a child. A claim that was on its way may commit after its sender is gone, and after the first look.
+TICK = 0.5  # seconds between two checks whether to stop
+BEFORE_TRYING_AGAIN = 0.1  # seconds before locked rows are tried again
+# Seconds after the death of a child. A claim may be committed after its sender died, and after the first look.
 SECOND_LOOK = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostChild:
-    """A child that is gone, and what it left."""
+    """A child that died, with its leases and progress."""
 
     holder_prefix: str
-    held: Sequence[HeldLease]  # as it stood in the shared memory at the end
-    progress: Mapping[Lease, str] = field(repr=False)  # that no heartbeat has carried yet
+    held: Sequence[HeldLease]  # from the shared memory at the end
+    progress: Mapping[Lease, str] = field(repr=False)  # not saved by a heartbeat yet
     reason: str
-    asked_for: bool  # we ended it, because it had to stop: its runs do not count
+    asked_for: bool  # the keeper stopped it, so its runs do not count
     at: float
-    stacks: str = field(default="", repr=False)  # of its handlers, if it was asked before it was killed
+    stacks: str = field(default="", repr=False)  # of its handlers, if they were dumped before it was killed
 
 
-# Reports of a child that cannot deliver them itself, and what takes the answer.
+# Reports of a child that cannot deliver them itself, and a callback for the answer.
 RelayedReports = tuple[Sequence[Report], Callable[[Settled], object]]
 
 
 class Recovery:
-    """Settles, under their fences, the leases of children that are certainly dead.
+    """Settles the leases of children that are certainly dead, with the normal fence.
 
-    What had begun is a lost worker: an attempt. What had not is handed back. The table is asked for what else the child
-    had claimed: it may have died between its claim and the note of it.
+    A run that had begun counts as a lost worker, and as an attempt. Other jobs go back to the queue. The table is
+    searched for further claims of the child: it may have died before it noted a claim.
     """
 
     def __init__(self, database: GuardedConnection, recovered: Callable[[], object] = lambda: None) -> None:
-        """``recovered`` is called when jobs of a dead child wait again."""
+        """``recovered`` is called when jobs of a dead child are waiting again."""
         self.database = database
         self._recovered = recovered
         self._inbox: SimpleQueue[LostChild | RelayedReports | None] = SimpleQueue()
         self._open: LostChild | None = None
-        self._again: list[tuple[float, LostChild]] = []  # looked at once, and once more then
+        self._again: list[tuple[float, LostChild]] = []  # children for a second look, with its time
         self._taken_over = self._done = 0
 
     @property
     def is_idle(self) -> bool:
-        """Every child has been looked at."""
+        """Return whether all children are done."""
         return self._taken_over == self._done
 
     def recover(self, child: LostChild) -> None:
-        """Take over what a child left. Called by one other thread."""
+        """Add a dead child. One other thread calls it."""
         self._taken_over += 1
         self._inbox.put(child)
 
     def relay(self, reports: Sequence[Report], answer: Callable[[Settled], object]) -> None:
-        """Take over reports of a child that cannot reach the database. Called by one other thread."""
+        """Add reports of a child that cannot reach the database. One other thread calls it."""
         self._inbox.put((reports, answer))
 
     def interrupt(self) -> None:
-        """End the wait for lost children. Called by one other thread."""
+        """End the wait for dead children. One other thread calls it."""
         self._inbox.put(None)
 
     def run_once(self) -> float:
-        """Settle what one child left or sent, or wait for that. What the database does not take now is tried again.
+        """Recover a dead child or settle relayed reports, or wait for some. After a database error, recovery is
+        retried.
 
-        Reports that were sent are not: their child sends them again.
+        Relayed reports are not retried here: their child sends them again.
         """
         child = self._open = self._open or self._next()
         if child is None:

@@ -1,4 +1,4 @@
-"""Notices that the code has changed, for development, and waits while it does not load."""
+"""Detect code changes, for development, and wait while the code cannot be loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django.utils.autoreload import iter_all_python_module_files
 
 logger = logging.getLogger("pulse_django.worker")
 
-INTERVAL = 1.0  # seconds between two looks
+INTERVAL = 1.0  # seconds between two checks
 
 
 class Changes:
@@ -26,12 +26,12 @@ class Changes:
         self._seen = self._look()
 
     def are_there(self) -> bool:
-        """Say whether a file of a module that was loaded when this began is another, or gone."""
+        """Return whether the file of a module that was loaded at the start has changed or was deleted."""
         now = time.monotonic()
         if self.found is None and now - self._looked_at >= INTERVAL:
             self._looked_at = now
             seen = self._look()
-            # A module that was loaded since is no change.
+            # A module that was loaded later is not a change.
             self.found = next((path for path, at in self._seen.items() if seen.get(path) != at), None)
         return self.found is not None
 
@@ -41,10 +41,10 @@ class Changes:
 
 
 def start_again() -> NoReturn:
-    """Become a new worker once the code loads. Until then, say what is wrong and wait for the next change."""
+    """Restart as a new worker when the code loads. Until then, print the error and wait for the next change."""
     _forget_signals()
     while (problem := _problem_of(sys.orig_argv)) is not None:
-        changes = Changes()  # made first: what is saved while the text is printed counts
+        changes = Changes()  # first, so that changes during the output count
         sys.stderr.write(problem)
         logger.error("The code does not load; waiting for the next change")
         try:
@@ -52,18 +52,18 @@ def start_again() -> NoReturn:
                 time.sleep(INTERVAL / 4)
         except KeyboardInterrupt:
             sys.exit(130)
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves once more
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the same command
 
 
 def _problem_of(argv: Sequence[str]) -> str | None:
-    """Load the project and its tasks in another process, as a worker would. Return what it said if it failed."""
+    """Load the project and its tasks in another process, as a worker does. Return its error output if it fails."""
     command = [sys.executable, *argv[1:], "--only-load"]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)  # noqa: S603 - ourselves
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)  # noqa: S603 - the same command
     return done.stderr if done.returncode else None
 
 
 def _forget_signals() -> None:
-    """Undo what the keeper did to signals: it has stopped, and Ctrl-C must end the wait."""
+    """Restore the signal handlers: the keeper has stopped, and Ctrl-C must end the wait."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)

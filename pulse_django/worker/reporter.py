@@ -1,4 +1,4 @@
-"""Reports how runs ended: one at once, many in batches of hundreds, and again until the database has answered."""
+"""Report the outcomes of runs: a single one at once, many in batches, and again until the database has answered."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from .run_events import RunEvents, log_lost
 logger = SafeLogger("pulse_django.worker")
 
 MOST_AT_ONCE = 400
-# With more than this about to end, waiting for a moment makes a larger batch, and the delay is not noticeable.
+# If more runs than this will end soon, a short wait makes a larger batch, and the delay is not noticeable.
 FLOOD = 32
 LINGER = 0.01
 TICK = 0.5
-RESOLVE_EVERY = 0.02  # seconds, while reports keep coming
-PAUSE = 0.05  # seconds until what could not be reported is tried again: a locked row, or a beat that has not come
-# Reports in one message to the keeper, and characters of their results: a channel that holds much more counts as stuck.
+RESOLVE_EVERY = 0.02  # seconds, during a stream of reports
+PAUSE = 0.05  # seconds before a report is tried again: after a locked row, or without a heartbeat
+# The most reports and characters of results in one message to the keeper: a channel with much more data counts as
+# stuck.
 MOST_RELAYED, MOST_TEXT = 100, 2_000_000
-PATIENCES = 2  # of a statement: the keeper may have to open a connection
+PATIENCES = 2  # times the longest wait for a statement: the keeper may have to connect first
 NOTHING = Settled(accepted={}, repeated=frozenset(), lost=frozenset())
 
 
@@ -48,22 +49,22 @@ class Reporter:
         due_again: Callable[[], None] = lambda: None,
         tell: Callable[[Message], object] = lambda message: None,
     ) -> None:
-        """``due_again`` is called when a job is to run again. ``tell`` sends the keeper a message."""
+        """``due_again`` is called when a job will run again. ``tell`` sends the keeper a message."""
         self.database = database
         self._due_again, self._tell = due_again, tell
         self._in_flight, self._slot_freed, self._run_events = in_flight, slot_freed, run_events
         self._inbox: SimpleQueue[Performed | None] = SimpleQueue()
         self._unsent: list[Performed] = []
-        self.refused = 0  # reports of runs that had lost their lease, so far
-        self.failing_since = 0.0  # when reports began to fail, by the monotonic clock; 0: they do not
-        self.goes_through_keeper = False  # which settles for this process, where it cannot reach the database
-        self.answers: SimpleQueue[Message] = SimpleQueue()  # of the keeper
-        self._asked = 0  # how often the keeper was
-        self.has_notes = False  # jobs may wait for what was reported here
+        self.refused = 0  # reports so far of runs that had lost their lease
+        self.failing_since = 0.0  # since when reports fail, by the monotonic clock; 0: they do not
+        self.goes_through_keeper = False  # if this process cannot reach the database
+        self.answers: SimpleQueue[Message] = SimpleQueue()  # from the keeper
+        self._asked = 0  # the number of the last message to the keeper
+        self.has_notes = False  # jobs may wait for reported jobs
         self._resolved_at = 0.0
 
     def report(self, performed: Performed) -> None:
-        """Take over a run whose handler is over, or given up. Called by any thread."""
+        """Add a run whose handler has ended or was given up. Any thread may call it."""
         self._inbox.put(performed)
 
     def interrupt(self) -> None:
@@ -75,12 +76,12 @@ class Reporter:
         return self._inbox.empty() and not self._unsent
 
     def run_once(self) -> float:
-        """Report what there is. Return for how long to pause."""
+        """Send the waiting reports. Return the pause."""
         batch = self._unsent + self._next()
         if not batch:
             self._resolve()
             return 0.0
-        self._unsent = batch  # until it is reported
+        self._unsent = batch  # until it is settled
         waiting: list[Performed] = []
         sendable: list[Performed] = []
         for performed in batch:
@@ -98,13 +99,13 @@ class Reporter:
                 is_skipped = performed.report is not None and performed.report.lease in settled.skipped
                 (self._unsent if is_skipped else over).append(performed)
         if settled.has_notes or any(one.run.has_notes for one in sendable):
-            self.has_notes = True  # before the slots are free: a burst must not end yet
+            self.has_notes = True  # before the slots are free, because a burst must not end yet
         self._conclude(over, settled)
         self._resolve()
         return PAUSE if self._unsent else 0.0
 
     def _resolve(self) -> None:
-        """Free the jobs that waited for what was reported here: at once if nothing else is to be done, or soon."""
+        """Free the jobs that waited for reported jobs: at once if there is no other work, or soon."""
         if not self.has_notes:
             return
         now = time.monotonic()
@@ -128,7 +129,7 @@ class Reporter:
         return settled
 
     def _relayed(self, reports: list[Report]) -> Settled:
-        """Have the keeper settle these, one message after the other."""
+        """Let the keeper settle these, one message after the other."""
         settled = NOTHING
         while reports:
             some = _part_of(reports)
@@ -143,7 +144,7 @@ class Reporter:
                 answer = self.answers.get(timeout=PATIENCES * longest_wait())
             except Empty:
                 raise NoAnswer(f"the parent process has not settled {len(reports)} reports") from None
-            if answer["number"] == self._asked:  # an earlier one may come late
+            if answer["number"] == self._asked:  # an earlier answer may come late
                 settled: Settled = from_wire(answer["settled"])
                 return settled
 
@@ -167,10 +168,10 @@ class Reporter:
             return None
 
     def _is_out_of_touch(self, performed: Performed) -> bool:
-        """A run whose lease is over by our own clock reports nothing: another run may have the job.
+        """Return whether the lease of a run has expired by this host's clock: another run may have the job.
 
-        As long as a keeper goes on extending it, the next heartbeat that succeeds says whether one has. If so,
-        the report is recorded as a late outcome; if not, the run still holds its lease.
+        If the keeper still tries to extend it, the next successful heartbeat shows whether the lease is lost. If it is,
+        the report is recorded as a late outcome. If not, the run still holds its lease.
         """
         run = performed.run
         if run.clock() - run.granted_at <= FRESH or run.begun_at is None or performed.report is None:
@@ -203,8 +204,8 @@ class Reporter:
         self._run_events.add(over, settled)
 
     def _announce_retries(self, over: list[Performed], settled: Settled) -> None:
-        """Let this process know of jobs that run again, and other workers of those that can run at once."""
-        ends = (Status.COMPLETED, Status.CANCELLED)  # a dead letter may have left a hook
+        """Tell this process about jobs that will run again, and other workers about jobs that can run at once."""
+        ends = (Status.COMPLETED, Status.CANCELLED)  # a dead letter may have a hook
         again = {lease for lease, status in settled.accepted.items() if status not in ends}
         if not again:
             return
@@ -226,7 +227,7 @@ def _when_over() -> list[Callable[[WorkerDatabase, Callable[[], object]], bool]]
 
 
 def _part_of(reports: list[Report]) -> list[Report]:
-    """Return as many of these as one message may hold."""
+    """Return as many reports as fit into one message."""
     length = 0
     for place, report in enumerate(reports):
         length += len(getattr(report.decision, "result", None) or "") + len(report.progress or "")

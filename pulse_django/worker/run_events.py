@@ -1,4 +1,4 @@
-"""Logs how runs ended, and sends the signals. The next reports do not wait for it."""
+"""Log the ends of runs, and send the signals. The next reports do not wait for it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class RunEvents:
             for _, performed in some:
                 try:
                     _log_and_announce(performed, settled)
-                except BaseException:  # of the project's code. It changes nothing: the run is settled
+                except BaseException:  # raised by the project's code; the run is settled anyway
                     logger.exception("Logging the end of job %d failed", performed.run.claim.job_id)
 
 
@@ -91,7 +91,7 @@ def _log_and_announce(performed: Performed, settled: Settled) -> None:
 
 
 def _is_plain(performed: Performed, settled: Settled) -> bool:
-    """Whether it completed its job, and that is all that can be said of it."""
+    """Return whether it only completed its job, without anything else to log or announce."""
     report = performed.report
     if report is None or performed.error is not None:
         return False
@@ -103,9 +103,9 @@ def _took(performed: Performed) -> float:
     return 0.0 if begun_at is None else (performed.ended_at or begun_at) - begun_at
 
 
-# What a worker logs: one line for each run, with its facts as ``extra`` for those who log JSON.
+# The log lines of a worker: one for each run, with its facts as ``extra`` for JSON logs.
 #
-# Names come from rows and hosts. They are shown as Python would show them, so that none can forge a line.
+# Names come from rows and hosts. They are logged as ``repr()``, so that they cannot forge a line.
 
 
 job_logger = SafeLogger("pulse_django.jobs")
@@ -121,11 +121,11 @@ _GOOD = frozenset(
 _ENDED = "job %d %r attempt %d: %s in %.0f ms"
 
 
-_Completed = tuple[Claim, float]  # and how long it took
+_Completed = tuple[Claim, float]  # with its duration
 
 
 def _log_completed(ended: Sequence[_Completed]) -> None:
-    """Log what ``log_run`` would, of runs that completed their jobs."""
+    """Log the same lines as ``log_run``, for runs that completed their jobs."""
     if job_logger.logger.isEnabledFor(logging.INFO):
         lines = DeferredRecords(_PLACE_OF_RUNS, logging.INFO, _ENDED, ended, _values_of_completed, _facts_of_completed)
         process_log.writer.put(job_logger.logger, lines)
@@ -143,9 +143,9 @@ def _facts_of_completed(completed: _Completed) -> dict[str, Any]:
 
 
 def log_run(run: Run, report: Report | None, status: str, took: float, error: BaseException | None = None) -> None:
-    """Tell how a run ended: INFO if all is well, WARNING if it failed, ERROR if the job is dead.
+    """Log the end of a run: INFO for a success, WARNING for a failure, ERROR for a dead letter.
 
-    A failure is logged with the line of code that raised it; a dead letter with its traceback, for error trackers.
+    A failure is logged with the line of code that raised it, and a dead letter with its traceback, for error trackers.
     """
     outcome = report.outcome.name if report is not None else OutcomeName.SUCCEEDED
     reason = getattr(report.decision, "reason", "") if report is not None else ""
@@ -155,7 +155,7 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
     claim = run.claim
     text = _ENDED
     values: tuple[Any, ...] = (claim.job_id, claim.task, claim.attempt, status, took * 1000)
-    if status not in TERMINAL:  # what comes next, and when, is not how long this took
+    if status not in TERMINAL:  # the next step comes after the duration
         text = "job %d %r attempt %d: ended after %.0f ms; %s"
         delay = getattr(report.decision, "delay", None) if report is not None else None
         due_in = "" if delay is None else f", due in {delay.total_seconds():.3g} s"
@@ -172,7 +172,7 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
 
 
 def _place_of_failure(report: Report | None) -> str:
-    """Return the innermost line of the traceback that is code, as tools make it a link."""
+    """Return the innermost file and line of the traceback, in a form that tools turn into a link."""
     if report is None:
         return ""
     outcome = report.outcome
@@ -185,7 +185,7 @@ def _arguments_of(run: Run) -> str:
     claim = run.claim
     try:
         seen = codec().shown(claim.task, claim.args, claim.kwargs, claim.sensitive)
-    except (ValueError, RecursionError):  # written by hand, most likely
+    except (ValueError, RecursionError):  # probably written by hand
         return UNREADABLE
     return "the task is unknown to this process" if seen is None else f"{json.dumps(seen[0])} {json.dumps(seen[1])}"
 
@@ -197,13 +197,13 @@ def facts_of(claim: Claim, outcome: str, took: float) -> dict[str, Any]:
 
 
 def log_lost(run: Run, what: str, outcome: str = "") -> None:
-    """Log that a lease was lost, and what that meant for its run."""
+    """Log that a lease was lost, and the consequence for its run."""
     claim, text = run.claim, "job %d %r attempt %d: lease lost; %s"
     job_logger.warning(text, claim.job_id, claim.task, claim.attempt, what, extra=facts_of(claim, outcome, 0))
 
 
 def log_out_of_touch(run: Run, what: str) -> None:
-    """Log that a lease was not extended in time, though no other run is known to have the job."""
+    """Log that a lease was not extended in time, although no other run is known to have the job."""
     claim = run.claim
     text = "job %d %r attempt %d: the lease was not extended in time; %s"
     job_logger.warning(text, claim.job_id, claim.task, claim.attempt, what, extra=facts_of(claim, "", 0))

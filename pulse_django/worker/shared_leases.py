@@ -1,12 +1,11 @@
 """The leases of a child, in memory that it shares with its keeper.
 
-The child writes an entry for each lease that it was granted; the keeper reads them, extends those leases, and writes
-its answer into the other half of the same entry. No message has to be sent, received or waited for: a child that does
-not get to run for a minute still finds its leases extended when it does, and a child that was killed leaves a list of
-what it held, and of what it had begun.
+The child writes an entry for each of its leases. The keeper reads the entries, extends the leases, and writes its
+answer into the other half of the same entry. No messages are needed: a child that gets no CPU time for a minute still
+finds its leases extended, and a child that was killed leaves a list of its leases and of the runs that had begun.
 
-An entry has one writer for each half. Each half carries the lease that it speaks of, and who reads it compares: an
-answer to a lease that is gone is never taken for one to its successor in the same entry.
+Each half of an entry has one writer. It contains the lease that it is about, and the reader compares that. So an answer
+about an old lease is never used for the next lease in the same entry.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from dataclasses import dataclass
 
 from pulse_django.queue.words.leases import Claim, Lease
 
-CAPACITY = 2_048  # leases of one child, running, waiting and unreported; more could not be settled within a lease
+CAPACITY = 2_048  # leases of one child: running, waiting and unreported; more could not be settled in time
 
 _WORDS = 10  # of eight bytes, for one entry
 _HEADER = 8  # words
 _ALIVE_AT, _USED, _UNREPORTED_SINCE, _CUT_OFF_SINCE, _FLEET_SIZE, _RANK = range(6)
 # The child's half, and the keeper's.
 _STATE, _JOB, _SERIAL, _ATTEMPT, _TTL = range(5)
-_CHILDS_HALF = struct.Struct("qqqd")  # but for the state
-_FREE, _WAITING, _BEGUN = range(3)  # waiting: no handler has been called
-_ENDING = 4  # beside one of these: its end is being reported
+_CHILDS_HALF = struct.Struct("qqqd")  # without the state
+_FREE, _WAITING, _BEGUN = range(3)  # waiting: its handler was not called yet
+_ENDING = 4  # added to one of these: its end is being reported
 _ANSWERED_JOB, _ANSWERED_SERIAL, _ANSWERED_ATTEMPT, _NEWS, _EXTENDED_AT = range(5, 10)
 _LOST, _CANCELLED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """One entry, as the keeper reads it."""
+    """An entry, as the keeper reads it."""
 
     index: int
     lease: Lease
@@ -45,21 +44,21 @@ class HeldLease:
 
 
 class SharedLeases:
-    """Made by the keeper before it has children, so that they inherit it."""
+    """The leases of a child. The keeper creates it before it has children, so that they inherit it."""
 
     def __init__(
         self, holder_prefix: str = "", overdue_handlers: OverdueHandlers | None = None, index: int = 0
     ) -> None:
-        """``index`` is that of the child among those of its worker."""
+        """``index`` is the index of the child in its worker."""
         self.overdue_handlers, self.index = overdue_handlers or OverdueHandlers(), index
         self._memory = mmap.mmap(-1, (_HEADER + CAPACITY * _WORDS) * 8)
-        self.progress: dict[Lease, str] = {}  # of the keeper alone, for its next beat; only the latest counts
+        self.progress: dict[Lease, str] = {}  # only in the keeper, for its next heartbeat: the latest of each lease
         self._whole = memoryview(self._memory).cast("q")
         self._real = memoryview(self._memory).cast("d")
         self.clear(holder_prefix)
 
     def clear(self, holder_prefix: str) -> None:
-        """Forget the child that was, for the one that comes. Its holders begin with this."""
+        """Reset it for a new child, whose holders begin with this prefix."""
         self.holder_prefix, standing = holder_prefix, self.standing
         for position in range(len(self._whole)):
             self._whole[position] = 0
@@ -70,72 +69,72 @@ class SharedLeases:
         self.overdue_handlers.clear(self.index)
         self.live()
 
-    # The child's side
+    # Called by the child
 
     @property
     def room(self) -> int:
         return len(self._free)
 
     def hold(self, claim: Claim, ttl: float) -> Entry:
-        """Note a lease that was granted: from here on the keeper extends it."""
+        """Add a granted lease. From now on, the keeper extends it."""
         index = self._free.pop()
         at, (job_id, holder, attempt) = _HEADER + index * _WORDS, claim.lease
         serial = int(holder[len(self.holder_prefix) :])
         _CHILDS_HALF.pack_into(self._memory, (at + _JOB) * 8, job_id, serial, attempt, ttl)
-        self._whole[at] = _WAITING  # last: only now it counts
+        self._whole[at] = _WAITING  # last: now the entry is valid
         if index >= self._used:
             self._used = self._whole[_USED] = index + 1
         return Entry(self, at, job_id, serial, attempt)
 
     def live(self) -> None:
-        """Show a sign of life."""
+        """Record a sign of life."""
         self._real[_ALIVE_AT] = time.monotonic()
 
     @property
     def fleet_size(self) -> int:
-        """How many live workers serve the same queues, as far as the keeper knows. 0: it does not know yet."""
+        """Return how many live workers serve the same queues. 0: the keeper does not know it yet."""
         return self._whole[_FLEET_SIZE]
 
     @property
     def standing(self) -> tuple[int, int]:
-        """Which of these workers this one is, and how many there are."""
+        """Return the position of this worker among these, and their number."""
         return self._whole[_RANK], self._whole[_FLEET_SIZE]
 
     def note_failures(self, *, unreported_since: float, cut_off_since: float) -> None:
-        """Say since when reports have failed, and since when claims have had no connection. 0: they do not."""
+        """Record since when reports fail, and since when claims have no connection. 0: no failure."""
         self._real[_UNREPORTED_SINCE], self._real[_CUT_OFF_SINCE] = unreported_since, cut_off_since
 
-    # The keeper's side
+    # Called by the keeper
 
     def unreported_since(self) -> float:
-        """When the child's reports began to fail, by the monotonic clock; infinite if they do not."""
+        """Return since when the child's reports fail, by the monotonic clock. Infinite: they do not."""
         return self._real[_UNREPORTED_SINCE] or float("inf")
 
     def cut_off_since(self) -> float:
-        """When the child's claims were cut off from the database; infinite if they are not."""
+        """Return since when the child's claims have no connection. Infinite: they have one."""
         return self._real[_CUT_OFF_SINCE] or float("inf")
 
     def note_standing(self, rank: int, workers: int) -> None:
-        """Tell the child how many live workers serve the same queues, and which of them this one is."""
+        """Record for the child how many live workers serve the same queues, and the position of this one."""
         self._whole[_RANK], self._whole[_FLEET_SIZE] = rank, workers
 
     def silence(self) -> float:
-        """Seconds since the child's last sign of life."""
+        """Return the seconds since the child's last sign of life."""
         return time.monotonic() - self._real[_ALIVE_AT]
 
     def held(self) -> Iterator[HeldLease]:
-        """Yield what the child holds now."""
+        """Yield the current leases of the child."""
         words, prefix = self._whole, self.holder_prefix
         for index in range(words[_USED]):
             at = _HEADER + index * _WORDS
             state = words[at]
-            if state != _FREE:  # an ending lease is held until its end has been answered
+            if state != _FREE:  # a lease is held until its report is answered
                 serial = words[at + _SERIAL]
                 lease = Lease(words[at + _JOB], f"{prefix}{serial}", words[at + _ATTEMPT])
                 yield HeldLease(index, lease, bool(state & _BEGUN), self._real[at + _TTL], serial)
 
     def forget_progress(self) -> None:
-        """Drop progress of runs that ended before a beat could carry it: their reports did."""
+        """Drop progress of runs that ended before a heartbeat could save it: their reports saved it."""
         known = list(self.progress)
         held = {one.lease for one in self.held()} if known else set()
         for lease in known:
@@ -143,7 +142,7 @@ class SharedLeases:
                 self.progress.pop(lease, None)
 
     def shortest_ttl(self) -> float:
-        """Return the shortest TTL among what is held; infinite if nothing is."""
+        """Return the shortest TTL of the leases. Infinite: there are none."""
         words, ttls, shortest = self._whole, self._real, float("inf")
         for index in range(words[_USED]):
             at = _HEADER + index * _WORDS
@@ -152,29 +151,29 @@ class SharedLeases:
         return shortest
 
     def extended(self, held: Sequence[HeldLease], sent_at: float) -> None:
-        """Answer that these leases were extended by a beat sent at that instant of the monotonic clock."""
+        """Record that a heartbeat, sent at ``sent_at`` of the monotonic clock, extended these leases."""
         for one in held:
             at = self._address(one)
             self._name(at, one)
-            self._real[at + _EXTENDED_AT] = sent_at  # last: a new name promises nothing until it is there
+            self._real[at + _EXTENDED_AT] = sent_at  # last: until then, the answer has no effect
 
     def lost(self, held: Sequence[HeldLease]) -> None:
-        """Answer that these leases are lost."""
+        """Record that these leases are lost."""
         self._tell(held, _LOST)
 
     def is_marked_lost(self, held: HeldLease) -> bool:
-        """Whether this lease was answered as lost already: there is nothing left to extend."""
+        """Return whether this lease is already recorded as lost, so that it is not extended any more."""
         at = self._address(held)
         return self._is_named(at, held) and bool(self._whole[at + _NEWS] & _LOST)
 
     def is_ending(self, held: HeldLease) -> bool:
-        """Whether its holder reports its end, or has let go of it: then a heartbeat that misses it is no news."""
+        """Return whether its holder is reporting its end or has dropped it. Then a missed heartbeat means nothing."""
         words, at, lease = self._whole, self._address(held), held.lease
         state, *names = words[at + _STATE], words[at + _JOB], words[at + _SERIAL], words[at + _ATTEMPT]
         return state == _FREE or bool(state & _ENDING) or names != [lease.job_id, held.serial, lease.attempt]
 
     def cancelled(self, held: Sequence[HeldLease]) -> None:
-        """Answer that these jobs were asked to stop."""
+        """Record that these jobs were asked to stop."""
         self._tell(held, _CANCELLED)
 
     def _tell(self, held: Sequence[HeldLease], news: int) -> None:
@@ -184,7 +183,7 @@ class SharedLeases:
             self._whole[at + _NEWS] |= news
 
     def _name(self, at: int, held: HeldLease) -> None:
-        """Write down which lease this half speaks of, and forget what it said of another."""
+        """Write the lease that this half is about, and clear the answer about another lease."""
         if not self._is_named(at, held):
             words, lease = self._whole, held.lease
             self._real[at + _EXTENDED_AT] = 0.0
@@ -204,7 +203,7 @@ class SharedLeases:
 
 
 class Entry:
-    """One lease in its holder's hands: the tether of its run."""
+    """The entry of one lease, for its holder: the tether of its run."""
 
     __slots__ = ("_at", "_attempt", "_job", "_serial", "_shared_leases")
 
@@ -213,26 +212,26 @@ class Entry:
         self._job, self._serial, self._attempt = job_id, serial, attempt
 
     def begin(self) -> None:
-        """Note that a handler is about to be called: if this process dies now, that was an attempt."""
+        """Note that the handler will be called. If this process dies from now on, the attempt counts."""
         self._shared_leases._whole[self._at] = _BEGUN
 
     def end(self) -> None:
-        """Note that the end is about to be reported: the lease may be gone before the answer is here."""
+        """Note that the end will be reported. The lease may be gone before the answer arrives."""
         if self._at >= 0:
             self._shared_leases._whole[self._at] |= _ENDING
 
     def drop(self) -> None:
-        """Hold the lease no longer."""
+        """Remove the lease."""
         if self._at >= 0:
             self._shared_leases._whole[self._at] = _FREE
             self._shared_leases._free.append((self._at - _HEADER) // _WORDS)
             self._at = -1
 
     def extended_at(self) -> float:
-        """The instant of the last beat that extended the lease; 0 before the first."""
+        """Return the instant of the last heartbeat that extended the lease. 0: none yet."""
         if self._at < 0:
             return 0.0
-        # The name first: once it is ours it stays so, and what is read after it speaks of us.
+        # Check the lease of this half first: if it is ours, the value that is read next is about it, too.
         return self._shared_leases._real[self._at + _EXTENDED_AT] if self._is_answered() else 0.0
 
     def is_lost(self) -> bool:
@@ -253,21 +252,21 @@ class Entry:
         )
 
 
-# Jobs whose handlers go on past their deadlines, in memory that all children of a worker share.
+# Jobs whose handlers go on after their deadlines, in memory that all children of a worker share.
 #
 # A thread past its deadline cannot be stopped, and its job is retried. The retry must not begin in the same worker
-# while the thread is still at work. Each child writes its own part; all of them read the whole.
+# while the thread still runs. Each child writes only its own part, and reads all parts.
 
 
 _NOBODY = 0
 
 
 class OverdueHandlers:
-    """Made by the keeper before it has children, so that they inherit it."""
+    """The overdue jobs. The keeper creates it before it has children, so that they inherit it."""
 
     def __init__(self, children: int = 1, capacity: int = CAPACITY) -> None:
-        """``capacity``: as many jobs of a child as it has leases, because a handler may have those of a whole chunk."""
-        self._children, self._size = children, 1 + capacity  # how many there are stands in front
+        """``capacity``: jobs of a child, as many as its leases, because a handler may have a whole chunk."""
+        self._children, self._size = children, 1 + capacity  # the first element is the count
         self._words = memoryview(mmap.mmap(-1, children * self._size * 8)).cast("q")
 
     def __contains__(self, job_id: int) -> bool:
@@ -285,7 +284,7 @@ class OverdueHandlers:
             self._words[child * self._size] -= 1
 
     def clear(self, child: int) -> None:
-        """Forget what a child wrote that is gone, and its threads with it."""
+        """Clear the part of a child that has ended."""
         for position in range(child * self._size, (child + 1) * self._size):
             self._words[position] = _NOBODY
 

@@ -1,4 +1,4 @@
-"""Questions of operators where a handler is, on their way from the worker's row to a child, and the answers back."""
+"""Requests of operators for the stack of a handler, from the worker's row to a child, and the answers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# Seconds for a child to answer. A handler of it may hold the interpreter: then faulthandler is asked.
+# Seconds for a child to answer. If one of its handlers holds the interpreter, faulthandler is used then.
 PATIENCE_WITH_CHILD = 1.0
-# Seconds without an answer, until the same question is taken up again: the row repeats it with every heartbeat.
+# Seconds without an answer, until the same request is handled again: the row repeats it with every heartbeat.
 UNTIL_ASKED_AGAIN = 10.0
 
 
 class StackRequests:
-    """The heartbeat's thread brings questions and takes answers; the main thread of the keeper does the rest."""
+    """The heartbeat thread adds requests and takes answers. The main thread of the keeper does the rest."""
 
     def __init__(self) -> None:
         self._asked: dict[int, float] = {}  # when, by job

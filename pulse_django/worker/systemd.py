@@ -1,4 +1,4 @@
-"""Notifies systemd, if it started the worker so: ``Type=notify`` and ``WatchdogSec=``."""
+"""Notify systemd, if the unit has ``Type=notify`` or ``WatchdogSec=``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Systemd:
         microseconds = environment.get("WATCHDOG_USEC", "")
         meant_for = environment.get("WATCHDOG_PID", "")
         mine = not meant_for or meant_for == str(os.getpid())
-        # Half of what systemd allows, as it asks for.
+        # Half of the allowed time, as systemd recommends.
         self.ping_every = int(microseconds) / 2_000_000 if microseconds.isdigit() and mine else float("inf")
 
     def ready(self, status: str) -> None:

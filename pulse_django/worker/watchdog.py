@@ -1,6 +1,6 @@
-"""Finds runs that are over without a report, and sends them through retry or dead letter.
+"""The watchdog: it ends runs whose worker was lost, whose deadline passed or whose progress stopped.
 
-Any number of watchdogs may run, in workers and alone; they share the work without knowing of each other.
+Any number of watchdogs may run, in workers and alone. They share the work without knowing of each other.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from .heartbeat import Heartbeat
 T = TypeVar("T")
 logger = SafeLogger("pulse_django.watchdog")
 
-STEP = 1.0  # seconds by which the server's clock may go back unnoticed
-# A lease that ran out so many sweeps ago was left by the last one.
+STEP = 1.0  # seconds by which the server's clock may be set back unnoticed
+# A lease that expired before so many sweep intervals was skipped by the last sweep.
 SWEEPS_TO_NOTICE = 1.2
-# Seconds for a holder to extend a lease after the lock on its row is gone: a few of its looks.
+# Seconds for a holder to extend a lease after the lock on its row is gone: time for a few tries.
 PATIENCE_WITH_HOLDERS = 0.4
 MOST_OVERLOOKED = 5_000  # in one sweep
-JITTER = 0.2  # the share by which a sweep may come early
+JITTER = 0.2  # the share of the interval by which a sweep may come early
 OUTAGES = (DatabaseFault.CUT_OFF, DatabaseFault.FULL)
 KEEP_WORKERS = timedelta(days=7)
-# Shorter, and a loss during holidays is deleted before it is read; longer, and fleets whose hosts are replaced often
+# If shorter, a loss during holidays is deleted before anyone sees it. If longer, fleets whose hosts are replaced often
 # keep rows of hosts that no longer exist.
 KEEP_LOST = timedelta(days=30)
-BETWEEN_HOUSEKEEPINGS = 60.0  # seconds; it is not urgent
-# What one watchdog of the fleet does, and the share of an interval after which it is due: less than the shortest pause.
+BETWEEN_HOUSEKEEPINGS = 60.0  # seconds
+# The duties, and the share of an interval after which they are due, which is less than the shortest pause.
 SWEEP, HOUSEKEEPING = "sweep", "housekeeping"
 DUE_AFTER = 0.75
 NOTHING_FOUND = TakenDuties(ServerClock(0.0, 0.0), frozenset(), frozenset(), frozenset())
@@ -66,20 +66,20 @@ class Watchdog:
         beats: Heartbeat | None = None,
         ended: Callable[[], object] = lambda: None,
     ) -> None:
-        """``ended`` is called when runs were ended, and their jobs may wait again."""
+        """``ended`` is called after runs were ended, because their jobs may wait again."""
         self.database = database
         self._ended = ended
         self.interval = interval or conf.current().watchdog_interval.total_seconds()
         self._outages = Outages(beats)
-        self.found = NOTHING_FOUND  # when it asked last
-        self._clock: ServerClock | None = None  # when the last sweep ended
+        self.found = NOTHING_FOUND  # from its last query
+        self._clock: ServerClock | None = None  # at the end of the last sweep
         self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
         self._kept_house_at = float("-inf")
-        self._duties = {SWEEP, HOUSEKEEPING}  # to be done now: all, by one that has just started
-        self._taken: frozenset[str] = frozenset()  # of these, what is to be noted as done
+        self._duties = {SWEEP, HOUSEKEEPING}  # due now: at the start, all of them
+        self._taken: frozenset[str] = frozenset()  # taken duties that are not marked as done yet
 
     def pause_after(self, swept: Swept | None, fleet_size: int = 1) -> float:
-        """Return for how long to wait: not at all if a sweep left something, else never quite as long as before."""
+        """Return the pause: none if the sweep left work, otherwise a random part of the interval."""
         if swept is not None and swept.has_more:
             return 0.0
         others = fleet_size if swept is None else 0  # another watchdog sweeps
@@ -87,7 +87,7 @@ class Watchdog:
         return slowed(self.interval, others, SWEEPS_SLOWED_BY, longest) * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
     def take_turn(self) -> Swept | None:
-        """Sweep, unless another one of the fleet did lately, or this one was cut off and would end no run now."""
+        """Sweep, unless another watchdog did lately, or this one was disconnected and would end no runs now."""
         begin, ttl = time.monotonic(), conf.current().lease_ttl.total_seconds()
         duties = Duty.objects.db_manager(self.database.alias)
         every = {SWEEP: DUE_AFTER * self.interval, HOUSEKEEPING: DUE_AFTER * BETWEEN_HOUSEKEEPINGS}
@@ -97,14 +97,14 @@ class Watchdog:
         except DatabaseError as error:
             if fault_of(error) not in (DatabaseFault.CHANGING, DatabaseFault.BUSY):
                 raise
-            logger.warning("Sweeping without knowing when another watchdog did: %s", error_in_one_line(error))
+            logger.warning("Sweeping without knowing when others last swept: %s", error_in_one_line(error))
             return self.sweep(housekeeping=begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS)
         self._look_at_server(found.clock)
         overdue, self.found = found.overdue & self.found.overdue, found
         if SWEEP in found.taken & found.unfinished - self._duties:
-            self._outages.is_on = True  # what kept another one from its end may have kept holders from extending leases
+            self._outages.is_on = True  # what stopped the other watchdog may have blocked heartbeats, too
         if overdue:
-            logger.warning("No watchdog has swept for long: is a row of pulse_django_duty locked?")
+            logger.warning("No watchdog has swept for a long time. Check whether a row of pulse_django_duty is locked.")
         self._duties |= found.taken | overdue | ({SWEEP} if self._outages.is_on else set())
         if not self._duties:
             if SWEEP in every and SWEEP not in found.unfinished:
@@ -122,10 +122,10 @@ class Watchdog:
             self._taken -= {duty}
 
     def sweep(self, *, housekeeping: bool = True) -> Swept:
-        """End every run that is over, and see to what is less urgent."""
+        """End runs that are over, and do the less urgent work."""
         begin = time.monotonic()
         self._look_at_server(self._asked(lambda: self.database.call(self.database.jobs.server_clock)))
-        return self._swept(begin, housekeeping)  # it has not asked what there is
+        return self._swept(begin, housekeeping)  # it has not checked which steps have work
 
     def _swept(self, begin: float, housekeeping: bool, with_work: Collection[str] | None = None) -> Swept:
         try:
@@ -140,12 +140,12 @@ class Watchdog:
                 self._kept_house_at = begin
             swept.took = time.monotonic() - begin
             return swept
-        finally:  # however long a sweep was at work, it did not sleep
+        finally:  # the duration of a sweep does not count as sleep
             if self._clock is not None:
                 self._clock = self._clock._replace(up_for=self._clock.up_for + time.monotonic() - begin)
 
     def _run_steps(self, swept: Swept, with_work: Collection[str] | None, *, are_housekeeping: bool) -> None:
-        """Run the steps of capabilities that have work; all, if it is not known what there is."""
+        """Run the steps of capabilities that have work, or all steps if that is not known."""
         for capability in installed():
             for step in capability.sweeps:
                 swept.said = dict(step.says) | swept.said
@@ -179,10 +179,10 @@ class Watchdog:
                 return ended + self._reap_overlooked(lately)
 
     def _reap_overlooked(self, lately: timedelta) -> list[Reaped]:
-        """End runs whose lease ran out before the last sweep, which left them.
+        """End runs whose lease expired before the last sweep, which skipped them.
 
-        Most likely another transaction had locked the row, and its heartbeats were skipped as well. The holder looks
-        again several times a second, so it comes first if it lives.
+        Probably another transaction had locked the row, so that heartbeats were skipped, too. A live holder retries
+        several times a second, so its heartbeat comes first.
         """
         overlooked: list[int] = self.database.call(self.database.jobs.overlooked, lately, limit=MOST_OVERLOOKED)
         if not overlooked:
@@ -210,9 +210,9 @@ class Watchdog:
         return reaped
 
     def _keep_house(self, swept: Swept) -> None:
-        """Do what is not urgent: delete old rows.
+        """Do work that is not urgent: delete old rows.
 
-        One bounded statement for each kind of thing; what is left over is for the next sweep.
+        Each kind of rows gets one bounded statement. The rest is left to the next sweep.
         """
         settings, alias, jobs, call = conf.current(), self.database.alias, self.database.jobs, self.database.call
         workers, silence, days = Worker.objects.db_manager(alias), settings.worker_silence, settings.retention_of_days
@@ -228,7 +228,7 @@ class Watchdog:
         swept.has_more |= PRUNE_LIMIT in swept.pruned.values()
 
     def _see_to_days(self, kept: timedelta) -> None:
-        """Make and drop partitions. What is wrong with one of them must not keep the rest from being done."""
+        """Make and drop partitions. An error must not stop the rest of the housekeeping."""
         jobs = self.database.jobs
         try:
             self.database.call(jobs.make_days)
@@ -241,18 +241,18 @@ class Watchdog:
             logger.exception("Partitions could not be made or dropped")
 
     def _look_at_server(self, clock: ServerClock) -> None:
-        """Find out whether heartbeats could be written since the last sweep, and whether the clock was set back.
+        """Check whether heartbeats could be written since the last sweep, and whether the server's clock was set back.
 
-        A server that was started meanwhile was away, and so were we if we slept: our own workers could not beat either,
-        and our clock may have slept as well. That a connection was merely closed is no outage: the next one is there at
-        once.
+        If the server has restarted, it was down. If this process slept, the workers on this host could not send
+        heartbeats either, and its clock may have stopped. A closed connection alone is not an outage: the next one
+        opens at once.
         """
         before, ttl = self._clock, conf.current().lease_ttl.total_seconds()
         self._clock = clock
         if 0 <= clock.up_for < ttl:
             self._wait(ttl - clock.up_for)
         elif before is None:
-            self._wait(ttl if clock.up_for < 0 else 0.0)  # set back by a step: it may have been started just now
+            self._wait(ttl if clock.up_for < 0 else 0.0)  # its clock was set back, and it may have just restarted
         elif clock.started_at != before.started_at or (
             not self._outages.is_on and clock.up_for - before.up_for > max(ttl, 1.5 * self.interval)
         ):
@@ -263,10 +263,10 @@ class Watchdog:
             self._steps.append(None)
         while self._steps:
             self._shorten_leases(self._steps[0])
-            self._steps.pop(0)  # last: a locked row is waited for, and then tried again
+            self._steps.pop(0)  # last, so that it is retried after an error
 
     def _shorten_leases(self, step: timedelta | None) -> None:
-        """Bring leases that were granted before the clock was set back to what they would be now."""
+        """Shorten leases that were granted before the clock was set back."""
         shortened = 0
         while (some := self.database.call(self.database.jobs.shorten_leases, step=step)) > 0:
             shortened += some
@@ -276,7 +276,7 @@ class Watchdog:
             logger.warning("The server's clock was set back: %d leases were shortened accordingly", shortened)
 
     def _wait(self, seconds: float) -> None:
-        """Believe no lease that ran out for so many seconds, and never for longer than one lease."""
+        """Ignore expired leases for so many seconds, at most for the duration of one lease."""
         if seconds <= 0:
             return
         until = time.monotonic() + seconds
@@ -285,7 +285,7 @@ class Watchdog:
         self._outages.trusts_leases_at = max(until, self._outages.trusts_leases_at)
 
     def _asked(self, question: Callable[[], T]) -> T:
-        """Ask the server, twice if need be: that it is away is an outage, that a connection was closed is none."""
+        """Run a query, again if the connection is lost: a closed connection is not an outage."""
         try:
             return question()
         except Exception as error:
@@ -299,30 +299,30 @@ class Watchdog:
             raise
 
 
-# What one sweep of a watchdog did.
+# The result of a sweep.
 
 
 @dataclass(slots=True, kw_only=True)
 class Swept:
     reaped: list[Reaped]
     lost: list[str] = field(default_factory=list)  # workers
-    pruned: dict[Status, int] = field(default_factory=dict)  # jobs deleted
-    said: dict[str, Any] = field(default_factory=dict)  # of what was done for capabilities
-    has_more: bool = False  # the next sweep should not wait
+    pruned: dict[Status, int] = field(default_factory=dict)  # deleted jobs
+    said: dict[str, Any] = field(default_factory=dict)  # from the steps of capabilities
+    has_more: bool = False  # start the next sweep at once
     took: float = 0.0  # seconds
 
     def to_json(self) -> str:
-        """One line for a log."""
+        """Return a line for the log."""
         outcomes = Counter(str(one.outcome) for one in self.reaped)
         said = {"reaped": len(self.reaped), "outcomes": outcomes, "lost": self.lost, **self.said}
         return json.dumps(said | {"pruned": self.pruned, "took": round(self.took, 4)})
 
 
-# Sets jobs of tasks that may not start aside, and brings them back. A watchdog does it in its sweep, if there are any.
+# Sets jobs of paused tasks aside, and brings them back. A watchdog does it in its sweep, if there are any.
 
 
 def see_to_shut_tasks(database: GuardedConnection) -> bool:
-    """Return whether some may be left."""
+    """Set jobs aside or bring them back. Return whether more may be left."""
     aside, brought_back = (
         [queue for queues in in_batches(partial(database.call, verb)) for queue in queues]
         for verb in (database.jobs.set_aside, database.jobs.bring_back)
@@ -330,13 +330,13 @@ def see_to_shut_tasks(database: GuardedConnection) -> bool:
     if brought_back:
         database.call(wake_workers, database.alias, set(brought_back))
     if aside or brought_back:
-        logger.info("Tasks that may not start: %d jobs were set aside, %d brought back", len(aside), len(brought_back))
+        logger.info("Paused tasks: %d jobs were set aside, %d were brought back", len(aside), len(brought_back))
     return max(len(aside), len(brought_back)) >= MOST_BATCHES * SET_ASIDE_LIMIT
 
 
-# Outages: times in which leases run out though their holders are well, because no heartbeat could be written.
+# Outages: periods in which leases expire although their holders are alive, because heartbeats cannot be written.
 #
-# The end of one is noticed by a write, and from then on holders get one lease of time for their heartbeats.
+# A successful write shows the end of an outage. From then on, holders get the time of one lease for their heartbeats.
 
 
 READ_ONLY = "25006"
@@ -345,22 +345,22 @@ WAITED_IN_VAIN = frozenset({"55P03", "57014"})  # lock_timeout, statement_timeou
 
 @dataclass(slots=True)
 class Outages:
-    """What one watchdog knows of them. Instants are the monotonic clock's."""
+    """The outages that a watchdog has noticed. Instants are of the monotonic clock."""
 
     beats: Heartbeat | None = None
     trusts_leases_at: float = float("-inf")
     is_on: bool = False
-    _is_long: bool = False  # no write was possible, for an unknown time
+    _is_long: bool = False  # writes were impossible for an unknown time
     _answered_at: float = float("-inf")
 
     def answered(self, now: float) -> None:
-        """Note that a sweep found nothing in its way."""
+        """Note that a sweep had no problems."""
         self._answered_at = now
 
     def failed(self, error: BaseException) -> None:
-        """Note what kept a sweep from ending runs: it may keep others from extending leases."""
+        """Note an error of a sweep. The same error may keep workers from extending leases."""
         fault, state = fault_of(error), sqlstate_of(error)
-        if fault is DatabaseFault.FULL or state == READ_ONLY:  # what needed no room has succeeded meanwhile
+        if fault is DatabaseFault.FULL or state == READ_ONLY:  # statements that need no space have succeeded meanwhile
             self.is_on = self._is_long = True
         elif state in WAITED_IN_VAIN:
             self.is_on = True
@@ -370,15 +370,15 @@ class Outages:
         self.is_on = self._is_long = True
 
     def over(self, now: float, ttl: float) -> float:
-        """Note that writes succeed again. Return for how many seconds leases that ran out say nothing.
+        """Note that writes succeed again. Return for how many seconds expired leases must be ignored.
 
-        After a wait that was shorter than half a lease none has run out: heartbeats come three times in a lease.
+        After an outage shorter than half a lease, none has expired: heartbeats come three times in a lease.
         """
         is_long, self.is_on, self._is_long = self._is_long or now - self._answered_at >= ttl / 2, False, False
         return ttl if is_long else 0.0
 
     def trusts_leases(self, now: float, ttl: float) -> bool:
-        """Whether a lease that ran out says that its holder is gone."""
+        """Return whether an expired lease means that its holder is gone."""
         if now < self.trusts_leases_at:
             return False
         return self.beats is None or (not self.beats.failing_since and now - self.beats.recovered_at >= ttl)

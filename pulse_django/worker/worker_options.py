@@ -1,4 +1,4 @@
-"""The options of a worker: settings are the defaults, flags override them."""
+"""The options of a worker. Settings are the defaults, and flags override them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pulse_django.shards.placement import shards
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """Handed to every process of a worker."""
+    """The options, for every process of a worker."""
 
     name: str
     aliases: tuple[str, ...]  # of the shards
     processes: int
-    concurrency: int  # handlers of a kind at a time, in each process
+    concurrency: int  # handlers at a time in each process, for each executor
     queues: tuple[str, ...]  # empty: all
     shutdown_grace: float  # seconds for handlers after SIGTERM
     max_jobs: int  # runs until a process is replaced; 0: never
@@ -26,21 +26,21 @@ class WorkerOptions:
     burst: bool = False  # end when nothing is due
     watchdog: bool = True
     metrics_host: str = "127.0.0.1"
-    metrics_port: int = 0  # for probes and the worker's own numbers; 0: none
+    metrics_port: int = 0  # for probes and metrics; 0: none
 
     def of_shard(self, alias: str) -> str:
-        """Return what names of threads and connections end with: nothing, unless there are several shards."""
+        """Return the suffix for names of threads and connections: empty, unless there are several shards."""
         return f" {alias}" if len(self.aliases) > 1 else ""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What signals say of the worker."""
+        """Return the facts about the worker for signals."""
         facts = {"name": self.name, "queues": self.queues or None, "processes": self.processes}
         return facts | {"concurrency": self.concurrency, "using": self.aliases}
 
     @classmethod
     def of(cls, settings: PulseSettings, name: str, flags: Mapping[str, Any]) -> WorkerOptions:
-        """Combine settings and flags; a flag that is None was not given. Raise ValueError for what cannot be."""
+        """Combine settings and flags. None: the flag was not given. Raise ValueError for invalid values."""
         own = {one: getattr(settings, one) for one in ("processes", "concurrency", "queues", "max_jobs", "max_rss_mib")}
         options = cls(name=name, aliases=tuple(shards()), shutdown_grace=settings.shutdown_grace.total_seconds(), **own)
         known = {field.name for field in fields(cls)}
@@ -48,7 +48,7 @@ class WorkerOptions:
         return replace(options, **given).checked()
 
     def checked(self) -> WorkerOptions:
-        """Return them if they make sense."""
+        """Return the options if they are valid."""
         for queue in self.queues:
             QUEUE_NAME.check("queue", queue)
         for flag in ("processes", "concurrency"):

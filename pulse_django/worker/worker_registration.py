@@ -1,4 +1,4 @@
-"""What a worker writes about itself with every heartbeat."""
+"""The row that a worker writes about itself with every heartbeat."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def presence_of(
         },
         queues=options.queues,
         slots=options.processes * options.concurrency,
-        # What has ended and is not reported yet is held as well.
+        # Ended runs that are not reported yet hold leases, too.
         in_flight=sum(max(0, min(options.concurrency, mine)) for mine in begun),
         stuck_slots=sum(child.stuck for child in child_slots),
         tasks=list(registry),

@@ -26,7 +26,7 @@ def test_a_worker_stops_acting_when_its_database_is_adopted_and_goes_on_when_it_
     assert owner_of("default") == "staging"
     wait_for("COMPLETED", handlers.naps.enqueue(0).id)
     adopted_by("production")
-    whose = "cut off (28000): Database 'default' belongs to deployment 'production', and this one is 'staging'"
+    whose = "cut off (28000): Database 'default' belongs to deployment 'production', not to 'staging'"
     worker.wait_until_it_says(*(f"{purpose}: {whose}" for purpose in ("claims 1", "watchdog", "heartbeat")))
     left = handlers.naps.enqueue(0).id
     refused = workers.start(settings=STAGING)

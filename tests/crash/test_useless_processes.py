@@ -120,7 +120,7 @@ class TestTheKeeper:
     def test_a_thread_of_its_that_ended_is_started_again_and_shown(self, workers: Workers) -> None:
         worker = workers.ready(settings=MODULES, env={"PULSE_HARM": "keeper threads"})
         make_job(status=Status.RUNNING, expired=True)  # to be reaped: a receiver then kills all threads
-        wait_until(lambda: worker.log.count("was started again") >= 4, lambda: worker.log)
+        wait_until(lambda: worker.log.count("was restarted") >= 4, lambda: worker.log)
         job = harmful_handlers.naps_once.enqueue(2).id
         wait_for(Status.COMPLETED, job)
         assert outcomes(job) == ["SUCCEEDED"], "its lease was extended"

@@ -128,8 +128,8 @@ class TestEncryptedJobs:
 NOT_SEARCHABLE: list[tuple[dict[str, Any], str]] = [
     ({"searchable": ["token"], "sensitive": ["token"]}, "'token' is sensitive"),
     ({"searchable": ["nobody"]}, "has no parameter 'nobody'"),
-    ({"searchable": ["return"]}, "no name of an argument"),
-    ({"searchable": ["error"]}, "means something else"),
+    ({"searchable": ["return"]}, "not the name of an argument"),
+    ({"searchable": ["error"]}, "is a prefix of the search already"),
 ]
 
 

@@ -207,7 +207,7 @@ class TestAmending:
 
 
 UNFITTING: list[tuple[dict[str, Any], str]] = [
-    ({"limit_key": "customer"}, "give a limit"),
+    ({"limit_key": "customer"}, "limit_key requires a limit"),
     ({"limit": Limit(max_running_per_key=2)}, "need limit_key or fair_by"),
     ({"limit": Limit(max_running=2), "limit_key": "customer", "fair_by": "customer"}, "cannot be combined"),
     ({"fair_by": "stranger"}, "no parameter 'stranger'"),
@@ -367,7 +367,7 @@ class TestPausingAKey:
     def test_a_hold_needs_a_key(self) -> None:
         job_id = holds_no_key.enqueue().id
         drain(failures="keep")
-        assert "it has none" in Job.objects.get(pk=job_id).last_error
+        assert "this job has none" in Job.objects.get(pk=job_id).last_error
 
     def test_a_later_end_stays(self) -> None:
         key = lane_key("tests.api", "anna")

@@ -122,9 +122,9 @@ def test_a_point_that_does_not_exist_is_refused_with_a_sentence() -> None:
 def test_a_point_that_only_one_can_have_is_refused_to_a_second() -> None:
     [codec] = [one.codec for one in capability.installed() if one.codec is not None]
     assert isinstance(codec, Codec)
-    with pytest.raises(ValueError, match="encryption and other both hand in 'codec'"):
+    with pytest.raises(ValueError, match="encryption and other both provide 'codec'"):
         capability.install(*capability.installed(), Capability(name="other", codec=codec))
-    with pytest.raises(ValueError, match="two capabilities or their steps have one name"):
+    with pytest.raises(ValueError, match="two capabilities or steps have the same name"):
         capability.install(*capability.installed(), CAPABILITY)
 
 
@@ -132,9 +132,12 @@ def test_what_would_break_a_statement_is_refused_when_it_is_declared() -> None:
     gate = Gate(code="g", sentence="", job="{job}.id > 0", by_id=True)
     end = AtEnd({"lane_key": "text"}, over="", stayed="", is_noted="true")
     cases: list[tuple[str, dict[str, Any]]] = [
-        ("columns that a job does not keep", {"at_end": end}),
-        ("asked by_id stands alone", {"gates": (gate,), "reads": "SELECT 1"}),
-        ("%: statements have parameters", {"satellites": (Satellite(table="t", of_day="x LIKE 'a%'"),)}),
+        ("columns that an ended job does not keep", {"at_end": end}),
+        ("a gate with by_id cannot use the relation of reads", {"gates": (gate,), "reads": "SELECT 1"}),
+        (
+            "the SQL contains %, which would be read as a parameter",
+            {"satellites": (Satellite(table="t", of_day="x LIKE 'a%'"),)},
+        ),
     ]
     with all_faults() as about:
         for message, parts in cases:

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 ACT = ("schedules", "declared tasks")  # in their first step
 STAGING = override_settings(PULSE={"DEPLOYMENT": "staging"})
 SENTENCE = (
-    "Database 'default' belongs to deployment 'production', and this one is 'staging' (PULSE['DEPLOYMENT']). "
+    "Database 'default' belongs to deployment 'production', not to 'staging' (PULSE['DEPLOYMENT']). "
     "If it is a copy, let this deployment adopt it: python manage.py pulse_check --adopt"
 )
 

@@ -188,16 +188,16 @@ def test_a_shut_gate_is_a_reason_that_explain_gives(installing: None) -> None:
 
 def test_a_gate_that_could_become_a_join_is_refused() -> None:
     for condition in ("not exists (SELECT 1)", "{job}.task IN (SELECT 'a')", "{job}.task = ANY (values ('a'))"):
-        with pytest.raises(ValueError, match=r"ask for an ARRAY\(SELECT"):
+        with pytest.raises(ValueError, match=r"use an ARRAY\(SELECT"):
             Gate(code="x", job=condition, sentence="No.")
 
 
 def test_a_gate_that_no_statement_could_ask_is_refused() -> None:
     refused: list[tuple[dict[str, str], str]] = [
-        ({}, "about a lane or about a job"),
-        ({"lane": "true", "job": "true"}, "about a lane or about a job"),
-        ({"lane": "{lane}.key <> 'x'"}, "is of_keys"),
-        ({"job": "{job}.task LIKE 'a%'"}, "parameters"),
+        ({}, "needs a condition on a lane or on a job, not both"),
+        ({"lane": "true", "job": "true"}, "needs a condition on a lane or on a job, not both"),
+        ({"lane": "{lane}.key <> 'x'"}, "the gate reads the key of a lane: set of_keys=True"),
+        ({"job": "{job}.task LIKE 'a%'"}, "read as a parameter"),
     ]
     for wrong, why in refused:
         with pytest.raises(ValueError, match=why):

@@ -302,8 +302,8 @@ def test_wrong_calls_say_the_line_to_write() -> None:
     """Each raised an error of Python's own, or passed and failed later."""
     cases: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (lambda: task(expires="60")(tasks.add.func), TypeError, "expires: @task takes a number of seconds"),  # type: ignore[call-overload]
-        (lambda: retry_unless([ValueError]), InvalidJob, "is no exception class; write retry_unless"),  # type: ignore[arg-type]
-        (lambda: retry_on("ValueError"), InvalidJob, "is no exception class"),  # type: ignore[arg-type]
+        (lambda: retry_unless([ValueError]), InvalidJob, "is not an exception class; write retry_unless"),  # type: ignore[arg-type]
+        (lambda: retry_on("ValueError"), InvalidJob, "is not an exception class"),  # type: ignore[arg-type]
         (lambda: tasks.add(1, 2), TypeError, r"add is a task. Use add.enqueue\(...\)"),  # type: ignore[operator]
         (
             lambda: enqueue_many(tasks.add, range(3)),

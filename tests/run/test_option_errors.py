@@ -31,12 +31,12 @@ NO_VALUES: list[tuple[dict[str, Any], str]] = [
     ({"priority": True}, "priority must be a whole number between -100 and 100"),
     ({"priority": 101}, "priority must be a whole number between -100 and 100"),
     ({"aliases": 5}, "aliases: 5 is not a list of names"),
-    ({"max_lost_workers": 0}, "max_lost_workers: 0 is that of at_most_once=True. Write that"),
+    ({"max_lost_workers": 0}, "max_lost_workers: 0 is not allowed. Use at_most_once=True"),
     ({"at_most_once": True, "max_attempts": 3}, "at_most_once: max_attempts would allow a second run"),
     ({"at_most_once": True, "retry": NO_RETRIES}, "at_most_once: retry would allow a second run"),
     ({"at_most_once": True, "max_lost_workers": 2}, "at_most_once: max_lost_workers would allow a second run"),
     ({"at_most_once": True, "count_lost_workers": False}, "at_most_once: count_lost_workers would allow"),
-    ({"at_most_once": True, "chunk": 5}, "at_most_once: with chunk, jobs wait for others of their chunk"),
+    ({"at_most_once": True, "chunk": 5}, "at_most_once cannot be combined with chunk"),
     ({"sensitive": [["order"]]}, "sensitive: .* is not a list of names"),
 ]
 
@@ -162,5 +162,5 @@ def test_an_option_of_a_call_says_which_was_meant() -> None:
 def test_what_is_no_function_is_refused() -> None:
     with all_faults() as about:
         for given in ["mail", 5]:
-            with about(given), pytest.raises(TypeError, match="takes a function or options by name"):
+            with about(given), pytest.raises(TypeError, match="takes a function or keyword options"):
                 task(given)

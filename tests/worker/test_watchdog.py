@@ -391,7 +391,7 @@ class TestTurns:
         rival.lock_duties()
         assert dog.take_turn() is None
         assert dog.take_turn() is not None
-        assert "pulse_django_duty locked" in caplog.text
+        assert "Check whether a row of pulse_django_duty is locked" in caplog.text
         rival.rollback()
 
     def test_without_the_table_each_sweeps(self, database: GuardedConnection, caplog: pytest.LogCaptureFixture) -> None:
@@ -407,7 +407,7 @@ class TestTurns:
         assert again is not None
         assert [reaped.lease.job_id for reaped in swept.reaped] == [job.pk]
         assert (sum(swept.pruned.values()), again.pruned) == (1, {}), "it keeps house, and not with every sweep"
-        assert "Sweeping without knowing" in caplog.text
+        assert "Sweeping without knowing when others last swept" in caplog.text
 
 
 def _fail() -> list[Any]:

@@ -1,1 +1,1 @@
-"""The tables as PostgreSQL has them: constraints, columns, queries, and how a statement reaches the server."""
+"""The PostgreSQL part: columns, constraints, indexes, queries, and the transactions of statements."""

@@ -1,4 +1,4 @@
-"""The constraints of jobs and attempts: the tables refuse every state that the protocol does not know."""
+"""The constraints of jobs and attempts: the tables refuse every state that the verbs cannot produce."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from .sql_functions import (
     rule,
 )
 
-# jsonb needs up to six times the room of its text; PULSE["MAX_PAYLOAD_BYTES"] is the limit that users meet.
+# jsonb takes up to six times the size of its text. PULSE["MAX_PAYLOAD_BYTES"] is the limit that users see.
 MAX_STORED_PAYLOAD = 32 * 1024 * 1024
-# Stored values are compressed: 200 MB of one letter take 2 MB. A worker reads the text.
+# Stored values are compressed, and 200 MB of one letter take 2 MB. A worker reads the uncompressed text.
 MAX_PAYLOAD_TEXT = 32 * 1024 * 1024
-# Of meta, of tags and of search terms, each as PostgreSQL spells it: with spaces, quotes and backslashes.
+# For meta, tags and search terms, each as PostgreSQL writes it: with spaces, quotes and backslashes.
 MAX_LABELS_TEXT = 2 * MAX_META_BYTES
 
 
@@ -55,7 +55,7 @@ def _bounded_list(column: str, most: int) -> Q:
 
 
 def _sensible(duration: str) -> Q:
-    """A claim adds it to now: one that overflows would fail the claim, and its whole batch with it."""
+    """Return a bound for a duration. A claim adds it to now, and an overflow would fail the whole claim."""
     return Q(**{f"{duration}__isnull": True}) | Q(**{f"{duration}__gt": timedelta(), f"{duration}__lte": MAX_DELAY})
 
 
@@ -86,7 +86,7 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
     rule(
         "pulse_job_attempts_within_budget", Q(max_attempts__gte=1) & Q(max_attempts__gte=F("attempts") - F("refunds"))
     ),
-    # A claim adds an attempt: were there none left, the claim would fail, and its whole batch with it.
+    # A claim adds an attempt. If none were left, the whole claim would fail.
     rule("pulse_job_waiting_has_budget", ~Q(status__in=_CLAIMABLE) | Q(max_attempts__gt=F("attempts") - F("refunds"))),
     rule("pulse_job_waiting_is_wanted", ~Q(status__in=_CLAIMABLE) | Q(cancel_requested_at__isnull=True)),
     rule("pulse_job_losses_within_attempts", Q(losses__gte=0, attempts__gte=F("losses"))),
@@ -100,9 +100,9 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         "pulse_job_durations_are_sensible",
         _sensible("lease_ttl") & _sensible("timeout") & _sensible("progress_timeout"),
     ),
-    # What lies beyond could be stored and never be read: Python's calendar ends before PostgreSQL's.
+    # Later instants could be stored, but not read: Python's calendar ends before PostgreSQL's.
     rule("pulse_job_instant_can_be_read", in_range("next_run_at")),
-    # The ledger shows a completed run under its job's negative id: the smallest bigint has none.
+    # The ledger shows a completed run with the negative id of its job: the smallest bigint cannot be negated.
     rule(
         "pulse_job_can_be_read",
         Q(id__gt=0)
@@ -116,14 +116,14 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         Exact(JsonType("args"), Value("array")) & Exact(JsonType("kwargs"), Value("object")),
     ),
     rule("pulse_job_payload_is_bounded", LessThanOrEqual(_STORED_PAYLOAD, MAX_STORED_PAYLOAD)),
-    # Measuring unpacks the values, so it is done when a job begins to wait and when it gets its result, and neither
-    # at a claim nor at a heartbeat (docs/adr/0030).
+    # Measuring unpacks the values. So it is done when a job begins to wait and when it gets its result, not at a claim
+    # or a heartbeat (docs/adr/0030).
     rule(
         "pulse_job_payload_text_is_bounded",
         (~Q(status__in=_CLAIMABLE) | Q(LessThanOrEqual(_TEXT_FOR_A_CLAIM, MAX_PAYLOAD_TEXT)))
         & (Q(result__isnull=True) | Q(LessThanOrEqual(TextSize("result"), MAX_PAYLOAD_TEXT))),
     ),
-    # Measured when a job begins to wait, as its payload. Most jobs have none, and the others end at their status.
+    # Measured when a job begins to wait, like its payload. Most jobs have none; for others the status is checked first.
     rule(
         "pulse_job_labels_are_bounded",
         Q(meta__isnull=True, tags__isnull=True, search_terms__isnull=True)
@@ -132,9 +132,9 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         & _bounded_list("tags", MOST_TAGS)
         & _bounded_list("search_terms", MOST_SEARCHED),
     ),
-    # A settle adds it to created_at: one that overflows would fail the settle, and its whole batch with it.
+    # A settle adds it to created_at, and an overflow would fail the whole settle.
     rule("pulse_job_retry_limit_is_sensible", _sensible("give_up_after")),
-    # One of 0 or less would let a limit be exceeded.
+    # With a weight of 0 or less, a limit could be exceeded.
     rule("pulse_job_weight_in_range", Q(weight__gte=1, weight__lte=MOST_WEIGHT)),
 ]
 
@@ -151,8 +151,8 @@ ATTEMPT_CONSTRAINTS = [
 ]
 
 
-# Conditions on jobs that several statements share, as SQL.
+# SQL conditions on jobs that several statements share.
 
 
-# In this spelling a partial index can be used. A status that is a parameter could be any.
+# Written like this, a partial index can be used. With the status as a parameter, it could not.
 IS_CLAIMABLE = "status::text IN ('PENDING', 'RETRYING')"

@@ -1,7 +1,7 @@
-"""What a database error means for a loop that must go on: a table of SQLSTATEs, and how long to wait.
+"""Classify database errors for loops that must go on, and choose how long to wait before the next try.
 
-Nothing in it ends a loop. An error that is not in the table is a mistake of ours or of the schema's: it is logged with
-its traceback, and tried again more slowly.
+No error ends a loop. An error that is not in the table is a mistake in Pulse or in the schema: it is logged with its
+traceback, and the loop retries more slowly.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from django.db import Error, InterfaceError, OperationalError
 
 
 class DatabaseFault(StrEnum):
-    """The kinds of trouble, by what helps."""
+    """Kinds of errors, by their remedy."""
 
-    CUT_OFF = "cut off"  # the connection is of no use any more: open another
-    BUSY = "busy"  # another transaction was in the way: try the same again soon
-    FULL = "full"  # the server has no room for us now: the same again, later
-    CHANGING = "changing"  # the schema is being migrated under our feet: the same again, later
-    MISTAKE = "mistake"  # nothing that waiting would heal, but neither would giving up
+    CUT_OFF = "cut off"  # the connection is unusable: open another
+    BUSY = "busy"  # blocked by another transaction: retry soon
+    FULL = "full"  # the server has no resources left: retry later
+    CHANGING = "changing"  # the schema is being migrated: retry later
+    MISTAKE = "mistake"  # neither waiting nor giving up helps
 
 
 # By SQLSTATE, or by its class: the first two characters.
@@ -32,13 +32,13 @@ _MEANING = {
     "57P03": DatabaseFault.CUT_OFF,  # cannot_connect_now: starting up
     "57P04": DatabaseFault.CUT_OFF,  # database_dropped
     "57P05": DatabaseFault.CUT_OFF,  # idle_session_timeout
-    "25006": DatabaseFault.CUT_OFF,  # read_only_sql_transaction: this is a standby; another address may not be
+    "25006": DatabaseFault.CUT_OFF,  # read_only_sql_transaction: a standby; another address may be the primary
     "25P03": DatabaseFault.CUT_OFF,  # idle_in_transaction_session_timeout
-    "28": DatabaseFault.CUT_OFF,  # a role or password that is being changed
-    "3D000": DatabaseFault.CUT_OFF,  # the database is not there, yet or any more
-    "26000": DatabaseFault.CUT_OFF,  # invalid_sql_statement_name: the session is not ours alone
+    "28": DatabaseFault.CUT_OFF,  # a role or password may be changing
+    "3D000": DatabaseFault.CUT_OFF,  # the database does not exist (yet)
+    "26000": DatabaseFault.CUT_OFF,  # invalid_sql_statement_name: others use the session, too
     "42P05": DatabaseFault.CUT_OFF,  # duplicate_prepared_statement: the same
-    "XX000": DatabaseFault.CUT_OFF,  # internal error, also PgBouncer's way of saying that the server is gone
+    "XX000": DatabaseFault.CUT_OFF,  # internal error; PgBouncer also sends it when the server is gone
     "40001": DatabaseFault.BUSY,  # serialization_failure
     "40P01": DatabaseFault.BUSY,  # deadlock_detected
     "55P03": DatabaseFault.BUSY,  # lock_not_available
@@ -54,8 +54,8 @@ _MEANING = {
 
 _LIBPQS_OWN = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
 
-# Seconds before the first repetition, and the longest. Shorter floods a server that is coming back; longer leaves work
-# lying once it is there.
+# Seconds before the first retry, and the longest pause. Shorter pauses flood a server that is coming back. Longer ones
+# delay work once it is back.
 _PAUSES = {
     DatabaseFault.CUT_OFF: (0.05, 1.0),
     DatabaseFault.BUSY: (0.02, 0.5),
@@ -66,7 +66,7 @@ _PAUSES = {
 
 
 def fault_of(error: BaseException) -> DatabaseFault:
-    """Say what kind of trouble an exception is."""
+    """Return the kind of an error."""
     state = sqlstate_of(error)
     if state:
         return _MEANING.get(state) or _MEANING.get(state[:2]) or DatabaseFault.MISTAKE
@@ -75,7 +75,7 @@ def fault_of(error: BaseException) -> DatabaseFault:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Whether the role lacks a right that the statement needs."""
+    """Return whether the role lacks a right that the statement needs."""
     return sqlstate_of(error) == "42501"
 
 
@@ -86,17 +86,17 @@ def sqlstate_of(error: BaseException) -> str:
 
 @dataclass(slots=True)
 class Patience:
-    """Waits longer from failure to failure, and never in step with the others."""
+    """Computes pauses that grow with each failure, with jitter so that processes do not retry at the same time."""
 
     failures: int = 0
 
     def pause(self, fault: DatabaseFault) -> float:
-        """Return for how long to wait after one more failure."""
+        """Note a failure, and return how long to wait."""
         first, longest = _PAUSES[fault]
         self.failures += 1
         return min(longest, first * 2.0 ** min(self.failures - 1, 30)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     def succeeded(self) -> bool:
-        """Note a success. Say whether it ends a time of failures."""
+        """Note a success. Return whether there were failures before it."""
         recovered, self.failures = self.failures > 0, 0
         return recovered

@@ -1,7 +1,7 @@
-"""Duties: what one watchdog of the fleet does in each interval.
+"""Duties: periodic work that one watchdog of the fleet does in each interval.
 
-Every watchdog asks for the duties that are due, and the first one that asks takes them. There is no leader. If the
-watchdog dies, another one takes the duty in the next interval.
+Every watchdog asks for the duties that are due, and the first one gets them. There is no leader. If that watchdog dies,
+another one takes the duty in the next interval.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from .transactions import TableManager, run_alone
 if TYPE_CHECKING:
     from pulse_django.models import Duty  # noqa: F401 - named in the base class below
 
-LONG_OVERDUE = 4  # times the interval: whoever should have taken it cannot
+LONG_OVERDUE = 4  # intervals after which no watchdog seems able to take a duty
 
-# An instant in the future was written before the server's clock was set back. Nobody knows how long ago that was. The
-# statement may have waited for the table, so it looks at the clock when it compares.
+# If ``taken_at`` is in the future, the server's clock was set back after it was written, and the duty counts as due.
+# The statement may have waited for the table, so it compares with clock_timestamp().
 _WAS_LATELY = """duty.taken_at BETWEEN
         clock_timestamp() - wanted.seconds * interval '1 second' AND clock_timestamp() + interval '1 second'"""
 
-SET_ASIDE = "set aside"  # jobs are, or may have to be
+SET_ASIDE = "set aside"  # jobs are set aside, or may have to be
 
 
 @assembled
 def _take_sql() -> str:
-    """Those who come second in the same moment skip the locked row. Under the lock the condition is looked at again."""
+    """Return the statement. Other watchdogs skip a locked row. The condition is checked again under the lock."""
     asked = {SET_ASIDE: f"{may_shut_tasks()} OR {ARE_SET_ASIDE}"}
     for one in installed():  # a duty without work sends no statement
         asked |= {one.name: one.exists} if one.exists else {}
@@ -78,7 +78,7 @@ FROM server
 """  # noqa: S608 - made of constants
 
 
-# The first time in the life of these tables.
+# The first time that a duty is taken.
 _TAKE_NEW = """
 INSERT INTO pulse_django_duty (name, taken_at, done_at)
 SELECT name, clock_timestamp(), clock_timestamp() FROM pg_catalog.unnest(%s::text[]) AS wanted (name)
@@ -105,18 +105,18 @@ SELECT name FROM written
 
 
 class TakenDuties(NamedTuple):
-    """What a watchdog is to do now, and the server's clock."""
+    """The duties that a watchdog has to do now, and the server's clock."""
 
     clock: ServerClock
     taken: frozenset[str]
-    unfinished: frozenset[str]  # that were taken before, and not done to the end
-    overdue: frozenset[str]  # that nobody could take for long: a transaction has locked the row
-    with_work: frozenset[str] = frozenset()  # names of capabilities that are used, and of steps that have work
+    unfinished: frozenset[str]  # taken before, and not completed
+    overdue: frozenset[str]  # not taken for a long time: a transaction may have locked the row
+    with_work: frozenset[str] = frozenset()  # capabilities in use, and steps that have work
 
 
 class DutyManager(TableManager["Duty"]):
     def take(self, every: Mapping[str, float]) -> TakenDuties:
-        """Take the duties that nobody did for so many seconds."""
+        """Take the duties that no watchdog has taken for the given seconds."""
         names = sorted(every)
         [row] = run_alone(self.write_alias, _take_sql(), [names, [every[name] for name in names]])
         started_at, up_for, taken, new, *lists, with_work = row
@@ -127,5 +127,5 @@ class DutyManager(TableManager["Duty"]):
         return TakenDuties(clock, frozenset(taken), unfinished, overdue - frozenset(taken), frozenset(with_work))
 
     def done(self, names: Collection[str]) -> None:
-        """Note that these were done to the end."""
+        """Note that these duties were completed."""
         run_alone(self.write_alias, _DONE, [sorted(names)])

@@ -1,4 +1,4 @@
-"""The columns of jobs, with their constraints and indexes. Capabilities have blocks of their own beside this one."""
+"""The columns of jobs, with their constraints and indexes. Capabilities add their own columns."""
 
 from __future__ import annotations
 
@@ -16,55 +16,55 @@ from .indexes import JOB_INDEXES
 from .ledger import MAX_HOLDER, MAX_STATUS
 from .sql_functions import STATUSES, ClockTimestamp, Document, ShortText, Tags
 
-# Of keys that the database does not check.
+# For foreign keys that the database does not check.
 UNCHECKED: Any = {"on_delete": models.DO_NOTHING, "db_constraint": False, "db_index": False}
 
 
 class JobColumns(models.Model):
-    id = models.BigAutoField(primary_key=True)  # with the era in the database (docs/adr/0049)
-    # The partition: 0 for every job that is not over and for dead letters, else the day on which it ended.
+    id = models.BigAutoField(primary_key=True)  # in the database, id and era are the key (docs/adr/0049)
+    # The partition: 0 for unfinished jobs and dead letters, else the day on which the job ended.
     era = models.IntegerField(default=HOT, db_default=HOT, editable=False)
     task = ShortText(max_length=MAX_TASK_NAME)  # a key of the task registry, never a path to import
     queue = ShortText(max_length=MAX_QUEUE_NAME, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
     priority = models.SmallIntegerField(default=0, db_default=0)  # higher runs first
-    # Whose turn it is: the limiter and the key of a job with a limit or a share, as limits/rules.py spells them.
+    # The limiter and the key of a job with a limit or a share, as queue/words/lane_keys.py spells them.
     lane_key = ShortText(max_length=MAX_LANE_KEY, db_collation="C", default="", db_default="", editable=False)
-    # False: a job with a lane key whose time has not come. Jobs without one are ordered by their time alone.
+    # False: a job with a lane key that is not due yet. Jobs without a key are always ready, and ordered by their time.
     # NULL: set aside, because its task is paused (docs/adr/0060).
     ready = models.BooleanField(null=True, default=True, db_default=True, editable=False)
     args = Document(default=list, db_default=models.Value([], models.JSONField()))
     kwargs = Document(default=dict, db_default=models.Value({}, models.JSONField()))
-    # Of args and kwargs as text, to bound what a claim takes. NULL: not measured, as by an older release.
+    # The size of args and kwargs as text, to bound the answer of a claim. NULL: not measured, as by an older release.
     payload_bytes = models.IntegerField(null=True, blank=True, editable=False)
-    # A real foreign key would lock the parent's row in the enqueuing transaction, and its pruning would wait for its
-    # children's.
+    # A checked foreign key would lock the parent's row in the enqueuing transaction, and a parent could not be pruned
+    # before its children.
     parent = models.ForeignKey("self", null=True, blank=True, related_name="children", **UNCHECKED)
 
     trace = ShortText(max_length=MAX_TRACE, null=True, blank=True)  # NULL is "none"
-    # What its task hid of the job when it was enqueued, as the text of Masks (docs/adr/0038).
+    # The arguments that its task hid when the job was enqueued, as the text of Masks (docs/adr/0038).
     sensitive = ShortText(max_length=MAX_MASKS, null=True, blank=True, editable=False)  # NULL is "none"
 
-    give_up_after = models.DurationField(null=True, blank=True, editable=False)  # no retry is later after created_at
+    give_up_after = models.DurationField(null=True, blank=True, editable=False)  # after created_at: no later retry
     tags = Tags(default=list, null=True, blank=True, editable=False)
-    search_terms = Tags(default=list, null=True, blank=True, editable=False)  # of arguments, and as secret
+    search_terms = Tags(default=list, null=True, blank=True, editable=False)  # from arguments, and as secret as these
     meta = Document(null=True, blank=True, editable=False)
     weight = models.SmallIntegerField(default=1, db_default=1, editable=False)  # slots of a worker, and of a limit
 
     status = ShortText(
         max_length=MAX_STATUS, choices=STATUSES, default=Status.PENDING.value, db_default=Status.PENDING.value
     )
-    next_run_at = models.DateTimeField(db_default=ClockTimestamp())  # not before
-    attempts = models.IntegerField(default=0, db_default=0)  # claims so far; only ever rises
-    refunds = models.IntegerField(default=0, db_default=0)  # attempts that do not count
+    next_run_at = models.DateTimeField(db_default=ClockTimestamp())  # the job does not start before
+    attempts = models.IntegerField(default=0, db_default=0)  # claims so far; never decreases
+    refunds = models.IntegerField(default=0, db_default=0)  # attempts that were given back
     max_attempts = models.IntegerField(default=10, db_default=10)
     losses = models.IntegerField(default=0, db_default=0)  # runs that ended with their worker
-    max_lost_workers = models.SmallIntegerField(null=True, blank=True)  # NULL: the fleet's
+    max_lost_workers = models.SmallIntegerField(null=True, blank=True)  # NULL: the setting
     count_lost_workers = models.BooleanField(default=True, db_default=True)  # a lost worker costs an attempt
 
     locked_by = ShortText(max_length=MAX_HOLDER, null=True, blank=True)  # NULL: no holder
     lease_until = models.DateTimeField(null=True, blank=True)
     token = models.BigIntegerField(null=True, blank=True)  # of the run that holds the lease
-    lease_ttl = models.DurationField(null=True, blank=True)  # NULL: the fleet's
+    lease_ttl = models.DurationField(null=True, blank=True)  # NULL: the setting
     timeout = models.DurationField(null=True, blank=True)
     deadline = models.DateTimeField(null=True, blank=True)  # of the run that holds the lease
     progress_timeout = models.DurationField(null=True, blank=True)
@@ -75,7 +75,7 @@ class JobColumns(models.Model):
 
     last_error = models.TextField(blank=True, default="", db_default="")
     result = Document(null=True, blank=True)
-    # The run that completed the job: the ledger shows it from here, and stores no row for it (docs/adr/0048).
+    # The run that completed the job: the ledger reads it here, and has no row for it (docs/adr/0048).
     completed_by = ShortText(max_length=MAX_HOLDER, null=True, blank=True)
     completed_token = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=ClockTimestamp())

@@ -1,4 +1,4 @@
-"""Questions about jobs that the ORM cannot put in one query, answered for ``Job.objects``."""
+"""Queries of ``Job.objects`` that the ORM cannot express in one query."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 
 class ServerClock(NamedTuple):
-    """What a server's clock says of the server."""
+    """The start and the uptime of the server, by its own clock."""
 
-    started_at: float  # in seconds since 1970; another value, another start
+    started_at: float  # in seconds since 1970; it changes when the server restarts
     up_for: float  # seconds; negative if the clock was set back to before the start
 
 
 class Depth(NamedTuple):
-    """How much waits in a queue."""
+    """How many jobs wait in a queue."""
 
     queue: str
-    due: int  # its time has come
-    later: int  # its time has not come, or its task is paused and it is set aside
-    overdue: float | None  # for how many seconds the first has been due
-    is_more: bool  # than was counted
+    due: int  # jobs that are due
+    later: int  # jobs that are not due, or are set aside because their task is paused
+    overdue: float | None  # seconds since the first job was due
+    is_more: bool  # there are more jobs than were counted
 
 
 def is_expired(row: str = "", *, now: str = "statement_timestamp()") -> str:
-    """Return the SQL that says whether a job has not started in time. ``row`` goes before each column: ``job.``.
+    """Return the SQL condition that a job has not started in time. ``row`` is a prefix for each column: ``job.``.
 
-    The first three conditions are those of the index.
+    The first three conditions are those of the index, so that it can be used.
     """
     return (
         f"{row}attempts = 0 AND {row}expires_at IS NOT NULL AND {row}status::text = 'PENDING' "
@@ -50,8 +50,8 @@ def is_expired(row: str = "", *, now: str = "statement_timestamp()") -> str:
 
 IS_EXPIRED = is_expired()
 ARE_EXPIRED = f"EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IS_EXPIRED})"  # noqa: S608 - made of constants
-# Lanes are counted from the claim index, each up to its share of what is counted in all. What is set aside is counted
-# once from its own index: a planner that knows of none would read all of it for each lane.
+# Lanes are counted from the claim index, each up to its share of the total. Jobs that are set aside are counted once,
+# from their own index: a planner that expects none would read all of them for each lane.
 _DEPTHS = f"""{LANES_CTE},
 share (most) AS MATERIALIZED (SELECT GREATEST(10, %(in_all)s / GREATEST(count(*), 1)) FROM lane),
 aside AS MATERIALIZED (
@@ -120,8 +120,8 @@ WITH RECURSIVE family (id) AS (
 SELECT id FROM family
 """
 
-# Ids rise with the time at which rows are written, so a search by halves finds where an instant lies among them: some
-# twenty probes of the primary key, whatever the number of rows, and no index on the instant.
+# Ids grow with the time at which rows are written. So a binary search finds the id at an instant with about twenty
+# probes of the primary key, whatever the number of rows, and needs no index on the instant.
 _ID_AT = """
 WITH RECURSIVE search (low, high) AS (
     {ends}
@@ -139,11 +139,11 @@ WITH RECURSIVE search (low, high) AS (
 SELECT pg_catalog.min(high) FROM search
 """
 _ALL_IDS = "SELECT pg_catalog.min(id), pg_catalog.max(id) + 1 FROM {table}"
-_THESE_IDS = f"{_ALL_IDS} WHERE id >= %s AND id < %s"  # beside others, of rows that have come from another shard
-# Rows that were written at once may have their ids and their instants in different orders.
+_THESE_IDS = f"{_ALL_IDS} WHERE id >= %s AND id < %s"  # if the table also has rows from another shard
+# Rows that were written at the same time may have ids and instants in different orders.
 OUT_OF_ORDER = 1_000
 
-# Only since its last run by a worker that knew its task, or since it was given up and retried.
+# Since its last run on a worker that knew its task, or since it was given up and retried.
 PUT_BACK_SINCE = """
 SELECT pg_catalog.min(started_at) AS first
 FROM pulse_django_attempt
@@ -157,43 +157,43 @@ _PUT_BACK_FOR = f"SELECT clock_timestamp() - met.first FROM ({PUT_BACK_SINCE.for
 
 
 class JobReader(LaneReader, models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc]  # made at run time
-    """Reads of ``Job.objects`` that querysets cannot express."""
+    """Queries of ``Job.objects`` that querysets cannot express."""
 
     def depths(self, in_all: int) -> list[Depth]:
-        """Return how much waits in each queue, counting about ``in_all`` jobs at most."""
+        """Return how many jobs wait in each queue. Count at most about ``in_all`` jobs."""
         return depths(self.write_alias, in_all)
 
     def held_by(self, holder_prefix: str) -> list[Job]:
-        """Return the running jobs of all holders that begin so: those of one process, or of one start of a worker."""
+        """Return the running jobs whose holder begins with this text, as for one process or one start of a worker."""
         held = self.using(self.write_alias).running().filter(locked_by__startswith=holder_prefix).order_by("id")
         return list(held.defer("args", "kwargs", "progress"))  # long, and not needed to end their runs
 
     def leases_of(self, holder: str) -> list[Lease]:
-        """Return what one claim was granted and still holds."""
+        """Return the leases that one claim was granted and still holds."""
         held = self.using(self.write_alias).running().filter(locked_by=holder).order_by("id")
         return [Lease(job_id, holder, attempt) for job_id, attempt in held.values_list("id", "attempts")]
 
     def server_clock(self) -> ServerClock:
-        """Return when the server was started, and for how long it has been running, by its own clock."""
+        """Return the start and the uptime of the server, by its own clock."""
         return ServerClock(*run_joined(self.write_alias, SERVER_CLOCK, [])[0])
 
     def family(self, job_ids: Collection[int]) -> list[int]:
-        """Return these jobs and all that their handlers enqueued, and those theirs."""
+        """Return these jobs and all their descendants: the jobs that their handlers enqueued, and so on."""
         return [job_id for (job_id,) in run_joined(self.write_alias, FAMILY, [sorted(job_ids)])]
 
     def put_back_for(self, job_id: int) -> timedelta | None:
-        """Return since when workers have done nothing but put the job back, because none knew its task; or None."""
+        """Return how long workers have only put the job back, because none knew its task. None: they have not."""
         params = {"job": job_id, "unknown": UNKNOWN_TASK}
         waited: timedelta | None = run_joined(self.write_alias, _PUT_BACK_FOR, params)[0][0]
         return waited
 
     def id_at(self, instant: datetime) -> int:
-        """Return about the id of the first job that was created then or later, give or take ``OUT_OF_ORDER``."""
+        """Return the approximate id of the first job created at or after ``instant``, within ``OUT_OF_ORDER``."""
         return id_at(self.write_alias, "pulse_django_job", "created_at", instant)
 
     @property
     def write_alias(self) -> str:
-        if hasattr(self, "instance"):  # job.children: its filter would not reach the statements here
+        if hasattr(self, "instance"):  # job.children: the statements here would ignore its filter
             raise TypeError("Use Job.objects for this, not a related manager.")
         alias: str = self._db or router.db_for_write(self.model)
         return alias
@@ -204,7 +204,7 @@ def depths(alias: str, in_all: int) -> list[Depth]:
 
 
 def id_at(alias: str, table: str, column: str, instant: datetime, among: tuple[int, int] | None = None) -> int:
-    """Return the first id of a table whose row was written then or later; one beyond the last if there is none."""
+    """Return the first id whose row was written at or after ``instant``, or the last id plus one."""
     ends = _ALL_IDS if among is None else _THESE_IDS
     sql = _ID_AT.format(table=table, column=column, ends=ends.format(table=table))
     [(found,)] = run_joined(alias, sql, [*(among or ()), instant])

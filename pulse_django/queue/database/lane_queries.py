@@ -1,4 +1,4 @@
-"""Where work waits: the lanes that have claimable jobs, when their first is due, and how many leases they hold."""
+"""Queries about lanes: which have claimable jobs, when the first is due, and how many leases they hold."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .constraints import IS_CLAIMABLE
 from .sql_functions import loose_scan
 from .transactions import run_joined
 
-# Of a job: whether it is set aside.
+# The condition that a job is set aside.
 IS_SET_ASIDE = f"{IS_CLAIMABLE} AND ready IS NULL"
 ARE_SET_ASIDE = f"EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IS_SET_ASIDE})"  # noqa: S608 - made of constants
 
-# By task and queue, so that a pause which goes on costs a probe, however many of its jobs are set aside.
+# By task and queue, so that a lasting pause costs one probe, however many of its jobs are set aside.
 TASKS_SET_ASIDE = loose_scan(
     "met",
     "task, queue",
@@ -32,19 +32,19 @@ class WaitingLane(NamedTuple):
     """A lane with claimable jobs."""
 
     lane: Lane
-    due_in: float  # seconds until the first of them is due, by the server's clock; not positive: now
+    due_in: float  # seconds until the first job is due, by the server's clock; zero or less: now
     ready: bool = True  # False: its jobs are not claimable before ``promote()``
 
 
 class LaneUse(NamedTuple):
-    """What claims need to know of a lane with a key."""
+    """The leases and gates of a lane with a key, for claims."""
 
-    held: int  # the weights of its leases
-    is_open: bool  # False: a gate of it is shut
+    held: int  # the sum of the weights of its leases
+    is_open: bool  # False: one of its gates is shut
     opens_in: float | None = None  # seconds until the first of its gates opens; None: not known
 
 
-# "The next pair" is the same queue's next lower priority or else the next queue's highest.
+# The next pair is the next lower priority of the same queue, or else the highest priority of the next queue.
 PAIRS = loose_scan(
     "pair",
     "queue, priority",
@@ -53,16 +53,16 @@ PAIRS = loose_scan(
     following=("queue::text = pair.queue::text AND priority < pair.priority", "queue::text > pair.queue::text"),
 )
 
-# Of lanes with keys so many are met for each queue and priority: there may be a hundred thousand, at 9 us each.
+# How many lanes with keys are read for each queue and priority. There may be a hundred thousand, at 9 us each.
 MOST_KEYS = 256
 _OF_PAIR = f"{IS_CLAIMABLE} AND queue::text = pair.queue::text AND priority = pair.priority AND ready"
 _FIRST = "ORDER BY lane_key, next_run_at, id LIMIT 1"
 
 
 def _keys(first: str, *, end: str = "", most: int = MOST_KEYS) -> str:
-    """Return the SQL of the lanes of a pair whose keys fulfil a condition: one probe of the index for each.
+    """Return the SQL for the lanes of a pair whose keys meet a condition. Each costs one probe of the index.
 
-    ``end`` is a further condition on all of them.
+    ``first`` is for the first key, and ``end`` for all of them.
     """
     return f"""
         WITH RECURSIVE met AS (
@@ -83,7 +83,7 @@ def _keys(first: str, *, end: str = "", most: int = MOST_KEYS) -> str:
 
 
 def lanes_cte(pairs: str, *, most: int = MOST_KEYS) -> str:
-    """Return the lanes of these pairs of queue and priority as a CTE: of many keys the first."""
+    """Return a CTE with the lanes of these pairs of queue and priority, at most ``most`` keys of each."""
     return f"""{pairs},
 lane AS MATERIALIZED (
     SELECT queue, priority, ''::varchar AS lane_key FROM pair
@@ -96,7 +96,7 @@ lane AS MATERIALIZED (
 
 
 def limits_of(row: str) -> str:
-    """Return a query for the names of the limits of a job or a lane: its own, and its queue's."""
+    """Return a query for the names of the limits of a job or a lane: its own limit, and that of its queue."""
     return (
         f"SELECT pg_catalog.split_part({row}.lane_key::text, ':', 1) AS limiter "
         f"UNION SELECT pg_catalog.concat('{OF_QUEUE}', {row}.queue)"
@@ -116,11 +116,11 @@ WHERE EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IN_LANE})
 
 @assembled
 def waiting_sql() -> str:
-    """Return the one statement of an idle worker: where work waits, and for how long it will have to.
+    """Return the statement that an idle worker sends: the lanes with jobs, and the time until their first job is due.
 
-    It probes the index for each lane. Keys are met from the cursor on, and then from the first, up to it. Jobs whose
-    task may not start are stepped over: a worker would claim them again and again and get none. Lanes of keys that are
-    paused are not: their jobs would have to be read one by one.
+    It probes the index for each lane. It reads keys after the cursor, and then from the first key up to the cursor. It
+    skips jobs of paused tasks: a worker would claim them again and again and get none. It does not skip lanes of paused
+    keys, because it would have to read their jobs one by one.
     """
     can_start = f" AND {gates_of_tasks('pulse_django_job_hot')}"
     behind = _keys("lane_key::text > ''", end=f" AND lane_key::text <= pair.cursor{can_start}")
@@ -170,7 +170,7 @@ UNION ALL
 
 @assembled
 def use_sql() -> str:
-    """Return what the leases of each of these lanes weigh. Jobs without a lane key are counted by their queue."""
+    """Return the total weight of the leases of each lane. Jobs without a lane key are counted by queue."""
     are_open = gates_of_lanes("lane", keyed=True)
     return f"""
 SELECT
@@ -196,22 +196,22 @@ ORDER BY lane.place
 
 
 class LaneReader:
-    """What ``Job.objects`` says of lanes."""
+    """Methods of ``Job.objects`` about lanes."""
 
     @property
     def write_alias(self) -> str:
         raise NotImplementedError
 
     def lanes(self, queues: Collection[str] | None = None) -> list[Lane]:
-        """Return the lanes that hold claimable jobs, of all queues or of these."""
+        """Return the lanes with claimable jobs, of these queues or of all."""
         lanes = [Lane(*row) for row in run_joined(self.write_alias, _LANES, [])]
         return lanes if queues is None else [lane for lane in lanes if lane.queue in queues]
 
     def waiting(self, queues: Collection[str] | None = None, cursors: Collection[Lane] = ()) -> list[WaitingLane]:
-        """Return the lanes that hold claimable jobs and are not paused, each with the time until its first is due.
+        """Return the lanes with claimable jobs that are not paused, each with the time until its first job is due.
 
-        Of each queue and priority the lanes of up to ``MOST_KEYS`` keys, those behind its cursor first. One more is not
-        ready, if there is any such: the lane of the first job that ``promote()`` has to make ready, of whatever queue.
+        For each queue and priority, return up to ``MOST_KEYS`` lanes with keys, beginning after its cursor. If jobs
+        wait for ``promote()``, also return the lane of the first one, from any queue, with ``ready=False``.
         """
         known = [[lane.queue for lane in cursors], [lane.priority for lane in cursors], [lane.key for lane in cursors]]
         rows = run_joined(self.write_alias, waiting_sql(), known, plan_once=True)
@@ -221,9 +221,9 @@ class LaneReader:
         return waiting
 
     def use(self, lanes: Sequence[Lane]) -> dict[Lane, LaneUse]:
-        """Return what the leases of each of these lanes weigh now, and whether its jobs may start.
+        """Return the total weight of the leases of each lane, and whether its jobs may start.
 
-        Leases are those of its key, in whatever queue.
+        Leases of the same key in other queues count, too.
         """
         params = [[lane.queue for lane in lanes], [lane.key for lane in lanes]]
         rows = run_joined(self.write_alias, use_sql(), params, plan_once=True)

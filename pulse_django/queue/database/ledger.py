@@ -18,16 +18,16 @@ class LedgerRow(models.Model):
     number = models.IntegerField()  # the job's ``attempts`` during the run
     token = models.BigIntegerField()
     worker = ShortText(max_length=MAX_HOLDER)  # the holder of the run's lease
-    due_at = models.DateTimeField(null=True, blank=True)  # the run was not to begin before
+    due_at = models.DateTimeField(null=True, blank=True)  # when the job was due
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField()
     outcome = ShortText(max_length=MAX_STATUS, choices=OUTCOMES)
     error_class = ShortText(max_length=MAX_CLASS, blank=True, default="", db_default="")
     message = models.TextField(blank=True, default="", db_default="")
     traceback = models.TextField(blank=True, default="", db_default="")
-    # When the worker of a run that a watchdog ended was heard of last. It died between then and its next beat.
+    # If a watchdog ended the run: the last sign of life of its worker. It died between then and its next heartbeat.
     last_seen_at = models.DateTimeField(null=True, blank=True)
-    # What the fenced-out worker of this run reported after the job had moved on.
+    # The outcome that the worker of this run reported after the job had moved on.
     late_outcome = ShortText(max_length=MAX_STATUS, choices=OUTCOMES, blank=True, default="", db_default="")
     late_at = models.DateTimeField(null=True, blank=True)
 

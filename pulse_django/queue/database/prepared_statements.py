@@ -1,13 +1,13 @@
-"""Statements that the server plans once for each connection of a child, and not each time.
+"""Prepared statements: the server plans them once for each connection of a child, and not for each call.
 
-Planning a claim takes the server about as long as claiming ten jobs. A plan that is kept is made for any values, and
-must be right for an empty table and for a full one. So a statement is prepared only if it looks rows up one by one, by
-LATERAL or by an array of ids, and the session plans with indexes only. A join that was planned while there were no jobs
-would read all of them later.
+Planning a claim takes the server about as long as claiming ten jobs. A kept plan is made for any values, and must be
+good for an empty table and for a full one. So a statement is prepared only if it finds rows one by one, by LATERAL or
+by an array of ids, and the session plans with indexes only. A join that was planned while there were no jobs would
+later read all of them.
 
-Settings and prepared statements belong to a session of the server. Behind a transaction pooler they would stay in a
-session that others use next, and ours would not have them. So each new connection is asked first whether its process is
-the one that it was connected to; a pooler answers for another. On Citus nothing is prepared either.
+Settings and prepared statements belong to a session of the server. Behind a transaction pooler, other clients would get
+this session next, and Pulse another one without them. So each new connection is first asked for the process that
+answers: behind a pooler, it is not the process that was connected to. On Citus, nothing is prepared either.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pulse_django.safe_logging import SafeLogger
 
 logger = SafeLogger("pulse_django.database")
 
-# What statements of ours need, for the whole session.
+# The settings of the session that the statements need.
 _SESSION = """
 SET default_transaction_isolation = 'read committed';
 SET synchronous_commit = on;
@@ -42,21 +42,21 @@ SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 """
 
-_PLACE = re.compile("%s|%%")  # of a parameter, and the sign itself
-# Citus cannot plan a statement that it sends to a node in steps while it does not know the parameters.
+_PLACE = re.compile("%s|%%")  # a parameter, or an escaped percent sign
+# Citus cannot plan a statement in several steps without knowing the parameters.
 _BACKEND = "SELECT pg_catalog.pg_backend_pid(), EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus'::name)"
-# The server does not know a statement that was prepared, or has another one by that name: the session is shared.
+# The server does not know a prepared statement, or has another one with that name: others use the session, too.
 _SHARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 
 
 class PreparedStatements:
-    """Those of one thread's connection, and of the next one if it is cut off."""
+    """The prepared statements of a thread's connection. After a lost connection, those of the next one."""
 
     def __init__(self) -> None:
-        self._session: psycopg.Connection[Any] | None = None  # the one that was looked at
+        self._session: psycopg.Connection[Any] | None = None  # the connection that was checked
         self._is_direct_session = False
         self._is_given_up = False
-        self._names: dict[str, str] = {}  # of statements that are called in a message with others
+        self._names: dict[str, str] = {}  # by SQL, of statements that are sent together with others
 
     def can_run(self, connection: BaseDatabaseWrapper, settings: str) -> bool:
         """Return whether this connection can prepare statements. A new connection gets ``settings`` first."""
@@ -65,7 +65,7 @@ class PreparedStatements:
         connection.ensure_connection()
         if connection.connection is not self._session:
             with connection.cursor() as cursor:
-                # Whether the process that answers is the one that was connected to, and plans by itself.
+                # Whether the process that answers is the one that was connected to, and is not Citus.
                 cursor.execute(_BACKEND)
                 answers, is_citus = cursor.fetchone()
                 self._is_direct_session = bool(answers == cursor.connection.info.backend_pid and not is_citus)
@@ -76,7 +76,7 @@ class PreparedStatements:
         return self._is_direct_session
 
     def run(self, connection: BaseDatabaseWrapper, sql: str, params: Any) -> list[tuple[Any, ...]]:
-        """Run one statement, which is a transaction of its own."""
+        """Run one statement in its own transaction."""
         with self._errors_of(connection), psycopg.Cursor(connection.connection) as cursor:
             cursor.execute(sql, params, prepare=True)
             return cursor.fetchall()
@@ -86,8 +86,8 @@ class PreparedStatements:
     ) -> list[list[tuple[Any, ...]]]:
         """Run several statements as one transaction, in one message. Return the rows of each.
 
-        Not in a pipeline: psycopg sends each of its statements by itself, and a client that stops between two would
-        keep the locks of the first. After an error the transaction is open.
+        It does not use a pipeline: psycopg sends each statement of a pipeline separately, and a client that freezes
+        between two would keep the locks of the first. After an error, the transaction stays open.
         """
         with self._errors_of(connection), psycopg.ClientCursor(connection.connection) as cursor:
             calls = [_call(self._name_of(cursor, sql), len(params)) for sql, params in statements]
@@ -100,7 +100,7 @@ class PreparedStatements:
             return answers
 
     def _name_of(self, cursor: psycopg.ClientCursor[Any], sql: str) -> str:
-        """Return the name of a statement, which is prepared now if it is not yet."""
+        """Return the name of a statement. Prepare it if it is not prepared yet."""
         if sql not in self._names:
             name = f"pulse_{len(self._names)}"
             places = count(1)
@@ -111,7 +111,7 @@ class PreparedStatements:
 
     @contextmanager
     def _errors_of(self, connection: BaseDatabaseWrapper) -> Iterator[None]:
-        """Raise errors as Django does, and note those that tell that nothing can be prepared here."""
+        """Raise errors as Django does. Note errors that show that this session is shared."""
         try:
             with connection.wrap_database_errors:
                 yield
@@ -120,38 +120,38 @@ class PreparedStatements:
                 self._is_given_up = True
                 logger.warning("Statements are not prepared any more: the server's session is shared with others")
             elif isinstance(error.__cause__, errors.FeatureNotSupported):
-                connection.close()  # a type has changed under a plan: another session plans anew
+                connection.close()  # a type in a kept plan has changed: another session makes new plans
             raise
 
 
-# A statement that the project's own connections send one at a time, which psycopg prepares: by the protocol, so that no
-# name of a project's is taken. A connection that was set up in another way, or that something watches, is left alone.
+# Statements that the project's own connections send one at a time. psycopg prepares them through the protocol, so that
+# they use no name that the project could use. Connections with other settings or wrappers are left alone.
 
-# Of one connection. Many are opened for a request that sends one.
+# How often a connection sends it before it is prepared. Many connections are opened for a request that sends it once.
 SENT_BEFORE_PREPARED = 3
 _OF_SESSION = f"{_BACKEND}, pg_catalog.current_setting('default_transaction_isolation') = 'read committed'"
 
 
 class NotPrepared(ProgrammingError):
-    """The server does not know any more what was prepared there. Nothing was done."""
+    """The server has lost a prepared statement. Nothing was done."""
 
 
 @dataclass(slots=True)
 class _Session:
     sent: int = 0
-    can_prepare: bool | None = None  # None: it was not asked
+    can_prepare: bool | None = None  # None: not checked yet
 
 
 _sessions: WeakKeyDictionary[Any, _Session] = WeakKeyDictionary()
 
 
 def prepare_nothing_in(raw: psycopg.Connection[Any]) -> None:
-    """Leave a connection without statements that psycopg prepares: after a rollback it removes all that there are."""
+    """Keep psycopg from preparing statements on a connection: after a rollback, it removes all that exist."""
     _sessions[raw] = _Session(can_prepare=False)
 
 
 def is_prepared_in(connection: BaseDatabaseWrapper) -> bool:
-    """Say whether a statement that is sent often is to be sent by ``run_prepared``."""
+    """Return whether to send a frequent statement with ``run_prepared``."""
     raw = connection.connection
     if raw is None or raw.prepare_threshold is not None or raw.cursor_factory is not Cursor:
         return False
@@ -175,7 +175,7 @@ def is_prepared_in(connection: BaseDatabaseWrapper) -> bool:
 
 def run_prepared(connection: BaseDatabaseWrapper, sql: str, params: Any) -> list[tuple[Any, ...]]:
     raw = connection.connection
-    raw.prepare_threshold = 0  # with None, Django's own, psycopg prepares nothing
+    raw.prepare_threshold = 0  # Django sets None, with which psycopg prepares nothing
     try:
         with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
             return cursor.execute(sql, params, prepare=True).fetchall()

@@ -1,4 +1,4 @@
-"""Adjectives for jobs: the conditions that verbs, admin and watchdog share. They read; only ``queue/`` writes."""
+"""Filters for jobs that verbs, admin and watchdog share. They only read; only ``queue/`` writes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 def lease_ran_out_lately(within: timedelta) -> Q:
-    """Or not at all."""
+    """Return the condition that the lease has not run out, or not longer ago than ``within``."""
     return Q(lease_until__gte=StatementTimestamp() - within)
 
 
 def held_by_start(column: str, name: str, boot_id: str) -> Q:
-    """Rows whose holder is one start of a worker: itself, or one of its children, which it numbers."""
+    """Return the condition that the holder is one start of a worker: itself or one of its numbered children."""
     return Q(**{f"{column}__startswith": f"{name}:{boot_id}:"}) | Q(**{f"{column}__startswith": f"{name}:{boot_id}."})
 
 
 def _any_of(conditions: list[str]) -> RawSQL:
-    """Return the condition that one of those of capabilities is true."""
+    """Return the condition that at least one of these conditions of capabilities is true."""
     sql = " OR ".join(filter(None, conditions)).replace("{job}", '"pulse_django_job"') or "false"
     return RawSQL(f"({sql})", (), output_field=BooleanField())  # noqa: S611 - made of constants
 
@@ -44,43 +44,43 @@ def _is_holding() -> RawSQL:
 
 class JobQuerySet(QuerySet["Job"]):
     def claimable(self) -> Self:
-        """Waiting for a worker, now or later."""
+        """Return jobs that wait for a worker, whether they are due or not."""
         return self.filter(status__in=CLAIMABLE)
 
     def due(self) -> Self:
-        """Claimable, and its time has come."""
+        """Return claimable jobs that are due."""
         return self.claimable().filter(next_run_at__lte=StatementTimestamp())
 
     def startable(self) -> Self:
-        """Of claimable jobs those that a claim by id may start."""
+        """Return jobs that a claim by id may start, if they are claimable."""
         return self.filter(RawSQL(gates_by_id('"pulse_django_job"'), (), output_field=BooleanField()))  # noqa: S611 - made of constants
 
     def unneeded(self) -> Self:
-        """Jobs that nothing needs any more."""
+        """Return jobs that no other job needs any more."""
         return self.exclude(_any_of([one.is_needed for one in installed()]))
 
     def holding(self) -> Self:
-        """Dead letters that other jobs wait for, until they are retried."""
+        """Return dead letters whose retry other jobs wait for."""
         return self.filter(_is_holding(), status=Status.DEAD_LETTERED)
 
     def holding_nothing(self) -> Self:
-        """All but those."""
+        """Return all jobs except these dead letters."""
         return self.exclude(_is_holding(), status=Status.DEAD_LETTERED)
 
     def tagged(self, *tags: str) -> Self:
-        """Jobs that have all of these tags, whether they are over or not."""
+        """Return jobs that have all of these tags, ended or not."""
         return self.filter(has_tags(tags_of(tags)))
 
     def with_an_error(self) -> Self:
-        """Jobs of which a run has failed, whatever became of them."""
+        """Return jobs with a failed run, whatever their status is now."""
         return self.exclude(last_error="")
 
     def found_by(self, terms: Sequence[str]) -> Self:
-        """Jobs that have one of these search terms."""
+        """Return jobs that have one of these search terms."""
         return self.filter(has_a_term(terms))
 
     def for_object(self, instance: models.Model) -> Self:
-        """Jobs that are tagged with this saved model instance."""
+        """Return jobs that are tagged with this saved model instance."""
         return self.tagged(tag_of(instance))
 
     def running(self) -> Self:
@@ -93,7 +93,7 @@ class JobQuerySet(QuerySet["Job"]):
         return self.filter(status=Status.DEAD_LETTERED)
 
     def reapable(self) -> Self:
-        """Running, but to be ended by a watchdog: lease run out, past the deadline, or stalled."""
+        """Return runs that a watchdog has to end: lease expired, deadline passed, or stalled."""
         now, last_sign = StatementTimestamp(), Greatest(F("started_at"), F("progress_at"))  # GREATEST ignores NULL
         silence = ExpressionWrapper(now - last_sign, output_field=DurationField())
         return self.running().filter(Q(lease_until__lt=now) | Q(deadline__lt=now) | Q(progress_timeout__lt=silence))

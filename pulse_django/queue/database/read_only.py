@@ -1,4 +1,4 @@
-"""Read without touching: transactions in which the server refuses every write, and gives up in time."""
+"""Read-only transactions: the server refuses every write, and cancels a statement that takes too long."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from django.db import connections, transaction
 
 from .transactions import Row, refuse_other_vendors
 
-# No read takes a tenth of it on a healthy server; on a sick one it must not add to the load for long.
+# On a healthy server, no read takes a tenth of it. On an overloaded one, it must not add to the load for long.
 TIMEOUT = "15s"
-# A table that is being altered is not waited for: an operator, a probe or a page wants an answer.
+# Do not wait for a table that is being altered: an operator, a probe or a page needs an answer.
 LOCK_TIMEOUT = "1s"
 
-# One round trip for all; they end with the transaction. Some of these statements are long: the server's just-in-time
-# compiler would take 5 s for that of the conditions, which takes 0.02 s without it.
+# One round trip for all settings, which end with the transaction. Some statements are long: for the health conditions,
+# the server's just-in-time compiler would take 5 s, and without it the statement takes 0.02 s.
 _SETTINGS = """
 SELECT
     pg_catalog.set_config('transaction_read_only', %s, true), pg_catalog.set_config('statement_timeout', %s, true),
@@ -26,7 +26,7 @@ SELECT
 
 @contextmanager
 def read_only(alias: str) -> Iterator[None]:
-    """One snapshot, so that the numbers fit together. Inside a caller's transaction it is the caller's."""
+    """Read from one snapshot, so that the numbers are consistent. In a caller's transaction, use its snapshot."""
     connection = connections[alias]
     refuse_other_vendors(connection)
     if connection.in_atomic_block:
@@ -40,21 +40,21 @@ def read_only(alias: str) -> Iterator[None]:
 
 
 def rows(alias: str, sql: str, params: Any = ()) -> list[Row]:
-    """Ask in the transaction that there is, if any."""
+    """Run a query, in the current transaction if there is one."""
     with connections[alias].cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
 
 
 def is_lost(alias: str) -> bool:
-    """Whether there is no connection any more: then nothing was read."""
+    """Return whether the connection is gone, so that nothing was read."""
     connection = connections[alias].connection
     return connection is None or bool(connection.closed)
 
 
 @contextmanager
 def briefly(alias: str, timeout: str) -> Iterator[None]:
-    """Read for at most so long a statement. A caller's transaction gets its own settings back."""
+    """Read with this timeout for each statement. A caller's transaction gets its own settings back."""
     connection = connections[alias]
     refuse_other_vendors(connection)
     is_nested = connection.in_atomic_block
@@ -62,5 +62,5 @@ def briefly(alias: str, timeout: str) -> Iterator[None]:
         with connection.cursor() as cursor:
             cursor.execute(_SETTINGS, ["on", timeout, LOCK_TIMEOUT])
         yield
-        if is_nested:  # settings outlive a savepoint that is released, and not one that is rolled back
+        if is_nested:  # a savepoint that is rolled back restores the settings
             transaction.set_rollback(True, using=alias)

@@ -1,4 +1,4 @@
-"""The releases that workers brought: when the newest worker had another version than the newest one before it."""
+"""Records releases: the moments at which the newest worker had another version than the newest one before."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from .sql_functions import read
 from .transactions import run_joined
 
 MAX_VERSION = 200
-PROJECT = "project"  # the key of a worker's versions under which PULSE["PROJECT_VERSION"] stands
+PROJECT = "project"  # the key of PULSE["PROJECT_VERSION"] in the versions of a worker
 KEPT = timedelta(days=100)
 
-# A worker that started before the last release was seen brings its own back: those of the last release have stopped.
+# If the newest worker started before the last release was seen, its version is back now: the workers of the last
+# release have stopped.
 _NEWEST = """
 SELECT
     versions::text,
@@ -34,7 +35,7 @@ DELETE FROM pulse_django_release WHERE seen_at < statement_timestamp() - %s::int
 
 
 def note_release(alias: str) -> None:
-    """Write down the version of the newest worker, if it is another one than the last."""
+    """Store the version of the newest worker, if it differs from the last one."""
     for versions, seen_at, before in run_joined(alias, _NEWEST, []):
         version = version_of(read(versions))
         if version and version != before:
@@ -46,7 +47,7 @@ def forget(alias: str) -> int:
 
 
 def version_of(versions: Any) -> str:
-    """Return the project's version, or else those of what it runs on, in one line."""
+    """Return the project's version, or else the versions of its packages, in one line."""
     if not isinstance(versions, Mapping):
         return ""
     project = versions.get(PROJECT)

@@ -1,7 +1,7 @@
-"""The rules of a job as the constraints of a domain: PostgreSQL reads those once a session (docs/adr/0098).
+"""The rules of a job as constraints of a domain: PostgreSQL parses these once a session (docs/adr/0098).
 
-The text of a CHECK is read anew for each statement that writes a row. So the table has one short CHECK, which casts
-the columns that these rules use to the domain. The rules keep their names.
+PostgreSQL parses the text of a CHECK for each statement that writes a row. So the table has one short CHECK, which
+casts the columns that these rules use to the domain. The rules keep their names.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from django.db.models import CheckConstraint
 from django.db.models.sql import Query
 
 TABLE = "pulse_django_job_hot"
-NAME = "pulse_django_job_rules"  # of the domain, and of the CHECK that casts to it
-_ROW = "pulse_django_job_ruled"  # the type that the domain is of
+NAME = "pulse_django_job_rules"  # of the domain, and of the CHECK with the cast
+_ROW = "pulse_django_job_ruled"  # the base type of the domain
 
-# It stays a CHECK of the table. A value that is stored outside of its row is unpacked for the cast, and this rule is
-# about the size that is stored.
+# This rule stays a CHECK of the table. It is about the stored size, and the cast would unpack values that are stored
+# outside of their row.
 KEPT = "pulse_job_payload_is_bounded"
 
-# Columns that are always there and have one width come first: PostgreSQL finds these without reading the others.
+# Columns that are never NULL and have a fixed width come first: PostgreSQL finds these without reading the others.
 _COLUMNS = """
 SELECT pg_catalog.quote_ident(attname), pg_catalog.format_type(atttypid, atttypmod)
 FROM pg_attribute
 WHERE attrelid = %s::regclass::oid AND attname = ANY (%s::name[])
 ORDER BY attnotnull DESC, attlen > 0 DESC, attname = 'status'::name DESC, attnum
 """
-# Domain and type are in the schema of the table, wherever the search path leads.
+# Domain and type are in the schema of the table, whatever the search path is.
 _SCHEMA = """
 SELECT pg_catalog.quote_ident(nspname)
 FROM pg_namespace
 WHERE oid = (SELECT relnamespace FROM pg_class WHERE oid = %s::regclass::oid)
 """
-# Each is sent alone: Citus passes no others on. A cast is neither true nor false: what is compared is a column of the
-# job that is always positive.
+# Each statement is sent alone, because Citus passes only single ones on. The CHECK needs a boolean, so it compares a
+# column that is always positive.
 _DROP = (
     f"ALTER TABLE {TABLE} DROP CONSTRAINT IF EXISTS {NAME}",
     f"DROP DOMAIN IF EXISTS {{schema}}.{NAME}",
@@ -47,12 +47,12 @@ _CREATE = (
 
 
 class Rule(NamedTuple):
-    condition: str  # of a domain, whose value is the row
+    condition: str  # of the domain: VALUE is the row
     columns: frozenset[str]
 
 
 def put_rules(cursor: Any, rules: dict[str, Rule]) -> None:
-    """Make the domain anew. It is not checked whether the rows meet its rules."""
+    """Recreate the domain. Existing rows are not checked."""
     used = frozenset({"id"}).union(*(rule.columns for rule in rules.values()))
     cursor.execute(_COLUMNS, [TABLE, sorted(used)])
     columns = dict(cursor.fetchall())
@@ -67,7 +67,7 @@ def put_rules(cursor: Any, rules: dict[str, Rule]) -> None:
 
 
 def drop_rules(cursor: Any) -> str:
-    """Drop the domain. Return the schema that it was in, or is to be in."""
+    """Drop the domain. Return its schema."""
     cursor.execute(_SCHEMA, [TABLE])
     schema: str = cursor.fetchone()[0]
     for statement in _DROP:
@@ -76,7 +76,7 @@ def drop_rules(cursor: Any) -> str:
 
 
 def rules_of(model: Any, editor: Any) -> dict[str, Rule]:
-    """Return the constraints of the model of jobs that are those of the domain, by name."""
+    """Return the constraints of the job model that belong to the domain, by name."""
     checks = [one for one in model._meta.constraints if isinstance(one, CheckConstraint)]
     return {check.name: _rule(model, check.condition, editor) for check in checks if check.name != KEPT}
 

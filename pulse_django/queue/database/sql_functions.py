@@ -1,9 +1,9 @@
-"""The functions of PostgreSQL that Pulse calls by name: its two ways of saying "now", and facts about a value.
+"""PostgreSQL's functions and types as Django expressions and fields: "now" in two variants, sizes, arrays, JSON.
 
-The database owns the clock. Write ``ClockTimestamp``: under ``now()`` a claim late in a transaction is born expired,
-and under ``statement_timestamp()`` a statement that waited for a row lock writes an instant that has passed. Compare
-with ``StatementTimestamp``: it is stable, so an index can use it; with the volatile ``clock_timestamp()`` an idle poll
-reads every row that is not due yet. Being earlier, it errs on the safe side.
+The clock of the database decides. Write ``ClockTimestamp``: with ``now()``, a claim late in a transaction would be born
+expired, and with ``statement_timestamp()``, a statement that waited for a row lock would write a past instant. Compare
+with ``StatementTimestamp``: it is stable, so an index can be used. With the volatile ``clock_timestamp()``, an idle
+poll would read every row that is not due yet. It is the earlier of the two, which is the safe side.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pulse_django.queue.words.states import Status
 
 
 class ClockTimestamp(Func):
-    """The instant at which this very row is written."""
+    """The instant at which the row is written."""
 
     function = "clock_timestamp"
     output_field = DateTimeField()
@@ -50,46 +50,46 @@ class StatementTimestamp(Func):
 
 
 class StoredSize(Func):
-    """The bytes of a value as it is stored, compressed. Unlike ``TextSize`` it does not unpack the value."""
+    """The size of a value in bytes as it is stored, compressed. Unlike ``TextSize``, it does not unpack the value."""
 
     function = "pg_catalog.pg_column_size"
     output_field = IntegerField()
 
 
 class Cardinality(Func):
-    """How many elements an array has."""
+    """The number of elements of an array."""
 
     function = "pg_catalog.cardinality"
     output_field = IntegerField()
 
 
 class PlaceOfNull(Func):
-    """Where an array of texts has its first NULL, or NULL. An array of arrays is an error."""
+    """The position of the first NULL in an array of texts, or NULL. An array of arrays is an error."""
 
     template = "pg_catalog.array_position(%(expressions)s, NULL::text)"
     output_field = IntegerField()
 
 
 class TextSize(Func):
-    """The bytes of a JSON value or an array as the text that a worker reads. It unpacks the value."""
+    """The size in bytes of a JSON value or an array as text, as a worker reads it. It unpacks the value."""
 
     template = "pg_catalog.octet_length((%(expressions)s)::text)"
     output_field = IntegerField()
 
 
 class JsonType(Func):
-    """``array``, ``object``, ``string`` ... of a jsonb value."""
+    """The type of a jsonb value: ``array``, ``object``, ``string`` and so on."""
 
     function = "pg_catalog.jsonb_typeof"
     output_field = CharField()
 
 
-# What differs from one error to the next of its kind. PostgreSQL takes the longest of these that fits. None has a
-# percent sign, which is special in a statement with parameters.
+# The parts that differ between errors of the same kind. PostgreSQL takes the longest match. No pattern has a percent
+# sign, which is special in a statement with parameters.
 _VALUES = (
-    r"[a-z][a-z0-9+.-]*://[^\s'\"<>]+",  # addresses of pages
-    r"[^\s'\"<>()\[\]{}=,:;]+@[^\s'\"<>()\[\]{}=,:;]+",  # and of people
-    r"(?<!\w)'[^']*'(?!\w)",  # what is quoted: there is nothing in "can't"
+    r"[a-z][a-z0-9+.-]*://[^\s'\"<>]+",  # URLs
+    r"[^\s'\"<>()\[\]{}=,:;]+@[^\s'\"<>()\[\]{}=,:;]+",  # email addresses
+    r"(?<!\w)'[^']*'(?!\w)",  # quoted text, but not after the apostrophe of "can't"
     r"\"[^\"]*\"",
     r"(?<![^\s'\"(=:,\[])(~|[.][.]?)?/[^\s'\"()<>,;:]+",  # paths
     r"\m[a-z]:[\\/][^\s'\"<>]+",
@@ -98,14 +98,14 @@ _VALUES = (
     r"[0-9]+([.,][0-9]+)*",
 )
 _IS_VALUE = "|".join(_VALUES).replace("'", "''")
-# Where it was raised: at the end of the text, as ``ErrorReport.last_error`` has it.
+# The place where an error was raised, at the end of the text, as ``ErrorReport.last_error`` writes it.
 _FRAME = r"\[[^][\s]+:[^][\s]+\]$"
 
 
 class Fingerprint(Func):
-    """What an error has in common with others of its kind: where it was raised, and its text without values.
+    """The common part of errors of the same kind: the place where they were raised, and their text without values.
 
-    A changed letter in the template makes it another index (docs/adr/0074).
+    If the template changes in one letter, the index does not match it any more (docs/adr/0074).
     """
 
     template = (
@@ -119,56 +119,56 @@ class Fingerprint(Func):
 
 
 class InUtc(Func):
-    """An instant as a key of an index that no other index has: where it is asked for in this order, no other is read.
+    """An instant in UTC as a key that only one index has, so that a query in this order uses that index.
 
-    It is IMMUTABLE, which an instant that is spelled in the session's time zone is not.
+    The expression is IMMUTABLE, unlike an instant in the session's time zone.
     """
 
     template = "(%(expressions)s AT TIME ZONE 'UTC')"
     output_field = DateTimeField()
 
 
-# Short text columns that are compared by PostgreSQL's own operators, whatever the search path contains.
+# Short text columns that are compared with PostgreSQL's own operators, whatever the search path contains.
 #
-# ``varchar`` has no operators. ``status = 'RUNNING'`` looks for one of (varchar, varchar) on the whole search path,
-# finds none of the catalogue's, and takes ``text``'s only if no better one was planted. Compared as ``text`` it fits
-# the catalogue's own exactly (docs/adr/0039).
+# ``varchar`` has no operators. For ``status = 'RUNNING'``, PostgreSQL searches the whole search path for an operator of
+# (varchar, varchar). pg_catalog has none, so it takes that of ``text``, unless somebody created a better match. A
+# comparison as ``text`` matches the operator of pg_catalog exactly (docs/adr/0039).
 
 
 class _AsText:
     def process_lhs(self, compiler: Any, connection: Any, lhs: Any = None) -> tuple[str, Any]:
-        sql, params = super().process_lhs(compiler, connection, lhs)  # type: ignore[misc]  # of the lookup beside it
+        sql, params = super().process_lhs(compiler, connection, lhs)  # type: ignore[misc]  # of the lookup class
         return f"{sql}::text", params
 
 
 if TYPE_CHECKING:
-    ShortText = models.CharField  # whose values the plugin of mypy knows
+    ShortText = models.CharField  # the mypy plugin knows its values
 else:
 
     class _AnyCharField(type):
-        """Let Django mix these columns with other text in an expression: it asks for an instance of the same class."""
+        """Allow expressions that mix these columns with other text: Django compares the classes of the fields."""
 
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, models.CharField)
 
     class ShortText(models.CharField, metaclass=_AnyCharField):
-        """A ``varchar`` column whose lookups compare it as ``text``. Indexes on it serve them all the same."""
+        """A ``varchar`` column whose lookups compare it as ``text``. They still use its indexes."""
 
-    # Lookups by a part of the text, as __startswith, are compared as text by Django itself.
+    # Django itself compares lookups by a part of the text, such as __startswith, as text.
     for _lookup in (Exact, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual, Range):
         ShortText.register_lookup(type(_lookup.__name__, (_AsText, _lookup), {}))
 
 
-# JSON columns that can always be read: one row that cannot be decoded must not break the list that it is in.
+# JSON columns that can always be read: a row that cannot be decoded must not break a whole list of rows.
 
 
-# What stands for a value that Python cannot read: numbers of more than 4,300 digits, lists within lists for thousands
-# of levels. Pulse stores no such value; rows written by hand may have one.
+# The replacement for a value that Python cannot read, as a number of more than 4,300 digits or lists that are nested
+# thousands of levels deep. Pulse stores no such value, but rows written by hand may have one.
 UNREADABLE = "(cannot be read)"
 
 
 def read(text: str) -> Any:
-    """Return what a text of the database says."""
+    """Return the value of a JSON text of the database."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -176,7 +176,7 @@ def read(text: str) -> Any:
 
 
 class Document(models.JSONField):
-    """For showing only: what a handler is called with is decoded from the claim, and fails its own job."""
+    """A JSON column for display. The arguments of a handler are decoded from the claim, and fail only its job."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         try:
@@ -185,20 +185,20 @@ class Document(models.JSONField):
             return UNREADABLE
 
     def deconstruct(self) -> Any:
-        """For migrations it is Django's own."""
+        """Appear as Django's own field in migrations."""
         name, _path, args, kwargs = super().deconstruct()
         return name, "django.db.models.JSONField", args, kwargs
 
 
-# What Python can read of what PostgreSQL can store: a row that cannot be read breaks every list that it is in.
+# Ranges that Python can read. PostgreSQL can store more, and a row that cannot be read breaks a whole list of rows.
 
 
-# Python reads no infinity, no year BC and none of five digits. A year on each side is for time zones.
+# Python reads no infinity, no years BC and none above 9999. A year on each side is for time zones.
 FIRST, LAST = datetime(FIRST_YEAR - 1, 1, 1, tzinfo=UTC), datetime(LAST_YEAR + 2, 1, 1, tzinfo=UTC)
 
 
 def in_range(*names: str, lowest: Any = FIRST, highest: Any = LAST) -> Q:
-    """Return that each of these columns is in this range, or NULL."""
+    """Return the condition that each of these columns is in this range, or NULL."""
     found = Q()
     for name in names:
         found &= Q(**{f"{name}__gte": lowest, f"{name}__lt": highest})
@@ -206,7 +206,7 @@ def in_range(*names: str, lowest: Any = FIRST, highest: Any = LAST) -> Q:
 
 
 def least_and_greatest_in_range(*names: str) -> Q:
-    """Return the same as a shorter expression, of two columns or more."""
+    """Return the same condition as a shorter expression, for two columns or more."""
     return Q(GreaterThanOrEqual(Least(*names), Value(FIRST))) & Q(LessThan(Greatest(*names), Value(LAST)))
 
 
@@ -221,18 +221,18 @@ def index(name: str, fields: list[str], condition: Q | None = None) -> models.In
 
 
 def instants_of(what: str, *names: str) -> CheckConstraint:
-    """Return the rule for the instants of a table."""
+    """Return the constraint on the range of a table's instants."""
     condition = least_and_greatest_in_range(*names) if len(names) > 1 else in_range(*names)
     return rule(f"pulse_{what}_instants_can_be_read", condition)
 
 
-# The columns of tags and of search terms: arrays of texts, their indexes, and the conditions that these serve.
+# The columns of tags and of search terms: arrays of texts, their indexes, and the conditions that use these.
 #
-# ``django.contrib.postgres`` has such a field. Since Django 6.0 it requires that app to be installed, and its lookups
-# use operators that are looked up on the search path (docs/adr/0039).
+# ``django.contrib.postgres`` has such a field. Since Django 6.0, it requires that app to be installed. Its lookups use
+# operators that PostgreSQL finds on the search path (docs/adr/0039).
 
 
-# Only the stubs of Django make this class generic.
+# This class is generic only in the stubs of Django.
 if TYPE_CHECKING:
     _Field = models.Field[Any, Any]
 else:
@@ -244,7 +244,7 @@ HAS_TERMS = Q(search_terms__isnull=False)
 
 
 class Tags(_Field):
-    """A ``text[]`` column. An empty list is NULL there, because an empty array takes 13 bytes of each row."""
+    """A ``text[]`` column. An empty list is stored as NULL, because an empty array takes 13 bytes of each row."""
 
     description = "Tags"
 
@@ -255,7 +255,7 @@ class Tags(_Field):
         return list(value) if value else None
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
-        # A row that was written by hand may have NULL among them, or lists.
+        # A row that was written by hand may contain NULL or nested lists.
         return [] if value is None else [one if isinstance(one, str) else str(one) for one in value]
 
     def to_python(self, value: Any) -> Any:
@@ -272,7 +272,7 @@ class IntegerList(_Field):
 
 
 class HasAll(Func):
-    """Whether the first list of tags has all of the second."""
+    """Whether the first list of tags contains all of the second."""
 
     template = "(%(expressions)s)"
     arg_joiner = " OPERATOR(pg_catalog.@>) "
@@ -280,24 +280,24 @@ class HasAll(Func):
 
 
 def has_tags(tags: Sequence[str]) -> Q:
-    """Jobs that have all of these tags."""
+    """Return the condition that a job has all of these tags."""
     return IS_TAGGED & Q(HasAll("tags", Value(list(tags), Tags())))
 
 
 class HasAny(HasAll):
-    """Whether the first list has one of the second."""
+    """Whether the first list contains one of the second."""
 
     arg_joiner = " OPERATOR(pg_catalog.&&) "
 
 
 def has_a_term(terms: Sequence[str]) -> Q:
-    """Jobs of which one of these terms is stored, as ``queue/words/masks.py`` spells them."""
+    """Return the condition that a job has one of these terms, as ``queue/words/masks.py`` spells them."""
     possible = [term for term in terms if isinstance(term, str) and clean_text(term, len(term)) == term]
     return HAS_TERMS & Q(HasAny("search_terms", Value(possible, Tags())))
 
 
 class TagIndex(models.Index):
-    """A GIN index of tags, or of terms. Without a pending list no search reads one, and an enqueue pays for its own."""
+    """A GIN index of tags or terms, without a pending list: a search does not read one, and no enqueue flushes one."""
 
     suffix = "gin"
 
@@ -307,7 +307,7 @@ class TagIndex(models.Index):
         return statement
 
 
-# The statuses of jobs and the outcomes of runs as the admin shows them, in the language of the reader.
+# The statuses of jobs and the outcomes of runs as the admin shows them, in the language of the user.
 
 
 STATUSES: list[tuple[str, Any]] = [
@@ -340,7 +340,7 @@ OUTCOMES: list[tuple[str, Any]] = [
 def loose_scan(name: str, columns: str, *, where: str, order: str, following: tuple[str, ...], most: str = "") -> str:
     """Return a recursive CTE whose rows are the distinct values in the order of an index, numbered by ``place``.
 
-    Each of ``following`` is a condition that finds the next row; the first that finds one counts. An OR of two would
+    Each of ``following`` is a condition that finds the next row; the first match is used. An OR of two conditions would
     not use the index.
     """
 

@@ -1,4 +1,4 @@
-"""Whether the tables exist and are as new as this code: checked before anything else fails."""
+"""Check that the tables exist and are as new as this code, before a less clear error occurs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .transactions import refuse_other_vendors
 
 _UNDEFINED = ("42P01", "42703")  # undefined_table, undefined_column
 
-# The catalogue can be read by every role, whatever it may do to the tables.
+# Every role can read the catalogue, whatever its rights on the tables.
 COLUMNS = """
 SELECT c.relname, a.attname
 FROM pg_class AS c
@@ -26,33 +26,33 @@ WHERE c.relname = ANY (%s) AND c.relkind IN ('r', 'p') AND pg_catalog.pg_table_i
 
 
 def require_tables(alias: str) -> None:
-    """Raise ImproperlyConfigured, with what to do, where jobs cannot be kept."""
+    """Raise ImproperlyConfigured with instructions if the tables cannot store jobs."""
     if problem := problem_with_tables(alias):
         raise ImproperlyConfigured(problem)
 
 
 def problem_with_tables(alias: str) -> str:
-    """Say in one sentence what is wrong with the tables and what to do. Empty: nothing."""
+    """Return what is wrong with the tables and what to do. Empty: nothing is wrong."""
     refuse_other_vendors(connections[alias])
     models = models_with_tables()
-    there = set(rows(alias, COLUMNS, [[model._meta.db_table for model in models]]))
+    existing = set(rows(alias, COLUMNS, [[model._meta.db_table for model in models]]))
     option = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"
     run = f"Run: python manage.py migrate{option}"
-    if not there:
+    if not existing:
         return f"The tables of Pulse are missing in database {alias!r}. {run}"
     for model in models:
         table = model._meta.db_table
         columns = [field.column for field in model._meta.concrete_fields]
-        lacks = [f"{table} has no column {column}" for column in columns if (table, column) not in there]
-        if not any(name == table for name, _ in there):
-            lacks = [f"table {table} is missing"]
-        if lacks:
-            return f"The tables of Pulse in database {alias!r} are older than this code: {lacks[0]}. {run}"
+        missing = [f"{table} has no column {column}" for column in columns if (table, column) not in existing]
+        if not any(name == table for name, _ in existing):
+            missing = [f"table {table} is missing"]
+        if missing:
+            return f"The tables of Pulse in database {alias!r} are older than this code: {missing[0]}. {run}"
     return ""
 
 
 def explained(error: Exception, alias: str) -> str:
-    """Say in one line what an error means: that a table is missing usually means that ``migrate`` was forgotten."""
+    """Return one line that explains an error. If a table is missing, usually ``migrate`` was not run."""
     if isinstance(error, Error) and getattr(error.__cause__, "sqlstate", "") in _UNDEFINED:
         try:
             return problem_with_tables(alias) or error_in_one_line(error)
@@ -62,7 +62,7 @@ def explained(error: Exception, alias: str) -> str:
 
 
 def indexed_table(model: type[Model]) -> str:
-    """Return the table that has the indexes and constraints of a model: for jobs, the hot partition."""
+    """Return the table with the indexes and constraints of a model: for jobs, the hot partition."""
     table = str(model._meta.db_table)
     return HOT_PARTITION if table == "pulse_django_job" else table
 
@@ -72,10 +72,10 @@ def models_with_tables() -> list[type[Model]]:
     return [model for model in models if not model._meta.proxy and model._meta.managed]
 
 
-# Whether anything has changed, from counts that the server keeps anyway: no table is read.
+# Detects changes from the server's statistics, without reading a table.
 
-
-# The longest that a change can stay unseen: the server counts what a connection did when it is idle, or once a minute.
+# The longest time that a change can go unnoticed: the server counts the writes of a connection when it is idle, or once
+# a minute.
 STALE_FOR = 30  # seconds
 
 _CHANGES = f"""
@@ -95,9 +95,9 @@ HAVING pg_catalog.current_setting('track_counts') = 'on'
 
 
 def changes_in(alias: str) -> str:
-    """Return a text that is another one after a row was written. Empty: it cannot be told.
+    """Return a text that changes after a row was written. Empty: changes cannot be detected.
 
-    On Citus the tables are on another server than the counts.
+    On Citus, the tables are on other servers than the statistics.
     """
     if is_for_citus(connections[alias]):
         return ""

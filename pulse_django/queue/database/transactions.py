@@ -1,10 +1,11 @@
-"""How a verb's statement reaches the server: alone in its own transaction, or joined to the caller's.
+"""Send the statements of verbs: alone in their own transaction, or in the caller's transaction.
 
-Alone means one round trip that carries BEGIN, the settings that must hold, the statement and COMMIT. The isolation
-level is READ COMMITTED whatever the project or the role defaults to, because SKIP LOCKED and the re-check of a fence
-behind a lock need it, and ``synchronous_commit`` is on, because a claim that a crash forgets mints the same attempt
-twice. Both travel in the transaction: session state does not survive a transaction pooler. So do the timeouts of a
-worker's own connections: a statement that waits for a table lock must end on the server before the worker hangs up.
+Alone means one round trip with BEGIN, the required settings, the statement and COMMIT. The isolation level is READ
+COMMITTED whatever the project or the role defaults to, because SKIP LOCKED and the second check of a fence after a lock
+need it. ``synchronous_commit`` is on: if a crash lost a claim, the same attempt number would be used twice. Both are
+set in the transaction, because session state does not survive a transaction pooler. The same holds for the timeouts of
+a worker's own connections: a statement that waits for a table lock must end on the server before the worker
+disconnects.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ Params = Sequence[Any] | Mapping[str, Any]
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
 _COMMIT = "; COMMIT"
 _DURABLY = ", pg_catalog.set_config('synchronous_commit', 'on', true)"
-# Between two messages. Shorter, and a process that waited for its processor loses what it began; longer, and the rows
-# of a frozen one are locked for longer than its leases last.
+# The longest pause between two messages. If shorter, a process that waited for its CPU would lose its transaction. If
+# longer, a frozen process would lock its rows for longer than its leases last.
 _ANSWER_SOON = "SET LOCAL idle_in_transaction_session_timeout = '10s'; "
-_TIMEOUTS = "PULSE_TIMEOUTS"  # the key of a connection's settings under which ours have them, as SQL
-_PREPARED = "PULSE_PREPARED"  # the same for its prepared statements
+_TIMEOUTS = "PULSE_TIMEOUTS"  # the key for them, as SQL, in the settings of a connection
+_PREPARED = "PULSE_PREPARED"  # the key for its prepared statements
 
 
 class TableManager(models.Manager[_Model]):
-    """A manager whose statements go to the database that its table is written in."""
+    """A manager whose statements go to the database to which its table is written."""
 
     @property
     def write_alias(self) -> str:
@@ -62,7 +63,7 @@ def with_timeouts(
 ) -> dict[str, Any]:
     """Return these settings of a connection, with limits in seconds for each of its statements.
 
-    Compiling a statement takes longer than any of ours, and its estimate may ask for it when no row is there.
+    Also turn JIT off: compiling takes longer than any statement, and a wrong estimate of rows may trigger it.
     """
     limits = {"jit": "off", "lock_timeout": f"{lock * 1000:.0f}", "statement_timeout": f"{statement * 1000:.0f}"}
     timeouts = "".join(f"SET LOCAL {name} = {value}; " for name, value in limits.items())
@@ -70,7 +71,7 @@ def with_timeouts(
 
 
 def refuse_other_vendors(connection: BaseDatabaseWrapper) -> None:
-    """Raise where jobs would be kept in another database than PostgreSQL."""
+    """Raise ImproperlyConfigured if the database is not PostgreSQL."""
     if connection.vendor != "postgresql":
         raise ImproperlyConfigured(
             f"Pulse stores its jobs in database {connection.alias!r}, which is {connection.vendor}, not PostgreSQL. "
@@ -79,7 +80,7 @@ def refuse_other_vendors(connection: BaseDatabaseWrapper) -> None:
 
 
 def is_in_callers_transaction(alias: str) -> bool:
-    """A TestCase wraps each test in atomics that Django itself does not count against ``durable``; nor do we."""
+    """Return whether the caller opened a transaction. Like Django's ``durable``, ignore the blocks of a TestCase."""
     connection = connections[alias]
     if not _is_in_transaction(connection):
         return False
@@ -88,7 +89,7 @@ def is_in_callers_transaction(alias: str) -> bool:
 
 
 def refuse_callers_transaction(alias: str, what: str = "this verb") -> None:
-    """Raise where ``what`` must commit by itself, and would become part of a transaction of the caller's."""
+    """Raise NotInsideTransaction inside a transaction of the caller: ``what`` must commit on its own."""
     if is_in_callers_transaction(alias):
         raise NotInsideTransaction(f"{what} must commit on its own: call it outside atomic()")
 
@@ -96,9 +97,9 @@ def refuse_callers_transaction(alias: str, what: str = "this verb") -> None:
 def run_alone(
     alias: str, sql: str, params: Params, *, lock_timeout: float | None = None, plan_once: bool = False
 ) -> list[Row]:
-    """Run one statement that must commit by itself; wait for a lock for at most that many seconds.
+    """Run one statement that must commit on its own. Wait at most ``lock_timeout`` seconds for a lock.
 
-    ``plan_once``: keep its plan where the connection keeps plans. It must be right whatever the table holds.
+    ``plan_once``: keep its plan if the connection keeps plans. The plan must be good for any number of rows.
     """
     refuse_callers_transaction(alias)
     return run_joined(alias, sql, params, lock_timeout=lock_timeout, plan_once=plan_once)
@@ -107,7 +108,7 @@ def run_alone(
 def run_joined(
     alias: str, sql: str, params: Params, *, lock_timeout: float | None = None, plan_once: bool = False
 ) -> list[Row]:
-    """Run one statement in the caller's transaction, or alone when there is none."""
+    """Run one statement in the caller's transaction, or alone if there is none."""
     connection = connections[alias]
     refuse_other_vendors(connection)
     sql = naming_history(connection, sql)
@@ -121,9 +122,9 @@ def run_joined(
 
 
 def run_often(alias: str, sql: str, params: Params) -> list[Row]:
-    """Do as ``run_joined``, of a statement with RETURNING that the project's own connections send one at a time.
+    """Do as ``run_joined``, for a statement with RETURNING that the project's own connections send often.
 
-    It needs no isolation of its own. Where its plan is kept, it makes its commit durable itself.
+    It works with any isolation level. If its plan is kept, the statement itself makes its commit durable.
     """
     connection = connections[alias]
     refuse_other_vendors(connection)
@@ -145,9 +146,9 @@ def run_often(alias: str, sql: str, params: Params) -> list[Row]:
 
 
 def run_message(alias: str, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
-    """Run several statements in one message and one transaction that commits by itself. Return the rows of each.
+    """Run several statements in one message and one transaction, which commits on its own. Return the rows of each.
 
-    Each has a snapshot of its own, which is taken after the statement before it has ended.
+    Each statement has its own snapshot, taken after the one before it has ended.
     """
     refuse_callers_transaction(alias)
     connection = connections[alias]
@@ -178,9 +179,9 @@ def run_in_turn(
     *,
     lock_timeout: float | None = None,
 ) -> tuple[list[Row], list[list[Row]]]:
-    """Run a statement, and in a second message those that follow from its rows, in one transaction.
+    """Run a statement, and in a second message the statements made from its rows, in one transaction.
 
-    It is the caller's, if there is one. Return the rows of the first, and those of each of the others.
+    Use the caller's transaction, if there is one. Return the rows of the first statement, and of each of the others.
     """
     connection = connections[alias]
     refuse_other_vendors(connection)
@@ -202,7 +203,7 @@ def run_in_turn(
 
 
 def read_message(alias: str, questions: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
-    """Ask several questions in one message, in the transaction that there is, if any. Return the rows of each."""
+    """Run several queries in one message, in the current transaction if there is one. Return the rows of each."""
     connection = connections[alias]
     refuse_other_vendors(connection)
     if connection.settings_dict["OPTIONS"].get("server_side_binding"):
@@ -212,7 +213,7 @@ def read_message(alias: str, questions: Sequence[tuple[str, Sequence[Any]]]) -> 
 
 
 def copy_joined(alias: str, statement: str, rows: bytes) -> None:
-    """Write rows by COPY in the transaction that is open."""
+    """Write rows by COPY in the open transaction."""
     connection = connections[alias]
     connection.validate_no_broken_transaction()
     with (
@@ -226,7 +227,7 @@ def copy_joined(alias: str, statement: str, rows: bytes) -> None:
 
 @contextmanager
 def joined(alias: str) -> Iterator[None]:
-    """Run several statements in the caller's transaction, or in one of their own when there is none."""
+    """Run several statements in the caller's transaction, or in a new one if there is none."""
     if _is_in_transaction(connections[alias]):
         yield
         return
@@ -236,9 +237,9 @@ def joined(alias: str) -> Iterator[None]:
 
 @contextmanager
 def durable(alias: str) -> Iterator[None]:
-    """Open a transaction that is no part of another, READ COMMITTED and durable as ours are."""
+    """Open an outermost transaction that is READ COMMITTED and durable."""
     connection = connections[alias]
-    nested = connection.in_atomic_block  # in a TestCase's; in any other the next line raises
+    nested = connection.in_atomic_block  # in a TestCase; otherwise the next line raises
     with transaction.atomic(using=alias, durable=True):
         if not nested:
             with connection.cursor() as cursor:
@@ -251,12 +252,12 @@ def durable(alias: str) -> Iterator[None]:
 
 @contextmanager
 def undone_alone(alias: str) -> Iterator[None]:
-    """Undo only what is done here, if it fails, and let the caller's transaction go on."""
+    """On an error, undo only this block, so that the caller's transaction can go on."""
     connection = connections[alias]
     if not _is_in_transaction(connection):
         yield
         return
-    # Not atomic(): where a caller has turned autocommit off, it would roll back the whole transaction.
+    # Not atomic(): if the caller has turned autocommit off, it would roll back the whole transaction.
     savepoint: Any = connection.savepoint()
     try:
         yield
@@ -291,7 +292,7 @@ def _execute(
 
 
 def limited(execute: Any, sql: Any, params: Any, many: bool, context: Mapping[str, Any]) -> Any:
-    """Send the ORM's statements with the timeouts of their connection too. To be one of its ``execute_wrappers``."""
+    """Send the ORM's statements with the timeouts of their connection. An entry of its ``execute_wrappers``."""
     connection, cursor = context["connection"], context["cursor"]
     if many or _is_in_transaction(connection) or not isinstance(sql, str) or sql.startswith("BEGIN"):
         return execute(sql, params, many, context)
@@ -321,7 +322,7 @@ def _run_in_own_transaction(
     connection: BaseDatabaseWrapper, sql: str, params: Params, lock_timeout: float | None, answers: int = 1
 ) -> list[list[Row]]:
     if connection.settings_dict["OPTIONS"].get("server_side_binding"):
-        # The extended protocol takes one statement at a time: five round trips instead of one.
+        # The extended protocol takes one statement at a time, so this needs five round trips instead of one.
         with joined(connection.alias):
             return _execute(connection, sql, params)
     begin = _begin(connection, lock_timeout)
@@ -333,8 +334,8 @@ def _run_in_own_transaction(
 
 
 class _WithoutValues:
-    """Keep of an error what went wrong and not with which values: PostgreSQL repeats the row and the parameters, and so
-    would logs, dead letters and error trackers. A generator would cost each statement more."""
+    """Remove values from database errors. PostgreSQL repeats the row and the parameters, and logs, dead letters and
+    error trackers would show them. This is a class because a generator would cost each statement more."""
 
     def __init__(self, *kinds: type[Exception]) -> None:
         self._kinds = kinds
@@ -349,11 +350,11 @@ class _WithoutValues:
 
 
 _without_values = _WithoutValues(DataError, IntegrityError, ProgrammingError)
-_without_copied_values = _WithoutValues(DatabaseError)  # with any error PostgreSQL repeats the row that it read last
+_without_copied_values = _WithoutValues(DatabaseError)  # after any error in COPY, PostgreSQL repeats the last row
 
 
 def _leave_failed_transaction(connection: BaseDatabaseWrapper) -> None:
-    """Our BEGIN is unknown to Django, so ending it after an error is ours to do as well."""
+    """Roll back after an error: Django does not know of the BEGIN in the statement."""
     raw = connection.connection
     try:
         if raw is not None and not raw.closed:
@@ -364,10 +365,9 @@ def _leave_failed_transaction(connection: BaseDatabaseWrapper) -> None:
         connection.close()  # so that the next statement opens another
 
 
-# Rows as the text that COPY reads.
+# Rows in the text format of COPY.
 
-
-# A backslash begins an escape, and the others end a column or a row.
+# A backslash begins an escape. The others end a column or a row.
 _ESCAPED = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 _NULL = r"\N"
 
@@ -384,7 +384,7 @@ def copy_from(table: str, columns: Iterable[str]) -> str:
 
 
 def copied(value: Any) -> str:
-    """Spell a value of a column."""
+    """Return a value in the format of COPY."""
     if value is None:
         return _NULL
     if isinstance(value, str):
@@ -406,5 +406,5 @@ def copied(value: Any) -> str:
 
 
 def copied_json(text: str) -> str:
-    """Spell a JSON text. It contains no tabs and no line ends: JSON escapes them."""
+    """Return a JSON text in the format of COPY. It contains no tabs and line ends: JSON escapes them."""
     return text.replace("\\", r"\\") if "\\" in text else text

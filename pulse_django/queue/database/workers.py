@@ -1,4 +1,4 @@
-"""The registry of workers, for operators. Recovery never reads it."""
+"""The registry of workers, for operators. The recovery of jobs never reads it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from pulse_django.models import Worker  # noqa: F401 - named in the base class below
 
 
-# A worker that disappears without a clean stop is lost until it is acknowledged or a worker of its name starts.
+# A worker that disappears without a clean stop is lost until an operator acknowledges it, or a worker with its name
+# starts.
 #
-# ``stopped_at`` of a lost worker is when it was heard last, so queries for live workers do not find it.
+# ``stopped_at`` of a lost worker is its last sign of life, so queries for live workers do not find it.
 
 
-# A release that does not know of lost workers may have written that it lives again, and nothing else.
+# A release that does not know lost workers may have cleared only ``stopped_at`` of a worker that is back.
 IS_LOST = "stopped_at IS NOT NULL AND lost_at IS NOT NULL AND acknowledged_at IS NULL"
 
-# A worker that was given no name is named after its host and its process, and the next process has another number.
+# The default name of a worker is its host and its process id, and the next process has another id.
 _NAME = """(CASE
                 WHEN {0}.name::text = pg_catalog.concat({0}.host, '-', {0}.pid) THEN {0}.host ELSE {0}.name
             END)::text"""
@@ -88,13 +89,13 @@ RETURNING id
 """  # noqa: S608 - made of constants
 
 
-# Where a handler of a live worker is: an operator asks in the worker's row, and the worker answers there.
+# The current stack of a handler: an operator writes the request into the worker's row, and the worker answers there.
 #
-# It reads the question with its next heartbeat, so no connection to its host is needed.
+# The worker reads the request with its next heartbeat, so no connection to its host is needed.
 
 
-# A question is forgotten after the first: the operator has left the page, or the worker has stopped. An answer is kept
-# for the second.
+# A request is dropped after ASKED_FOR: the operator has left the page, or the worker has stopped. An answer is kept for
+# SHOWN_FOR.
 ASKED_FOR, SHOWN_FOR = timedelta(minutes=2), timedelta(minutes=10)
 _IS_ASKED = f"noted.stack_asked_at > statement_timestamp() - interval '{ASKED_FOR.seconds} s'"
 WANTED = f"CASE WHEN {_IS_ASKED} THEN noted.stack_wanted END"
@@ -138,12 +139,12 @@ RETURNING id
 
 
 def is_asked() -> ExpressionWrapper[Any]:
-    """Return whether the question of a row still stands."""
+    """Return the condition that the request of a row is still open."""
     return _since("stack_asked_at", ASKED_FOR)
 
 
 def is_shown() -> ExpressionWrapper[Any]:
-    """Return whether the answer of a row is young enough to be shown."""
+    """Return the condition that the answer of a row is new enough to be shown."""
     return _since("stack_at", SHOWN_FOR)
 
 
@@ -154,7 +155,7 @@ def _since(column: str, age: timedelta) -> ExpressionWrapper[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence:
-    """What a worker says of itself with every beat."""
+    """The state that a worker reports with every heartbeat."""
 
     name: str
     boot_id: str
@@ -165,8 +166,8 @@ class Presence:
     slots: int
     in_flight: int
     stuck_slots: int
-    tasks: Sequence[str] = ()  # the keys of those it can run
-    vitals: Mapping[str, Any] = field(default_factory=dict)  # what it counted since it started
+    tasks: Sequence[str] = ()  # the keys of the tasks that it can run
+    vitals: Mapping[str, Any] = field(default_factory=dict)  # its counters since it started
 
 
 _NOTE = f"""
@@ -203,11 +204,11 @@ GROUP BY noted.id, noted.stack_wanted, noted.stack_asked_at
 
 
 class Standing(NamedTuple):
-    """Which of the live workers that serve the same queues one is."""
+    """The position of a worker among the live workers that serve the same queues."""
 
     rank: int
     total: int
-    stack_wanted: int | None = None  # the job of whose handler an operator asks where it is
+    stack_wanted: int | None = None  # the job whose handler's stack an operator requested
 
 
 _FAREWELL = """
@@ -231,28 +232,26 @@ SELECT id FROM written
 
 class WorkerManager(TableManager["Worker"]):
     def note(self, presence: Presence, silence: timedelta = timedelta(minutes=1)) -> Standing:
-        """Write down that this worker is there, and how it is. Return which one it is of those that were heard lately.
-
-        ``silence`` is how long ago that may be."""
+        """Store the state of this worker. Return its position among the workers with a heartbeat within ``silence``."""
         return Standing._make(run_joined(self.write_alias, _NOTE, [json.dumps(asdict(presence)), silence])[0])
 
     def farewell(self, name: str, boot_id: str) -> None:
-        """Write down that this worker stopped, of its own will."""
+        """Record that this worker stopped cleanly."""
         run_joined(self.write_alias, _FAREWELL, [name, boot_id])
 
     def mark_lost(self, silent_for: timedelta) -> list[str]:
-        """Write down that workers are lost which have said nothing for so long. Return their names.
+        """Mark workers as lost that were silent for so long. Return their names.
 
-        One that comes back says so itself. Lost ones whose name is back need no acknowledgement."""
+        A worker that comes back clears the mark itself. If a new worker has its name, no acknowledgement is needed."""
         found = run_joined(self.write_alias, MARK_LOST, [silent_for])
         return sorted(f"{name}:{boot_id}" for name, boot_id, is_new in found if is_new)
 
     def ask_stack(self, name: str, boot_id: str, job_id: int) -> bool:
-        """Ask a live worker where the handler of a job is. It answers with its next heartbeats."""
+        """Request the stack of a job's handler from a live worker. It answers with one of its next heartbeats."""
         return bool(run_joined(self.write_alias, ASK, [name, boot_id, job_id]))
 
     def answer_stack(self, name: str, boot_id: str, job_id: int, text: str) -> None:
-        """Answer. Only the latest answer is kept, and for some minutes."""
+        """Store the requested stack. Only the latest is kept, for some minutes."""
         run_joined(self.write_alias, ANSWER, [name, boot_id, job_id, clean_text(text, MAX_TRACEBACK)])
 
     def acknowledge(self, name: str, boot_id: str, *, by: str) -> bool:
@@ -260,8 +259,9 @@ class WorkerManager(TableManager["Worker"]):
         return bool(run_joined(self.write_alias, ACKNOWLEDGE, [name, boot_id, clean_text(by, MAX_USER)]))
 
     def forget(self, stopped_for: timedelta, lost_for: timedelta) -> int:
-        """Delete the rows of workers that stopped that long ago, and of lost ones that were not acknowledged.
+        """Delete the rows of workers that stopped before ``stopped_for``, and of unacknowledged ones before
+        ``lost_for``.
 
-        Stacks that are not shown any more go as well."""
+        Also delete stacks that are not shown any more."""
         run_joined(self.write_alias, FORGET_STACKS, [])
         return len(run_joined(self.write_alias, FORGET, [stopped_for, lost_for]))

@@ -1,1 +1,1 @@
-"""The words of a job queue: statuses, outcomes, decisions, leases, options. Pure: no ORM, no I/O, no settings."""
+"""The types of a job queue: statuses, outcomes, decisions, leases, options. Pure: no ORM, no I/O, no settings."""

@@ -13,18 +13,18 @@ MAX_LANE_KEY = 200
 LOWEST_PRIORITY = -100
 HIGHEST_PRIORITY = 100
 MOST_ATTEMPTS = 32_767
-UNLIMITED = 2**31 - 1  # attempts: a job has not been claimed so often after a lifetime of a run each second
+UNLIMITED = 2**31 - 1  # attempts: with a run each second, a job needs 68 years for these
 MOST_WEIGHT = 1_000
-MOST_TAGS = 20  # of one job: each is an entry of an index
+MOST_TAGS = 20  # of one job: each is an index entry
 MAX_TAG = 200
 MAX_USER = 150  # of the name of a user, as in Django's own
-MAX_META_BYTES = 16_384  # as JSON: a claim brings it with every job
+MAX_META_BYTES = 16_384  # as JSON: a claim returns it with every job
 SMALLEST_CHUNK, LARGEST_CHUNK = 2, 1_000
-LONGEST_GATHERING = timedelta(minutes=1)  # of a chunk: its jobs wait meanwhile, and their time limits run
+LONGEST_GATHERING = timedelta(minutes=1)  # of a chunk: its jobs wait while their time limits run
 SHORTEST_LEASE = timedelta(milliseconds=100)
-# As of the setting LEASE_TTL. The job of a dead worker is not recovered before its lease has expired.
+# Also for the setting LEASE_TTL. The job of a dead worker is recovered only after its lease has expired.
 LONGEST_LEASE = timedelta(days=1)
 # Far from the ends of both Python's calendar and PostgreSQL's, whatever the time zone.
 FIRST_YEAR, LAST_YEAR = 1900, 9000
-# A thousand years: far beyond any schedule, and PostgreSQL can still add it to now.
+# A thousand years: longer than any schedule, and PostgreSQL can still add it to now.
 MAX_DELAY = timedelta(days=365_000)

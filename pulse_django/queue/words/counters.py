@@ -1,4 +1,4 @@
-"""Counts by sign and labels, as JSON keeps them: nested objects by label, with a number or a histogram at their ends.
+"""Counters by metric and labels, as JSON: nested objects by label, with a number or a histogram at the leaves.
 
 {"jobs_enqueued_total": {"mail": 3}, "heartbeat_delay_seconds": {"count": 2, "sum": 0.5, "buckets": {"9": 2}}}
 """
@@ -17,14 +17,14 @@ from .outcomes import OutcomeName
 
 
 class SignKind(StrEnum):
-    GAUGE = "gauge"  # how things stand
-    COUNTER = "counter"  # since the first minute that was written; only ever rises
-    HISTOGRAM = "histogram"  # of seconds, counted as a counter is
+    GAUGE = "gauge"  # a current value
+    COUNTER = "counter"  # since the first recorded minute; never decreases
+    HISTOGRAM = "histogram"  # of seconds; never decreases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VitalSign:
-    name: str  # without the prefix of an outlet
+    name: str  # without the prefix of an exporter
     kind: SignKind
     means: str
     to_do: str
@@ -35,22 +35,22 @@ class VitalSign:
         return "seconds" if self.name.endswith("_seconds") else ""
 
 
-# Histograms of durations that can be added up: of one worker over time, and of many workers.
+# Histograms of durations that can be added up, over time and over workers.
 
 
-SMALLEST = 0.001  # seconds; shorter ones are as good as none
-PER_DOUBLING = 2  # buckets: a quantile is known to within 42 %. More would say little and take more room
+SMALLEST = 0.001  # seconds; shorter durations count as this
+PER_DOUBLING = 2  # buckets: a quantile is exact to 42 %. More buckets would take more space
 
 
 @dataclass(slots=True)
 class Histogram:
-    """Counts by bucket. Bucket ``n`` holds what took up to ``SMALLEST * 2 ** (n / PER_DOUBLING)`` seconds."""
+    """Counts by bucket. Bucket ``n`` is for durations up to ``SMALLEST * 2 ** (n / PER_DOUBLING)`` seconds."""
 
     counts: Counter[int] = field(default_factory=Counter)
 
     @classmethod
     def merged(cls, parts: Iterable[Mapping[str, int]]) -> Histogram:
-        """Add up what ``to_json`` gave."""
+        """Return the sum of histograms in the format of ``to_json``."""
         counts: Counter[int] = Counter()
         for part in parts:
             for bucket, count in part.items():
@@ -65,7 +65,7 @@ class Histogram:
         return self.counts.total()
 
     def quantile(self, share: float) -> float | None:
-        """Return seconds that at least this share of all took at most, or None of nothing."""
+        """Return a quantile in seconds: at least this share took no longer. None: there are no durations."""
         left = share * len(self)
         for bucket in sorted(self.counts):
             left -= self.counts[bucket]
@@ -79,13 +79,14 @@ class Histogram:
 
 Counters = dict[str, Any]
 
-# Label values of one kind. Names may come from rows, as of a queue for each customer; a scrape must stay a scrape.
+# The most values of one label. Names may come from rows, as with a queue for each customer, and a scrape must stay
+# small.
 MOST_VALUES = 200
 OTHER = "(other)"
 
 
 def added(one: Mapping[str, Any], other: Mapping[str, Any], *, most: int = MOST_VALUES) -> Counters:
-    """Return the sum of two tallies. New names beyond ``most`` are counted as others; a name once known stays."""
+    """Return the sum of two tallies. New names beyond ``most`` are counted as "others"; known names stay."""
     total: Counters = {name: dict(value) if isinstance(value, Mapping) else value for name, value in one.items()}
     for name, value in other.items():
         key = name if name in total or len(total) < most else OTHER
@@ -97,7 +98,7 @@ def added(one: Mapping[str, Any], other: Mapping[str, Any], *, most: int = MOST_
 
 
 def since(now: Any, before: Any) -> Any:
-    """Return what was counted since ``before``; a counter that fell was begun anew. What is no number stays."""
+    """Return the increase since ``before``. A counter that fell was restarted. Values that are not numbers stay."""
     if isinstance(now, Mapping):
         known = before if isinstance(before, Mapping) else {}
         return {name: since(value, known.get(name, 0)) for name, value in now.items()}
@@ -106,7 +107,7 @@ def since(now: Any, before: Any) -> Any:
 
 
 def count(tally: Counters, sign: VitalSign, labels: tuple[str, ...], number: float) -> None:
-    """Count in place."""
+    """Increase a counter in place."""
     leaf, last = _leaf(tally, sign, labels)
     leaf[last] = leaf.get(last, 0) + number
 
@@ -114,7 +115,7 @@ def count(tally: Counters, sign: VitalSign, labels: tuple[str, ...], number: flo
 def measure(
     tally: Counters, sign: VitalSign, labels: tuple[str, ...], bucket: int, number: int, seconds: float
 ) -> None:
-    """Count durations of one bucket in place."""
+    """Add durations to a bucket in place."""
     leaf, last = _leaf(tally, sign, labels)
     found = leaf.setdefault(last, {"count": 0, "sum": 0.0, "buckets": {}})
     found["count"] += number
@@ -130,9 +131,9 @@ def _leaf(tally: Counters, sign: VitalSign, labels: tuple[str, ...]) -> tuple[Co
 
 
 def leaves(tally: Mapping[str, Any], sign: VitalSign, **wanted: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Go through what was counted of a sign, of these labels: all labels, and the number or the histogram.
+    """Yield the counters of a metric with these labels: all labels, and the number or the histogram.
 
-    What has another shape was written by another release, or by hand: it is left out.
+    Skip values of another shape: another release or a person wrote them.
     """
     path = [wanted.get(label) for label in sign.labels]
     is_leaf = _is_histogram if sign.kind is SignKind.HISTOGRAM else _is_number
@@ -165,16 +166,16 @@ def _is_histogram(value: Any) -> bool:
 
 
 def total(tally: Mapping[str, Any], sign: VitalSign, **wanted: str) -> float:
-    """Add up what was counted of a sign, of these labels."""
+    """Return the sum of a metric's counters with these labels."""
     is_histogram = sign.kind is SignKind.HISTOGRAM
     found: float = sum(value["count"] if is_histogram else value for _, value in leaves(tally, sign, **wanted))
     return found
 
 
-# What was counted of one task or queue in a span of time. Counts can be added up.
+# Counters of a task or a queue in a period. They can be added up.
 
 
-# What handlers and their workers did wrong. A cancelled, snoozed or released run says nothing about its task.
+# Failures of handlers and workers. A cancelled, snoozed or released run does not count against its task.
 FAILED = (OutcomeName.FAILED, OutcomeName.TIMED_OUT, OutcomeName.STALLED, OutcomeName.WORKER_LOST)
 SUCCEEDED = (OutcomeName.SUCCEEDED, OutcomeName.DISCARDED)
 
@@ -186,10 +187,10 @@ class TrafficKind(StrEnum):
 
 @dataclass(slots=True)
 class Durations:
-    """How long runs took, or waited."""
+    """Durations or waiting times of runs."""
 
     seconds: float = 0.0
-    runs_by_bucket: list[int] = field(default_factory=list)  # of a histogram, from its first bucket
+    runs_by_bucket: list[int] = field(default_factory=list)  # index 0 is the first bucket of a histogram
 
     def measure(self, bucket: int, runs: int, seconds: float) -> None:
         self.add(Durations(seconds, [0] * max(0, bucket) + [runs]))
@@ -214,7 +215,7 @@ class TrafficCounts:
     failed: int = 0  # runs
     died: int = 0  # jobs that became dead letters
     ran: Durations = field(default_factory=Durations)
-    waited: Durations = field(default_factory=Durations)  # from when a job was due to its claim
+    waited: Durations = field(default_factory=Durations)  # from the due time to the claim
 
     def add(self, other: TrafficCounts) -> None:
         self.enqueued += other.enqueued
@@ -231,7 +232,7 @@ class TrafficCounts:
 
     @property
     def runs(self) -> int:
-        """Return how many runs ended well or badly."""
+        """Return the number of runs that succeeded or failed."""
         return self.succeeded + self.failed
 
     @property
@@ -244,7 +245,7 @@ class TrafficCounts:
 
 
 def capped(counts: Mapping[str, TrafficCounts], most: int = MOST_VALUES) -> dict[str, TrafficCounts]:
-    """Keep the busiest names, and add up the others under one name. Names may come from rows."""
+    """Keep the busiest names, and add up the others under one name."""
     if len(counts) <= most:
         return dict(counts)
     busiest = sorted(counts, key=lambda name: (name == OTHER, counts[name].activity), reverse=True)

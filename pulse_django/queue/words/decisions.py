@@ -1,8 +1,8 @@
-"""What to do about an Outcome: a pure function, facts in, verdict out.
+"""Decide what happens to a job after an Outcome. ``decide()`` is a pure function.
 
-The reap statement holds the same rules as a CASE in SQL; one table-driven test holds the two together. A cancellation
-that was requested while the run was ending wins over any Retry or Postpone inside the UPDATE itself, because only the
-database knows of it in time.
+The reap statement has the same rules as a CASE in SQL, and a table-driven test compares the two. If a cancellation was
+requested while the run was ending, the UPDATE itself replaces a Retry or Postpone, because only the database knows of
+the request in time.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Postpone:
-    """Run again after ``delay``; the attempt is refunded."""
+    """Run again after ``delay``. The attempt is refunded."""
 
     delay: timedelta
-    reason: str = ""  # becomes the job's last error, if there is one
+    reason: str = ""  # becomes the job's last error, if not empty
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Run again when what the job needs is there; the attempt is refunded."""
+    """Run again when the jobs or the event that the job needs are there. The attempt is refunded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,15 @@ class Cancel:
 
 Decision = Complete | Retry | Postpone | Wait | DeadLetter | Cancel
 
-# A result will not be storable next time, and its handler's effects stand already; nor will a call fit next time, a
-# value that was changed be authentic, or a handler leave its transaction or its worker.
+# Failures that another run would repeat: a result that cannot be stored, arguments that do not fit the function, a
+# value that was tampered with, a handler that misuses its transaction or its worker.
 _NEVER_RETRIED = frozenset(
     map(dotted_path, (UnstorableResult, CannotBeCalled, DecryptionFailed, NotInsideTransaction, CannotWait))
 )
 FLEET = Backoff()
 ANY_EXCEPTION = RetryPolicy()
 MAX_LOST_WORKERS = 5
-# Begins the reason of a dead letter whose next try would have come later than ``give_up_after`` allows.
+# The prefix of the reason if the next run would have come later than ``give_up_after`` allows.
 GAVE_UP = "give_up_after reached:"
 
 
@@ -94,14 +94,14 @@ def decide(
     max_lost_workers: int = MAX_LOST_WORKERS,
     rand: Random = random.random,
 ) -> Decision:
-    """Turn what happened into what to do.
+    """Return the Decision for an Outcome.
 
-    A job that lost its ``max_lost_workers``, or else the fleet's, is not tried again, however many attempts it has
-    left: it may be what kills them. ``policy`` is the task's own and rules only what its handler raised. Timeouts,
-    stalls and lost workers follow the fleet's curve, as they do when the watchdog ends the run.
+    A job that has lost ``max_lost_workers`` workers is not run again, however many attempts remain: it may be the job
+    that kills them. ``policy`` belongs to the task and applies only to exceptions of its handler. Timeouts, stalls and
+    lost workers use the backoff of the settings, as when the watchdog ends the run.
 
-    A retry that would come later than the job's ``give_up_after`` allows is not scheduled. The time since the claim is
-    not counted here: only the database knows it, and it decides again (``queue/ending.py``).
+    A retry that would come later than ``give_up_after`` allows is not scheduled. This function ignores the time since
+    the claim. The database knows it, and checks again (``queue/ending.py``).
     """
     decision = _decided(outcome, budget, policy, fleet, max_lost_workers, rand)
     is_at_most_once = budget.max_lost_workers == 0
@@ -151,7 +151,7 @@ def _decide_failed(outcome: Failed, budget: Budget, policy: RetryPolicy, fleet: 
 
 
 def _decide_lost(reason: str, budget: Budget, fleet: Backoff, max_lost_workers: int, rand: Random) -> Decision:
-    """Decide for the keeper. A watchdog's statement says the same (``queue/reap.py``): change both."""
+    """Decide for the keeper. The statement of watchdogs has the same rules (``queue/reap.py``): change both."""
     if budget.cancel_requested or (budget.left <= 0 and budget.count_lost_workers):
         return _retry_or_dead_letter(reason, budget, fleet, rand)
     lost = budget.losses + 1
@@ -169,26 +169,26 @@ def _retry_or_dead_letter(reason: str, budget: Budget, backoff: BackoffFunction,
     return Retry(delay_of(backoff, budget.counted, rand), reason)
 
 
-# How many runs a job may have, how many of its runs count, and until when it is retried.
+# The attempts that a job has used, and its limits.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How many runs of a job count, and how many it may have."""
+    """The attempts that a job has used, and its limits."""
 
     attempts: int
     refunds: int
     max_attempts: int
-    losses: int = 0  # how many earlier runs ended with their worker
-    # With so many it is taken for what kills them. None: the fleet's limit. 0: no run may follow one that has begun.
+    losses: int = 0  # earlier runs whose worker was lost
+    # After so many losses, the job becomes a dead letter. None: the setting. 0: a run that has begun is the last one.
     max_lost_workers: int | None = None
     count_lost_workers: bool = True  # a lost worker costs an attempt
     cancel_requested: bool = False
-    retries_for: float | None = None  # seconds after the claim in which a retry may be scheduled; None: for ever
+    retries_for: float | None = None  # a retry may start up to so many seconds after the claim; None: at any time
 
     @property
     def counted(self) -> int:
-        """Attempts that count against the budget: a snooze, a hand-back or an operator's retry do not."""
+        """Return the attempts that count: not a snooze, a released run or those that an operator's retry refunds."""
         return self.attempts - self.refunds
 
     @property
@@ -197,5 +197,5 @@ class Budget:
 
 
 def retry_seconds(give_up_after: timedelta | None, claimed_after: float) -> float | None:
-    """Return for how long after a claim a retry may be scheduled, from the age of the job at the claim in seconds."""
+    """Return for how many seconds after a claim a retry may start. ``claimed_after`` is the job's age at the claim."""
     return None if give_up_after is None else give_up_after.total_seconds() - claimed_after

@@ -1,7 +1,7 @@
-"""Durations and foreign text as people read them on a terminal or a page.
+"""Format durations and untrusted text for a terminal or a page.
 
-Names and errors come from rows. ``inert`` shows them so that none can move the cursor, forge a line or turn the text
-around.
+Names and errors come from rows. ``inert`` escapes them, so that they cannot move the cursor, forge a line or reverse
+the text direction.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from .bounds import UNLIMITED
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
-# What a browser shows as nothing, or obeys by turning the text around: controls but for tabs and line ends, and the
-# format characters of Unicode. Variation selectors are left: they follow a sign that is seen.
+# Characters that a browser does not show, or that reverse the text direction: control characters except tabs and line
+# ends, and the format characters of Unicode. Variation selectors are allowed: they follow a visible character.
 _UNSEEN = (
     "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f"
@@ -24,7 +24,7 @@ UNSEEN = re.compile(f"[{_UNSEEN}]")
 
 
 def shown(value: object) -> str:
-    """Return the beginning of a value's spelling. That of a very long number may raise."""
+    """Return the beginning of a value's ``repr()``, or its type: the ``repr()`` of a very long number raises."""
     try:
         text = repr(value)
     except Exception:
@@ -33,7 +33,7 @@ def shown(value: object) -> str:
 
 
 def in_words(seconds: float) -> str:
-    """Say a duration in its two largest units: 3d 4h, 2m 5s, 1.5s."""
+    """Return a duration in its two largest units: 3d 4h, 2m 5s, 1.5s."""
     if seconds < 0:
         return f"-{in_words(-seconds)}"
     if seconds < 10:
@@ -53,9 +53,9 @@ def most_shown(max_attempts: int) -> int | str:
 
 
 def inert(text: str, most: int = 0) -> str:
-    """Return ``text`` with everything escaped that a terminal would obey or hide, cut after ``most`` characters."""
-    meant = text[: most + 1] if most else text  # no character becomes shorter
-    shown = "".join(char if char.isprintable() else escaped(char) for char in meant)
+    """Return ``text`` cut after ``most`` characters, with all characters escaped that a terminal obeys or hides."""
+    kept = text[: most + 1] if most else text  # escaping makes no character shorter
+    shown = "".join(char if char.isprintable() else escaped(char) for char in kept)
     return f"{shown[: most - 3]}..." if most and len(shown) > most else shown
 
 
@@ -64,7 +64,7 @@ def escaped(text: str) -> str:
     return text.encode("unicode_escape").decode("ascii")
 
 
-# How much of a job is done, from what its handler reported.
+# How much of a job is done, from the progress that its handler reported.
 
 
 def share_of(progress: Any) -> float | None:
@@ -76,17 +76,15 @@ def share_of(progress: Any) -> float | None:
         return None
     try:
         share = float(done) / float(total)  # type: ignore[arg-type]  # numbers
-    except (OverflowError, ZeroDivisionError):  # JSON holds numbers that no float does
+    except (OverflowError, ZeroDivisionError):  # JSON has numbers that no float can hold
         return None
     return None if math.isnan(share) else min(max(share, 0.0), 1.0)
 
 
-# Leave secrets out of reprs, which logs and errors show.
-#
-# Dataclasses say ``field(repr=False)``; named tuples use this.
+# Leave secrets out of reprs, which logs and errors show. Dataclasses have ``field(repr=False)``; named tuples use this.
 
 
 def without(carrier: Any, *hidden: str) -> str:
-    """Spell a named tuple as Python would, but for these fields."""
+    """Return the repr of a named tuple without these fields."""
     shown = ", ".join(f"{name}={getattr(carrier, name)!r}" for name in carrier._fields if name not in hidden)
     return f"{type(carrier).__name__}({shown})"

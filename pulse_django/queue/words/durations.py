@@ -1,4 +1,4 @@
-"""Durations as a caller gives them: a ``timedelta``, or a number of seconds."""
+"""Durations as callers pass them: a ``timedelta``, or a number of seconds."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 Seconds = timedelta | float
 WANTED = "a number of seconds or a timedelta"
 
-# Of a duration that is kept: there it is a ``timedelta``, whatever was given.
+# For stored durations, which are always a ``timedelta``.
 seconds_of: Callable[[Seconds], float] = methodcaller("total_seconds")
 
 
 def as_timedelta(given: Any) -> Any:
-    """Return a number of seconds as a ``timedelta``, and anything else as it is: its caller refuses it in its words."""
+    """Return a number of seconds as a ``timedelta``, and anything else unchanged, for the caller to refuse."""
     if isinstance(given, bool) or not isinstance(given, int | float):
         return given
     try:
         return timedelta(seconds=given)
-    except OverflowError:  # no bounds allow it, whatever they are
+    except OverflowError:  # too long for any bounds
         return timedelta.max if given > 0 else timedelta.min
     except ValueError:  # not a number
         return given

@@ -1,6 +1,6 @@
-"""Ids of jobs, numbers of attempts and other whole numbers, as callers give them: read before any SQL is sent.
+"""Parse job ids, attempt numbers and other whole numbers of callers before any SQL is sent.
 
-PostgreSQL would refuse a number that does not fit, and with it the caller's transaction. ``int()`` would read 1.9 and
+PostgreSQL would refuse a number that does not fit, and abort the caller's transaction. ``int()`` would read 1.9 and
 True as 1, and "1_0" as 10.
 """
 
@@ -20,7 +20,7 @@ _CANONICAL = re.compile("[1-9][0-9]{0,18}")
 
 
 def job_id_of(value: object) -> int:
-    """Return the id that a whole number or its decimal spelling names."""
+    """Return a job id from a whole number or a text of its digits."""
     if isinstance(value, str) and _CANONICAL.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ID:
@@ -36,15 +36,15 @@ def job_ids_of(values: Iterable[object]) -> frozenset[int]:
 
 
 def check_attempt(value: object) -> None:
-    """Refuse what PostgreSQL could not compare with the number of an attempt. None means any."""
+    """Refuse a value that PostgreSQL could not compare with an attempt number. None means any attempt."""
     if value is not None:
         Whole(-MAX_ATTEMPT, MAX_ATTEMPT).check("attempt", value)
 
 
-# The number of a shard, in front of each id that its database gives.
+# The number of a shard, which is part of each id that its database gives.
 #
-# An id is a whole number of 63 bits: 15 of the shard, and 48 that the database counts up. So an id is given only once
-# over all shards, and it says which database gave it. That of shard 0 looks like that of a single database.
+# An id is a whole number of 63 bits: 15 for the shard, and 48 that the database counts up. So an id is unique over all
+# shards, and shows which database gave it. Ids of shard 0 look like those of a single database.
 
 
 BITS_OF_COUNT = 48
@@ -52,15 +52,15 @@ MOST_SHARD_NUMBER = 2**15 - 1
 
 
 def shard_number_of(row_id: int) -> int:
-    """Return the number of the shard that gave an id. A job that was moved since has kept it."""
+    """Return the number of the shard that gave an id. A job keeps it when it moves to another shard."""
     return row_id >> BITS_OF_COUNT
 
 
 def floor_of_ids(shard_number: int) -> int:
-    """Return what the ids of a shard are larger than."""
+    """Return the number that all ids of a shard are larger than."""
     return shard_number << BITS_OF_COUNT
 
 
 def range_of_ids(shard_number: int) -> tuple[int, int]:
-    """Return the first id that a shard may give, and the first beyond."""
+    """Return the first id of a shard, and the first id after its range."""
     return floor_of_ids(shard_number), min(floor_of_ids(shard_number + 1), MAX_ID)

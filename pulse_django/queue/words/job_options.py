@@ -1,4 +1,4 @@
-"""A job before it is enqueued. One that could never exist is refused with a clear error."""
+"""A job before it is enqueued. Invalid jobs are refused with a clear error."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from pulse_django.unique.rule import UniqueKey
 
 TASK_NAME = Text(MAX_TASK_NAME)
-# Any printable name is a queue; nothing need be created first.
+# Any printable name is a valid queue. Queues are not created first.
 QUEUE_NAME, PRIORITY = OPTIONS["queue_name"].kind, OPTIONS["priority"].kind
 
 
 class Payload(NamedTuple):
-    """What a handler will be called with, as JSON."""
+    """The arguments of a job, as JSON."""
 
     args: str
     kwargs: str
-    terms: Terms = ()  # by which the job is found
+    terms: Terms = ()  # search terms
 
     def __repr__(self) -> str:
         return without(self, "args", "kwargs", "terms")
 
     @property
     def size(self) -> int:
-        """Bytes: the encoder writes ASCII only."""
+        """Return the size in bytes. The encoder writes ASCII only."""
         return len(self.args) + len(self.kwargs)
 
     @classmethod
@@ -51,9 +51,9 @@ class Payload(NamedTuple):
         sensitive: str | None = None,
         searchable: Sequence[str] = (),
     ) -> Payload:
-        """Encode arguments, or refuse them with the place of the first fault: by the function's ``names``, if given.
+        """Encode arguments, or raise an error that names the place of the first fault, with the function's ``names``.
 
-        Of what is masked the place is the argument, and not the keys within it. A job is not found by it either.
+        For a masked argument, the error does not name the keys in it. Masked arguments are not search terms either.
         """
         if searchable and sensitive is not None and not (masks := Masks.read(sensitive)).encrypted:
             searchable = [name for name in searchable if not masks.hides_name(name)]
@@ -65,12 +65,12 @@ class Payload(NamedTuple):
             )
         except PayloadError as error:
             place = _place_of(error, names, Masks.read(sensitive))
-            # What caused it may repeat a key, or say anything.
+            # The cause may repeat secret keys or values.
             cause = error.__cause__ if sensitive is None else None
             raise type(error)(f"{place}: {error.fault}") from cause
 
 
-# What a row says of a job beside its arguments, its options and its place.
+# The columns of a job without its arguments, its options and its place.
 _OWN = (
     "task",
     "queue",
@@ -89,36 +89,36 @@ _own = attrgetter(*_OWN)
 
 
 class Place(Protocol):
-    """Where a new job stands among others: in columns of its row."""
+    """The place of a new job in a batch or a workflow, as columns of its row."""
 
-    def __init__(self) -> None: ...  # nowhere
+    def __init__(self) -> None: ...  # no place
     def by_column(self) -> dict[str, object]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob(JobOptions):
-    """One job to enqueue. What is None follows the fleet's default."""
+    """One job to enqueue. None means the default of the settings."""
 
     task: str
     args: Sequence[Any] = field(default=(), repr=False)
     kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
     queue: str = DEFAULT_QUEUE
     priority: int = 0  # higher runs first
-    run_after: datetime | timedelta | None = None  # not before this instant, or this long from now
+    run_after: datetime | timedelta | None = None  # earliest start: an instant, or a delay from now
     parent_id: int | None = None
-    trace: str | None = None  # that it is enqueued in, as a W3C traceparent
-    sensitive: str | None = None  # what its task hides of it, as the text of ``Masks``
-    names: Sequence[str] | None = None  # of the arguments by position, for messages
+    trace: str | None = None  # the current trace, as a W3C traceparent
+    sensitive: str | None = None  # the arguments that its task hides, as the text of ``Masks``
+    names: Sequence[str] | None = None  # of positional arguments, for error messages
     unique: UniqueKey | None = None
-    encrypt: Callable[[Payload], Payload] | None = None  # None: it is stored as it is
-    expires: datetime | timedelta | None = None  # not started by this instant, or this long from now: not at all
+    encrypt: Callable[[Payload], Payload] | None = None  # None: stored as plain text
+    expires: datetime | timedelta | None = None  # latest start: an instant, or a delay from now
     tags: tuple[str, ...] = ()
-    meta: str | None = None  # as JSON: ``encode_meta`` makes it
-    lane_key: str = ""  # as ``lane_keys`` spells it
+    meta: str | None = None  # as JSON, from ``encode_meta``
+    lane_key: str = ""  # from ``lane_keys``
     place: Place | None = None
-    searchable: tuple[str, ...] = ()  # the arguments by which it is found
-    on_dead: str | None = None  # the row of its hook, as JSON: ``on_dead`` makes it
-    # What is sent of those that ``called`` makes, but for what differs among them. The first one of them fills it in.
+    searchable: tuple[str, ...] = ()  # the arguments that become search terms
+    on_dead: str | None = None  # the row of its hook, as JSON, from ``on_dead``
+    # The values that all jobs made by ``called`` share. The first of them sets it.
     alike: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)  # ``replace()`` drops it
 
     def __post_init__(self) -> None:
@@ -140,14 +140,14 @@ class NewJob(JobOptions):
             Whole(1, MAX_ID).check("parent_id", self.parent_id)
 
     def for_calls(self) -> NewJob:
-        """Let the jobs that ``called`` makes share what does not differ among them."""
+        """Return a copy whose jobs, made by ``called``, share their common values."""
         object.__setattr__(self, "alike", {})
         return self
 
     def called(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], parent_id: int | None, trace: str | None
     ) -> NewJob:
-        """Return the same job with other arguments. What was checked of it is not checked again."""
+        """Return the same job with other arguments, without checking its options again."""
         new = object.__new__(NewJob)
         for name in _FIELDS:
             object.__setattr__(new, name, getattr(self, name))
@@ -157,13 +157,13 @@ class NewJob(JobOptions):
 
     @property
     def head(self) -> tuple[object, ...]:
-        """All that it is but its arguments, to be compared. Jobs that are enqueued together mostly share it."""
+        """Return everything but the arguments, for comparison. Jobs that are enqueued together mostly share it."""
         return (*_own(self), _in_utc(self.run_after), _in_utc(self.expires), self.place, values_of(self))
 
     def by_column(self) -> dict[str, Any]:
-        """Return all but its arguments and its place, by the columns of its row. ``with_settings`` makes that whole.
+        """Return its values by column, without arguments and place. ``with_settings`` adds the defaults of settings.
 
-        ``run_after`` and ``expires`` are no columns: what is stored depends on the server's clock.
+        ``run_after`` and ``expires`` are not columns: their instants depend on the server's clock.
         """
         row = dict(zip(_OWN, _own(self), strict=True)) | dict(zip(COLUMNS, values_of(self), strict=True))
         row |= {"run_after": _in_utc(self.run_after), "expires": _in_utc(self.expires)}
@@ -173,7 +173,7 @@ class NewJob(JobOptions):
         return self.encoded_with(self.args, self.kwargs, limit)
 
     def encoded_with(self, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> Payload:
-        """Encode other arguments than its own."""
+        """Encode these arguments instead of its own."""
         payload = Payload.of(args, kwargs, limit, self.names, self.sensitive, self.searchable)
         return payload if self.encrypt is None else self.encrypt(payload)
 
@@ -182,17 +182,17 @@ _FIELDS = tuple(one.name for one in fields(NewJob))
 
 
 def is_ready(lane_key: str, run_after: datetime | timedelta | None) -> bool:
-    """Say whether a new job may be claimed as it is. One with a lane key is made ready when its time has come."""
+    """Return whether a new job is ready. A job with a lane key becomes ready when it is due."""
     return not lane_key or not run_after
 
 
 def _in_utc(instant: datetime | timedelta | None) -> datetime | timedelta | None:
-    """Two instants that differ in fold only are equal, except in UTC."""
+    """Convert to UTC, where two instants that differ only in ``fold`` are not equal."""
     return instant.astimezone(UTC) if isinstance(instant, datetime) else instant
 
 
 def _place_of(error: PayloadError, names: Sequence[str] | None, masks: Masks) -> str:
-    """Spell where a fault is. With names, begin with that of the argument instead of where the encoder counted."""
+    """Return the place of a fault. With names, begin with the name of the argument instead of its position."""
     what, *inner = error.path
     if not inner:
         return spelt_path(error.path)
@@ -212,9 +212,9 @@ def _name_of(argument: str | int, names: Sequence[str] | None) -> str | None:
 
 
 def run_at_or_delay(run_after: datetime | timedelta | None) -> tuple[datetime | None, timedelta]:
-    """Say when a job is to run, or expires: at this instant, or so long from now, by the server's clock."""
+    """Return ``run_after`` or ``expires`` as an instant, or as a delay from now by the server's clock."""
     if isinstance(run_after, datetime):
-        # PostgreSQL reads offsets below 16 hours only, and would refuse others with the caller's transaction.
+        # PostgreSQL reads only offsets below 16 hours. Another one would abort the caller's transaction.
         return run_after.astimezone(UTC), timedelta()
     return None, run_after or timedelta()
 
@@ -224,7 +224,7 @@ def check_run_after(value: object) -> None:
 
 
 def check_expires(value: object, run_after: object = None) -> None:
-    """Refuse what could never start. Instants are not compared with now: the database's clock decides."""
+    """Refuse jobs that could never start. Instants are not compared with now, because the database's clock decides."""
     _check_instant_or_delay("expires", value)
     if isinstance(value, timedelta) and value == timedelta():
         raise InvalidJob("expires: a job that expires at once would never start")
@@ -249,16 +249,16 @@ def _check_instant_or_delay(name: str, value: object) -> None:
         raise InvalidJob(f"{name}: {value} is not between 0 and {MAX_DELAY.days} days")
 
 
-# What a job is labelled with: tags, by which jobs are found, and meta, which is only shown and passed on.
+# The labels of a job: tags, for searches, and meta, which is shown and passed on.
 
 
-_NO_LIMIT = 2**31  # the limit of meta is not the setting that the encoder names
+_NO_LIMIT = 2**31  # meta has its own limit, and the encoder's error names a setting
 
 Tags = tuple[str, ...]
 
 
 def tags_of(given: Iterable[object]) -> Tags:
-    """Return tags as they are stored: each once, in the order given. A saved model instance stands for its own tag."""
+    """Return tags as they are stored: without duplicates, in the order given. A model instance becomes its tag."""
     if not isinstance(given, Iterable):
         raise InvalidJob(f"tags: {given!r} is not a list of tags; write tags=[{given!r}]")
     tags = tuple(dict.fromkeys(tag_of(one) for one in ([given] if isinstance(given, str) else given)))
@@ -268,7 +268,7 @@ def tags_of(given: Iterable[object]) -> Tags:
 
 
 def tag_of(one: object) -> str:
-    """Return the tag that a text or a saved model instance stands for."""
+    """Return the tag of a text or of a saved model instance."""
     tag = one if isinstance(one, str) else _tag_of_object(one)
     if not tag:
         raise InvalidJob("tags: a tag must not be empty")
@@ -291,7 +291,7 @@ def _tag_of_object(one: Any) -> str:
 
 
 def encode_meta(meta: object) -> str | None:
-    """Return meta as JSON, or refuse what cannot be stored. None: there is none."""
+    """Return meta as JSON, or None if it is empty. Refuse values that cannot be stored."""
     if not isinstance(meta, Mapping):
         raise InvalidJob(f"meta: {meta!r} is not a dict")
     if not meta:

@@ -1,13 +1,13 @@
-"""Lane keys: the limiter and the key of a job that has a limit or a share, as one text.
+"""Lane keys: one text for the limiter and the key of a job with a limit or a share.
 
-``<limiter>:<four digits of a hash><key>``, or ``<limiter>`` alone if its jobs have no key. A share has no limiter,
-so its lane keys begin with the colon. Jobs without either have an empty lane key.
+``<limiter>:<four digits of a hash><key>``, or ``<limiter>`` alone if its jobs have no key. A share (``fair_by``) has no
+limiter, so its lane keys begin with the colon. Jobs without a limit or a share have an empty lane key.
 
-Jobs of a task with chunks that have neither are a lane as well, so that a claim can bring a whole chunk:
-``:chunk=<task>``. No share is spelt like that, because ``chun`` are no digits of a hash.
+If a task with chunks has neither, its jobs have the lane key ``:chunk=<task>``, so that one claim can take a whole
+chunk. No share has such a key, because ``chun`` are not hexadecimal digits.
 
-The digits stand in front of the key so that a worker which looks from some lane on does not always meet the same
-keys.
+The hash in front of the key spreads the keys: a worker that searches from some lane on does not always find the same
+keys first.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .bounds import MAX_LANE_KEY, MAX_LIMITER_NAME
 from .payloads import canonical
 
 SEPARATOR = ":"
-OF_QUEUE = "queue="  # in front of a queue's name: its limit
+OF_QUEUE = "queue="  # prefix of a queue's name, in the name of its limiter
 _DIGITS = 4
 _OF_CHUNKS = "chunk="
-# A longer one is replaced by its hash, which fits beside the longest name.
+# A longer key is replaced by its hash, so that it fits with the longest limiter name.
 LONGEST_KEY = MAX_LANE_KEY - MAX_LIMITER_NAME - len(SEPARATOR) - _DIGITS
 
 
@@ -34,7 +34,7 @@ def check_limiter_name(name: object) -> None:
 
 
 def limiter_of_task(key: str) -> str:
-    """Return the name of a task's own limiter: the task's, if it can be one."""
+    """Return the name of a task's own limiter: the task's key, or a hash of it if it is no valid name."""
     try:
         check_limiter_name(key)
     except InvalidJob:
@@ -47,13 +47,13 @@ def limiter_of_queue(queue: str) -> str:
 
 
 def lane_of_chunks(task: str) -> str:
-    """Return the lane key of the jobs of a task with chunks that has no limit and no share."""
+    """Return the lane key for jobs of a task with chunks, but without a limit or a share."""
     longest = LONGEST_KEY + _DIGITS - len(_OF_CHUNKS)
     return f"{SEPARATOR}{_OF_CHUNKS}{task if len(task) <= longest else _digest(task)}"
 
 
 def lane_of_share(share: str) -> str:
-    """Return the lane key of a share as people write it: as ``key_of`` shows it."""
+    """Return the lane key of a share, which is written as ``key_of`` returns it."""
     return f"{SEPARATOR}{share}" if share.startswith(_OF_CHUNKS) else lane_key("", text_of_key(share))
 
 
@@ -62,7 +62,7 @@ def is_of_chunks(lane_key: str) -> bool:
 
 
 def limiters_of_lane(queue: str, lane_key: str, limited: Container[str]) -> tuple[str, ...]:
-    """Return the names of the limits that a claim from the lane keeps; ``limited`` are the queues that have one."""
+    """Return the names of the limits for a claim from the lane. ``limited`` are the queues with a limit."""
     if not lane_key:
         return ()
     own, of_queue = limiter_of(lane_key), limiter_of_queue(queue)
@@ -72,20 +72,20 @@ def limiters_of_lane(queue: str, lane_key: str, limited: Container[str]) -> tupl
 
 
 def text_of_key(value: object) -> str:
-    """Return what stands for a value in a lane key. Text stands for itself, and anything else is spelt as JSON."""
+    """Return the text of a value in a lane key: a text as it is, and anything else as JSON."""
     text = value if isinstance(value, str) and value.isprintable() else canonical(value, what="key")
     return text if len(text) <= LONGEST_KEY else _digest(text)
 
 
 def lane_key(limiter: str, key: str | None) -> str:
-    """Spell a lane key. ``key`` is a text of ``text_of_key``; None: the jobs of the limiter have no key."""
+    """Return a lane key. ``key`` comes from ``text_of_key``; None: the jobs of the limiter have no key."""
     if key is None:
         return limiter
     return f"{limiter}{SEPARATOR}{_digest(key)[:_DIGITS]}{key}"
 
 
 def limiter_of(lane_key: str) -> str:
-    """Return the limiter's name; it is empty for a share, and for a job without a lane key."""
+    """Return the limiter's name. It is empty for a share, and for a job without a lane key."""
     return lane_key.partition(SEPARATOR)[0]
 
 

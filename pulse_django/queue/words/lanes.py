@@ -1,4 +1,4 @@
-"""Lanes: the ranges of the claim index, the order in which a claim visits them, and how many jobs it takes of each."""
+"""Lanes: ranges of the claim index. Here are the order in which a claim visits them and the number of jobs it takes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Lane(NamedTuple):
 
     queue: str
     priority: int
-    key: str = ""  # as limits/rules.py spells it; empty for jobs without a limit or a share
+    key: str = ""  # from lane_keys.py; empty for jobs without a limit or a share
 
 
 def lane_of(claim: Claim) -> Lane:
     return Lane(claim.queue, claim.priority, claim.lane_key)
 
 
-# A claim visits so many lanes with keys at least, and one for four jobs: each lane costs the statement a probe.
+# The most lanes with keys that a claim visits: one for every four jobs, but not fewer than eight. Each costs a probe.
 FEWEST_LANES, JOBS_A_LANE = 8, 4
-# Where each lane costs a lock and a count as well, and more than so many jobs are claimed, one for sixteen.
+# If a lane also costs a lock and a count, a claim above LARGE visits at most one for every sixteen jobs.
 LARGE, JOBS_A_COSTLY_LANE = 64, 16
 
 
@@ -33,14 +33,14 @@ NOT_AGED: Mapping[Lane, int] = MappingProxyType({})
 
 
 def levels_gained(overdue: Mapping[Lane, float], ageing: float) -> dict[Lane, int]:
-    """Return by how many levels of priority lanes are raised whose first jobs have been due for so many seconds."""
+    """Return how many priority levels each lane gains. ``overdue``: seconds since its first job was due."""
     return {lane: level for lane, seconds in overdue.items() if (level := int(seconds / ageing)) > 0}
 
 
 def rotation(lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int] = NOT_AGED) -> list[Lane]:
-    """Order lanes by priority; among equals a different queue comes first at every turn, so that none starves.
+    """Order lanes by priority. Among equals, another queue comes first in each turn, so that none starves.
 
-    ``aged``: by how many levels some are raised.
+    ``aged`` has the levels by which lanes are raised.
     """
 
     def level(lane: Lane) -> int:
@@ -56,7 +56,7 @@ def rotation(lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int] = NOT_AG
 
 
 def in_slots(held: Mapping[Lane, int], jobs_a_slot: Mapping[Lane, int]) -> dict[Lane, int]:
-    """Return how many slots lanes hold, from how many leases: a chunk is one slot."""
+    """Convert the leases of lanes into slots: a chunk takes one slot."""
     return {lane: -(-leases // jobs_a_slot.get(lane, 1)) for lane, leases in held.items()}
 
 
@@ -69,11 +69,11 @@ def in_jobs(
     most: int,
     more_soon: bool = False,
 ) -> dict[Lane, int]:
-    """Return how many jobs to claim of each lane for the slots that it was dealt; at most ``most`` in all.
+    """Convert the slots of each lane into the number of jobs to claim, at most ``most`` in total.
 
-    ``jobs_a_slot`` has the lanes of chunks, and ``gathered`` how many jobs wait there for others. A chunk is claimed
-    only if one of the ``free`` slots is left for it. If ``most`` cuts a chunk, it is left for the next claim, unless no
-    other chunk is claimed and ``most`` will not grow: ``more_soon`` says that it will.
+    ``jobs_a_slot`` has the lanes of chunks, and ``gathered`` the jobs that already wait there for the rest of a chunk.
+    A chunk is claimed only if one of the ``free`` slots is left for it. A chunk that does not fit into ``most`` is left
+    for the next claim, unless no other chunk is claimed and ``most`` will not grow. ``more_soon``: it will grow.
     """
     jobs = {lane: take for lane, take in takes.items() if lane not in jobs_a_slot}
     left = most - sum(jobs.values())
@@ -83,8 +83,8 @@ def in_jobs(
             waiting = gathered.get(lane.key, 0)
             count = wanted = min(take, free) * size - waiting
             if wanted > left:
-                whole = (waiting + left) // size * size - waiting
-                count = whole if whole > 0 or more_soon else left
+                full_chunks = (waiting + left) // size * size - waiting
+                count = full_chunks if full_chunks > 0 or more_soon else left
             if count > 0:
                 jobs[lane] = count
                 free, left = free - -(-count // size), left - count
@@ -99,9 +99,9 @@ def deal(
     weight: Callable[[Lane], float] = lambda _: 1.0,
     are_costly: bool = False,
 ) -> dict[Lane, int]:
-    """Deal ``limit`` slots to lanes of one priority, which stand in the order of their rotation.
+    """Share ``limit`` slots among lanes of one priority, given in the order of their rotation.
 
-    Each slot goes to the lane that then holds the fewest leases for its weight; among equals, to the first.
+    Each slot goes to the lane with the fewest leases for its weight; among equals, to the first.
     """
     most = max(FEWEST_LANES, limit // JOBS_A_LANE)
     if are_costly and limit > LARGE:

@@ -1,6 +1,6 @@
-"""What a worker holds: the right to write, and the work that came with it.
+"""Leases, which are the right of a worker to write to a job, and claims, which are a lease with the work.
 
-Both are tuples with names: a worker makes, hashes and compares several for every job that it runs.
+Both are named tuples for speed: a worker makes, hashes and compares several for each job.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from .display import without
 from .masks import is_encrypted
 from .options import ClaimedOptions
 
-_DECODER = json.JSONDecoder()  # json.loads() looks for whitespace first, and PostgreSQL writes none around
+_DECODER = json.JSONDecoder()  # faster than json.loads(), which looks for whitespace around the text
 
 
 class Lease(NamedTuple):
-    """The right to write to one job. Worker-side verbs take a Lease, never a Job."""
+    """The right to write to one job. The verbs for workers take a Lease, never a Job."""
 
     job_id: int
-    holder: str  # unique per claim statement, so that no two runs share (holder, attempt)
-    attempt: int  # the job's ``attempts`` after the claim; never minted twice, never lowered
+    holder: str  # unique for each claim statement, so that no two runs share (holder, attempt)
+    attempt: int  # the job's ``attempts`` after the claim; never used twice, never lowered
 
 
 class Claim(NamedTuple):
-    """A lease together with the work it was granted for.
+    """A lease with the job that it was granted for.
 
-    Payloads stay JSON until they are read: one that cannot be read must fail its own job and no other of the batch.
+    Payloads stay JSON until they are read: an unreadable one must fail only its own job, not the batch.
     """
 
     lease: Lease
-    token: int  # rises with every claim of any job: fences resources outside the job table
+    token: int  # grows with every claim of any job: a fencing token for resources outside the jobs table
     task: str
     queue: str
     priority: int
@@ -46,16 +46,16 @@ class Claim(NamedTuple):
     refunds: int
     max_attempts: int
     losses: int
-    ttl_seconds: float  # the lease runs out this long after the last heartbeat
+    ttl_seconds: float  # the lease expires so long after the last heartbeat
     parent_id: int | None
     created_epoch: float  # by the server's clock, in seconds since 1970
     started_epoch: float
-    due_epoch: float  # the run was not to begin before
+    due_epoch: float  # when the job was due
     trace: str | None = None
-    sensitive: str | None = None  # what its task hid when the job was enqueued, as the text of ``Masks``
+    sensitive: str | None = None  # the arguments that its task hid at enqueue, as the text of ``Masks``
     meta_json: str | None = None
     lane_key: str = ""
-    is_probe: bool = False  # its end says whether the breaker of its limit closes
+    is_probe: bool = False  # its outcome decides whether the circuit breaker of its limit closes
     options: ClaimedOptions = ClaimedOptions()
 
     def __repr__(self) -> str:
@@ -71,7 +71,7 @@ class Claim(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The characters of its payloads."""
+        """Return the number of characters of its payloads."""
         return len(self.args_json) + len(self.kwargs_json) + len(self.progress_json or "")
 
     @property
@@ -84,7 +84,7 @@ class Claim(NamedTuple):
 
     @property
     def progress(self) -> Any:
-        """What an earlier attempt last saved, or None."""
+        """Return the progress that an earlier attempt saved last, or None."""
         return None if self.progress_json is None else json.loads(self.progress_json)
 
     @property
@@ -93,16 +93,16 @@ class Claim(NamedTuple):
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What the job was labelled with when it was enqueued."""
+        """Return the meta that the job got when it was enqueued."""
         try:
             meta = {} if self.meta_json is None else _DECODER.raw_decode(self.meta_json)[0]
-        except (ValueError, RecursionError):  # written by hand
+        except (ValueError, RecursionError):  # it was written by hand
             meta = {}
         return meta if isinstance(meta, dict) else {}
 
     @property
     def patience_seconds(self) -> float:
-        """In how many seconds its run is over if no beat comes: it loses its lease, or seems to stand still."""
+        """Return the seconds until a run without heartbeats ends: its lease expires, or it counts as stalled."""
         progress_timeout = self.options.progress_timeout
         return self.ttl_seconds if progress_timeout is None else min(self.ttl_seconds, progress_timeout.total_seconds())
 
@@ -116,7 +116,7 @@ class Claim(NamedTuple):
 
     @property
     def started_at(self) -> datetime:
-        """When the claim was granted, by the server's clock."""
+        """Return when the claim was granted, by the server's clock."""
         return datetime.fromtimestamp(self.started_epoch, tz=UTC)
 
     @property
@@ -132,10 +132,10 @@ class Claim(NamedTuple):
         )
 
 
-# The identity of one start of a worker process, and the holders that it makes.
+# The identity of one start of a worker process, and the holders that it creates.
 
 
-# Name, boot id and 19 digits of serial stay below the column's 160 characters.
+# Name, boot id and a serial of 19 digits fit into the 160 characters of the column.
 MAX_NAME = 80
 MAX_BOOT_ID = 40
 MAX_HOST = 255
@@ -143,10 +143,10 @@ _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
 
 
 class Identity:
-    """Mints a new holder for every claim statement.
+    """Creates a new holder for every claim statement.
 
-    The boot id is random and the serial counts up, so a reused pod name, a recycled pid or a database that lost a
-    committed claim can never bring a (holder, attempt) pair back. Nor can a fork: the child gets a boot id of its own.
+    The boot id is random and the serial counts up. So a reused pod name, a reused process id or a database that lost a
+    committed claim cannot repeat a pair of holder and attempt. After a fork, the child gets its own boot id.
     """
 
     def __init__(self, name: str, boot_id: str | None = None) -> None:
@@ -154,7 +154,7 @@ class Identity:
         self.boot_id = printable(boot_id, MAX_BOOT_ID) if boot_id else _new_boot_id()
         self._pid = os.getpid()
         self._serials = itertools.count(1)
-        self.last_holder = ""  # that was minted
+        self.last_holder = ""  # the latest holder
 
     def mint_holder(self) -> str:
         if self._pid != os.getpid():
@@ -171,5 +171,5 @@ def _new_boot_id() -> str:
 
 
 def printable(text: str, longest: int) -> str:
-    """Keep what is safe in a log line, a column and a page: names come from hosts and environments."""
+    """Keep only characters that are safe in logs, columns and pages: names come from hosts and environments."""
     return _UNPRINTABLE.sub("_", text)[:longest] or "worker"

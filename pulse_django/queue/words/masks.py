@@ -1,4 +1,4 @@
-"""What is hidden of a call, without its function: it may have changed, or be gone, when the job is shown."""
+"""The hidden arguments of a call. They are stored, because the function may have changed when the job is shown."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, NamedTuple
 
 from pulse_django.exceptions import InvalidJob
 
-MAX_MASKS = 2_000  # characters of the text; a function needs a hundred parameters to come near
+MAX_MASKS = 2_000  # characters of the text: enough for about a hundred parameters
 
 
 class Masks(NamedTuple):
-    """The hidden places of a call. The text of it stands on the job."""
+    """The hidden arguments of a call. The job stores them as text."""
 
     positions: tuple[int, ...] = ()
-    rest: int | None = None  # this position and all that follow; None: none of them
+    rest: int | None = None  # this position and all later ones; None: none
     names: tuple[str, ...] = ()
-    only: tuple[str, ...] | None = None  # the names that are shown; None: all that ``names`` does not hold
-    returned: bool = False  # what the handler returns
-    encrypted: bool = False  # all of it, in the table too
+    only: tuple[str, ...] | None = None  # the names that are shown; None: all except ``names``
+    returned: bool = False  # the result is hidden
+    encrypted: bool = False  # everything is hidden, and encrypted in the table
 
     @classmethod
     def read(cls, text: str | None) -> Masks:
-        """Return what a job says. What cannot be read, as by a later release or by hand, hides everything."""
+        """Parse the text of a job. An unreadable text, as of a later release, hides everything."""
         if text is None:
             return NOTHING
         try:
@@ -38,7 +38,7 @@ class Masks(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Spell it as JSON, without what is hidden nowhere."""
+        """Return it as JSON, without empty parts."""
         said = {name: value for name, value in self._asdict().items() if value != self._field_defaults[name]}
         text = json.dumps(said, separators=(",", ":"))
         return text if len(text) <= MAX_MASKS else EVERYTHING.text
@@ -58,7 +58,7 @@ def _are_names(values: object) -> bool:
     return isinstance(values, list) and all(isinstance(one, str) for one in values)
 
 
-# Whether each part of the text is what Masks.text writes.
+# Checks that each part of the text has the form that Masks.text writes.
 _FITS: dict[str, Callable[[object], bool]] = {
     "positions": _are_positions,
     "rest": lambda said: said is None or _are_positions([said]),
@@ -70,29 +70,29 @@ _FITS: dict[str, Callable[[object], bool]] = {
 
 NOTHING = Masks()
 EVERYTHING = Masks(rest=0, only=(), returned=True)
-# A release that does not know the last part hides everything.
+# An older release that does not know ``encrypted`` also hides everything.
 ENCRYPTED = EVERYTHING._replace(encrypted=True)
 
 
 def is_encrypted(text: str | None) -> bool:
-    """Say whether the arguments, the progress and the result of a job are encrypted, by what stands on it."""
+    """Return whether arguments, progress and result of a job are encrypted, from its stored masks."""
     return text is not None and Masks.read(text).encrypted
 
 
-# The fields of a job that may be encrypted. Arguments by position and by name are one value, so that those of two jobs
-# cannot be mixed.
+# The fields of a job that may be encrypted. Positional and keyword arguments are one value, so that those of two jobs
+# cannot be combined.
 ARGUMENTS, PROGRESS, RESULT = "arguments", "progress", "result"
 
-HIDDEN = "(encrypted)"  # what pages, logs and errors show instead
+HIDDEN = "(encrypted)"  # shown on pages, in logs and in errors instead
 
 
-# By which arguments a job is found: ``name:value`` for each that its task declares with ``search``.
+# Search terms: ``name:value`` for each argument that the task declares with ``searchable``.
 
 
-MOST_SEARCHED = 8  # arguments of one task: each is an entry of an index, which a claim and an end write again
+MOST_SEARCHED = 8  # arguments of one task: each is an index entry, which claim and settle write again
 MAX_VALUE = 200  # characters that are compared
 
-# What else one searches for, as in ``tag:billing``.
+# The other prefixes of a search, as in ``tag:billing``.
 TAG, PARENT, ERROR, TASK = "tag", "parent", "error", "task"
 RESERVED = frozenset({TAG, PARENT, ERROR, TASK})
 
@@ -100,44 +100,44 @@ Terms = tuple[str, ...]
 
 
 def why_not_searched(searched: Sequence[str], sensitive: Sequence[str]) -> str | None:
-    """Say why a task cannot declare these arguments."""
+    """Return why a task cannot declare these arguments, or None."""
     for name in searched:
         if name in sensitive:
-            return f"{name!r} is sensitive, and a search would tell its value"
+            return f"{name!r} is sensitive, and a search would reveal its value"
         if not name.isidentifier() or iskeyword(name):
-            return f"{name!r} is no name of an argument"
+            return f"{name!r} is not the name of an argument"
         if name in RESERVED:
-            return f"{name!r} means something else in the search; give the argument another name"
+            return f"{name!r} is a prefix of the search already; rename the argument"
     if len(searched) > MOST_SEARCHED:
         return f"{len(searched)} arguments, over the limit of {MOST_SEARCHED}"
     return None
 
 
 def terms_of(searched: Sequence[str], names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Terms:
-    """Return the terms of a call. ``names`` are those of the arguments by position.
+    """Return the search terms of a call. ``names`` are the names of the positional arguments.
 
-    An argument that was not given has none. Nor has one that is neither a text nor a number nor a boolean.
+    Arguments that were not given have no term. Only texts, numbers and booleans have one.
     """
     if not searched:
         return ()
     if len(args) > len(names):
-        raise InvalidJob("searchable: cannot tell the names of arguments by position; pass them by name")
-    given = {**dict(zip(names, args)), **kwargs}  # noqa: B905 - fewer may be given than there are
+        raise InvalidJob("searchable: the names of positional arguments are not known; pass the arguments by name")
+    given = {**dict(zip(names, args)), **kwargs}  # noqa: B905 - fewer arguments may be given
     texts = ((name, text_of(given.get(name))) for name in searched)
     return tuple(term_of(name, text) for name, text in texts if text is not None)
 
 
 def term_of(name: str, text: str) -> str:
-    """Return what is stored for an argument of this value, and what finds it."""
+    """Return the search term for an argument with this value."""
     return f"{name}:{text[:MAX_VALUE]}"
 
 
 def text_of(value: object) -> str | None:
-    """Return a value as one types it; None: it is not searched for."""
+    """Return a value as a user types it. None: it cannot be searched for."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         return str.__str__(value) or None
     if isinstance(value, int):
-        return int.__repr__(value)  # of an Enum too
+        return int.__repr__(value)  # for Enums, too
     return float.__repr__(value) if isinstance(value, float) else None

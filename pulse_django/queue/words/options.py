@@ -1,8 +1,8 @@
-"""The options of a task. An option is declared here, and the rest of the package follows.
+"""The options of a task. All options are declared here, and the rest of the package uses these declarations.
 
-An entry of ``TaskOptions``, ``CallOptions`` or ``OptionsAnywhere`` says where it may be given, and its type. ``_ABOUT``
-has an ``Option`` with the rest. Type checkers need its attribute in writing as well: ``Options`` has them. A test holds
-them together.
+An entry of ``TaskOptions``, ``CallOptions`` or ``OptionsAnywhere`` declares where an option may be given, and its type.
+``_ABOUT`` has an ``Option`` with the rest. ``Options`` repeats the attributes, which type checkers need. A test
+compares them.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from .other_queues import option_instead
 from .payloads import clean_text
 from .retry_policies import RetryPolicy
 
-# The declaration of an option, and the kinds of values: a kind has the bounds and refuses other values.
+# The declaration of an option, and the kinds of values. A kind has the bounds, and refuses other values.
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. Its name, type and place are those of its entry."""
+    """One option. Its name, its type and where it may be given are declared by its entry."""
 
     kind: Kind
-    help: str  # for the reference, and with a label also for the page of a job
+    help: str  # for the reference and, with a label, for the page of a job
     label: str = ""  # on the page of a job
-    column: str = ""  # of the jobs table: that of its name, if it has a label and nothing else is said
-    default: Any = None  # that of the attribute, where ``Options`` has one
-    setting_at_enqueue: str = ""  # that None becomes when the job is enqueued; without one, the column is NULL
+    column: str = ""  # of the jobs table; default: its name, if it has a label
+    default: Any = None  # of the attribute in ``Options``, if there is one
+    setting_at_enqueue: str = ""  # the setting that replaces None at enqueue; without one, the column is NULL
     name: str = ""
     annotation: Any = None
     for_task: bool = False
@@ -74,7 +74,7 @@ def _(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A whole number within bounds. ``bool`` is none."""
+    """A whole number within bounds. A ``bool`` is refused."""
 
     least: int
     most: int
@@ -92,11 +92,11 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A positive duration. ``@task`` and ``.using()`` have made a ``timedelta`` of a number of seconds."""
+    """A positive duration. ``@task`` and ``.using()`` convert a number of seconds to a ``timedelta`` before."""
 
     least: timedelta = timedelta()
     most: timedelta = MAX_DELAY
-    if_longer: str = ""  # what a longer one would lead to
+    if_longer: str = ""  # the consequence, for the error message
     or_zero: bool = False
 
     @property
@@ -120,7 +120,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A printable text that is not empty."""
+    """A printable, non-empty text."""
 
     longest: int
 
@@ -154,7 +154,7 @@ class Note:
             raise InvalidJob(f"{name}: {len(value)} characters, over the limit of {self.longest}")
 
     def cleaned(self, name: str, value: str) -> str:
-        """Return it without what PostgreSQL refuses."""
+        """Return it without characters that PostgreSQL refuses."""
         self.check(name, value)
         return clean_text(value, self.longest)
 
@@ -186,10 +186,10 @@ class OneOfTwo:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An object of a class of Pulse's own."""
+    """An object of one of Pulse's classes."""
 
     of: type
-    how: str  # what to write to get one
+    how: str  # code that creates one
 
     @property
     def allowed(self) -> str:
@@ -202,7 +202,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class CheckedElsewhere:
-    """A value that cannot be checked alone: an alias, or names that must fit the function."""
+    """A value that is checked in its context: an alias, or names that must match the function."""
 
     allowed: str
 
@@ -210,19 +210,19 @@ class CheckedElsewhere:
         """Leave it to ``tasks.py``, which knows the function and the backends."""
 
 
-# The values that an option takes, beside None where its type allows it. ``allowed`` says them, for the reference, and
+# The values of an option, apart from None if its type allows it. ``allowed`` describes them for the reference, and
 # ``check`` raises InvalidJob for others.
 Kind = Whole | Duration | Text | Note | Flag | OneOfTwo | Made | CheckedElsewhere
 
 
-# The options that ``@task`` takes for all jobs, and ``.using()`` for some. None is the same as leaving it out.
+# The options that ``@task`` takes for all jobs, and ``.using()`` for some. None is the same as omitting the option.
 
 
-DEFAULT_BACKEND = "default"  # of TASKS
+DEFAULT_BACKEND = "default"  # in TASKS
 
 
 class OptionsAnywhere(TypedDict, total=False):
-    """What both take."""
+    """Options for both ``@task`` and ``.using()``."""
 
     priority: int | None
     queue_name: str | None
@@ -239,14 +239,14 @@ class OptionsAnywhere(TypedDict, total=False):
 
 
 class Isolation(StrEnum):
-    """Where a sync handler runs. Async ones always run on the worker's event loop."""
+    """Where a sync handler runs. Async handlers always run on the worker's event loop."""
 
     THREAD = "thread"
-    PROCESS = "process"  # one for each run: slower to start, and really killed on timeout and cancel
+    PROCESS = "process"  # a process for each run: it starts more slowly, and is killed on timeout and cancel
 
 
 class TaskOptions(OptionsAnywhere, total=False):
-    """What ``@task`` takes."""
+    """Options for ``@task``."""
 
     limit: Limit | None
     limit_key: KeySource | None
@@ -268,7 +268,7 @@ class TaskOptions(OptionsAnywhere, total=False):
 
 
 class CallOptions(OptionsAnywhere, total=False):
-    """What ``.using()`` takes."""
+    """Options for ``.using()``."""
 
     run_after: datetime | Seconds | None
     idempotency_key: str | None
@@ -279,14 +279,13 @@ class CallOptions(OptionsAnywhere, total=False):
 
 # The options as attributes.
 #
-# ``JobOptions`` and ``Options`` are those of tasks and of new jobs, ``ClaimedOptions`` those that a claim returns with
-# each job.
+# ``JobOptions`` and ``Options`` are for tasks and new jobs, ``ClaimedOptions`` for the options that a claim returns.
 
 
-# No slots of their own: with any, a task could not inherit from Django's as well.
+# Without slots: with slots, a task could not also inherit from Django's task.
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """The options that a job keeps in a column of its row."""
+    """The options that are columns of a job."""
 
     __slots__ = ()
 
@@ -303,7 +302,7 @@ class JobOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(JobOptions):
-    """All options but Django's own."""
+    """All options except Django's own."""
 
     __slots__ = ()
 
@@ -340,17 +339,17 @@ class ClaimedOptions(NamedTuple):
     weight: int = 1
 
 
-# The options of a task whose handler is called with several jobs at once.
+# Options of tasks whose handler is called with several jobs at once.
 
 
 class ChunkTaskOptions(TaskOptions, total=False):
-    """What ``@task`` takes in all. Without ``chunk``, a handler is called for each job."""
+    """All options for ``@task``. Without ``chunk``, the handler is called for each job."""
 
     chunk: int | None
     chunk_wait: Seconds | None
 
 
-# The rest of each option, by its name.
+# The rest of the declaration of each option, by name.
 
 
 _OF_ARGUMENTS = CheckedElsewhere("a parameter's name, a tuple of them, or a function of the arguments")
@@ -372,23 +371,21 @@ _ABOUT: Mapping[str, Option] = {
         _("Maximum attempts"),
         setting_at_enqueue="max_attempts",
     ),
-    "timeout": Option(Duration(), _("The longest that a single run may take."), _("Time limit of a run")),
+    "timeout": Option(Duration(), _("The maximum duration of a single run."), _("Time limit of a run")),
     "lease": Option(
         Duration(
             SHORTEST_LEASE,
             LONGEST_LEASE,
             "The job of a dead worker would not be recovered for that long. Heartbeats extend the lease of a long run",
         ),
-        _("How long the worker may be silent. None uses the setting."),
+        _("How long a worker may be silent before its job is recovered. None uses the setting."),
         _("Lease"),
         column="lease_ttl",
     ),
     "progress_timeout": Option(
-        Duration(), _("The longest that a run may go without reporting progress."), _("Time limit without progress")
+        Duration(), _("How long a run may go without reporting progress."), _("Time limit without progress")
     ),
-    "give_up_after": Option(
-        Duration(), _("No retry is scheduled later than this after the job was enqueued."), _("Retry for")
-    ),
+    "give_up_after": Option(Duration(), _("How long after it was enqueued a job may be retried."), _("Retry for")),
     "weight": Option(
         Whole(1, MOST_WEIGHT), _("How many slots of a worker a run takes, and how much of its limit."), _("Weight")
     ),
@@ -399,27 +396,25 @@ _ABOUT: Mapping[str, Option] = {
         _("Jobs can be searched by tag. The tags of a call are added to those of the task."),
         _("Tags"),
     ),
-    "unique": Option(
-        Made(Unique, "Unique(...)"), "At most one job with the same key: alive at a time, or in each period."
-    ),
+    "unique": Option(Made(Unique, "Unique(...)"), "At most one job with the same key: at a time, or in each period."),
     "on_dead": Option(
         CheckedElsewhere("a task with one parameter"),
         "A task to enqueue when a job becomes a dead letter. It gets the arguments and the reason.",
     ),
     "limit": Option(
         Made(Limit, "Limit(...)"),
-        "How many of its jobs run at once, and how many start in a time: in all, and for each key.",
+        "How many jobs of the task run at once, and how many start in a period: in total, and for each key.",
     ),
-    "limit_key": Option(_OF_ARGUMENTS, "What the keys of its limit are made of. Slots are shared among the keys."),
-    "fair_by": Option(_OF_ARGUMENTS, "Who shares the slots: a free one goes to who holds the fewest."),
+    "limit_key": Option(_OF_ARGUMENTS, "The arguments that make a job's key for its limit. Keys share its slots."),
+    "fair_by": Option(_OF_ARGUMENTS, "The key for fair sharing. A free slot goes to the key that holds the fewest."),
     "name": Option(
         CheckedElsewhere(f"at most {MAX_TASK_NAME} characters"),
-        "A key of its own for its jobs, so that the function may move. Default: the path of the function.",
+        "A fixed task name for its jobs, so that the function can be moved. Default: the path of the function.",
         default="",
     ),
     "aliases": Option(
         CheckedElsewhere(f"names of at most {MAX_TASK_NAME} characters"),
-        "Earlier names of the task. Waiting jobs that carry them still find it.",
+        "Earlier names of the task. Waiting jobs with such a name still run.",
     ),
     "retry": Option(
         Made(RetryPolicy, "retry_unless(...), retry_on(...) or NO_RETRIES"),
@@ -427,7 +422,7 @@ _ABOUT: Mapping[str, Option] = {
     ),
     "expires": Option(
         CheckedElsewhere("an aware `datetime`; seconds or a `timedelta`, above 0"),
-        _("A job that has not started by then does not start. It is cancelled."),
+        _("If the job has not started by then, it is cancelled."),
         _("Expires"),
         column="expires_at",
     ),
@@ -441,17 +436,17 @@ _ABOUT: Mapping[str, Option] = {
     ),
     "count_lost_workers": Option(
         Flag(),
-        _("A lost worker costs an attempt. If not, the maximum of lost workers still holds."),
+        _("Whether a lost worker costs an attempt. The maximum of lost workers applies in both cases."),
         _("Lost workers count"),
     ),
     "at_most_once": Option(
-        Flag(), "A job whose handler was called never runs again by itself. It becomes a dead letter if it fails."
+        Flag(), "A job whose handler was called is never retried automatically. If it fails, it becomes a dead letter."
     ),
     "isolation": Option(
         OneOfTwo(Isolation.THREAD.value, Isolation.PROCESS.value),
-        'With `"process"` each run has a process, which is really killed on timeout and cancel.',
+        'With `"process"`, each run has its own process, which is killed on timeout and cancel.',
     ),
-    "atomic": Option(Flag(), "The handler and its completion are one transaction."),
+    "atomic": Option(Flag(), "The handler and the completion of its job are one transaction."),
     "sensitive": Option(
         CheckedElsewhere("names of parameters"),
         'Parameters that the admin and logs do not show. `"return"` is the result.',
@@ -463,11 +458,11 @@ _ABOUT: Mapping[str, Option] = {
     "encrypted": Option(Flag(), "Arguments, progress and results are encrypted in the table, and nothing shows them."),
     "schedule": Option(
         Made(Timing, "Cron(...) or Every(...)"),
-        "When the task runs without being called. For several schedules of one task, use `Schedule(...)`.",
+        "When the task runs on a schedule. For several schedules of one task, use `Schedule(...)`.",
     ),
     "run_after": Option(
         CheckedElsewhere("an aware `datetime`, seconds or a `timedelta`"),
-        "Not before this instant, or this long from now.",
+        "The earliest start: an instant, or a delay from now.",
     ),
     "idempotency_key": Option(
         Text(MAX_IDEMPOTENCY_KEY),
@@ -485,22 +480,22 @@ _ABOUT: Mapping[str, Option] = {
     ),
     "chunk": Option(
         Whole(SMALLEST_CHUNK, LARGEST_CHUNK),
-        "The handler is called with up to so many jobs at once. Each keeps its own result and retries.",
+        "The handler is called with up to this many jobs at once. Each job has its own result and retries.",
     ),
     "chunk_wait": Option(
         Duration(most=LONGEST_GATHERING, or_zero=True),
-        "How long a worker waits for more jobs of a chunk. Without it, a chunk is what one claim brought.",
+        "How long a worker waits for more jobs of a chunk. Without it, a chunk has the jobs of one claim.",
     ),
 }
 
 
-# The options that are declared, as values: all of them in order, those of a job's row, and what each refuses.
+# The declared options as values: all of them in order, those of a job's row, and their checks.
 #
-# They are read from the declarations once, at import: what happens for each job finds tuples.
+# They are computed once, at import, because they are used for each job.
 
 
 def _declared() -> Iterator[Option]:
-    """Those of ``@task`` first, then those of ``.using()`` alone."""
+    """Yield the options of ``@task``, then those that only ``.using()`` has."""
     task, call = (get_type_hints(one) for one in (ChunkTaskOptions, CallOptions))
     defaults = {one.name: one.default for one in fields(Options)}
     for name, annotation in {**task, **call}.items():
@@ -517,7 +512,7 @@ COLUMNS = tuple(option.column for option in JOB_OPTIONS)
 
 OF_TASK = frozenset(name for name, option in OPTIONS.items() if option.for_task)
 OF_CALL = frozenset(name for name, option in OPTIONS.items() if option.for_call)
-# Of the rest a route says nothing: it is part of the function, or of a single call.
+# A route cannot set the others, which belong to the function or to a single call.
 OF_ROUTE = OF_TASK - {"name", "aliases", "backend", "schedule", "chunk", "chunk_wait"}
 DURATIONS = ("expires", *(name for name, option in OPTIONS.items() if isinstance(option.kind, Duration)))
 
@@ -529,26 +524,26 @@ values_of: Callable[[JobOptions], tuple[Any, ...]] = attrgetter(*_JOB_NAMES)
 
 
 def options_of(task: object) -> dict[str, Any]:
-    """Return what a task says of its jobs: most say nothing, as do tasks of other classes."""
+    """Return the options of a task that are set. Most tasks, and tasks of other classes, have none."""
     if not isinstance(task, JobOptions) or (values := values_of(task)) == _JOB_DEFAULTS:
         return {}
     return dict(zip(_JOB_NAMES, values, strict=True))
 
 
 def with_settings(row: Mapping[str, Any], settings: object) -> dict[str, Any]:
-    """Return a row of a new job as it is stored: where None means a setting, that of the settings."""
+    """Return the row of a new job as it is stored: None is replaced by its setting, if it has one."""
     return {**row, **{name: getattr(settings, said) for name, said in _FROM_SETTINGS.items() if row[name] is None}}
 
 
 def _check_of(names: Iterable[str]) -> Callable[[object], None]:
-    """Make a function that raises InvalidJob for the first value that is not allowed. Most are the defaults."""
+    """Return a function that raises InvalidJob for the first value that is not allowed. Most values are defaults."""
     options = [OPTIONS[name] for name in names]
     values_of = attrgetter(*(option.name for option in options))
     each = tuple((option.name, option.default, option.kind.check) for option in options)
 
     def check(given: object) -> None:
         for (name, default, refuse), value in zip(each, values_of(given)):  # noqa: B905 - strict costs, for every job
-            if value is not default:  # 0 equals False, and is none
+            if value is not default:  # "is", because 0 equals False
                 refuse(name, value)
 
     return check
@@ -559,7 +554,7 @@ check_task = _check_of(["queue_name", *(field.name for field in fields(Options))
 
 
 def check_route(options: object) -> None:
-    """Raise TypeError or InvalidJob for what no task can be given by ``PULSE["ROUTES"]``."""
+    """Raise TypeError or InvalidJob for options that ``PULSE["ROUTES"]`` cannot set."""
     if not isinstance(options, Mapping):
         raise TypeError(f"{options!r} is not a dict of options")
     refuse_strangers(options, OF_ROUTE, "A route")
@@ -567,12 +562,12 @@ def check_route(options: object) -> None:
         OPTIONS[name].kind.check(name, as_timedelta(value) if name in DURATIONS else value)
 
 
-# What others call it. The first that is an option there is meant.
+# Common wrong names, and the options that are meant: the first that exists in the context.
 _ELSEWHERE = {"key": ("limit_key", "idempotency_key"), "share": ("fair_by",), "runs_in": ("run_after",)}
 
 
 def refuse_strangers(given: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    """Raise for a name that is no option there, and say what to write."""
+    """Raise TypeError for unknown options, with a suggestion."""
     for name, value in given.items():
         if name not in known:
             raise TypeError(f"{where} has no option {name!r}. {_hint(name, value, known)}")
@@ -584,9 +579,9 @@ def _hint(name: str, value: object, known: Collection[str]) -> str:
         place = "" if option in known or not option else " in .using(...)" if option in OF_CALL else " in @task(...)"
         return f"Write {line}{place}."
     others = [*_ELSEWHERE.get(name, ()), *get_close_matches(name, {*known, *OPTIONS}, n=1)]
-    meant = next((one for one in others if one in known), next(iter(others), None))
-    if meant is None:
+    suggestion = next((one for one in others if one in known), next(iter(others), None))
+    if suggestion is None:
         return f"The options are {', '.join(sorted(known))}."
-    if meant in known:
-        return f"Did you mean {meant!r}?"
-    return f"Did you mean {meant!r}? Give it to {'@task' if meant in OF_TASK else '.using()'}."
+    if suggestion in known:
+        return f"Did you mean {suggestion!r}?"
+    return f"Did you mean {suggestion!r}? Give it to {'@task' if suggestion in OF_TASK else '.using()'}."

@@ -1,11 +1,11 @@
-"""What people write who come from Celery or another queue, and the line to write here instead."""
+"""Options and attributes of Celery and other queues, and the line to write with Pulse instead."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-# Options of tasks and calls: the option that is meant, and the line. ``{given}`` is what was given.
+# Options of tasks and calls: the option that is meant, and the line. ``{given}`` is the given value.
 OPTIONS = {
     "bind": ("takes_context", "takes_context=True, and context instead of self"),
     "autoretry_for": ("retry", "retry=retry_on({given})"),
@@ -31,7 +31,7 @@ OPTIONS = {
     "task_id": ("idempotency_key", "idempotency_key={given}"),
 }
 
-# Attributes, by what is asked for them. ``{0}`` is what was asked.
+# Attributes, by the object that they are read from. ``{0}`` is that object.
 OF_TASKS = {
     "delay": "{0.func.__name__}.enqueue(...)",
     "apply_async": "{0.func.__name__}.using(run_after=..., queue_name=..., priority=...).enqueue(...)",
@@ -58,12 +58,12 @@ OF_RESULTS = {
 
 
 def says_instead(lines: Mapping[str, str]) -> Callable[[Any, str], Any]:
-    """Make the ``__getattr__`` of a class. Declare it where type checkers do not look: it lets every name pass."""
+    """Return a ``__getattr__`` for a class. Hide it from type checkers, which would then accept every name."""
 
     def refuse(asked: Any, name: str) -> Any:
         if name in lines:
             raise AttributeError(f"{name} is Celery's: write {lines[name].format(asked)}")
-        return object.__getattribute__(asked, name)  # raise what Python says, or what a property raised
+        return object.__getattribute__(asked, name)  # raise Python's own error, or that of a property
 
     return refuse
 
@@ -73,7 +73,7 @@ def no_pipe(this: object, that: object) -> NoReturn:
 
 
 def option_instead(name: str, given: Any) -> tuple[str, str] | None:
-    """Return the option that is meant, and the line to write."""
+    """Return the option that is meant and the line to write, or None."""
     if name not in OPTIONS:
         return None
     option, line = OPTIONS[name]

@@ -1,4 +1,4 @@
-"""What happened to a run. Every ended run has exactly one Outcome, and its name is kept in the ledger."""
+"""Outcomes. Every ended run has exactly one, and the ledger keeps its name."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pulse_django.exceptions import PayloadError
 
 from .payloads import ErrorReport, encode_result
 
-# Begins the reason for which a worker puts a job back whose task it does not know; and for which it is given up.
+# The prefix of the reason if a worker does not know the task and puts the job back, and if the job is given up.
 UNKNOWN_TASK = "unknown task"
 GIVEN_UP = f"given up: {UNKNOWN_TASK}"
-# Begins the reason for which a worker puts an encrypted job back whose key it does not have.
+# The prefix of the reason if a worker does not have the key of an encrypted job and puts it back.
 CANNOT_DECRYPT = "cannot decrypt"
 
 
 class OutcomeName(StrEnum):
-    """How the ledger spells an Outcome."""
+    """The names of outcomes in the ledger."""
 
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -35,7 +35,7 @@ class OutcomeName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """The handler returned. Make it with ``returned``, which checks that the result can be stored."""
+    """The handler returned. Create it with ``returned``, which checks that the result can be stored."""
 
     name: ClassVar = OutcomeName.SUCCEEDED
     result: str | None = field(default=None, repr=False)  # JSON
@@ -47,12 +47,12 @@ class Failed:
 
     name: ClassVar = OutcomeName.FAILED
     error: ErrorReport
-    retry_in: timedelta | None = None  # that the handler said; None: its policy decides
+    retry_in: timedelta | None = None  # from the handler; None: the retry policy decides
 
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """The run was past its deadline."""
+    """The run exceeded its deadline."""
 
     name: ClassVar = OutcomeName.TIMED_OUT
     reason: str = "run exceeded its time limit"
@@ -61,7 +61,7 @@ class TimedOut:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """The run made no progress for longer than its task allows, though its lease was being extended."""
+    """The run reported no progress for longer than its task allows, although its lease was extended."""
 
     name: ClassVar = OutcomeName.STALLED
     reason: str = "run made no progress"
@@ -70,16 +70,16 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """The worker died, froze or was cut off: its lease ran out, or its keeper saw it go."""
+    """The worker died, froze or was disconnected: its lease expired, or its keeper saw it exit."""
 
     name: ClassVar = OutcomeName.WORKER_LOST
     reason: str = "worker lease expired"
-    stack: str = field(default="", repr=False, compare=False)  # of the handlers of its process, if that could be asked
+    stack: str = field(default="", repr=False, compare=False)  # of the handlers of its process, if it could be read
 
 
 @dataclass(frozen=True, slots=True)
 class Snoozed:
-    """The handler asked to be run again later; the attempt does not count."""
+    """The handler asked to run again later. The attempt does not count."""
 
     name: ClassVar = OutcomeName.SNOOZED
     delay: timedelta
@@ -88,15 +88,15 @@ class Snoozed:
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """The handler needs other jobs, a batch or an event first; the attempt does not count."""
+    """The handler waits for other jobs, a batch or an event. The attempt does not count."""
 
     name: ClassVar = OutcomeName.WAITED
-    reason: str = ""  # what it waits for
+    reason: str = ""  # names the jobs, the batch or the event
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The worker handed the job back; the attempt does not count. Only when no handler is running it any more."""
+    """The worker returned the job to the queue, and no handler is running it. The attempt does not count."""
 
     name: ClassVar = OutcomeName.RELEASED
     delay: timedelta = timedelta()
@@ -106,7 +106,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The handler stopped because it was asked to."""
+    """The handler stopped because a cancellation was requested."""
 
     name: ClassVar = OutcomeName.CANCELLED
     reason: str = ""
@@ -127,7 +127,7 @@ NOTHING_RETURNED = Succeeded()
 
 
 def returned(value: Any, *, limit: int, sensitive: bool = False) -> Succeeded | Failed:
-    """Judge a handler's return value: a result that cannot be stored is a failure with a reason, not a stuck job."""
+    """Turn a handler's return value into an outcome. A result that cannot be stored fails the run."""
     if value is None:
         return NOTHING_RETURNED
     try:

@@ -1,5 +1,5 @@
-"""The tasks of Pulse itself: their jobs act for an operator, so nobody else enqueues, amends or retries one."""
+"""Pulse's own tasks. Their jobs act for an operator, so projects cannot enqueue, amend or retry them."""
 
 PLAN, ACT = "pulse_django.find_matching_jobs", "pulse_django.act_on_jobs"
 OWN_TASKS = (PLAN, ACT)
-ONLY_PULSE = "only Pulse itself enqueues jobs of this task, and they are neither changed nor retried"
+ONLY_PULSE = "only Pulse enqueues jobs of this task, and they cannot be changed or retried"

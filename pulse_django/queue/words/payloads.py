@@ -1,8 +1,8 @@
-"""JSON and text that PostgreSQL can hold: values arrive as they were given or are refused, error texts are made to fit.
+"""JSON and text that PostgreSQL can store. Values are stored exactly or refused; error texts are cleaned and cut.
 
-A value that is accepted is read back equal and of the same built-in type. Three things change, as in Django's own
-backends, and ``TaskResult.args`` shows them right after enqueueing: tuples and other sequences become lists, mappings
-become dicts, and instances of subclasses (a ``TextChoices`` member) become the built-in value.
+An accepted value is read back equal and with the same built-in type. Three things change, as in Django's own backends,
+and ``TaskResult.args`` shows them right after enqueueing: tuples and other sequences become lists, mappings become
+dicts, and instances of subclasses (a ``TextChoices`` member) become the built-in value.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from pulse_django.exceptions import PayloadError, UnstorableResult, UnsupportedV
 from .masks import HIDDEN
 from .retry_policies import dotted_path
 
-# Every reader of a job must be able to decode it, however deep its own stack and whatever its Python's limit.
+# Every reader of a job must be able to decode it, whatever its own stack depth and recursion limit.
 MAX_DEPTH = 100
-MAX_DIGITS = 4_300  # of a whole number: what Python reads by default
+MAX_DIGITS = 4_300  # of a whole number: Python's default limit
 _TOO_LONG = 10**MAX_DIGITS
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # json.dumps() would make one for each value
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # json.dumps() makes one for each value
 _canonical = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
-Path = tuple[str | int, ...]  # to a value: "args", and the positions and keys on the way
+Path = tuple[str | int, ...]  # to a value: "args", then positions and keys
 
 _ATOMS = frozenset({str, int, float, bool, NoneType})
 _BYTES = (bytes, bytearray, memoryview)
-# What to pass instead, and what gives the value back. The first that fits counts.
+# Types that JSON does not have, the expression to pass instead, and the one that restores the value. The first match
+# is used.
 _MENDS: tuple[tuple[type | tuple[type, ...], str, str], ...] = (
     (UUID, "str(value)", "UUID(text)"),
     (datetime, "value.isoformat()", "datetime.fromisoformat(text)"),
@@ -50,17 +51,17 @@ _MENDS: tuple[tuple[type | tuple[type, ...], str, str], ...] = (
     (_BYTES, "base64.b64encode(value).decode()", "base64.b64decode(text)"),
 )
 _LONG_NUMBER = re.compile(rf"(?<!\d)\d{{{MAX_DIGITS + 1}}}")
-# jsonb keeps numbers as numeric, which knows neither exponents (1e16 is read back as a whole number) nor -0.0.
+# jsonb stores numbers as numeric, which has neither exponents (1e16 is read back as a whole number) nor -0.0.
 _MAYBE_REWRITTEN = re.compile(r"\de[+-]\d|-0\.0(?!\d)")
 _REWRITTEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?e[+-]\d+|-0\.0(?!\d)')
-# The nearest number that numeric can hold. It is too small for a float, which reads it as -0.0.
+# A number so close to zero that Python reads it as -0.0.
 _NEGATIVE_ZERO = f"-0.{'0' * 323}1"
 
 
 def encode_arguments(value: Any, *, limit: int, what: str) -> str:
-    """Return ``value`` as JSON that PostgreSQL gives back unchanged, or refuse it with the place of the first fault."""
+    """Return ``value`` as JSON that PostgreSQL returns unchanged. Refuse others with the place of the first fault."""
     text = _with_exact_numbers(_dumped(_plain_or_refused(value, what), what))
-    # json.dumps writes NUL as \u0000 and a lone surrogate as \udXXX: rare in honest text, so look closer only then.
+    # json.dumps writes NUL as \u0000 and a lone surrogate as \udXXX. Both are rare, so look closer only then.
     if "\\u0000" in text or "\\ud" in text or _may_hold_a_long_number(text):
         _refuse_unstorable(value, (what,))
     if len(text) > limit:  # ASCII only, so that characters are bytes
@@ -69,15 +70,14 @@ def encode_arguments(value: Any, *, limit: int, what: str) -> str:
 
 
 def canonical(value: Any, *, what: str) -> str:
-    """Return ``value`` as the JSON that equal values share, whatever the order of their keys. The rules are those of
-    arguments."""
+    """Return ``value`` as JSON that is the same for all equal values. The rules are the same as for arguments."""
     return _canonical(json.loads(_dumped(_plain_or_refused(value, what), what)))
 
 
 def encode_result(value: Any, *, limit: int, sensitive: bool = False) -> str | None:
-    """Return a handler's return value as JSON; None needs no column. The rules are those of arguments.
+    """Return a handler's return value as JSON, or None for None. The rules are the same as for arguments.
 
-    Where a fault lies in what is ``sensitive`` is not said: the keys on the way are part of it.
+    If it is ``sensitive``, the error does not name the place of a fault, which could contain secret keys.
     """
     if value is None:
         return None
@@ -87,18 +87,18 @@ def encode_result(value: Any, *, limit: int, sensitive: bool = False) -> str | N
         if sensitive:
             raise UnstorableResult(f"result: {error.fault}") from None
         raise UnstorableResult(str(error)) from error
-    except Exception as error:  # a value of a class of its own may raise anything
+    except Exception as error:  # a value of a custom class may raise anything
         cause = None if sensitive else error
         raise UnstorableResult(f"result: reading it raised {type(error).__name__}") from cause
 
 
 def encode_progress(value: dict[str, Any], *, limit: int) -> str:
-    """Return a handler's progress as JSON. The rules are those of arguments."""
+    """Return a handler's progress as JSON. The rules are the same as for arguments."""
     return encode_arguments(value, limit=limit, what="progress")
 
 
 def clean_text(text: str, limit: int) -> str:
-    """Return ``text`` without what PostgreSQL refuses, cut in the middle when it is longer than ``limit``."""
+    """Return ``text`` without characters that PostgreSQL refuses. Cut its middle out if it is longer than ``limit``."""
     if len(text) > limit:
         half = (limit - 40) // 2
         text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"[:limit]
@@ -106,12 +106,12 @@ def clean_text(text: str, limit: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` without what breaks a line, moves a cursor or turns the writing around."""
+    """Return ``text`` in one line, without characters that move the cursor or reverse the text direction."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def error_in_one_line(error: BaseException) -> str:
-    """Return what an error says, or its kind if it says nothing."""
+    """Return the message of an error in one line, or its class if it has no message."""
     return one_line(str(error)) or type(error).__name__
 
 
@@ -125,7 +125,7 @@ def _plain_or_refused(value: Any, what: str) -> Any:
     except PayloadError as error:
         raise error from None
     except Exception as error:  # its keys, its items() or its length may raise anything
-        # Its own words may be its value.
+        # The message may contain the value.
         fault = f"JSON cannot hold this value: reading it raised {type(error).__name__}"
         raise _refusal((what,), fault) from error
 
@@ -137,16 +137,16 @@ def _refusal(path: Path, fault: str, kind: type[PayloadError] = PayloadError) ->
 
 
 def spelt_path(path: Path) -> str:
-    """Spell where in the arguments something is, as Python would find it."""
+    """Return a path as a Python expression."""
     return f"{path[0]}{''.join(f'[{step!r}]' for step in path[1:])}"
 
 
 class _Refused(Exception):
-    """Somewhere in a value is what cannot be stored. Where is looked up only then."""
+    """A value has a part that cannot be stored. Its place is found in a second pass."""
 
 
 def _plain(value: Any, level: int) -> Any:
-    """Return a value made of what JSON has."""
+    """Return a value converted to JSON's types."""
     kind = type(value)
     if kind in _ATOMS:
         return value
@@ -174,7 +174,7 @@ def _refuse(value: Any, path: Path, level: int) -> None:
     if value is None or isinstance(value, str | int | float):
         return
     if isinstance(value, _BYTES) or not isinstance(value, Mapping | Sequence):
-        # "Unsupported type" is what Django's own backends say, and what its tests look for.
+        # "Unsupported type" is the wording of Django's own backends, and its tests look for it.
         fault = f"{type(value).__name__} is not JSON serializable (Unsupported type). {_mend_of(value)}"
         raise _refusal(path, fault, UnsupportedValue)
     if level > MAX_DEPTH:
@@ -194,7 +194,7 @@ def _refuse(value: Any, path: Path, level: int) -> None:
 
 
 def _mend_of(value: Any) -> str:
-    """Say what to store instead, and what gives the value back."""
+    """Return advice: what to store instead, and how to restore the value."""
     for known, instead, back in _MENDS:
         if isinstance(value, known):
             return f"Pass {instead}, and restore it with {back}."
@@ -209,9 +209,9 @@ def _dumped(value: Any, what: str) -> str:
 
 
 def _with_exact_numbers(text: str) -> str:
-    """Spell numbers so that jsonb gives back the same value of the same type."""
+    """Write numbers so that jsonb returns the same value with the same type."""
     if "e+" not in text and "e-" not in text and "-0.0" not in text:
-        return text  # a thirtieth of the time that the search takes
+        return text  # takes a thirtieth of the time of the search
     if _MAYBE_REWRITTEN.search(text) is None:
         return text
     return _REWRITTEN.sub(_exact_number, text)
@@ -229,7 +229,7 @@ def _exact_number(found: re.Match[str]) -> str:
 
 def _may_hold_a_long_number(text: str) -> bool:
     if 0 < sys.get_int_max_str_digits() <= MAX_DIGITS:
-        return False  # it could not have been written
+        return False  # Python could not have written it
     return len(text) > MAX_DIGITS and _LONG_NUMBER.search(text) is not None
 
 
@@ -250,10 +250,9 @@ def _refuse_unstorable(value: Any, path: Path, what: str = "contains") -> None:
             _refuse_unstorable(item, (*path, index))
 
 
-# An exception as facts that can be stored. Reading them never fails, whatever the exception does.
+# An exception as values that can be stored. Reading them never fails, whatever the exception does.
 
-
-# Long enough for any honest message; a 10 MB one is cut in the middle, where the least is lost.
+# Enough for normal messages. A longer one is cut in the middle, where it matters least.
 MAX_MESSAGE = 10_000
 MAX_TRACEBACK = 64_000
 MAX_SUMMARY = 2_000
@@ -262,24 +261,24 @@ MAX_FRAME = 80
 
 
 _PULSE = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
-# What calls a handler, up to its first line. Its own calls into Pulse are further in, and are shown.
+# The code that calls a handler. Its frames are left out of tracebacks, but not the handler's own calls into Pulse.
 CALLS_HANDLERS = tuple(os.path.join(_PULSE, room, "") for room in ("run", "chunks"))
-_UNFIT = re.compile(r"[\[\]\s]|[^\x21-\x7e]")  # for the brackets that a frame stands in
+_UNFIT = re.compile(r"[\[\]\s]|[^\x21-\x7e]")  # characters that a frame in brackets cannot contain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorReport:
-    """What is known of an exception after it is gone."""
+    """The facts of an exception."""
 
     error_class: str  # dotted path
     message: str
-    traceback: str = ""  # text without local variables: those hold secrets
+    traceback: str = ""  # without local variables, which may contain secrets
     lineage: tuple[str, ...] = ()  # dotted paths of its class and all bases, for retry policies
     frame: str = ""  # where it was raised, as ``orders.py:ship``
 
     @classmethod
     def of(cls, error: BaseException, *, places_only: bool = False) -> ErrorReport:
-        """Read an exception; with ``places_only`` nothing that it says, which may repeat what is secret."""
+        """Read an exception. With ``places_only``, leave out its messages, which may contain secrets."""
         kind = type(error)
         lines_of: Callable[[BaseException], Iterable[str]] = _places if places_only else traceback.format_exception
         return cls(
@@ -292,23 +291,23 @@ class ErrorReport:
 
     @property
     def summary(self) -> str:
-        """What it is and says, in one line; never empty."""
+        """Return its class and message in one line. It is never empty."""
         text = f"{self.error_class.rpartition('.')[2]}: {self.message}" if self.message else self.error_class
         return one_line(clean_text(text, MAX_SUMMARY)) or "unknown error"
 
     @property
     def last_error(self) -> str:
-        """What stands on the job: the summary, and where it was raised. Dead letters are grouped by both."""
+        """Return the text for the job: the summary, and where it was raised. Dead letters are grouped by both."""
         where = f" [{self.frame}]" if self.frame else ""
         return one_line(clean_text(self.summary, MAX_SUMMARY - len(where))) + where
 
 
 def begin_at_handler(error: BaseException) -> None:
-    """Leave out of its traceback how the handler was called. An error in the call itself keeps it.
+    """Remove the frames that called the handler from a traceback, unless the call itself failed.
 
-    Frames of asgiref and contextlib before the handler stay: in tests that run an async handler, or with middleware.
+    Frames of asgiref and contextlib before the handler stay, as with async handlers in tests and with middleware.
     """
-    with suppress(Exception):  # one of the project's own making may have no such traceback
+    with suppress(Exception):  # an exception class of the project may have another traceback
         link = error.__traceback__
         while link is not None and link.tb_frame.f_code.co_filename.startswith(CALLS_HANDLERS):
             link = link.tb_next
@@ -319,26 +318,26 @@ def begin_at_handler(error: BaseException) -> None:
 def _read(read: Callable[[], str], most: int, what: str, how: str) -> str:
     try:
         return clean_text(read(), most)
-    except BaseException as second:  # an __str__ may raise anything, and the attempt must end all the same
+    except BaseException as second:  # __str__ may raise anything, and the run must end all the same
         return f"(the {what} is not available: {how} raised {type(second).__name__})"
 
 
 def _frame(error: BaseException) -> str:
-    """Return the file and the function that raised it: the innermost that is not Pulse's own, if there is one.
+    """Return the file and the function that raised an error: the innermost frame outside of Pulse, if there is one.
 
-    Without a traceback there is none: it was never raised, or comes from another process.
+    It is empty without a traceback, as of an error that was never raised or comes from another process.
     """
     try:
         codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
         code = next((one for one in reversed(codes) if not one.co_filename.startswith(_PULSE)), codes[-1])
         file = code.co_filename.replace("\\", "/").rpartition("/")[2]
         return _UNFIT.sub("_", clean_text(f"{file}:{code.co_name}", MAX_FRAME))
-    except Exception:  # there is none, or it is of the project's own making
+    except Exception:  # no traceback, or one of the project's own class
         return ""
 
 
 def _places(error: BaseException) -> Iterable[str]:
-    """Return the lines of a traceback without the messages, for the error and those that led to it."""
+    """Yield the lines of the tracebacks of an error and its causes, without their messages."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and all(link is not one for one in chain):

@@ -1,4 +1,4 @@
-"""When a failed run is retried: the backoff, and the exceptions that are not retried."""
+"""Retry policies: the backoff of a failed run, and the exceptions that are not retried."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Random = Callable[[], float]  # a number in [0, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """How long to wait after an attempt: ``unit × attempt^power × factor^(attempt - 1)``, capped, with a little jitter.
+    """The delay after an attempt: ``unit × attempt^power × factor^(attempt - 1)``, capped, with some jitter.
 
-    As it is, ``attempt²`` seconds. The reap statement computes that curve in SQL; a test holds the two together.
+    The default is ``attempt²`` seconds. The reap statement computes the same curve in SQL; a test compares the two.
     """
 
     unit: Seconds = timedelta(seconds=1)  # kept as a timedelta
-    cap: Seconds = timedelta(hours=1)  # the same
-    jitter: float = 0.1  # the share by which a delay may be shorter or longer
+    cap: Seconds = timedelta(hours=1)  # kept as a timedelta
+    jitter: float = 0.1  # the share of the delay that is added or subtracted at random
     power: float = 2
     factor: float = 1
 
@@ -47,21 +47,21 @@ class Backoff:
 
     @classmethod
     def fixed(cls, delay: Seconds) -> Backoff:
-        """Wait the same time after each attempt."""
+        """Return a backoff with the same delay after each attempt."""
         return cls(unit=delay, cap=delay, power=0, jitter=0)
 
     @classmethod
     def linear(cls, step: Seconds, cap: Seconds = 3600) -> Backoff:
-        """Wait one ``step`` more after each attempt."""
+        """Return a backoff whose delay grows by one ``step`` with each attempt."""
         return cls(unit=step, cap=cap, power=1)
 
     @classmethod
     def exponential(cls, base: Seconds = 1, factor: float = 2, cap: Seconds = 3600, jitter: float = 0.1) -> Backoff:
-        """Wait ``base`` after the first attempt, and ``factor`` times as long after each further one."""
+        """Return a backoff of ``base`` after the first attempt, multiplied by ``factor`` with each further one."""
         return cls(unit=base, cap=cap, power=0, factor=factor, jitter=jitter)
 
     def delay(self, counted: int, rand: Random = random.random) -> timedelta:
-        """Return the pause after the ``counted``-th attempt that counts."""
+        """Return the delay after the ``counted``-th attempt that counts."""
         number = max(counted, 1)
         try:
             seconds = seconds_of(self.unit) * number**self.power * float(self.factor) ** (number - 1)
@@ -75,15 +75,15 @@ class Backoff:
 
     @property
     def highest(self) -> float:
-        """Seconds that the curve reaches before jitter, so that no pause is longer than the cap."""
+        """Return the cap in seconds before jitter, so that no delay exceeds ``cap``."""
         return min(seconds_of(self.cap), MAX_DELAY.total_seconds()) / (1 + self.jitter)
 
 
-BackoffFunction = Callable[[int], Seconds]  # of the number of the attempt; a Backoff is one
+BackoffFunction = Callable[[int], Seconds]  # takes the number of the attempt; a Backoff is one
 
 
 def delay_of(backoff: BackoffFunction, counted: int, rand: Random = random.random) -> timedelta:
-    """Return the pause after an attempt. If a function of the project's fails, it is as if there were none."""
+    """Return the delay after an attempt. If a function of the project fails, use the default backoff."""
     if not isinstance(backoff, Backoff):
         try:
             delay: timedelta = as_timedelta(backoff(max(counted, 1)))
@@ -99,16 +99,16 @@ ExceptionType = type[BaseException]
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """A task's own rule for what its handler raised.
+    """A task's rule for the exceptions of its handler.
 
     ``backoff`` is a ``Backoff``, or any function that takes the number of an attempt and returns the seconds, or the
     ``timedelta``, until the next one.
 
-    Exceptions are kept as dotted paths and matched against the whole lineage of the one that was raised: a failure
-    that crossed a process boundary still finds its rule, also through a base class.
+    Exceptions are stored as dotted paths, and compared with the classes of the raised exception and all their bases. So
+    the rule also works for a failure in another process.
     """
 
-    backoff: BackoffFunction | None = None  # None: the fleet's curve
+    backoff: BackoffFunction | None = None  # None: the default curve
     unless: frozenset[str] = frozenset()
     on: frozenset[str] | None = None  # None: any exception is retried
 
@@ -117,7 +117,7 @@ class RetryPolicy:
             raise InvalidJob(f"backoff: {self.backoff!r} is neither a Backoff nor a function of the attempt")
 
     def retries(self, lineage: Iterable[str]) -> bool:
-        """Say whether an exception with these classes, from its own up to its last base, may be tried again."""
+        """Return whether an exception with these classes, its own and all bases, is retried."""
         classes = frozenset(lineage)
         if classes & self.unless:
             return False
@@ -127,7 +127,7 @@ class RetryPolicy:
 def _classes(exceptions: tuple[ExceptionType, ...]) -> frozenset[str]:
     for one in exceptions:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
-            raise InvalidJob(f"{one!r} is no exception class; write retry_unless(ValueError, KeyError)")
+            raise InvalidJob(f"{one!r} is not an exception class; write retry_unless(ValueError, KeyError)")
     return frozenset(map(dotted_path, exceptions))
 
 
@@ -139,29 +139,29 @@ NO_RETRIES = RetryPolicy(on=frozenset())
 
 
 def retry_unless(*exceptions: ExceptionType, backoff: BackoffFunction | None = None) -> RetryPolicy:
-    """Retry whatever is raised but these."""
+    """Retry all exceptions except these."""
     return RetryPolicy(backoff, unless=_classes(exceptions))
 
 
 def retry_on(*exceptions: ExceptionType, backoff: BackoffFunction | None = None) -> RetryPolicy:
-    """Retry these, and dead-letter anything else at once."""
+    """Retry only these exceptions. Any other one makes the job a dead letter at once."""
     return RetryPolicy(backoff, on=_classes(exceptions))
 
 
-# Read from an exception for how long an HTTP server wants no more requests.
+# Read from an exception how long an HTTP server asks clients to wait.
 
 
 TOO_MANY_REQUESTS, UNAVAILABLE = 429, 503
-WITHOUT_HEADER = timedelta(seconds=30)  # of 429; without the header 503 is an error like any other
+WITHOUT_HEADER = timedelta(seconds=30)  # for 429; without the header, 503 is a normal error
 LONGEST = timedelta(days=1)
 
 
 def read_retry_after(error: BaseException) -> timedelta | None:
-    """Return how long to wait if the exception is of an answer 429, or of 503 with ``Retry-After``; otherwise None.
+    """Return how long to wait after a response 429, or a response 503 with ``Retry-After``. Otherwise return None.
 
-    It understands exceptions with a ``response``, as requests, httpx and aiohttp clients raise them, and those that are
-    the answer, as of urllib. The header has seconds or a date. The date is compared with the ``Date`` of the answer,
-    because clocks of two hosts differ.
+    It reads exceptions with a ``response``, as requests, httpx and aiohttp raise them, and exceptions that are the
+    response, as in urllib. The header has seconds or a date. A date is compared with the ``Date`` of the response,
+    because the clocks of two hosts differ.
     """
     answer = getattr(error, "response", None)
     answer = error if answer is None else answer

@@ -1,6 +1,6 @@
-"""The values of the ``PULSE`` setting: one parser for each type.
+"""Parsers for the values of the ``PULSE`` setting, one for each type.
 
-A parser raises TypeError, naming what it wants, or ValueError, saying what is wrong with a value of the right type.
+A parser raises TypeError with the expected type, or ValueError with the fault in a value of the right type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .job_ids import MOST_SHARD_NUMBER
 from .options import check_route
 
 MAX_KEY_ID = 100
-# Options by patterns of task names, or a function of the name: itself, or its dotted path.
+# Options by patterns of task names, or a function of the task name, or the dotted path of such a function.
 Routes = Mapping[str, Mapping[str, Any]] | str | Callable[[str], Mapping[str, Any] | None]
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000
 _MAKE_A_KEY = "Make one with: openssl rand -base64 32"
@@ -35,7 +35,7 @@ def _duration(value: object) -> timedelta:
 
 
 def _one(kind: Any, what: str, kept_as: Callable[[Any], Any] = lambda value: value) -> Callable[[object], Any]:
-    """Return a parser of one type. A bool is no number."""
+    """Return a parser for one type. A bool is not accepted as a number."""
 
     def parsed(value: object) -> Any:
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
@@ -124,7 +124,7 @@ def _routes(value: object) -> Routes:
 
 
 def _keys(value: object) -> Mapping[str, bytes]:
-    """No message shows an id either: a key may stand in its place."""
+    """Parse encryption keys. Messages do not show ids, because somebody may have swapped id and key."""
     if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
         raise TypeError("a dict of ids and keys, both strings")
     keys = {}
@@ -141,7 +141,7 @@ def _keys(value: object) -> Mapping[str, bytes]:
     return MappingProxyType(keys)
 
 
-# By the annotation of the field that holds the value.
+# By the annotation of the setting's field.
 PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
     "timedelta": _duration,
     "int": _one(int, "a whole number"),
@@ -160,20 +160,19 @@ PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
 }
 
 
-# Which values a setting of ``PULSE`` may have.
+# The ranges of the settings in ``PULSE``.
 
-
-# The jobs table refuses payloads above 32 MiB (a CHECK), and jsonb may need six times the room of its text.
+# The jobs table refuses payloads above 32 MiB (a CHECK), and jsonb may need six times the space of its text.
 MAX_PAYLOAD_CEILING = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a setting may be."""
+    """The range of a setting."""
 
     least: Any
     most: Any
-    why: str  # what breaks outside
+    why: str  # the reason, for the error message
 
 
 RANGES = {

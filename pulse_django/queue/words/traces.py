@@ -1,6 +1,6 @@
-"""The trace that a job belongs to, for tracers that follow requests. None does until one is installed.
+"""Pass traces on to jobs, if a tracer is installed.
 
-What travels on the job is a W3C ``traceparent``; this module knows nothing more of it.
+A job stores a W3C ``traceparent``, as an opaque text.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ MAX_TRACE = 64  # a traceparent has 55 characters
 
 class Tracer(Protocol):
     def enqueueing(self, task: str, queue: str) -> AbstractContextManager[Any]:
-        """Stand around one enqueue."""
+        """Return a context manager around one enqueue."""
 
     def current(self) -> str | None:
-        """Return the trace that is going on, for the job to carry."""
+        """Return the current trace, to store on the job."""
 
     def running(self, claim: Any) -> AbstractContextManager[Any]:
-        """Stand around one run, outside of all middleware."""
+        """Return a context manager around one run, outside of all middleware."""
 
 
 _tracer: Tracer | None = None
@@ -31,7 +31,7 @@ _NOTHING: AbstractContextManager[Any] = nullcontext()
 
 
 def follow(tracer: Tracer | None) -> None:
-    """Have jobs carry what this tracer says; None: nothing."""
+    """Use this tracer from now on. None: no tracer."""
     global _tracer
     _tracer = tracer
 
@@ -49,7 +49,7 @@ def running(claim: Any) -> AbstractContextManager[Any]:
 
 
 class _Harmless:
-    """A span around a run. What the tracer raises is logged, and changes nothing about the run."""
+    """A span around a run. Exceptions of the tracer are logged, and do not affect the run."""
 
     __slots__ = ("_claim", "_span", "_tracer")
 
@@ -75,7 +75,7 @@ class _Harmless:
 
 
 def current() -> str | None:
-    """A trace that cannot be read, or is too long, must not keep a job from being enqueued."""
+    """Return the current trace, or None if it cannot be read or is too long: the job is enqueued all the same."""
     if _tracer is None:
         return None
     trace = _tracer.current()

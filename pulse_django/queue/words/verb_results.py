@@ -1,4 +1,4 @@
-"""The results of the verbs. Zero rows is a result too: a lease that was lost, or a change that came too late."""
+"""The results of the verbs. Zero rows are also a result: a lost lease, or a change that came too late."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .states import EndedBy, Ending, Status, run_ended
 
 
 class Report(NamedTuple):
-    """What a holder says of one of its runs: the lease, what happened, and what is to be done."""
+    """A holder's report on one of its runs: the lease, the outcome and the decision."""
 
     lease: Lease
     outcome: Outcome
     decision: Decision
-    progress: str | None = None  # JSON that no heartbeat has carried yet
+    progress: str | None = None  # JSON that no heartbeat has saved yet
 
     def __repr__(self) -> str:
         return without(self, "progress")
 
 
 class _Sets:
-    """Answers that can be added up: each field is a union."""
+    """Base class of results that can be combined with ``|``, field by field."""
 
     __slots__ = ()
 
@@ -37,24 +37,24 @@ class _Sets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled(_Sets):
-    """The answer to a settle. Every reported lease is in exactly one of the four."""
+    """The result of a settle. Every reported lease is in exactly one of the first four."""
 
-    accepted: Mapping[Lease, Status]  # the report ended the run; the status that the job has now
-    repeated: frozenset[Lease]  # the same outcome stood in the ledger already, as when an answer is lost on its way
-    lost: frozenset[Lease]  # the job had moved on: nothing changed; the first such verdict is kept as ``late_outcome``
-    skipped: frozenset[Lease] = frozenset()  # another statement had locked the row: report again soon
-    has_notes: bool = False  # other jobs may wait for one of these: resolve after the commit
-    has_others: bool = field(default=True, compare=False)  # False: each report completed its job, as in most batches
+    accepted: Mapping[Lease, Status]  # the report ended the run; with the new status of the job
+    repeated: frozenset[Lease]  # the ledger had this outcome already, as after a lost answer
+    lost: frozenset[Lease]  # the job had moved on: only the first late outcome is recorded
+    skipped: frozenset[Lease] = frozenset()  # the row was locked by another statement: report again soon
+    has_notes: bool = False  # other jobs may wait for one of these: call resolve after the commit
+    has_others: bool = field(default=True, compare=False)  # False: every report completed its job, as in most batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """The answer to a heartbeat. Every lease is in exactly one of ``alive``, ``lost`` and ``skipped``."""
+    """The result of a heartbeat. Every lease is in exactly one of ``alive``, ``lost`` and ``skipped``."""
 
     alive: frozenset[Lease]  # extended by one TTL
     lost: frozenset[Lease]  # the job belongs to another run: stop the handler, report nothing
-    skipped: frozenset[Lease]  # another statement had locked its row: beat again soon, do not give up
-    cancelled: frozenset[Lease]  # those of ``alive`` whose job was asked to stop
+    skipped: frozenset[Lease]  # the row was locked by another statement: try again soon
+    cancelled: frozenset[Lease]  # leases in ``alive`` whose job was asked to stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class Reaped:
     lease: Lease
     token: int
     outcome: OutcomeName
-    status: Status  # what the job is now
+    status: Status  # the new status of the job
     task: str
     queue: str
     reason: str
 
     @property
     def ending(self) -> Ending | None:
-        """The end of the job, if the run was its last."""
+        """Return the end of the job if the run was its last one, or None."""
         return run_ended(
             self, self.lease, status=self.status, by=EndedBy.WATCHDOG, outcome=self.outcome, reason=self.reason
         )
@@ -79,11 +79,11 @@ class Reaped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested(_Sets):
-    """The answer to a request to cancel. It is true if it changed a job."""
+    """The result of ``request_cancel``. It is true if a job was changed."""
 
-    cancelled: frozenset[int]  # were waiting, are CANCELLED now
-    asked: frozenset[int]  # are running; their handlers learn of it with the next heartbeat
-    refused: frozenset[int]  # ended already, were asked before, or do not exist
+    cancelled: frozenset[int]  # were waiting, and are CANCELLED now
+    asked: frozenset[int]  # are running; their workers see the request with the next heartbeat
+    refused: frozenset[int]  # had ended, were asked before, or do not exist
 
     def __bool__(self) -> bool:
         return bool(self.cancelled or self.asked)
@@ -91,10 +91,10 @@ class CancelRequested(_Sets):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """The answer to a change of jobs that wait. It is true if it changed a job."""
+    """The result of a change of waiting jobs. It is true if a job was changed."""
 
     changed: frozenset[int]
-    moved_on: frozenset[int]  # did not wait any more, or do not exist
+    moved_on: frozenset[int]  # were not waiting any more, or do not exist
 
     def __bool__(self) -> bool:
         return bool(self.changed)
@@ -102,12 +102,12 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried(_Sets):
-    """The answer to a retry of dead letters. It is true if one will run again."""
+    """The result of a retry of dead letters. It is true if a job will run again."""
 
     revived: frozenset[int]  # will run again
-    moved_on: frozenset[int]  # were no dead letters any more, do not exist, or are of Pulse's own tasks
-    key_taken: frozenset[int] = frozenset()  # are dead letters still: another job holds their unique key
-    of_cancelled: frozenset[int] = frozenset()  # are dead letters still: their batch was cancelled
+    moved_on: frozenset[int]  # were not dead letters any more, do not exist, or are of Pulse's own tasks
+    key_taken: frozenset[int] = frozenset()  # are still dead letters: another job holds their unique key
+    of_cancelled: frozenset[int] = frozenset()  # are still dead letters: their batch was cancelled
 
     def __bool__(self) -> bool:
         return bool(self.revived)

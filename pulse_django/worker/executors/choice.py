@@ -1,4 +1,4 @@
-"""All executors of a child, and which of them runs a job."""
+"""All executors of a child. It chooses the one for each job."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Executors:
         return self._routes[key]
 
     def submit(self, runs: Sequence[Run]) -> list[Run]:
-        """Hand runs to the executors that fit them. Return those that cannot be started."""
+        """Pass runs to their executors. Return runs that cannot be started."""
         by_executor: dict[Executor, list[Run]] = {}
         refused: list[Run] = []
         for run in runs:
@@ -57,21 +57,21 @@ class Executors:
         for executor, theirs in by_executor.items():
             try:
                 executor.submit(theirs)
-            except Exception:  # no thread to be had, say: the others go on, and these go back
+            except Exception:  # for example, no thread could be started: these runs go back
                 logger.exception("Starting %d jobs failed", len(theirs))
                 refused += executor.take_back()
         return refused
 
     @property
     def works_in_a_row(self) -> bool:
-        """Whether a handler that does not return would hold up others, until ``hurry`` is called."""
+        """Return whether a slow handler delays others until ``hurry`` is called."""
         return self.threads.works_in_a_row
 
     def hurry(self) -> None:
         self.threads.hurry()
 
     def take_back(self, wanted: Callable[[Run], bool]) -> list[Run]:
-        """Return what waits for a slot and is wanted back."""
+        """Return the runs that wait for a slot and are wanted."""
         taken: list[Run] = []
         for executor in (self.threads, self.loop, self.processes):
             keep: list[Run] = []

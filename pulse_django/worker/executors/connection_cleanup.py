@@ -1,12 +1,12 @@
-"""Keeps the connections of a handler's thread for the next handler, and cleans up what the last one left on them.
+"""Keep the connections of a handler's thread for the next handler, and reset their state.
 
-A worker is not a request. Connecting takes longer than most jobs, so a thread keeps its connections while it has work,
-whatever ``CONN_MAX_AGE`` says, and closes them when it is idle. One message resets what a handler may have changed:
-cursors, role, settings, LISTENs, advisory locks, temporary tables, the values of sequences. It is sent when a handler
-ends, and its answer is read before the next handler begins. Neither waits for it.
+Connecting takes longer than most jobs. So a thread keeps its connections while it has work, whatever ``CONN_MAX_AGE``
+is, and closes them when it is idle. One message resets everything that a handler may have changed: cursors, role,
+settings, LISTENs, advisory locks, temporary tables, the values of sequences. It is sent when a handler ends, and its
+answer is read before the next handler begins. No handler waits for it.
 
-A connection is closed if it cannot be reset: if it has an open transaction, statements that were prepared by name, or
-settings of psycopg's that were changed.
+A connection that cannot be reset is closed: with an open transaction, with statements that were prepared by name, or
+with changed settings of psycopg.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from psycopg.sql import SQL, Composable, Identifier, Literal
 
 from pulse_django.queue.database.prepared_statements import prepare_nothing_in
 
-# Seconds. A connection that is idle for longer is closed: it occupies a process of the server.
+# Seconds. A connection that is idle for longer is closed, because it occupies a process of the server.
 KEPT_IDLE = 10.0
-# Seconds. An older connection is closed where CONN_MAX_AGE is 0: the memory of a server process grows.
+# Seconds. With CONN_MAX_AGE of 0, an older connection is closed, because the memory of a server process grows.
 MAX_AGE = 600.0
-# Seconds to wait for the answer to a reset. A server that takes longer is taken for dead.
+# Seconds to wait for the answer to a reset. A server that takes longer counts as dead.
 PATIENCE_WITH_RESET = 5.0
 
-# DISCARD ALL, but without DISCARD PLANS and DEALLOCATE ALL: plans and psycopg's prepared statements are kept. If a
-# handler prepared a statement by name, the connection is closed: DEALLOCATE ALL would remove psycopg's as well.
+# DISCARD ALL, but without DISCARD PLANS and DEALLOCATE ALL, to keep plans and psycopg's prepared statements. If a
+# handler prepared a statement by name, the connection is closed: DEALLOCATE ALL would also remove those of psycopg.
 _RESET = SQL(
     "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; "
     "{again}{last}"
 )
-# Planning it takes the server more than half of the time of the whole message, so it is prepared when a handler opens a
-# connection: by the protocol, which ``from_sql`` does not count. A handler that says DEALLOCATE ALL removes it; then
-# the reset fails, and the connection is closed.
+# Planning it would take the server more than half of the time of the message, so it is prepared when a handler opens a
+# connection: through the protocol, so that ``from_sql`` does not count it. If a handler runs DEALLOCATE ALL, it is
+# gone; then the reset fails, and the connection is closed.
 _UNLOCK_AND_COUNT = (
     "SELECT pg_catalog.pg_advisory_unlock_all(),"
     " (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() WHERE from_sql)"
 )
 _PREPARED, _EXECUTE = b"pulse_reset", "EXECUTE pulse_reset"
-# What receivers of connection_created have set. The view leaves the role out.
+# The settings that receivers of connection_created have made. The view does not have the role.
 _SET_LATER = """
 SELECT name, setting FROM pg_catalog.pg_settings WHERE source = 'session' AND name <> 'TimeZone'
 UNION ALL
 SELECT 'role', role FROM pg_catalog.current_setting('role') AS role WHERE role <> 'none'
 """
 
-# The attributes in which psycopg keeps handlers of notices and notifications, and notifications that no handler took.
+# The attributes of psycopg with the handlers of notices and notifications, and with unhandled notifications.
 _RECEIVING = ("_notice_handlers", "_notify_handlers", "_notifies_backlog")
 
 Raw = Connection[tuple[object, ...]]
@@ -67,14 +67,14 @@ _GOOD = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK})
 
 @dataclass(slots=True)
 class _Kept:
-    """What has to be known of a connection to use it again."""
+    """The facts that are needed to reset a connection."""
 
     raw: Raw
     reset: bytes
     opened_at: float
-    client: tuple[object, ...] = ()  # its settings on this side
+    client: tuple[object, ...] = ()  # its settings in psycopg
     is_being_reset: bool = False
-    is_ended: bool = False  # by the server
+    is_ended: bool = False  # the server ended it
 
     def note_end(self, notice: Diagnostic) -> None:
         if notice.severity_nonlocalized in ("FATAL", "PANIC"):
@@ -99,7 +99,7 @@ def tidy_connections() -> None:
         return
     if not opened.keys() <= connections.settings.keys():
         _forget_removed()
-    for wrapper in connections.all(initialized_only=True):  # a receiver of the project's may hide one from us
+    for wrapper in connections.all(initialized_only=True):  # a receiver of the project may have skipped ours
         kept = opened.get(wrapper.alias)
         if wrapper.connection is None and not wrapper.in_atomic_block and wrapper.autocommit in (True, False):
             is_tidied = not (wrapper.run_on_commit or wrapper.savepoint_ids)
@@ -107,12 +107,12 @@ def tidy_connections() -> None:
             is_tidied = _is_tidied(wrapper, kept)
         if not is_tidied:
             _discard(wrapper)
-        if not is_tidied or wrapper.connection is None:  # it was closed, or went back to the pool
+        if not is_tidied or wrapper.connection is None:  # it is closed, or in the pool again
             opened.pop(wrapper.alias, None)
 
 
 def ready_connections() -> None:
-    """Wait until this thread's connections are as new, and close those that died. Call it before a handler."""
+    """Wait until this thread's connections are reset, and close dead ones. Call it before a handler."""
     _here.calls_handlers = True
     if not _here.opened.keys() <= connections.settings.keys():
         _forget_removed()
@@ -136,7 +136,7 @@ def _forget_removed() -> None:
 
 
 def close_connections() -> None:
-    """Close this thread's connections: it has nothing to do."""
+    """Close this thread's connections, because it is idle."""
     _forget_removed()
     for wrapper in connections.all(initialized_only=True):
         _discard(wrapper)
@@ -166,11 +166,11 @@ def _is_tidied(wrapper: BaseDatabaseWrapper, kept: _Kept | None) -> bool:
     ):
         return False
     try:
-        raw.pgconn.send_query(kept.reset)  # what the socket does not take now is sent when the answer is read
-    except Exception:  # whatever it is: a new one will be better
+        raw.pgconn.send_query(kept.reset)  # the rest is sent when the answer is read
+    except Exception:  # after any error, use a new connection
         return False
     wrapper.errors_occurred = False
-    wrapper.health_check_done = True  # type: ignore[attr-defined]  # it has just answered
+    wrapper.health_check_done = True  # type: ignore[attr-defined]  # it has just responded
     kept.is_being_reset = True
     if not wrapper.settings_dict["OPTIONS"].get("pool"):
         return True
@@ -192,7 +192,7 @@ def _is_changed_here(wrapper: BaseDatabaseWrapper, kept: _Kept) -> bool:
 
 
 def _client_settings(raw: Raw) -> tuple[object, ...]:
-    """Return what psycopg keeps of a connection and a handler can set."""
+    """Return the attributes of psycopg's connection that a handler can change."""
     return (
         raw.isolation_level,
         raw.read_only,
@@ -205,23 +205,23 @@ def _client_settings(raw: Raw) -> tuple[object, ...]:
 
 
 def _is_reset(raw: Raw) -> bool:
-    """Read the answer to a reset: whether it was done, and no statement is left that a handler prepared by name."""
+    """Read the answer to a reset. Return whether it succeeded, and no statement is prepared by name."""
     with suppress(Exception):
         return _read_answer(raw.pgconn, time.monotonic() + PATIENCE_WITH_RESET)
     return False
 
 
 def _can_be_read(raw: Raw) -> bool:
-    """Read what the server has sent. When it ends a session, it says so before it closes the connection."""
+    """Read what the server has sent. It sends a notice before it ends a session."""
     with suppress(Exception):
         raw.pgconn.consume_input()
-        raw.pgconn.is_busy()  # it handles the messages that were received
+        raw.pgconn.is_busy()  # it handles received messages
         return True
     return False
 
 
 def _read_answer(pgconn: PGconn, until: float) -> bool:
-    """Make few calls: each one that may wait releases the interpreter lock."""
+    """Read an answer with few calls: each call that may wait releases the interpreter lock."""
     good, prepared = True, b""
     pgconn.consume_input()
     while True:
@@ -233,9 +233,9 @@ def _read_answer(pgconn: PGconn, until: float) -> bool:
             pgconn.consume_input()
         result = pgconn.get_result()
         if result is None:
-            pgconn.is_busy()  # it handles what came after the answer: that the server ends the session
+            pgconn.is_busy()  # it handles messages after the answer: the end of the session
             while pgconn.notifies() is not None:
-                pass  # they are for the last handler
+                pass  # notifications for the last handler
             return good and prepared == b"0"
         good = good and result.status in _GOOD
         if result.status == ExecStatus.TUPLES_OK:
@@ -248,16 +248,16 @@ def _discard(wrapper: BaseDatabaseWrapper) -> None:
             wrapper.connection.close()
         if wrapper.settings_dict.get("OPTIONS", {}).get("pool"):
             wrapper.in_atomic_block = False
-            wrapper.close()  # the pool must know that this one is gone
+            wrapper.close()  # so that the pool notices
     with suppress(AttributeError):
         del connections[wrapper.alias]
 
 
 def _note_opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    """Note how a new connection is made as new again: as it is now, with what the project's receivers have set."""
+    """Note the state to which a new connection is reset: its state now, with settings of the project's receivers."""
     if connection_created.receivers[-1][0][0] == id(_note_opened):
         _here.opened[connection.alias] = _kept(connection) if connection.vendor == "postgresql" else None
-    else:  # a receiver that comes after this one may set something that we do not know
+    else:  # a later receiver may change settings that are not known here
         _here.opened[connection.alias] = None
         connection_created.disconnect(_note_opened)
         connection_created.connect(_note_opened)
@@ -290,9 +290,9 @@ def _kept(wrapper: BaseDatabaseWrapper) -> _Kept | None:
 
 
 def _is_prepared(raw: Raw) -> bool:
-    """Prepare the end of a reset, if the process that answers is the one that was connected to. Say whether it did.
+    """Prepare the last statement of a reset. Return False if another process answers than the one connected to.
 
-    Behind a pooler the next message may be answered by another one.
+    Behind a pooler, another process may answer the next message.
     """
     answer = raw.pgconn.exec_(b"SELECT pg_catalog.pg_backend_pid()")
     if answer.status != ExecStatus.TUPLES_OK or answer.get_value(0, 0) != str(raw.info.backend_pid).encode():

@@ -1,4 +1,4 @@
-"""Async handlers, all on one event loop. They are cancelled where they await."""
+"""Runs all async handlers on one event loop. They can be cancelled at an await."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class EventLoop(Executor):
 
     def _fill(self) -> None:
         if self._filling:
-            return  # an eager task has come to its end inside of the loop below
+            return  # called by an eager task that ended within the loop below
         assert self._loop is not None  # noqa: S101 - for the type checker
         self._filling = True
         try:
@@ -93,15 +93,15 @@ class EventLoop(Executor):
 
     async def _perform(self, run: Run) -> None:
         task = registry.get(run.claim.task)
-        # A thread for each run, so that none closes or resets another's connection.
+        # A thread for each run, so that runs do not close or reset each other's connections.
         mine, thread = ThreadSensitiveContext(), ThreadOfRun(self._orm_threads)
         SyncToAsync.context_to_thread_executor[mine] = thread
         token = SyncToAsync.thread_sensitive_context.set(mine)
         try:
-            if task is None:  # it was known when the run was submitted
+            if task is None:  # it was known at submit
                 raise LookupError(run.claim.task)
             performed = await perform_async(run, task)
-        except BaseException as error:  # nothing may end the loop
+        except BaseException as error:  # no error may end the loop
             performed = judged(run, task, Failed(report_of(run, error)), error)
         finally:
             SyncToAsync.thread_sensitive_context.reset(token)
@@ -109,7 +109,7 @@ class EventLoop(Executor):
         tidied = thread.give_back()
         self._tasks.pop(id(run), None)
         if tidied is not None and performed.is_out_of_touch:
-            # The attempt is refunded, so the job may run again at once: not while a part of it is still at work.
+            # The attempt is refunded, so the job may run again at once. Wait until all of its parts have ended.
             tidied.add_done_callback(lambda _: self._done(run, performed))
         else:
             self._done(run, performed)
@@ -124,46 +124,46 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         try:
             loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
-            # asyncio lets these through, but the task that raised one has it as its exception, and the loop is whole.
+            # asyncio raises these, but they only belong to one task, and the loop can go on.
             logger.error(
                 "A task on the event loop raised %s; other tasks continue", type(error).__name__, exc_info=error
             )
 
 
 def end_copies_of(loop: asyncio.AbstractEventLoop) -> None:
-    """Have a process that a handler forks on this loop end where it would go on with the tasks of others.
+    """Make a process that a handler forks on this loop end, before it goes on with the tasks of other runs.
 
-    Call it in the thread that runs the loop.
+    Call it in the thread of the loop.
     """
     thread = threading.get_ident()
 
     def end_copy() -> None:
         if threading.get_ident() == thread:
-            with suppress(AttributeError):  # not every loop has it
+            with suppress(AttributeError):  # not all loops have it
                 loop._ready.clear()  # type: ignore[attr-defined]
             loop.call_soon(os._exit, 0)
 
     os.register_at_fork(after_in_child=end_copy)
 
 
-# The threads in which async handlers use the ORM. Each keeps its connections for the next run.
+# The threads for the ORM in async handlers. Each keeps its connections for the next run.
 
 
 class OrmThreads:
     """Lends each thread to one run at a time."""
 
     def __init__(self) -> None:
-        self._idle: deque[tuple[float, ThreadPoolExecutor]] = deque()  # since when; the latest at the end
+        self._idle: deque[tuple[float, ThreadPoolExecutor]] = deque()  # (idle since, thread); the latest at the end
 
     def take(self) -> ThreadPoolExecutor:
-        """Return a thread that no run uses."""
+        """Return an unused thread."""
         try:
             return self._idle.pop()[1]
         except IndexError:
             return ThreadPoolExecutor(max_workers=1, thread_name_prefix="orm")
 
     def give_back(self, thread: ThreadPoolExecutor) -> None:
-        """Clean up after a run, and keep the thread for the next. Called in that thread."""
+        """Clean up after a run, and keep the thread for the next one. Call it in that thread."""
         try:
             tidy_connections()
             ready_connections()
@@ -172,7 +172,7 @@ class OrmThreads:
         self._idle.append((time.monotonic(), thread))
 
     def end_idle(self, kept: float = KEPT_IDLE) -> None:
-        """End the threads that no run needed for so many seconds, and close their connections."""
+        """End threads that were idle for so many seconds, and close their connections."""
         while self._idle and time.monotonic() - self._idle[0][0] >= kept:
             try:
                 _, thread = self._idle.popleft()
@@ -183,7 +183,7 @@ class OrmThreads:
 
 
 class ThreadOfRun(FuturesExecutor):
-    """The thread of one run. It is taken when the run first needs it."""
+    """The thread of one run, taken when the run first needs it."""
 
     def __init__(self, threads: OrmThreads) -> None:
         self._threads = threads
@@ -198,7 +198,7 @@ class ThreadOfRun(FuturesExecutor):
         return self._thread.submit(fn, *args, **kwargs)
 
     def give_back(self) -> Future[None] | None:
-        """Return what is done once the thread has ended what this run left in it. None: it never took one."""
+        """Return a future that is done when the thread has finished the work of this run. None: no thread was taken."""
         self._is_over = True
         if self._thread is None:
             return None

@@ -1,7 +1,7 @@
-"""Handlers in disposable processes: one for each run, which can be killed.
+"""Runs handlers in disposable processes: one for each run, which can be killed.
 
-For tasks that ask for it (``isolation="process"``), and for jobs that lost their worker twice: whatever kills its
-process then kills no neighbour.
+It is for tasks with ``isolation="process"``, and for jobs that lost their worker twice: a job that kills its process
+then does not affect other jobs.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from .event_loop import end_copies_of
 logger = SafeLogger("pulse_django.worker")
 
 TICK = 0.2
-# Seconds for a handler to stop by itself once its job was cancelled. Longer keeps its slot; shorter cuts off cleanups.
+# Seconds for a handler to stop after its job was cancelled. Longer keeps its slot; shorter interrupts its cleanup.
 GRACE_FOR_CANCELLED = 2.0
-NOT_NOW = timedelta(seconds=1)  # until a job that could not be begun is tried again
+NOT_NOW = timedelta(seconds=1)  # until a job that could not begin is retried
 
 
-# Seconds for a process to say where its handler is, before it is killed. It needs the interpreter, which the handler
-# may hold: then faulthandler is asked. It writes as soon as the process gets a processor, which on a busy machine took
-# more than 0.3 s. No other run waits for it.
+# Seconds for a process to send the stack of its handler before it is killed. It needs the interpreter for this. If the
+# handler holds it, faulthandler is used, which writes when the process gets CPU time: on a busy machine, that took more
+# than 0.3 s. No other run waits for it.
 PATIENCE_WITH_ANSWER = 0.15
 PATIENCE_WITH_DUMP = 1.0
 TICK_OF_STACKS = 0.02
@@ -62,25 +62,25 @@ TICK_OF_STACKS = 0.02
 
 @dataclass(slots=True, eq=False)
 class Ward:
-    """One process, as the child that asked for it sees it."""
+    """One process, as seen by the child that requested it."""
 
     run: Run
     channel: Channel
     pid: int | None = None
     outcome: Outcome | None = None
-    afterwards: ErrorReport | None = None  # what its handler raised after it had completed the job
+    afterwards: ErrorReport | None = None  # the error that its handler raised after it had completed the job
     said_done: bool = False
-    out_of_touch: bool = False  # killed because it was not known whether it still held its lease
+    out_of_touch: bool = False  # it was killed because its lease was uncertain
     last_sent: Message = field(default_factory=lambda: {"extended_at": 0.0, "cancelled": False})
     kill_at: float = float("inf")
     hung_at: float = float("inf")
-    stack: str = field(default="", repr=False)  # where its handler was
-    stack_file: int | None = None  # to which it dumps
+    stack: str = field(default="", repr=False)  # of its handler
+    stack_file: int | None = None  # for its dump
     stack_asked_at: float | None = None
     _dump: AskedDump | None = None
 
     def awaits_stack(self, pid: int, now: float) -> bool:
-        """Ask where its handler is, or look whether there is an answer. Say whether to wait: for a second or so."""
+        """Request the stack of its handler, or read the answer. Return whether to wait for it, for about a second."""
         if self.stack_asked_at is None:
             self.stack_asked_at = now
             self.channel.send({"where": True})
@@ -106,7 +106,7 @@ class Ward:
 
 
 class Processes(Executor):
-    """``fork_server`` is the channel on which new processes are asked for. All of it happens in one thread."""
+    """Requests processes on the channel ``fork_server``. One thread does all of the work."""
 
     can_stop = kills = True
 
@@ -127,16 +127,16 @@ class Processes(Executor):
         self._nudges.nudge()
 
     def stop(self, run: Run) -> bool:
-        """Kill it, on the next look; one that was cancelled may clean up first. Its run says which."""
+        """Kill the process at the next check. If its job was cancelled, it may clean up first."""
         self._nudges.nudge()
         return True
 
-    def current_stack(self, run: Run) -> str:  # that of a run that is given up is asked for before it is killed
+    def current_stack(self, run: Run) -> str:  # for a run that is given up, ``awaits_stack`` does it
         ward = next((one for one in list(self._wards.values()) if one.run is run), None)
         if ward is None or ward.pid is None or ward.stack_file is None:
             return ""
         with suppress(OSError):
-            return dump_of(ward.pid, ward.stack_file).removeprefix(TITLE)  # it waits for some hundredths of a second
+            return dump_of(ward.pid, ward.stack_file).removeprefix(TITLE)  # it waits for some 0.01 s
         return ""
 
     def _serve(self) -> None:
@@ -145,7 +145,7 @@ class Processes(Executor):
         while True:
             try:
                 self._turn()
-            except BaseException:  # nothing else looks after these processes
+            except BaseException:  # this thread must go on
                 logger.exception("Supervising the processes failed")
                 time.sleep(TICK)
 
@@ -174,7 +174,7 @@ class Processes(Executor):
             else:
                 try:
                     self._ask_for(run)
-                except OSError as error:  # a handler leaked all descriptors that this process may have
+                except OSError as error:  # a handler leaked all file descriptors of this process
                     self._wards.pop(self._number, None)
                     self._over(run, Released(NOT_NOW, f"requesting a process failed: {error}"))
 
@@ -208,7 +208,7 @@ class Processes(Executor):
         try:
             messages = ward.channel.receive()
         except Hung:
-            with suppress(KeyError, ValueError):  # its death was reported in the same message
+            with suppress(KeyError, ValueError):  # its death was just reported
                 self._selector.unregister(ward.channel)
             ward.hung_at = time.monotonic()
             return
@@ -251,18 +251,18 @@ class Processes(Executor):
         with suppress(KeyError, ValueError):
             self._selector.unregister(ward.channel)
         with suppress(Hung):
-            for message in ward.channel.receive():  # what it said last
+            for message in ward.channel.receive():  # its last messages
                 self._note(ward, message)
         ward.close()
         if ward.pid is not None:
-            kill_family(ward.pid)  # what it started and left behind
+            kill_family(ward.pid)  # processes that it started
         if ward.said_done:
             self._over(ward.run, ward.outcome, ward.afterwards)
         elif ward.run.lost:
             self._over(ward.run, None)
         elif ward.out_of_touch:
             self._over(ward.run, OUT_OF_TOUCH)
-        elif ward.pid is None:  # it never was, unless the fork server died before it could say so
+        elif ward.pid is None:  # it never started, or the fork server died before its report
             self._over(ward.run, Released(NOT_NOW, f"its process was {how}", has_begun=self._orphaned))
         else:
             verdict = ward.run.verdict
@@ -274,7 +274,7 @@ class Processes(Executor):
         task = registry.get(run.claim.task)
         try:
             performed = judged(run, task, outcome)
-        except BaseException as error:  # nothing may end this thread
+        except BaseException as error:  # no error may end this thread
             performed = judged(run, None, WorkerLost(ErrorReport.of(error).summary))
         performed.ended_at = time.monotonic()
         performed.afterwards = afterwards
@@ -293,17 +293,16 @@ def _when_to_kill(run: Run, now: float) -> float:
     return now + GRACE_FOR_CANCELLED if run.cancelled else float("inf")
 
 
-# Inside a disposable process: run one handler, report how it ended, and exit.
+# Inside a disposable process: run one handler, report its outcome, and exit.
 
-
-# Seconds between two looks for progress. It travels with the next heartbeat, which is further away than that.
+# Seconds between two checks for progress. The next heartbeat saves it, which takes longer.
 BETWEEN_PROGRESS = 0.2
-_PERFORMING: list[Coroutine[Any, Any, Performed]] = []  # the handler, if it is a coroutine
+_PERFORMING: list[Coroutine[Any, Any, Performed]] = []  # the coroutine of an async handler
 PR_SET_PDEATHSIG = 1
 
 
 class Relayed:
-    """What the child that asked for this process passes on of its keeper's answers."""
+    """The keeper's answers about the lease, as the child relays them."""
 
     def __init__(self) -> None:
         self.at, self.cancelled = 0.0, False
@@ -319,9 +318,9 @@ class Relayed:
 
 
 def runner_main(_order: Message, channel: Channel) -> int:
-    """Take the one run that comes, and run it."""
+    """Receive one run, and run it."""
     ignore_stops()
-    with suppress(Exception):  # Linux kills it when the fork server is gone, even if a handler holds the interpreter
+    with suppress(Exception):  # Linux kills it when the fork server ends, even if a handler holds the interpreter
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     faulthandler.enable()
     first = _wait_for(channel)
@@ -349,7 +348,7 @@ def _died(name: str, why: str) -> None:
 
 
 def _complete(performing: Coroutine[Any, Any, Performed]) -> Performed:
-    """Run a coroutine to its end. A task beside it that raises SystemExit stops the loop, which then goes on."""
+    """Run a coroutine to its end. If another task raises SystemExit and stops the loop, continue."""
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         end_copies_of(loop)
@@ -373,18 +372,18 @@ def _wait_for(channel: Channel) -> Message:
 
 
 def _listen(channel: Channel, run: Run, tether: Relayed) -> None:
-    pid, told_completed = os.getpid(), False
+    pid, completion_sent = os.getpid(), False
     with selectors.DefaultSelector() as selector:
         selector.register(channel, selectors.EVENT_READ)
         while True:
             ready = selector.select(timeout=BETWEEN_PROGRESS)
-            if run.completed and not told_completed:
-                told_completed = True
+            if run.completed and not completion_sent:
+                completion_sent = True
                 channel.send({"completed": True})
             _pass_progress(channel, run, run.take_progress())
             try:
                 messages: list[Any] = channel.receive() if ready else []
-            except Hung:  # the child is gone, and its leases with it
+            except Hung:  # the child has ended, and its leases are lost
                 os.killpg(pid, signal.SIGKILL)
             for message in messages:
                 tether.at = message.get("extended_at", tether.at)
@@ -394,7 +393,7 @@ def _listen(channel: Channel, run: Run, tether: Relayed) -> None:
 
 
 def _where() -> str:
-    """Say where the handler is. It runs in the main thread."""
+    """Return the stack of the handler, which runs in the main thread."""
     main = threading.main_thread().ident or 0
     return stack_of_coroutine(_PERFORMING[0], main) if _PERFORMING else stack_of_thread(main)
 
@@ -405,7 +404,7 @@ def _pass_progress(channel: Channel, run: Run, progress: str | None) -> None:
 
 
 def _deliver(channel: Channel) -> None:
-    """Wait until everything that was said is on its way: a result may be larger than a socket's buffer."""
+    """Wait until all messages are sent: a result may be larger than the buffer of a socket."""
     with selectors.DefaultSelector() as selector:
         selector.register(channel, selectors.EVENT_WRITE)
         while channel.has_more:

@@ -1,4 +1,4 @@
-"""Sync handlers, each in a thread. A thread can be asked to stop; it cannot be forced."""
+"""Runs sync handlers in threads. A thread can be asked to stop, but not be forced."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from .connection_cleanup import KEPT_IDLE, close_connections, has_connections, r
 logger = SafeLogger("pulse_django.worker")
 
 
-# Seconds. A run that is over sooner is short: to wake a second thread for the next would take longer than the run, and
-# the two would fight for the interpreter. A single statement of the ORM is not short: while one thread waits for the
-# database another can work.
+# Seconds. A shorter run is "short": waking a second thread for the next run would take longer than the run, and the two
+# would compete for the interpreter. A single ORM query is not short: while one thread waits for the database, another
+# one can work.
 SHORT = 0.0002
-PATIENCE_WITH_ONE = 0.005  # seconds for it; then the others go on in other threads
-MOST_SLOW = 0.2  # the share of runs that may be slow while one thread runs them in a row
-# Below this share, other threads go to sleep. A run seems slow when another thread had the interpreter meanwhile: one
-# in some hundreds.
+PATIENCE_WITH_ONE = 0.005  # seconds for one run; then other threads take the next ones
+MOST_SLOW = 0.2  # the share of slow runs up to which one thread runs all of them
+# Below this share, other threads go to sleep. About one run in some hundreds seems slow only because another thread had
+# the interpreter.
 NONE_SLOW = 0.01
 
 
 class Threads(Executor):
-    """Threads take from one deque until it is empty. Only those that sleep need waking, and not for each run.
+    """Threads that take runs from one deque until it is empty, and then sleep.
 
-    While runs prove short, one thread runs them all. When one of them is not, it wakes another; while a handler does
+    While runs are short, one thread runs all of them. After a slow run, it wakes another thread. While a handler does
     not return, ``hurry`` wakes the others.
     """
 
@@ -48,20 +48,20 @@ class Threads(Executor):
         start: Start = start_thread,
         turned_short: Callable[[], None] = lambda: None,
     ) -> None:
-        """``turned_short`` is called when one thread begins to run all: ``hurry`` is to be called often then."""
+        """``turned_short`` is called when one thread begins to run all. From then on, call ``hurry`` often."""
         super().__init__(slots, begin, done, start)
         self._turned_short = turned_short
         self._sleeping: deque[threading.Lock] = deque()
         self._threads: list[threading.Thread] = []
-        self._running: dict[int, Run] = {}  # the latest of each thread
+        self._running: dict[int, Run] = {}  # the latest run of each thread
         self._starting = threading.Lock()
-        self._slow = 1.0  # of recent runs, the share that was not short
+        self._slow = 1.0  # the share of recent runs that were not short
         self._ended = self._ended_before = self._ended_at_last_rest = 0
         self._looked_at = float("-inf")
 
     @property
     def works_in_a_row(self) -> bool:
-        """Whether one thread runs what waits."""
+        """Return whether one thread runs all waiting runs."""
         return self._slow < MOST_SLOW and len(self._waiting) > 0
 
     def submit(self, runs: Sequence[Run]) -> None:
@@ -73,7 +73,7 @@ class Threads(Executor):
             self._wake(1)
 
     def hurry(self) -> None:
-        """Let more threads work if the one that runs short handlers in a row is held up by one of them.
+        """Wake more threads if one handler delays the thread that runs all short ones.
 
         Call it often while ``works_in_a_row``.
         """
@@ -85,7 +85,7 @@ class Threads(Executor):
             self._wake(min(len(self._waiting), self._slots))
 
     def _wake(self, count: int) -> None:
-        """Wake so many threads that sleep. Start one where there are too few."""
+        """Wake so many sleeping threads. Start a thread if there are too few."""
         woken = 0
         while woken < count and self._wake_one():
             woken += 1
@@ -106,20 +106,20 @@ class Threads(Executor):
 
     def _wake_one(self) -> bool:
         try:
-            self._sleeping.pop().release()  # the last that fell asleep: its connections are open
+            self._sleeping.pop().release()  # the last one that fell asleep still has open connections
         except IndexError:
             return False
         return True
 
     def _work(self) -> None:
-        bed = threading.Lock()
-        bed.acquire()
+        wake_lock = threading.Lock()
+        wake_lock.acquire()
         ended, ident = self._ended, threading.get_ident()
         while True:
             run = None if self._is_not_needed(ended) else self._waiting.next()
             ended = self._ended
             if run is None:
-                self._sleep(bed)
+                self._sleep(wake_lock)
                 continue
             if not self._begin(run):
                 with suppress(Exception):
@@ -130,11 +130,11 @@ class Threads(Executor):
             try:
                 self._done(run, performed)
                 self._learn((performed.ended_at or 0.0) - (run.begun_at or 0.0))
-            except Exception:  # this thread must live on
+            except Exception:  # this thread must go on
                 logger.exception("Recording the end of a run failed")
 
     def _learn(self, took: float) -> None:
-        """Adapt how many threads work to how long runs take. Several threads do so, and need not be exact."""
+        """Adapt the number of working threads to the duration of runs. Several threads call it; it may be inexact."""
         self._ended += 1
         if took < SHORT:
             was_slow, self._slow = self._slow, self._slow * 0.9
@@ -146,9 +146,9 @@ class Threads(Executor):
             self._wake(1)
 
     def _is_not_needed(self, ended_before: int) -> bool:
-        """Whether a thread can go to sleep though runs wait: all are short, and others have ended some meanwhile.
+        """Return whether a thread can go to sleep although runs wait: all are short, and other threads end them.
 
-        One at a time. Two that go together might leave nobody but a thread whose handler does not return.
+        Only one at a time. If two went to sleep together, only a thread whose handler does not return might be left.
         """
         if self._slow >= NONE_SLOW or self._ended - ended_before <= 1:
             return False
@@ -159,7 +159,7 @@ class Threads(Executor):
             return True
 
     def _perform(self, run: Run) -> Performed:
-        """Run a handler and clean up after it. Whatever goes wrong, there is something to report."""
+        """Run a handler and clean up after it. Return a report, whatever goes wrong."""
         _do_safely(ready_connections)
         try:
             performed = perform(run)
@@ -169,16 +169,16 @@ class Threads(Executor):
         _do_safely(tidy_connections)
         return performed
 
-    def _sleep(self, bed: threading.Lock) -> None:
-        self._sleeping.append(bed)
+    def _sleep(self, wake_lock: threading.Lock) -> None:
+        self._sleeping.append(wake_lock)
         if self._waiting and (self._slow >= MOST_SLOW or len(self._sleeping) == len(self._threads)):
-            self._wake_one()  # something came in between
+            self._wake_one()  # a run was submitted meanwhile
         if has_connections():
             _do_safely(ready_connections)
-            if bed.acquire(timeout=KEPT_IDLE):
+            if wake_lock.acquire(timeout=KEPT_IDLE):
                 return
             _do_safely(close_connections)
-        bed.acquire()
+        wake_lock.acquire()
 
 
 def _do_safely(see_to_connections: Callable[[], None]) -> None:
