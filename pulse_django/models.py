@@ -68,7 +68,7 @@ class Job(KeyColumns, ExpiryColumns, BatchColumns, HookColumns, JobColumns):
             ("pulse_delete_jobs", _("Can delete dead letters")),
             ("pulse_retry_jobs", _("Can retry dead letters")),
             ("pulse_cancel_jobs", _("Can cancel jobs, and take them from their workers")),
-            ("pulse_schedule_jobs", _("Can say when and where waiting jobs run")),
+            ("pulse_schedule_jobs", _("Can reschedule and move waiting jobs")),
             ("pulse_amend_jobs", _("Can change the arguments of waiting jobs")),
             ("pulse_view_arguments", _("Can see the arguments and results of jobs")),
         ]
@@ -165,7 +165,7 @@ class Worker(models.Model):
         default_permissions = ()
         permissions: ClassVar = [
             ("pulse_view_workers", _("Can see workers")),
-            ("pulse_change_workers", _("Can acknowledge lost workers, and ask where a handler is")),
+            ("pulse_change_workers", _("Can acknowledge lost workers, and request stacks of handlers")),
         ]
         verbose_name = _("worker")
         verbose_name_plural = _("workers")

@@ -1183,7 +1183,7 @@ class Migration(PostgresMigration):
                     ("pulse_delete_jobs", "Can delete dead letters"),
                     ("pulse_retry_jobs", "Can retry dead letters"),
                     ("pulse_cancel_jobs", "Can cancel jobs, and take them from their workers"),
-                    ("pulse_schedule_jobs", "Can say when and where waiting jobs run"),
+                    ("pulse_schedule_jobs", "Can reschedule and move waiting jobs"),
                     ("pulse_amend_jobs", "Can change the arguments of waiting jobs"),
                     ("pulse_view_arguments", "Can see the arguments and results of jobs"),
                 ],
@@ -1866,7 +1866,7 @@ class Migration(PostgresMigration):
                 "verbose_name_plural": "workers",
                 "permissions": [
                     ("pulse_view_workers", "Can see workers"),
-                    ("pulse_change_workers", "Can acknowledge lost workers, and ask where a handler is"),
+                    ("pulse_change_workers", "Can acknowledge lost workers, and request stacks of handlers"),
                 ],
                 "default_permissions": (),
                 "constraints": [

@@ -149,10 +149,10 @@ def said_by(*arguments: str) -> str:
 class TestAdopt:
     @STAGING
     def test_it_says_whose_database_it_is_and_changes_nothing(self) -> None:
-        assert "belongs to nobody, and this one is 'staging'" in said_by()
+        assert "belongs to no deployment, and this is 'staging'" in said_by()
         of_production()
         said = said_by()
-        assert "Database 'default' belongs to deployment 'production', and this one is 'staging'." in said
+        assert "Database 'default' belongs to deployment 'production', and this is 'staging'." in said
         assert said.endswith("Nothing was changed. Add --yes to adopt it.")
         assert owner_of("default") == "production"
 

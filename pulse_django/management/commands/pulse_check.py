@@ -173,8 +173,8 @@ class Command(PulseCommand):
             self._write_lines(json.dumps(facts))
             return
         done = f"It belongs to {name!r} now." if options["yes"] else "Nothing was changed. Add --yes to adopt it."
-        whose = f"belongs to deployment {owner!r}" if owner else "belongs to nobody"
-        said = f"Database {alias!r} {whose}, and this one is {name!r}. "
+        whose = f"belongs to deployment {owner!r}" if owner else "belongs to no deployment"
+        said = f"Database {alias!r} {whose}, and this is {name!r}. "
         said += f"The deployment that adopts it runs its jobs and schedules. {done}"
         self._write_lines(inert(said))
 
