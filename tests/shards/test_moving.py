@@ -268,7 +268,7 @@ class TestCommand:
         assert len(ids_in("default")) == 3
         run_job(all_in(SECOND).get())
         assert "Shard 's2' is empty" in shards_command(*args)
-        with pytest.raises(CommandError, match="still gets new jobs: the router sends there"):
+        with pytest.raises(CommandError, match="still gets new jobs: the router sends jobs without a shard there"):
             shards_command("drain", "--from", "default", "--to", SECOND)
 
     def test_add_can_be_repeated_and_raises_the_tokens(self) -> None:
