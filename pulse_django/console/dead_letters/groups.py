@@ -131,7 +131,7 @@ def letters(alias: str, fingerprint: str, *, before: Place = LATEST) -> tuple[li
 
 
 def oldest(alias: str, fingerprint: str, *, until: Place, most: int) -> tuple[list[int], bool]:
-    """Return the ids of up to ``most`` dead letters of a group, oldest first, and whether there are more.
+    """Return the ids of up to ``most`` dead letters of a group, those that died first, and whether there are more.
 
     None of them died after ``until``, the newest dead letter when the user made the decision.
     """

@@ -116,7 +116,7 @@ def _of_the_lease(delays: Histogram, settings: conf.PulseSettings) -> Advice:
         )
     return good(
         "lease",
-        f"{measured}; a lease of {in_words(ttl)} with a beat every {in_words(beat)} is long enough",
+        f"{measured}; a lease of {in_words(ttl)} with a heartbeat every {in_words(beat)} is long enough",
         "Heartbeats arrive in time.",
     )
 
