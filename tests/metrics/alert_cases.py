@@ -72,7 +72,7 @@ CASES = [
         at=6,
         fires={"database": "s2"} | CRITICAL,
         summary="Shard s2 does not respond",
-        description="The database s2 did not answer. The jobs of other shards go on.",
+        description="The database s2 did not respond. Jobs of other shards continue.",
     ),
     Case(alert="PulseShardDown", when="it answered one process of two", at=6, series={
         'pulse_shard_up{database="s2",instance="a"}': "0x10", 'pulse_shard_up{database="s2",instance="b"}': "1x10",
