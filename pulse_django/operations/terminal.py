@@ -36,7 +36,7 @@ _COLOURS = (
     (re.compile(r"(?m)^( *! [\w-]+ \((?:broken|stuck|failing)\))"), _RED),
     (re.compile(r"(?m)^( *! [\w-]+ \(risk\))"), _YELLOW),
     (re.compile(r"(\bPAUSED\b)"), _YELLOW),
-    (re.compile(r"(\((?:lost|stopped)\))"), _RED),
+    (re.compile(r"(\((?:LOST|stopped)\))"), _RED),
 )
 
 

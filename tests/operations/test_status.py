@@ -289,6 +289,14 @@ class TestVitalSigns:
         assert "fencing rejections 2 last hour" in rows
         assert "conditions found task-unknown 2 a minute ago" in rows
 
+    def test_a_lost_worker_is_red_on_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setenv("TERM", "xterm")
+        WorkerFactory(stopped_at=now(), lost_at=now())
+        with pytest.raises(SystemExit):
+            call_command("pulse_status", stdout=(out := Terminal()))
+        assert "\x1b[31m(LOST)\x1b[0m" in out.getvalue()
+
     def test_on_a_small_terminal_the_verdict_stays_in_sight(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("shutil.get_terminal_size", lambda: (80, 24))
         for number in range(30):
