@@ -110,17 +110,19 @@ class Run:
             time.sleep(0.3)
         return time.monotonic() - begin
 
-    def _waited_in_vain(self) -> list[str]:
-        """Return what watchdogs had to find by looking at all that waits: nobody had noted it, or it was forgotten."""
+    def _overlooked(self) -> list[str]:
+        """Return the log lines about jobs whose needs had ended without a note, which watchdogs had to find."""
+        from pulse_django.workflows.sweeps import OVERLOOKED
+
         lines = [line for log in sorted(self.folder.glob("*.log")) for line in log.read_text().splitlines()]
-        return [line for line in lines if "waited in vain" in line]
+        return [line for line in lines if OVERLOOKED in line]
 
     def _judge(self, clients: Any, deadlocks: int, took: float) -> int:
         from chaos.graph_handlers import EFFECTS
         from chaos.graph_history import Judge
         from chaos.graph_records import read
 
-        history = read([*clients.refused, *self._waited_in_vain()], deadlocks)
+        history = read([*clients.refused, *self._overlooked()], deadlocks)
         broken = Judge(history, EFFECTS).broken()
         for name, times in sorted(self.happened.items()):
             say(f"  {times} x {name}")

@@ -28,8 +28,8 @@ another. ``worker_ready`` and ``worker_stopping`` are sent by the keeper, which 
 all queues, ``number`` is the number in the log, and ``using`` has the aliases of all databases of the worker.
 
 ``ending`` is a ``pulse_django.queue.words.states.Ending``: the job's ``job_id``, ``task`` and ``queue``, its
-``previous`` status and its present ``status``, the role that ended it (``by``), the ``outcome`` of its last run, and
-the ``reason``.
+``previous`` status and its present ``status``, the role that ended it (``by``), the ``outcome`` of the run that
+ended with it (None if it was not running), and the ``reason``.
 
 The sender is ``Job``. Django's own task signals, ``task_started`` and ``task_finished``, are sent as well.
 """

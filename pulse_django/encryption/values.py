@@ -52,7 +52,7 @@ def is_available() -> bool:
 
 
 def encrypts(task: Task | None) -> bool:
-    """Say whether new jobs of a task are encrypted. For None, a task that this process does not know, they are not."""
+    """Say whether new jobs of a task are encrypted. For None, an unknown task, only ENCRYPT_ALL decides."""
     return bool(getattr(task, "encrypted", False)) or conf.current().encrypt_all
 
 

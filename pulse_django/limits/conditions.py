@@ -67,7 +67,7 @@ LIMIT %(limit)s
         name="ready-overdue",
         about=About.QUEUE,
         severity=Severity.STUCK,
-        says="Jobs with a limit or a share become ready when they are due, and those of a task when its pause has ended.",
+        says="Jobs with a limit or a share become ready when they are due, those of a task when its pause has ended.",
         means="No worker looks for such jobs, no watchdog sweeps, or a transaction has locked them: they cannot be "
         "claimed.",
         to_do="Start a worker. Look in pg_stat_activity for a transaction that locks jobs, and terminate it.",

@@ -47,7 +47,7 @@ class Limiter(models.Model):
     numbers = models.JSONField(default=dict)  # from the code, in the form of Limit.numbers()
     declared_at = models.DateTimeField(null=True, blank=True)
     declared_in = ShortText(max_length=200, blank=True, default="", db_default="")  # the settings module
-    override = models.JSONField(null=True, blank=True)  # numbers that users set instead, field by field; null: no limit
+    override = models.JSONField(null=True, blank=True)  # numbers that users set instead, by field; a null: no limit
     override_until = models.DateTimeField(null=True, blank=True)
     overridden_by = ShortText(max_length=MAX_USER, blank=True, default="", db_default="")
     override_reason = models.TextField(blank=True, default="", db_default="")

@@ -213,7 +213,7 @@ BATCHES_HELD = gauge(
 )
 BATCH_DURATION = histogram(
     "batch_seconds{kind}",
-    "Time from the opening of a batch or workflow to its end. Workflows within others are not counted.",
+    "Time from the opening of a batch or workflow to its end. Nested ones are not counted.",
     "If it rises, the critical path on the page of a workflow shows which of its jobs take the most time.",
 )
 SHARD_UP = gauge(

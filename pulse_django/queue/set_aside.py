@@ -1,7 +1,8 @@
 """Set waiting jobs of paused tasks aside, and bring them back when the pause is over.
 
 A claim also checks the pause of each job, which is exact, and fast enough for a few jobs. But every claim would read a
-million of them at the head of a lane. ``ready = NULL`` takes them out of the index that claims read.
+million of them at the head of a lane. ``ready = NULL`` takes them out of the range of the index
+that claims read.
 
 Any number of watchdogs may run both verbs at once, and may be interrupted at any time: the next sweep continues. Other
 verbs may set ``ready`` of a job that was set aside. The claim still checks the pause, and the next sweep sets the job
@@ -133,7 +134,8 @@ def bring_back(jobs: JobReader, *, limit: int = SET_ASIDE_LIMIT) -> list[str]:
 
 # Make jobs with lane keys visible to claims when they are due.
 #
-# In the claim index, the key stands before the time. So jobs with a key that are not due are kept out of it.
+# In the claim index, the key stands before the time. So jobs with a key that are not due have ``ready = false``,
+# which is another range of the index.
 
 
 PROMOTE_LIMIT = 1_000  # jobs in one statement: 14 us each

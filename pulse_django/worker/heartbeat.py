@@ -47,7 +47,7 @@ class Vitals:
 
     beats: int = 0
     failures: int = 0
-    delays: Histogram = field(default_factory=Histogram)  # from the due time of a heartbeat to its answer
+    delays: Histogram = field(default_factory=Histogram)  # from its due time to its answer, failed tries included
     refused: Counter[str] = field(default_factory=Counter)  # refused writes of runs that had lost their lease, by verb
     database_errors: int = 0  # of children; the connections of the keeper count their own
     limit_refusals: Counters = field(default_factory=dict)  # claims without jobs, by limit and reason
@@ -79,7 +79,7 @@ class Heartbeat:
         self._watched_at = 0.0
         self.extended_at = float("-inf")  # the last heartbeat that extended a lease, by the monotonic clock
         self.failing_since = 0.0  # 0: heartbeats do not fail
-        self.recovered_at = float("-inf")  # the first success after a third of a lease
+        self.recovered_at = float("-inf")  # the first success after failures for a third of a lease
 
     @property
     def fleet_size(self) -> int:

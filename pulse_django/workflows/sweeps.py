@@ -12,6 +12,7 @@ from .resolving import Remaining, free, hold_paused, resolve
 from .why import WHY
 
 logger = SafeLogger("pulse_django.watchdog")
+OVERLOOKED = "were overlooked: their needs had ended without a note"
 
 
 def _resolve(database: WorkerDatabase) -> StepDone:
@@ -25,7 +26,7 @@ def _keep_house(database: WorkerDatabase) -> StepDone:
     if days:
         database.call(jobs.forget_batches, older_than=days)
     if overlooked:
-        logger.warning("%d jobs or batches were overlooked: their needs had ended without a note", overlooked)
+        logger.warning("%d jobs or batches %s", overlooked, OVERLOOKED)
     return StepDone(overlooked > 0)
 
 

@@ -42,7 +42,7 @@ class Command(ActCommand):
         parser.add_argument("--most", type=most, default=20, metavar="N", help="list: how many; default: 20")
         parser.add_argument("--reason", default="", help="cancel: reason to store with each job")
         runs = arguments.whole_number(1, 1_000)
-        parser.add_argument("--runs", type=runs, default=1, metavar="N", help="retry: additional runs; default: 1")
+        parser.add_argument("--runs", type=runs, default=1, metavar="N", help="retry: minimum of more runs; default: 1")
         arguments.add_cancelled_too(parser, "retry: ")
         arguments.add_output(parser)
 

@@ -259,8 +259,8 @@ class WorkerManager(TableManager["Worker"]):
         return bool(run_joined(self.write_alias, ACKNOWLEDGE, [name, boot_id, clean_text(by, MAX_USER)]))
 
     def forget(self, stopped_for: timedelta, lost_for: timedelta) -> int:
-        """Delete the rows of workers that stopped before ``stopped_for``, and of unacknowledged ones before
-        ``lost_for``.
+        """Delete the rows of workers that stopped longer ago than ``stopped_for``, and of lost, unacknowledged ones
+        after ``lost_for``.
 
         Also delete stacks that are not shown any more."""
         run_joined(self.write_alias, FORGET_STACKS, [])

@@ -396,7 +396,7 @@ _ABOUT: Mapping[str, Option] = {
         _("Jobs can be searched by tag. The tags of a call are added to those of the task."),
         _("Tags"),
     ),
-    "unique": Option(Made(Unique, "Unique(...)"), "At most one job with the same key: at a time, or in each period."),
+    "unique": Option(Made(Unique, "Unique(...)"), "One unfinished job with the same key, or one in each period."),
     "on_dead": Option(
         CheckedElsewhere("a task with one parameter"),
         "A task to enqueue when a job becomes a dead letter. It gets the arguments and the reason.",

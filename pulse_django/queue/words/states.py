@@ -55,7 +55,7 @@ class Ending:
     previous: Status  # before the end
     status: Status  # after it: COMPLETED, DEAD_LETTERED or CANCELLED
     by: EndedBy
-    outcome: OutcomeName | None  # of the last run; None: the job was not running
+    outcome: OutcomeName | None  # of the run that ended with the job; None: it was not running
     reason: str = ""
     expired: bool = False  # the job did not start in time
 
