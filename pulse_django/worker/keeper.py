@@ -183,6 +183,8 @@ class Keeper:
                 return None
             self._stop(DRAINED, now)
         is_late = now > (self._children.stop_by or 0.0) + PATIENCE_AT_END
+        if is_late and not is_recovered:
+            logger.warning("%s could not return all jobs to the queue in time; their leases will expire", self.name)
         return Exit.STOPPED if is_late or (is_recovered and not self._is_sending) else None
 
     def _kill_all(self, code: Exit) -> Exit:
