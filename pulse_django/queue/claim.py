@@ -79,7 +79,7 @@ CLAIM_BYTES = 32_000_000
 # Jobs of weight 1 may wait in the worker for a slot. From the first heavier job on, a job is taken only if there is
 # room for it and for all jobs before it, so that a lighter job behind it cannot take its slots. A job that is heavier
 # than its worker counts as all slots of the worker. The same rule holds from the first job that runs at most once: when
-# its worker is lost, nobody can tell whether the job had begun or still waited for a slot.
+# its worker is lost, it is not known whether the job had begun or still waited for a slot.
 _CLAIM = """
 WITH picked AS MATERIALIZED ({picked}),
 {in_line},

@@ -1,7 +1,7 @@
 """The jobs of a filtered list as a file: CSV or JSON, row by row, in the order of their ids.
 
 A file of a million rows needs the memory of one batch. No transaction and no cursor stays open during the download. A
-download that fails in the middle ends with an error, so that nobody mistakes a part for the whole list.
+download that fails in the middle ends with an error, so that a part is not taken for the whole list.
 """
 
 from __future__ import annotations

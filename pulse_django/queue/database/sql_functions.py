@@ -131,7 +131,7 @@ class InUtc(Func):
 # Short text columns that are compared with PostgreSQL's own operators, whatever the search path contains.
 #
 # ``varchar`` has no operators. For ``status = 'RUNNING'``, PostgreSQL searches the whole search path for an operator of
-# (varchar, varchar). pg_catalog has none, so it takes that of ``text``, unless somebody created a better match. A
+# (varchar, varchar). pg_catalog has none, so it takes that of ``text``, unless another role created a better match. A
 # comparison as ``text`` matches the operator of pg_catalog exactly (docs/adr/0039).
 
 

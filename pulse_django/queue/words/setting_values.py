@@ -124,7 +124,7 @@ def _routes(value: object) -> Routes:
 
 
 def _keys(value: object) -> Mapping[str, bytes]:
-    """Parse encryption keys. Messages do not show ids, because somebody may have swapped id and key."""
+    """Parse encryption keys. Messages do not show ids, because id and key may be swapped."""
     if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
         raise TypeError("a dict of ids and keys, both strings")
     keys = {}
