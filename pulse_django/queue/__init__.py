@@ -65,8 +65,8 @@ Every statement below follows seven rules:
 - A fence does not compare ``status``: a CHECK ties ``locked_by`` to RUNNING, and with stale statistics a condition on
   the status can make the planner use the wrong index.
 - Functions with arguments are called with the schema pg_catalog, and operators get types for which pg_catalog has an
-  exact match: short text is compared as ``text``. Otherwise PostgreSQL could call a function or operator that another role
-  created elsewhere on the search path (docs/adr/0039).
+  exact match: short text is compared as ``text``. Otherwise PostgreSQL could call a function or operator that another
+  role created elsewhere on the search path (docs/adr/0039).
 
 Lists are sent as one JSON document instead of one array per column: psycopg quotes it once, and a batch of a hundred
 settles took 2.4 ms instead of 2.9.
