@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 from unittest import mock
 
@@ -23,16 +26,27 @@ PRODUCER, WORKER, WATCHDOG, OPERATOR = ROLES = tuple(re.findall(r"^CREATE ROLE (
 @pytest.fixture(scope="module")
 def roles(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """The roles of the page, with their rights in this database; they belong to the whole server."""
-    with django_db_blocker.unblock():
+    with django_db_blocker.unblock(), _one_process_at_a_time():
         drop_roles()
         for statement in CREATE.split(";")[:-1]:
             if not statement.strip().startswith("CREATE") or statement.split()[2] not in existing():
                 sql(statement)
         sql(GRANT)
     yield
-    with django_db_blocker.unblock():
+    with django_db_blocker.unblock(), _one_process_at_a_time():
         drop_roles()
         connection.close()
+
+
+@contextmanager
+def _one_process_at_a_time() -> Iterator[None]:
+    """Wait for other processes of the tests: one could drop a role of the server before another one grants it rights.
+
+    An advisory lock would not do, because it is a lock of one database. A role with rights in a database stays.
+    """
+    with (Path(gettempdir()) / "pulse-test-roles.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def existing() -> set[str]:
