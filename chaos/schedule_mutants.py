@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from pulse_django.schedules import tick, ticking
+from pulse_django.run.registry import registry
+from pulse_django.schedules import planning, tick, ticking
 from pulse_django.schedules.declarations import check_call
 from pulse_django.schedules.loop import ScheduleLoop
 
@@ -30,7 +31,7 @@ def _replaced(name: str, *pairs: tuple[str, str]) -> None:
 
 def tick_without_lock_and_key() -> None:
     """Lock no schedule, and take the tick of another watchdog for a new one."""
-    _replaced("_LOCK_DUE", ("FOR NO KEY UPDATE OF schedule SKIP LOCKED", ""))
+    _replaced("_LOCK", ("FOR NO KEY UPDATE OF schedule SKIP LOCKED", ""))
     _replaced(
         "_WRITE_TICKS_AND_KEYS",
         ("WHERE tick.outcome::text = 'WAITING' AND excluded.outcome::text <> 'WAITING'", ""),
@@ -56,13 +57,13 @@ def tick_without_a_transaction() -> None:
 
 def forget_missed_ticks() -> None:
     """Fire the latest tick that is due, and write no rows for those before it."""
-    decide = ticking.decide
+    decide = planning.decide
 
     def decide_latest(*args: Any, **options: Any) -> Any:
         decided = decide(*args, **options)
         return replace(decided, ticks=decided.ticks[-1:])
 
-    ticking.decide = decide_latest
+    planning.decide = decide_latest
 
 
 def backlog_in_one_transaction() -> None:
@@ -73,13 +74,18 @@ def backlog_in_one_transaction() -> None:
 
 def late_schedules_first() -> None:
     """Serve schedules that are on time only while no other is late."""
-    batch = ticking.Ticker._batch
+    step = ticking.Ticker.step
 
-    def latest(self: Any, until: Any) -> Any:
-        self._oldest_first = True
-        return batch(self, until)
+    def latest(self: Any, *, until: Any = None, has_late: bool = True) -> Any:
+        registry.discover()
+        return self._late.step(until) if has_late else step(self, until=until, has_late=False)
 
-    ticking.Ticker._batch = latest  # type: ignore[method-assign]
+    ticking.Ticker.step = latest  # type: ignore[method-assign]
+
+
+def slow_schedules_with_the_others() -> None:
+    """Call functions that make keys while all schedules that are due are locked."""
+    _replaced("_DUE_TOGETHER", (tick._IS_ALONE, "false"))
 
 
 def declare_or_nothing() -> None:
@@ -105,6 +111,7 @@ SCHEDULE_MUTANTS: dict[str, Callable[[], None]] = {
     "missed ticks without rows": forget_missed_ticks,
     "a backlog in one transaction": backlog_in_one_transaction,
     "late schedules are served before all others": late_schedules_first,
+    "slow schedules are decided with the others": slow_schedules_with_the_others,
     "declares before it fires": declare_or_nothing,
     "one bad schedule fails its batch": one_fails_all,
 }

@@ -1,8 +1,9 @@
 """``python -m chaos.schedules``: many watchdogs fire many schedules while they are killed and the clock is set.
 
-Beside the good schedules some are days behind, some are refused by their task, one waits for a lock, and rows are
-locked for a while. Each tick of a good schedule between the first and the last has to fire exactly once, and the last
-one has to be of now. Of those that are behind, each tick fires once at most. Exits with 0 if so, with 1 if not.
+Beside the good schedules some are days behind, some are refused by their task or by the server, two wait for locks,
+functions that make keys are slow, raise or never return, and rows are locked for a while. Each tick of a good schedule
+between the first and the last has to fire exactly once, and the last one has to be of now. Of those that are behind,
+each tick fires once at most. Exits with 0 if so, with 1 if not.
 
 A good schedule may be late for a while: processes start anew, a machine is busy, and the server's timeouts take longer
 when its clock is set back. So the run counts what was decided of the others while a good tick waited, not seconds: each
@@ -39,22 +40,41 @@ BEHIND_BY = timedelta(days=2)
 LATEST = 2.0  # seconds, if nothing goes wrong
 BETWEEN = (0.2, 0.8)  # seconds between two nemeses
 PATIENCE = 60.0  # seconds until good schedules are in time
-SECOND = timedelta(seconds=1)
+SECOND, LATELY = timedelta(seconds=1), timedelta(seconds=5)
 GOOD = (
     "(SELECT id, name, EXTRACT(epoch FROM every)::int AS every FROM pulse_django_schedule"
     " WHERE name = 'declared' OR starts_with(name, 'good')) AS good"
 )
 
 
+# The server refuses each tick of one schedule. So the batch that it is in fails, and its ticks cannot be refused.
+UNWRITABLE = """
+CREATE FUNCTION chaos_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (SELECT name FROM pulse_django_schedule WHERE id = NEW.schedule_id) = 'unwritable' THEN
+        RAISE 'refused' USING ERRCODE = '23514';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER chaos_refuse BEFORE INSERT ON pulse_django_tick FOR EACH ROW EXECUTE FUNCTION chaos_refuse()
+"""
+
+
 @contextmanager
-def locked_job() -> Iterator[None]:
-    """Hold the row of a job, for whose cancellation a schedule waits."""
+def held_locks() -> Iterator[None]:
+    """Hold the row of a job, for whose cancellation a schedule waits, and the unique key of another one."""
+    from chaos.scheduled import keyed
+    from pulse_django.unique.keys import key_of_call
+
+    key = key_of_call(keyed, (), {})
+    assert key is not None
     [(job_id,)] = ask(
         "INSERT INTO pulse_django_job (task, next_run_at) VALUES ('chaos.quick', now() + interval '1 day') RETURNING id"
     )
     ask("UPDATE pulse_django_schedule SET overlap = 'cancel', last_job_id = %s WHERE name = 'locked'", job_id)
     with psycopg.connect(os.environ["DATABASE_URL"]) as other:
         other.execute("SELECT FROM pulse_django_job_hot WHERE id = %s FOR UPDATE", [job_id])
+        other.execute("INSERT INTO pulse_django_job (task, unique_key) VALUES ('chaos.keyed', %s)", [key.key])
         yield
 
 
@@ -93,7 +113,7 @@ class Run:
         given = self.options
         say(f"seed {given.seed}, {given.seconds:g} s, {given.watchdogs} watchdogs, {given.schedules} schedules")
         self._make_schedules()
-        with StartedProcesses(self.folder) as started, locked_job():
+        with StartedProcesses(self.folder) as started, held_locks():
             self.processes = [self._start(started, number) for number in range(given.watchdogs)]
             broken = self._never_in_time()
             if not (broken or given.calm or self._behind()):
@@ -114,7 +134,7 @@ class Run:
 
     def _make_schedules(self) -> None:
         from chaos.handlers import quick
-        from chaos.scheduled import each
+        from chaos.scheduled import each, exiting_key, key_without_end, keyed, slow_key
         from pulse_django.models import Schedule
 
         given, many = self.options, Schedule.objects
@@ -123,11 +143,14 @@ class Run:
             many.create(name=f"good {number}", task=quick, timing=each(timedelta(seconds=given.every), phase))
         for number in range(given.behind):
             many.create(name=f"behind {number}", task=quick, timing=each(timedelta(minutes=1)))
-        for name in ("refused", "locked"):
+        for name in ("refused", "locked", "unwritable"):
             many.create(name=name, task=quick, timing=each(SECOND))
+        ask(UNWRITABLE)
+        for task in (keyed, slow_key, key_without_end, exiting_key):
+            many.create(name=f"alone {task.name}", task=task, timing=each(timedelta(minutes=1)))
         ask(
             "UPDATE pulse_django_schedule SET next_at = date_trunc('minute', clock_timestamp()) - %s::interval"
-            " WHERE starts_with(name, 'behind')",
+            " WHERE starts_with(name, 'behind') OR starts_with(name, 'alone')",
             BEHIND_BY,
         )
         ask("""UPDATE pulse_django_schedule SET kwargs = '{"colour": "red"}' WHERE name = 'refused'""")
@@ -176,8 +199,8 @@ class Run:
 
     def _terminate(self, _started: Any) -> None:
         ask(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pulse schedules'"
-            " ORDER BY random() LIMIT 2"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE starts_with(application_name, 'pulse schedules') ORDER BY random() LIMIT 2"
         )
         self.happened["terminate backends"] += 1
 
@@ -219,6 +242,13 @@ class Run:
             self.began,
         )
         late = self._behind()
+        [(decided,)] = ask(
+            "SELECT count(*) FROM pulse_django_tick AS tick JOIN pulse_django_schedule AS schedule"
+            " ON schedule.id = schedule_id WHERE starts_with(name, 'behind') AND decided_at > %s",
+            server_now() - LATELY,
+        )
+        if late and not decided:
+            broken.append(f"{late} schedules are behind, and none of their ticks was decided in the last {LATELY}")
         lags, overtaken = self._waited()
         for name, times in sorted(self.happened.items()):
             say(f"  {times} x {name}")

@@ -71,7 +71,8 @@ _FLOORS = (
     "console metrics.exporters amendments.page limits.console pauses.page schedules.console workflows.console"
     " shards.page",
     "operations testing immediate limits.command pauses.command shards.command workflows.acts",
-    "capabilities metrics.minute_recorder chunks.gatherer schedules.loop sql_enqueue.loop workflows.sweeps",
+    "capabilities metrics.minute_recorder chunks.gatherer schedules.loop schedules.tick_threads sql_enqueue.loop"
+    " workflows.sweeps",
     "worker",
     "health limits.facts pauses.facts schedules workflows.reading workflows.why shards.fleet metrics.spans"
     " database_checks",

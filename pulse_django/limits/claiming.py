@@ -75,7 +75,9 @@ CAPABILITY = Capability(
     exists="EXISTS (SELECT 1 FROM pulse_django_limiter)",
     claimer=LimitedLanes,
     share_of=share_of,
-    of_call=OfCall(lane_keys.has_lane_key, lane_keys.of_call),
+    of_call=OfCall(
+        lane_keys.has_lane_key, lane_keys.of_call, waits=lambda task: callable(lane_keys.key_source_of(task))
+    ),
     after_run=AFTER_RUN,
     why=WHY,
     conditions=CONDITIONS,

@@ -77,6 +77,8 @@ class WorkerDatabase(Protocol):
     @property
     def alias(self) -> str: ...
     @property
+    def purpose(self) -> str: ...
+    @property
     def jobs(self) -> JobManager: ...
     def call(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
     def hang_up(self) -> None: ...
@@ -133,6 +135,8 @@ class OfCall(NamedTuple):
     is_used: Callable[[Task], bool]  # called once for each task
     fields: Callable[[Task, Sequence[Any], Mapping[str, Any]], dict[str, Any]]
     hides: bool = False  # the fields mask or encrypt arguments
+    # Whether a job may have to wait for a function of the project that makes the fields, or for another transaction.
+    waits: Callable[[Task], bool] = lambda _task: False
 
 
 class Clauses(NamedTuple):

@@ -68,6 +68,7 @@ class Uses(NamedTuple):
     names: tuple[str, ...]  # of the arguments that can be passed by position
     hides: bool  # the task masks or encrypts arguments
     of_call: tuple[OfCall, ...]
+    waits: bool  # a job may have to wait for a function of the project, or for another transaction
 
 
 @assembled
@@ -81,7 +82,14 @@ def uses_of(task: Task) -> Uses:
     known: Uses | None = getattr(task, "_uses", None)
     if known is None or known.settings is not settings or known.among is not _capabilities():
         used = tuple(one.of_call for one in installed() if one.of_call is not None and one.of_call.is_used(task))
-        known = Uses(settings, _capabilities(), names_of(task), any(one.hides for one in used), used)
+        known = Uses(
+            settings,
+            _capabilities(),
+            names_of(task),
+            any(one.hides for one in used),
+            used,
+            any(one.waits(task) for one in used),
+        )
         with suppress(AttributeError):  # a task of Django's own class has no such attribute
             object.__setattr__(task, "_uses", known)
     return known

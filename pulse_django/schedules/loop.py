@@ -25,7 +25,8 @@ from pulse_django.safe_logging import SafeLogger
 from .conditions import CONDITIONS
 from .declarations import declared_in
 from .definitions import Definition
-from .tick import FORGET_LIMIT, forget_ticks, look
+from .tick import FORGET_LIMIT, IN_TIME, forget_ticks, look
+from .tick_threads import TickThreads
 from .ticking import Ticker
 from .verbs import clock
 
@@ -44,7 +45,8 @@ PUNCTUAL = 8
 class ScheduleLoop:
     def __init__(self, database: WorkerDatabase, facts: LoopFacts) -> None:
         self.database, self._facts = database, facts
-        self._ticker = Ticker(database.alias)
+        self.threads = TickThreads(database.alias, f"{database.purpose} alone")
+        self._ticker = Ticker(database.alias, self.threads)
         self._definitions: Sequence[Definition] | None = None
         self._limits: Mapping[str, Mapping[str, Any]] | None = {}  # None: they cannot be read, and do not change
         self._booted_at: datetime | None = None
@@ -97,9 +99,11 @@ class ScheduleLoop:
 
     def _fire(self) -> float:
         alias = self.database.alias
+        self.threads.enforce()
         seen = self.database.call(look, alias)
         if seen.is_due:
-            ticked = self.database.call(self._ticker.step)
+            has_late = seen.due_in is not None and seen.due_in < -IN_TIME.total_seconds()
+            ticked = self.database.call(self._ticker.step, has_late=has_late)
             if ticked.has_more:
                 return 0.0
             if ticked.schedules == 0:

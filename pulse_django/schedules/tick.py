@@ -26,7 +26,11 @@ from .tick_rules import Tick, TickOutcome
 if TYPE_CHECKING:
     from pulse_django.models import Schedule
 
-MOST_DUE = 500  # schedules that are handled one by one
+# Later ones are late: a backlog, beside which schedules in time are decided. If smaller, a stall of the machine makes
+# them late. If larger, a backlog of frequent schedules keeps the others waiting.
+IN_TIME = timedelta(seconds=10)
+# Bytes of arguments as they are stored, compressed. Reading larger ones takes long.
+LARGE = 1_000
 # The longest that a tick may wait for a lock of another transaction: all schedules of the batch wait with it.
 LOCK_WAIT = timedelta(milliseconds=250)
 
@@ -45,30 +49,60 @@ SELECT
     )
 """
 
-_LOCK_DUE = """
-SELECT schedule.id, clock_timestamp()
-FROM pulse_django_schedule AS schedule
-WHERE schedule.gone_at IS NULL
+# Which schedules are due, if this process has their task or no live worker has it.
+_IS_DUE = """schedule.gone_at IS NULL
     AND (
-        schedule.next_at <= COALESCE(%s::timestamptz, statement_timestamp())
+        schedule.next_at <= COALESCE(%(until)s::timestamptz, statement_timestamp())
         OR schedule.waiting_at IS NOT NULL AND NOT EXISTS (
             SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
         )
     )
     AND (
-        schedule.task::text = ANY (%s::text[])
+        schedule.task::text = ANY (%(known)s::text[])
         OR NOT EXISTS (
             SELECT 1 FROM pulse_django_worker AS worker
-            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %s::interval
+            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %(silence)s::interval
                 AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
         )
-    )
-    AND schedule.id = COALESCE(%s::bigint, schedule.id)
-    AND schedule.id <> ALL (%s::bigint[])
-ORDER BY schedule.next_at {order}, schedule.id
-LIMIT %s
-FOR NO KEY UPDATE OF schedule SKIP LOCKED
-"""
+    )"""
+# Which of them are decided alone.
+_IS_ALONE = """(
+        schedule.id = ANY (%(troubled)s::bigint[])
+        OR schedule.task::text = ANY (%(tasks)s::text[])
+        OR schedule.queue::text = ANY (%(queues)s::text[])
+        OR schedule.overlap::text = 'cancel' AND schedule.last_job_id IS NOT NULL
+        OR pg_catalog.pg_column_size(schedule.args) + pg_catalog.pg_column_size(schedule.kwargs) > %(large)s
+    ) IS TRUE"""
+_DUE_TOGETHER = f"""
+SELECT schedule.id, {{columns}}
+FROM pulse_django_schedule AS schedule
+WHERE {_IS_DUE}
+    AND NOT ({_IS_ALONE})
+    AND schedule.id <> ALL (%(without)s::bigint[])
+    AND (
+        schedule.next_at <= COALESCE(%(until)s::timestamptz, statement_timestamp()) - %(in_time)s::interval
+    ) IS TRUE = %(is_late)s
+ORDER BY schedule.next_at {{order}}, schedule.id
+LIMIT %(limit)s{{lock}}
+"""  # noqa: S608 - made of constants
+_LOCK = "\nFOR NO KEY UPDATE OF schedule SKIP LOCKED"
+_DUE_ALONE = f"""
+SELECT schedule.id, schedule.name
+FROM pulse_django_schedule AS schedule
+WHERE {_IS_DUE}
+    AND {_IS_ALONE}
+    AND schedule.id <> ALL (%(without)s::bigint[])
+ORDER BY schedule.next_at DESC, schedule.id
+LIMIT %(limit)s
+"""  # noqa: S608 - made of constants
+_IS_THIS_DUE = f"""
+SELECT clock_timestamp(), EXISTS (
+    SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
+)
+FROM pulse_django_schedule AS schedule
+WHERE {_IS_DUE}
+    AND schedule.id = %(id)s
+"""  # noqa: S608 - made of constants
 
 _WAIT_BRIEFLY = "SELECT pg_catalog.set_config('lock_timeout', %s, true)"
 
@@ -158,6 +192,8 @@ RETURNING tick.schedule_id
 """
 
 FORGET_LIMIT = 5_000
+_NOT_NEEDED = ("declared", "overrides")  # columns that no decision reads
+_ORDERS = {False: "DESC", True: "ASC"}  # of the next tick, by ``oldest_first``
 
 CANCELLED_FOR = "the next run of its schedule is due"
 
@@ -191,43 +227,69 @@ def look(alias: str) -> Look:
     return Look._make(run_joined(alias, _LOOK, [])[0])
 
 
+class Due(NamedTuple):
+    """Which schedules are due for a process, and which of them are decided alone."""
+
+    until: datetime | None  # replaces the server's time
+    known: Sequence[str]  # the tasks of this process. Schedules of other tasks are left to other processes
+    tasks: Sequence[str]  # whose schedules are decided alone
+    queues: Sequence[str]  # the same
+    troubled: Sequence[int]  # schedules that are decided alone
+    without: Sequence[int]  # schedules that are not decided now
+
+    def params(self, **others: Any) -> dict[str, Any]:
+        silence = conf.current().worker_silence
+        return self._asdict() | {"silence": silence, "in_time": IN_TIME, "large": LARGE} | others
+
+
 def lock_due(
-    schedules: Any, known: Collection[str], *, until: datetime | None = None, **which: Any
+    schedules: Any, which: Due, *, is_late: bool, oldest_first: bool, limit: int
 ) -> tuple[list[Schedule], datetime | None]:
-    """Lock schedules that are due, or whose tick waits no longer. Return them and the server's time.
-
-    ``known`` are the tasks of this process. Schedules of other tasks are left to other processes. ``until`` replaces
-    the server's time.
-    """
+    """Lock schedules that are due, or whose tick waits no longer. Return them and the server's time."""
     alias = schedules.write_alias
-    rows = _lock(alias, known, until=until, **which)
+    statement = _DUE_TOGETHER.format(columns="clock_timestamp()", order=_ORDERS[oldest_first], lock=_LOCK)
+    rows: list[Any] = run_joined(alias, statement, which.params(is_late=is_late, limit=limit))
     if not rows:
-        return [], until
+        return [], which.until
     # Read the rows after they are locked: the first statement may have waited, and its snapshot is older.
-    found = schedules.using(alias).in_bulk([schedule_id for schedule_id, _ in rows])
-    return [found[schedule_id] for schedule_id, _ in rows], until or max(now for _, now in rows)
+    found = schedules.using(alias).defer(*_NOT_NEEDED).in_bulk([schedule_id for schedule_id, _ in rows])
+    return [found[schedule_id] for schedule_id, _ in rows], which.until or max(now for _, now in rows)
 
 
-def ids_of_due(alias: str, known: Collection[str], **which: Any) -> list[int]:
-    """Return the ids of the schedules that ``lock_due`` would lock, without their rows: one may be unreadable."""
-    with joined(alias):
-        return [schedule_id for schedule_id, _ in _lock(alias, known, **which)]
-
-
-def _lock(
-    alias: str,
-    known: Collection[str],
-    *,
-    limit: int = MOST_DUE,
-    only: int | None = None,
-    without: Collection[int] = (),
-    oldest_first: bool = False,
-    until: datetime | None = None,
-) -> list[tuple[int, datetime]]:
-    run_joined(alias, _WAIT_BRIEFLY, [f"{LOCK_WAIT.total_seconds() * 1_000:.0f}ms"])
-    params = [until, list(known), conf.current().worker_silence, only, list(without), limit]
-    rows: list[Any] = run_joined(alias, _LOCK_DUE.format(order="ASC" if oldest_first else "DESC"), params)
+def due_together(alias: str, which: Due, *, is_late: bool, oldest_first: bool, limit: int) -> list[tuple[int, str]]:
+    """Return the ids and names of the schedules that ``lock_due`` would lock. Their rows may be unreadable."""
+    statement = _DUE_TOGETHER.format(columns="schedule.name", order=_ORDERS[oldest_first], lock="")
+    rows: list[Any] = run_joined(alias, statement, which.params(is_late=is_late, limit=limit))
     return rows
+
+
+def due_alone(alias: str, which: Due, *, limit: int) -> list[tuple[int, str]]:
+    """Return the ids and names of the schedules that are due and decided alone."""
+    rows: list[Any] = run_joined(alias, _DUE_ALONE, which.params(limit=limit))
+    return rows
+
+
+def read_due(schedules: Any, which: Due, schedule_id: int) -> tuple[Schedule, datetime, bool] | None:
+    """Return a schedule, the server's time, and whether its last job has not ended. None: it is not due."""
+    alias = schedules.write_alias
+    for now, is_running in run_joined(alias, _IS_THIS_DUE, which.params(id=schedule_id)):
+        for schedule in schedules.using(alias).defer(*_NOT_NEEDED).filter(pk=schedule_id):
+            return schedule, which.until or now, is_running
+    return None
+
+
+def is_unchanged(alias: str, schedule: Schedule) -> bool:
+    """Lock a schedule, and say whether it is still as it was read. False, if another process has locked it."""
+    run_joined(alias, _WAIT_BRIEFLY, [f"{LOCK_WAIT.total_seconds() * 1_000:.0f}ms"])
+    # Arguments are not compared. If they were changed since, the tick fired before the change.
+    names = [name for name in _columns(schedule) if name not in (*_NOT_NEEDED, "args", "kwargs")]
+    rows = type(schedule).objects.using(alias).select_for_update(no_key=True, skip_locked=True)
+    now = rows.filter(pk=schedule.pk).values_list(*names).first()
+    return now == tuple(getattr(schedule, name) for name in names)
+
+
+def _columns(schedule: Schedule) -> list[str]:
+    return [column.attname for column in schedule._meta.concrete_fields]
 
 
 def unfinished(alias: str, job_ids: Collection[int]) -> frozenset[int]:

@@ -2,145 +2,37 @@
 
 Any number of processes may do it at once. Each locks some of the due schedules and skips those that another one has
 locked. There is no leader.
+
+No schedule holds up another. Those in time are decided together, and late ones after them, in parts. A schedule is
+decided alone if a function of the project makes keys of its jobs, if it may wait for a lock of another transaction, if
+its arguments are large, or if it was slow or failed before.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from django.db import Error
-
-from pulse_django.backend import new_job
-from pulse_django.exceptions import AlreadyEnqueued, InvalidSchedule, PulseError
+from pulse_django.exceptions import AlreadyEnqueued, InvalidSchedule
 from pulse_django.models import Job, Schedule
 from pulse_django.queue.database.database_errors import DatabaseFault, fault_of, is_refused
 from pulse_django.queue.database.transactions import durable, joined
-from pulse_django.queue.words.job_options import NewJob, encode_meta
+from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.payloads import error_in_one_line, one_line
-from pulse_django.run.calls import checked
 from pulse_django.run.notify import wake_workers
-from pulse_django.run.registry import changed, registry
+from pulse_django.run.registry import registry
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.shards.placement import shard_of_call
 
-from .declarations import refuse_if_encrypted
-from .definitions import timing_or_none
-from .tick import MOST_DUE, Advance, advance, ids_of_due, key_of_tick, lock_due, unfinished
-from .tick_rules import Pause, Tick, TickOutcome, decide, first_after, jittered, without_firing
-from .timings import Overlap, Timing
+from .planning import Alike, jobs_of, keyed_tasks, planned
+from .tick import Advance, Due, advance, due_alone, due_together, is_unchanged, lock_due, read_due, unfinished
+from .tick_rules import Tick, TickOutcome
 from .verbs import clock
 
-# Plan a due schedule: decide its ticks, and create the jobs of those that fire.
-
-
-def planned(
-    schedule: Schedule, now: datetime, likes: dict[str, NewJob], *, is_running: bool, refusal: str, most: int
-) -> Advance:
-    """Plan one schedule. An error in it refuses only its own ticks."""
-    try:
-        timing = schedule.timing
-        if refusal:
-            return _refused(schedule, timing, now, refusal)
-        return _decided(schedule, timing, now, likes, is_running=is_running, most=most)
-    except PulseError as error:
-        return _refused(schedule, None, now, error_in_one_line(error))
-    except Error:
-        raise
-    except Exception as error:  # an error of the project's code, or of a row that was written by hand
-        logger.exception("Schedule %s could not be decided", one_line(schedule.name))
-        return _refused(schedule, None, now, f"{type(error).__name__}: {error_in_one_line(error)}")
-
-
-def _decided(
-    schedule: Schedule, timing: Timing, now: datetime, likes: dict[str, NewJob], *, is_running: bool, most: int
-) -> Advance:
-    pause = None
-    if schedule.paused_at is not None:
-        pause = Pause(reason=schedule.pause_reason, until=schedule.paused_until)
-    is_paused = pause is not None and (pause.until is None or pause.until > now)
-    waited, waiting_at = [], schedule.waiting_at
-    if waiting_at is not None and not is_running:
-        outcome = TickOutcome.PAUSED if is_paused else TickOutcome.FIRED
-        waited = [Tick(waiting_at, outcome, schedule.pause_reason if is_paused else "waited for the last job")]
-        is_running, waiting_at = not is_paused, None
-    found: Sequence[Tick] = []
-    next_at, ends_at, has_more = schedule.next_at, schedule.ends_at, False
-    if next_at is not None and next_at <= now:
-        waits = waiting_at is not None
-        decided = decide(
-            timing, next_at, now, pause=pause, is_running=is_running, is_waiting=waits, ends_at=ends_at, most=most
-        )
-        found, next_at, has_more = decided.ticks, decided.next_at, decided.has_more
-    ticks = [*waited, *found]
-    waiting_at = next((tick.at for tick in ticks if tick.outcome is TickOutcome.WAITING), waiting_at)
-    fired = [tick for tick in ticks if tick.outcome is TickOutcome.FIRED]
-    return Advance(
-        schedule=schedule,
-        ticks=ticks,
-        jobs=jobs_of(schedule, [tick.at for tick in fired], timing, likes),
-        next_at=next_at,
-        waiting_at=waiting_at,
-        last_at=fired[-1].at if fired else None,
-        cancel=schedule.last_job_id if fired and is_running and timing.overlap == Overlap.CANCEL else None,
-        resumed=pause is not None and not is_paused and not has_more,
-    )
-
-
-def _refused(schedule: Schedule, timing: Timing | None, now: datetime, why: str) -> Advance:
-    """Refuse the ticks that are due. A schedule whose timing is invalid stops until it is changed."""
-    ticks, next_at = [Tick(schedule.next_at or now, TickOutcome.REFUSED, why)], None
-    if timing is None:
-        timing = timing_or_none(schedule)
-    if timing is not None:
-        if schedule.next_at is not None:
-            ticks = without_firing(timing, schedule.next_at, now, TickOutcome.REFUSED, why, schedule.ends_at)
-        next_at = first_after(timing, now, ends_at=schedule.ends_at)
-    if schedule.waiting_at is not None:
-        ticks = [Tick(schedule.waiting_at, TickOutcome.REFUSED, why), *ticks]
-    return Advance(schedule=schedule, ticks=ticks, next_at=next_at)
-
-
-def jobs_of(
-    schedule: Schedule, instants: Sequence[datetime], timing: Timing | None, likes: dict[str, NewJob]
-) -> list[NewJob]:
-    """Create the jobs of ticks. ``likes`` holds one job of each task, and the others are copies of it."""
-    if not instants:
-        return []
-    task = registry.get(schedule.task)
-    if task is None:
-        raise PulseError(f"no live worker has a task that is called {schedule.task!r}")
-    there = task if schedule.queue is None else changed(task, {"queue_name": schedule.queue})
-    shard_of_call(there, *checked(task, schedule.args, schedule.kwargs), using=schedule._state.db)
-    if schedule.args or schedule.kwargs:
-        refuse_if_encrypted(schedule.name, task)
-    is_unique = getattr(task, "unique", None) is not None
-    jobs = []
-    for at in instants:
-        if is_unique:  # its key depends on the arguments, and its window on the time
-            later: Any = task
-            alike = replace(new_job(later.using(run_after=at), schedule.args, schedule.kwargs), parent_id=None)
-        else:
-            alike = likes.get(schedule.task) or likes.setdefault(
-                schedule.task, replace(new_job(task, (), {}), parent_id=None)
-            )
-        job = replace(
-            alike,
-            args=schedule.args,
-            kwargs=schedule.kwargs,
-            queue=alike.queue if schedule.queue is None else schedule.queue,
-            priority=alike.priority if schedule.priority is None else schedule.priority,
-            idempotency_key=None if is_unique else key_of_tick(schedule.pk, at),
-            run_after=at if timing is None else jittered(timing, schedule.name, at),
-            meta=alike.meta or encode_meta({"schedule": schedule.name, "tick": at.isoformat()}),
-        )
-        jobs.append(job)
-    return jobs
-
-
+T = TypeVar("T")
 logger = SafeLogger("pulse_django.schedules")
 
 
@@ -150,12 +42,13 @@ MOST_ROWS, LEAST_ROWS = 500, 20
 TICKS_OF_THE_LATEST = 20
 SLOW, FAST = 0.5, 0.2  # seconds
 LONGEST_PLANNING = 0.25  # seconds; then it writes the planned changes
-# Seconds in one step for schedules that are handled one by one, because their batch failed.
-LONGEST_ALONE = 0.5
-# If so many fail one after another, all have the same error, which is then logged once.
+# A schedule that takes so long alone comes after the others from then on.
+SLOW_ALONE = 0.1  # seconds
+# If so many fail one after another, all have the same error, which is then not logged again.
 ALL_FAIL = 5
 # Seconds until a retry of a schedule that could be neither decided nor refused.
 FIRST_RETRY, LAST_RETRY = 2.0, 60.0
+LATE = 0  # the key of the late schedules in ``Threads``; ids begin with 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,31 +67,116 @@ class Ticked:
         self.has_more = self.has_more or other.has_more
 
 
+class Call(Protocol):
+    """Runs a verb on the connection of this thread."""
+
+    def __call__(self, verb: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
+
+
+class Threads(Protocol):
+    """Threads that decide schedules beside the loop."""
+
+    @property
+    def taken(self) -> Collection[int]: ...  # the keys of work that waits or is being done
+    def submit(self, key: int, name: str, work: Callable[[Call], Ticked], *, comes_last: bool) -> object: ...
+
+
 class Ticker:
     """Decides the ticks of one database in short steps.
 
-    A schedule that fails is handled separately, and its ticks are refused. If even that fails, it is tried again later.
-    A schedule that is far behind catches up in parts, together with the others.
+    A schedule that fails is decided alone from then on, and its ticks are refused. If even that fails, it is tried
+    again later. A schedule that is far behind catches up in parts, together with the other late ones.
     """
 
-    def __init__(self, alias: str) -> None:
+    def __init__(self, alias: str, threads: Threads | None = None) -> None:
+        """Without ``threads``, everything is decided in the thread of the caller."""
         self.alias = alias
+        self._threads = threads
+        self._in_time, self._late = _Together(self, is_late=False), _Together(self, is_late=True)
+        self._troubled: dict[int, tuple[int, float]] = {}  # by id: failures in a row, and when to try again
+        self._failures = 0  # of schedules, one after another
+
+    def step(self, *, until: datetime | None = None, has_late: bool = True) -> Ticked:
+        """Decide the schedules that are in time, and then late ones, and each of those that are decided alone.
+
+        The threads decide these two kinds, if there are any. ``until`` replaces the server's time.
+        """
+        registry.discover()
+        ticked = self._in_time.step(until)
+        if self._threads is None:
+            ticked.add(self._late.step(until))
+        elif has_late:
+            self._threads.submit(LATE, "", lambda call: call(self._late.step, until), comes_last=True)
+        which = self.due(until)
+        ticked.add(self.alone(due_alone(self.alias, which, limit=MOST_ROWS), which))
+        return ticked
+
+    def due(self, until: datetime | None) -> Due:
+        """Return which schedules are due for this process, and which of them are decided alone."""
+        now = time.monotonic()
+        later = [schedule_id for schedule_id, (_, at) in self._troubled.items() if at > now]
+        taken = [] if self._threads is None else list(self._threads.taken)
+        return Due(until, list(registry), *keyed_tasks(), troubled=list(self._troubled), without=later + taken)
+
+    def alone(self, schedules: Sequence[tuple[int, str]], which: Due) -> Ticked:
+        """Decide each of these schedules alone, or let the threads do it."""
+        ticked = Ticked()
+        for schedule_id, name in schedules:
+            work = partial(self._alone, schedule_id, name, which)
+            if self._threads is None:
+                ticked.add(work(_call))
+            else:
+                self._threads.submit(schedule_id, name, work, comes_last=schedule_id in self._troubled)
+        return ticked
+
+    def _alone(self, schedule_id: int, name: str, which: Due, call: Call) -> Ticked:
+        began = time.monotonic()
+        try:
+            ticked = self._decided(schedule_id, which, call)
+        except Exception as error:
+            if _is_of_all(error):
+                raise
+            self._put_off(schedule_id, name, error)
+            return Ticked()
+        self._failures = 0
+        if schedule_id in self._troubled or time.monotonic() - began > SLOW_ALONE:
+            self._troubled[schedule_id] = 0, 0.0
+        return ticked
+
+    def _decided(self, schedule_id: int, which: Due, call: Call) -> Ticked:
+        try:
+            return _decide_alone(self.alias, schedule_id, which, call)
+        except Exception as error:
+            if _is_of_all(error) or fault_of(error) is DatabaseFault.BUSY:
+                raise
+            return _decide_alone(self.alias, schedule_id, which, call, refusal=error_in_one_line(error))
+
+    def _put_off(self, schedule_id: int, name: str, error: Exception) -> None:
+        times = self._troubled.get(schedule_id, (0, 0.0))[0] + 1
+        pause = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(times - 1, 10))
+        self._troubled[schedule_id] = times, time.monotonic() + pause
+        self._failures += 1
+        if self._failures <= ALL_FAIL:
+            named, why = one_line(name), error_in_one_line(error)
+            logger.error("Schedule %s could not be decided, and is tried again in %.0f s: %s", named, pause, why)
+        if self._failures >= ALL_FAIL and self._threads is None:
+            raise error
+
+
+class _Together:
+    """Decides schedules together: those that are in time, or those that are late."""
+
+    def __init__(self, ticker: Ticker, *, is_late: bool) -> None:
+        self._ticker, self._is_late = ticker, is_late
         self._oldest_first = False
         self._rows = LEAST_ROWS
-        self._failed: dict[int, tuple[int, float]] = {}  # by id: the number of failures, and when to try again
 
-    def step(self, *, until: datetime | None = None) -> Ticked:
+    def step(self, until: datetime | None) -> Ticked:
         """Decide due ticks, in one transaction: those of the schedules that are least late, or of the latest ones.
 
         After a step that left some, the next one begins at the other end.
         """
-        registry.discover()
-        began = time.monotonic()
-        if again := [schedule_id for schedule_id, (_, at) in self._failed.items() if at <= began]:
-            ticked = self._alone(again, until)
-            ticked.has_more = True
-            return ticked
-        ticked = Ticked()
+        began, ticked = time.monotonic(), Ticked()
         try:
             ticked = self._batch(until)
         finally:
@@ -210,55 +188,17 @@ class Ticker:
         self._oldest_first = ticked.has_more and not self._oldest_first
         return ticked
 
-    def only(self, schedule_id: int, until: datetime | None = None) -> Ticked:
-        """Decide ticks of one schedule."""
-        registry.discover()
-        return self._alone([schedule_id], until)
-
     def _batch(self, until: datetime | None) -> Ticked:
-        which: dict[str, Any] = {"without": list(self._failed), "oldest_first": self._oldest_first, "until": until}
+        alias, which = self._ticker.alias, self._ticker.due(until)
         # A schedule in time has one tick, and a late one many.
-        which["limit"] = max(1, self._rows // TICKS_OF_THE_LATEST) if self._oldest_first else self._rows
+        limit = max(1, self._rows // TICKS_OF_THE_LATEST) if self._oldest_first else self._rows
+        chosen: dict[str, Any] = {"is_late": self._is_late, "oldest_first": self._oldest_first, "limit": limit}
         try:
-            return _tick(self.alias, rows=self._rows, **which)
+            return _decide_together(alias, which, rows=self._rows, **chosen)
         except Exception as error:
             if _is_of_all(error):
                 raise
-        return self._alone(ids_of_due(self.alias, list(registry), **which), until)
-
-    def _alone(self, schedule_ids: Sequence[int], until: datetime | None) -> Ticked:
-        ticked, failed, end = Ticked(), 0, time.monotonic() + LONGEST_ALONE
-        for place, schedule_id in enumerate(schedule_ids):
-            if place and time.monotonic() > end:
-                ticked.has_more = True
-                break
-            try:
-                ticked.add(self._one(schedule_id, until))
-                self._failed.pop(schedule_id, None)
-            except Exception as error:
-                if _is_of_all(error):
-                    raise
-                self._put_off(schedule_id, error)
-                failed += 1
-                if failed == ALL_FAIL and not ticked.schedules:
-                    raise
-        return ticked
-
-    def _one(self, schedule_id: int, until: datetime | None) -> Ticked:
-        try:
-            return _tick(self.alias, only=schedule_id, until=until, rows=self._rows)
-        except Exception as error:
-            if _is_of_all(error) or fault_of(error) is DatabaseFault.BUSY:
-                raise
-            return _tick(self.alias, only=schedule_id, until=until, rows=self._rows, refusal=error_in_one_line(error))
-
-    def _put_off(self, schedule_id: int, error: Exception) -> None:
-        times = self._failed.get(schedule_id, (0, 0.0))[0] + 1
-        pause = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(times - 1, 10))
-        self._failed[schedule_id] = times, time.monotonic() + pause
-        name = Schedule.objects.using(self.alias).filter(pk=schedule_id).values_list("name", flat=True).first()
-        named, why = one_line(name or str(schedule_id)), error_in_one_line(error)
-        logger.error("Schedule %s could not be decided, and is tried again in %.0f s: %s", named, pause, why)
+        return self._ticker.alone(due_together(alias, which, **chosen), which)
 
 
 def tick_due(alias: str, *, only: int | None = None, until: datetime | None = None) -> Ticked:
@@ -267,7 +207,14 @@ def tick_due(alias: str, *, only: int | None = None, until: datetime | None = No
     ``until`` replaces the server's time, for tests.
     """
     ticker = Ticker(alias)
-    return ticker.step(until=until) if only is None else ticker.only(only, until)
+    if only is None:
+        return ticker.step(until=until)
+    registry.discover()
+    return ticker.alone([(only, "")], ticker.due(until))
+
+
+def _call(verb: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    return verb(*args, **kwargs)
 
 
 def _is_of_all(error: Exception) -> bool:
@@ -279,14 +226,15 @@ def _is_of_all(error: Exception) -> bool:
 
 def run_now(alias: str, schedule_id: int, *, by: str = "") -> int:
     """Enqueue a job of a schedule at once, and return its id. The next time does not change."""
+    # Functions of the project make its keys, so the schedule is not locked yet.
+    at = clock(alias)
+    [job] = jobs_of(Schedule.objects.using(alias).get(pk=schedule_id), [at], None, {})
     with joined(alias):
         schedule = Schedule.objects.using(alias).select_for_update(no_key=True).get(pk=schedule_id)
-        tick = Tick(clock(alias), TickOutcome.MANUAL, f"by {by}" if by else "")
-        [job] = jobs_of(schedule, [tick.at], None, {})
         is_running = bool(unfinished(alias, [schedule.last_job_id] if schedule.last_job_id else []))
         plan = Advance(
             schedule=schedule,
-            ticks=[tick],
+            ticks=[Tick(at, TickOutcome.MANUAL, f"by {by}" if by else "")],
             jobs=[job],
             next_at=schedule.next_at,
             waiting_at=schedule.waiting_at,
@@ -300,15 +248,53 @@ def run_now(alias: str, schedule_id: int, *, by: str = "") -> int:
     return job_id
 
 
-def _tick(
-    alias: str, *, until: datetime | None, rows: int, limit: int = MOST_DUE, refusal: str = "", **which: Any
-) -> Ticked:
+def _decide_together(alias: str, which: Due, *, rows: int, limit: int, **chosen: Any) -> Ticked:
     with durable(alias):
-        due, now = lock_due(Schedule.objects.db_manager(alias), list(registry), until=until, limit=limit, **which)
+        due, now = lock_due(Schedule.objects.db_manager(alias), which, limit=limit, **chosen)
         if not due or now is None:
             return Ticked()
-        plans = _plans(alias, due, now, refusal, rows)
+        plans = _plans(alias, due, now, rows)
         made = advance(Job.objects.db_manager(alias), plans)
+    ticked = _written(alias, plans, made, now)
+    ticked.has_more = ticked.has_more or len(plans) < len(due) or len(due) == limit
+    return ticked
+
+
+def _plans(alias: str, due: Sequence[Schedule], now: datetime, rows: int) -> list[Advance]:
+    """Plan as many of these as one transaction may write."""
+    running = unfinished(alias, [one.last_job_id for one in due if one.last_job_id is not None])
+    likes: Alike = {}
+    plans: list[Advance] = []
+    end = time.monotonic() + LONGEST_PLANNING
+    for schedule in due:
+        if rows <= 0 or (plans and time.monotonic() > end):
+            break
+        plans.append(planned(schedule, now, likes, is_running=schedule.last_job_id in running, most=rows))
+        rows -= len(plans[-1].ticks)
+    return plans
+
+
+def _decide_alone(alias: str, schedule_id: int, which: Due, call: Call, *, refusal: str = "") -> Ticked:
+    """Plan a schedule without a transaction. Then lock it, and write the plan if the schedule is still the same."""
+    found = call(read_due, Schedule.objects.db_manager(alias), which, schedule_id)
+    if found is None:
+        return Ticked()
+    schedule, now, is_running = found
+    plan = planned(schedule, now, {}, is_running=is_running, most=MOST_ROWS, refusal=refusal)
+    return call(_write_alone, alias, plan, now)
+
+
+def _write_alone(alias: str, plan: Advance, now: datetime) -> Ticked:
+    with durable(alias):
+        if not is_unchanged(alias, plan.schedule):
+            return Ticked()
+        plan = _admitted(alias, plan)
+        made = advance(Job.objects.db_manager(alias), [plan])
+    return _written(alias, [plan], made, now)
+
+
+def _written(alias: str, plans: Sequence[Advance], made: dict[int, list[int]], now: datetime) -> Ticked:
+    """Wake workers, and log ticks that did not fire."""
     if queues := {job.queue for plan in plans for job in plan.jobs if isinstance(job, NewJob)}:
         wake_workers(alias, sorted(queues))
     for plan in plans:
@@ -317,24 +303,8 @@ def _tick(
         schedules=len(plans),
         ticks=[(plan.schedule, tick) for plan in plans for tick in plan.ticks],
         job_ids=[job_id for ids in made.values() for job_id in ids],
-        has_more=len(plans) < len(due) or len(due) == limit or any(one.next_at and one.next_at <= now for one in plans),
+        has_more=any(one.next_at and one.next_at <= now for one in plans),
     )
-
-
-def _plans(alias: str, due: Sequence[Schedule], now: datetime, refusal: str, rows: int) -> list[Advance]:
-    """Plan as many of these as one transaction may write."""
-    running = unfinished(alias, [one.last_job_id for one in due if one.last_job_id is not None])
-    likes: dict[str, NewJob] = {}
-    plans: list[Advance] = []
-    end = time.monotonic() + LONGEST_PLANNING
-    for schedule in due:
-        if rows <= 0 or (plans and time.monotonic() > end):
-            break
-        is_running = schedule.last_job_id in running
-        plan = planned(schedule, now, likes, is_running=is_running, refusal=refusal, most=rows)
-        plans.append(_admitted(alias, plan))
-        rows -= len(plan.ticks)
-    return plans
 
 
 def _admitted(alias: str, plan: Advance) -> Advance:

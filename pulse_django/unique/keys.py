@@ -109,7 +109,7 @@ closed AS (
 )"""  # noqa: S608 - made of constants
 CAPABILITY = Capability(
     name="unique",
-    of_call=OfCall(is_used, of_call),
+    of_call=OfCall(is_used, of_call, waits=lambda task: getattr(task, "unique", None) is not None),
     on_insert=ON_INSERT,
     on_retry=ON_RETRY,
     satellites=(_KEYS, Satellite(table="pulse_django_window", rows="windows")),

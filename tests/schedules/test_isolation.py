@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from asyncio import CancelledError
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from itertools import pairwise
+from itertools import pairwise, product
+from threading import Event, Semaphore
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.core.checks import Warning
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
-from pulse_django import Every, task
+from pulse_django import Discard, Every, Limit, Snooze, Unique, task
 from pulse_django import Schedule as Declared
 from pulse_django.exceptions import InvalidSchedule
+from pulse_django.limits.keys import lane_key_of_call
 from pulse_django.models import Job, Schedule, Tick
 from pulse_django.queue.capability import LoopFacts
 from pulse_django.queue.declarations import Declarer
 from pulse_django.queue.words.states import Status
 from pulse_django.run.registry import registry
-from pulse_django.schedules import declarations, ticking
+from pulse_django.schedules import declarations, tick, tick_threads, ticking
 from pulse_django.schedules import loop as schedule_loop
 from pulse_django.schedules.declarations import check_schedules
 from pulse_django.schedules.definitions import Definition
 from pulse_django.schedules.loop import ScheduleLoop
-from pulse_django.schedules.ticking import Ticker, tick_due
+from pulse_django.schedules.tick_threads import TickThreads
+from pulse_django.schedules.ticking import Ticked, Ticker, tick_due
 from pulse_django.schedules.verbs import clock
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
+from tests.crash.workers import wait_until
+from tests.database import empty_tables
 from tests.factories import make_job
 from tests.faults import all_faults
 from tests.queue.steps import sql
@@ -54,7 +61,7 @@ def needs_an_argument(customer: int) -> int:
 
 def make(name: str, **fields: Any) -> Schedule:
     schedule = Schedule.objects.create(**{"name": name, "task": isolated, "timing": Every(HOUR), **fields})
-    sql("UPDATE pulse_django_schedule SET next_at = date_trunc('minute', clock_timestamp()) WHERE id = %s", schedule.pk)
+    sql("UPDATE pulse_django_schedule SET next_at = date_trunc('second', clock_timestamp()) WHERE id = %s", schedule.pk)
     return schedule
 
 
@@ -192,6 +199,7 @@ def loop_of(monkeypatch: pytest.MonkeyPatch, definitions: list[Definition]) -> I
     try:
         yield loop
     finally:
+        loop.threads.close()
         loop.database.hang_up()
         watchdog.database.hang_up()
 
@@ -217,10 +225,10 @@ class TestRows:
         assert "Schedule bad could not be decided, and is tried again in 2 s" in caplog.text
         assert ticker.step().schedules == 0, "it is tried again later"
         rival.rollback()
-        ticker._failed[bad.pk] = (1, 0.0)
+        ticker._troubled[bad.pk] = (1, 0.0)
         ticker.step()
         assert ticks_of(bad) == ["FIRED"]
-        assert not ticker._failed
+        assert ticker._troubled == {bad.pk: (0, 0.0)}, "it is decided alone from now on"
 
     def test_a_row_that_cannot_be_read(self, caplog: pytest.LogCaptureFixture) -> None:
         """A rule of the table refuses those that are known. This is one that no rule foresees."""
@@ -236,10 +244,7 @@ class TestRows:
         assert (ticks_of(bad), ticks_of(good)) == ([], ["FIRED"])
         assert "Schedule bad could not be decided, and is tried again in 2 s" in caplog.text
 
-    def test_where_nothing_can_be_written_the_error_is_raised_once(
-        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(ticking, "LONGEST_ALONE", 60.0)
+    def test_where_nothing_can_be_written_the_error_is_raised_once(self, caplog: pytest.LogCaptureFixture) -> None:
         for number in range(20):
             make(f"one of many {number}")
         with refusing("pulse_django_tick", "INSERT", "true", "42501"), pytest.raises(DatabaseError):
@@ -265,6 +270,183 @@ class TestRows:
                 with about((table, column, value)), refused, transaction.atomic(), connection.cursor() as cursor:
                     cursor.execute(statement)
         schedule.refresh_from_db()
+
+
+PATIENCE = 20.0  # seconds until a test fails
+
+
+def asked(by: str) -> Any:
+    """Return a task for whose keys a function of the project is called."""
+
+    def key(customer: int) -> int:
+        return about_to_ask()
+
+    options: dict[str, Any] = {by: Unique(by=key) if by == "unique" else key}
+    options |= {"limit": Limit(max_running=9)} if by == "limit_key" else {}
+    return task(name=f"tests.asked_by_{by}", **options)(isolated.func)
+
+
+about_to_ask: Callable[[], int] = int
+ASKED = {by: asked(by) for by in ("unique", "limit_key", "fair_by")}
+
+
+@contextmanager
+def asking(function: Callable[[], int]) -> Iterator[None]:
+    with mock.patch(f"{__name__}.about_to_ask", function):
+        yield
+
+
+def is_locked(schedule: Schedule, rival: Rival) -> bool:
+    statement = "SELECT id FROM pulse_django_schedule WHERE id = %s FOR UPDATE SKIP LOCKED"
+    return not rival.run(sql, statement, schedule.pk)
+
+
+class TestFunctionsOfTheProject:
+    """They make the keys of jobs. No other schedule waits for them."""
+
+    def test_whatever_they_raise_only_their_own_ticks_are_refused(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        raised = [SystemExit(1), CancelledError(), KeyboardInterrupt(), Discard("x"), Snooze(1), GeneratorExit()]
+        with all_faults() as about:
+            for by, error in product(ASKED, raised):
+                empty_tables()
+                caplog.clear()
+                bad, good = make("bad", task=ASKED[by], kwargs={"customer": 1}), make("good")
+                with about((by, error)), asking(mock.Mock(side_effect=error)), loop_of(monkeypatch, []) as loop:
+                    loop.run_once()
+                    wait_until(lambda bad=bad: ticks_of(bad))  # type: ignore[misc]
+                    assert (ticks_of(bad), ticks_of(good)) == (["REFUSED"], ["FIRED"])
+                    assert type(error).__name__ in Tick.objects.get(schedule=bad).note
+                    assert "Schedule bad could not be decided" in caplog.text
+
+    def test_one_that_never_returns(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, rival: Rival
+    ) -> None:
+        """It is called outside of any transaction, and without a lock."""
+        began, ends, inside = Event(), Event(), list[bool]()
+
+        def never() -> int:
+            if not inside:
+                inside.append(connection.in_atomic_block)
+                inside.extend(is_locked(one, rival) for one in (bad, good))
+                began.set()
+            return int(ends.wait(PATIENCE))
+
+        bad = make("bad", task=ASKED["unique"], kwargs={"customer": 1})
+        good = make("good", timing=Every(HOUR, overlap="allow"))
+        others = [make(f"asked {number}", task=ASKED["fair_by"], kwargs={"customer": 1}) for number in range(9)]
+        monkeypatch.setattr(tick_threads, "STUCK_AFTER", 0.0)
+        with loop_of(monkeypatch, []) as loop:
+            with asking(never):
+                loop.run_once()
+                assert began.wait(PATIENCE)
+                assert (ticks_of(bad), ticks_of(good)) == ([], ["FIRED"])
+            sql("UPDATE pulse_django_schedule SET next_at = clock_timestamp() WHERE id = %s", good.pk)
+            loop.run_once()
+            assert ticks_of(good) == ["FIRED", "FIRED"]
+            assert "Schedule bad: after 0 s, it is still being decided" in caplog.text
+            ends.set()
+            wait_until(lambda: all(ticks_of(one) == ["FIRED"] for one in (bad, *others)))
+        assert inside == [False, False, False]
+
+    def test_a_schedule_that_changes_meanwhile_is_decided_again(self, rival: Rival) -> None:
+        bad = make("bad", task=ASKED["unique"], kwargs={"customer": 1})
+
+        def pausing() -> int:
+            rival.run(Schedule.objects.pause, bad.pk, reason="now")
+            return 1
+
+        with asking(pausing):
+            tick_due("default")
+        assert ticks_of(bad) == []
+        tick_due("default")
+        assert ticks_of(bad) == ["PAUSED"]
+
+    def test_they_are_called_once_for_many_ticks_with_the_arguments_of_the_schedule(self) -> None:
+        called = mock.Mock(return_value=7)
+        timing = Every(MINUTE, missed="all", overlap="allow")
+        many = make("many", task=ASKED["limit_key"], kwargs={"customer": 7}, timing=timing)
+        named = make("named", task=named_limit, kwargs={"customer": 7})
+        sql("UPDATE pulse_django_schedule SET next_at = next_at - interval '30 min' WHERE id = %s", many.pk)
+        with asking(called):
+            tick_due("default")
+        assert len(ticks_of(many)) > 30
+        assert called.call_count == 1
+        keys = {job.task: job.lane_key for job in Job.objects.all()}
+        assert keys["tests.named_limit"] == lane_key_of_call(named_limit, (), {"customer": 7})
+        assert ticks_of(named) == ["FIRED"]
+
+    def test_a_slow_one_comes_after_the_others_from_then_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ticking, "SLOW_ALONE", 0.0)
+        ticker, submitted = Ticker("default"), list[bool]()
+        bad = make("bad", task=ASKED["unique"], kwargs={"customer": 1})
+        ticker.step()
+        assert ticks_of(bad) == ["FIRED"]
+        submit = mock.Mock(side_effect=lambda *_, comes_last: submitted.append(comes_last))
+        ticker._threads = mock.Mock(taken=(), submit=submit)
+        sql("UPDATE pulse_django_schedule SET next_at = date_trunc('hour', clock_timestamp())")
+        ticker.step(has_late=False)
+        assert submitted == [True]
+
+
+@task(name="tests.named_limit", limit=Limit(max_running=9), limit_key="customer")
+def named_limit(customer: int = 0) -> None: ...
+
+
+class TestThreads:
+    def test_one_thread_is_left_for_those_that_never_were_slow(self) -> None:
+        threads, began, ends = TickThreads("default", "test"), Semaphore(0), Event()
+
+        def slow(_: Any) -> Ticked:
+            began.release()
+            ends.wait(PATIENCE)
+            return Ticked()
+
+        done = Event()
+        try:
+            for key in range(9):
+                threads.submit(key, "slow", slow, comes_last=True)
+            threads.submit(10, "quick", lambda _: done.set() or Ticked(), comes_last=False)
+            assert done.wait(PATIENCE)
+            assert [began.acquire(timeout=PATIENCE) for _ in range(2)] == [True, True]
+            assert not began.acquire(blocking=False), "two of three threads are slow"
+            threads.submit(8, "slow", slow, comes_last=False)
+            assert len(threads.taken) == 9, "work is known once"
+        finally:
+            ends.set()
+            wait_until(lambda: not threads.taken)
+            threads.close()
+        assert began.acquire(timeout=PATIENCE)
+
+    def test_a_lock_of_another_transaction_holds_up_its_schedule_alone(
+        self, monkeypatch: pytest.MonkeyPatch, rival: Rival
+    ) -> None:
+        """It holds the unique key of one, and the last job of another. No statement of the loop waits."""
+        running = make_job(status=Status.RUNNING)
+        keyed, good = make("keyed", task=ASKED["unique"], kwargs={"customer": 1}), make("good")
+        cancels = make("cancels", timing=Every(HOUR, overlap="cancel"))
+        Schedule.objects.filter(pk=cancels.pk).update(last_job_id=running.pk)
+        rival.lock_row(running.pk)
+        rival.run(ASKED["unique"].enqueue, customer=2)
+        monkeypatch.setattr(tick, "LOCK_WAIT", timedelta(seconds=PATIENCE))
+        with loop_of(monkeypatch, []) as loop:
+            loop.run_once()
+            assert (ticks_of(keyed), ticks_of(cancels), ticks_of(good)) == ([], [], ["FIRED"])
+            rival.wait_until_blocked(rival.pid)
+            rival.rollback()
+            wait_until(lambda: ticks_of(keyed) == ticks_of(cancels) == ["FIRED"])
+
+    def test_a_backlog_and_large_arguments_are_decided_beside_the_loop(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        large, late, good = make("large", kwargs={"customer": 1}), make("late"), make("good")
+        Schedule.objects.filter(pk=large.pk).update(kwargs={"customer": " ".join(map(str, range(9_999)))})
+        sql("UPDATE pulse_django_schedule SET next_at = next_at - interval '2 min' WHERE id = %s", late.pk)
+        with loop_of(monkeypatch, []) as loop:
+            submitted: list[int] = []
+            loop._ticker._threads = mock.Mock(taken=(), submit=lambda key, *_, **__: submitted.append(key))
+            loop.run_once()
+            assert [ticks_of(one) for one in (large, late, good)] == [[], [], ["FIRED"]]
+            assert submitted == [ticking.LATE, large.pk]
 
 
 class TestBacklog:
@@ -295,11 +477,8 @@ class TestBacklog:
             before = Tick.objects.count()
             ticked = ticker.step(until=end)
             steps += 1
-            assert Tick.objects.count() - before <= 20
-            if steps == 1:
-                assert ticks_of(good) == ["FIRED"], "a schedule in time does not wait"
-            if steps == 2:
-                assert Tick.objects.exclude(schedule=good).count() >= 20, "and the latest go on"
+            assert Tick.objects.count() - before <= 20 + (steps == 1)
+            assert ticks_of(good) == ["FIRED"], "a schedule in time does not wait"
             if not ticked.has_more:
                 break
         assert steps >= 4 * 50 // 20
@@ -318,11 +497,8 @@ class TestBacklog:
         late = self.behind("late", 50)
         for number in range(10):
             make(f"in time {number}")
-        ticker = Ticker("default")
-        assert ticker.step().has_more
-        assert not ticks_of(late)
-        ticker.step()
-        assert ticks_of(late), "or it would wait until all others are done"
+        assert Ticker("default").step().has_more
+        assert len(ticks_of(late)) == len(Tick.objects.exclude(schedule=late)) == 5
 
     def test_a_slow_server_gets_fewer_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """However slow it is, a step ends before the deadline of its connection, and something is done."""
@@ -340,7 +516,7 @@ class TestBacklog:
         make("in time")
         ticker = Ticker("default")
         assert len(ticker.step().ticks) == 1
-        assert ticker._rows == 5
+        assert (ticker._in_time._rows, ticker._late._rows) == (5, 5)
 
     def test_ticks_that_were_missed_are_one_row_and_one_line(self, caplog: pytest.LogCaptureFixture) -> None:
         schedule = self.behind("late", 500)

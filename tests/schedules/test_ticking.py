@@ -15,7 +15,7 @@ from pulse_django.exceptions import InvalidSchedule
 from pulse_django.models import Job, Schedule, Tick
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.states import Status
-from pulse_django.schedules import declarations, ticking
+from pulse_django.schedules import declarations, planning
 from pulse_django.schedules.tick import look
 from pulse_django.schedules.tick_rules import Pause, decide
 from pulse_django.schedules.ticking import run_now, tick_due
@@ -382,7 +382,7 @@ class TestOneBadSchedule:
     def test_a_job_that_the_table_refuses(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A batch that fails is decided one by one."""
         bad, good = make("bad", since=SECOND), make("good", since=SECOND)
-        jobs_of = ticking.jobs_of
+        jobs_of = planning.jobs_of
 
         def spoilt(schedule: Schedule, *args: Any) -> list[NewJob]:
             made = jobs_of(schedule, *args)
@@ -390,7 +390,7 @@ class TestOneBadSchedule:
                 object.__setattr__(job, "max_attempts", 0)
             return made
 
-        monkeypatch.setattr(ticking, "jobs_of", spoilt)
+        monkeypatch.setattr(planning, "jobs_of", spoilt)
         tick_due("default")
         assert (ticks_of(bad), ticks_of(good)) == (["REFUSED"], ["FIRED"])
 

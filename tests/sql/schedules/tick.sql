@@ -16,22 +16,31 @@ SELECT schedule.id, clock_timestamp()
 FROM pulse_django_schedule AS schedule
 WHERE schedule.gone_at IS NULL
     AND (
-        schedule.next_at <= COALESCE(:value::timestamptz, statement_timestamp())
+        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp())
         OR schedule.waiting_at IS NOT NULL AND NOT EXISTS (
             SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
         )
     )
     AND (
-        schedule.task::text = ANY (:task::text[])
+        schedule.task::text = ANY (:known::text[])
         OR NOT EXISTS (
             SELECT 1 FROM pulse_django_worker AS worker
-            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - :age::interval
+            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - :silence::interval
                 AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
         )
     )
-    AND schedule.id = COALESCE(:id::bigint, schedule.id)
-    AND schedule.id <> ALL (:id_2::bigint[])
-ORDER BY schedule.next_at DESC, schedule.id
+    AND NOT ((
+        schedule.id = ANY (:troubled::bigint[])
+        OR schedule.task::text = ANY (:tasks::text[])
+        OR schedule.queue::text = ANY (:queues::text[])
+        OR schedule.overlap::text = 'cancel' AND schedule.last_job_id IS NOT NULL
+        OR pg_catalog.pg_column_size(schedule.args) + pg_catalog.pg_column_size(schedule.kwargs) > :large
+    ) IS TRUE)
+    AND schedule.id <> ALL (:without::bigint[])
+    AND (
+        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp()) - :in_time::interval
+    ) IS TRUE = :is_late
+ORDER BY schedule.next_at ASC, schedule.id
 LIMIT :limit
 FOR NO KEY UPDATE OF schedule SKIP LOCKED;
 
@@ -42,39 +51,197 @@ SELECT pulse_django_schedule.id, pulse_django_schedule.name, pulse_django_schedu
     pulse_django_schedule.missed, pulse_django_schedule.grace, pulse_django_schedule.overlap,
     pulse_django_schedule.jitter, pulse_django_schedule.starts_at, pulse_django_schedule.ends_at,
     pulse_django_schedule.next_at, pulse_django_schedule.waiting_at, pulse_django_schedule.last_at,
-    pulse_django_schedule.last_job_id, pulse_django_schedule.declared, pulse_django_schedule.declared_in,
-    pulse_django_schedule.overrides, pulse_django_schedule.gone_at, pulse_django_schedule.paused_at,
-    pulse_django_schedule.paused_until, pulse_django_schedule.pause_reason, pulse_django_schedule.owner,
-    pulse_django_schedule.created_at, pulse_django_schedule.changed_at, pulse_django_schedule.changed_by
+    pulse_django_schedule.last_job_id, pulse_django_schedule.declared_in, pulse_django_schedule.gone_at,
+    pulse_django_schedule.paused_at, pulse_django_schedule.paused_until, pulse_django_schedule.pause_reason,
+    pulse_django_schedule.owner, pulse_django_schedule.created_at, pulse_django_schedule.changed_at,
+    pulse_django_schedule.changed_by
 FROM pulse_django_schedule
-WHERE pulse_django_schedule.id IN (:id, ...);
+WHERE pulse_django_schedule.id IN (:id);
 
--- ids_of_due()
-SELECT pg_catalog.set_config('lock_timeout', :value, true);
-
--- ids_of_due()
+-- lock_due()
 SELECT schedule.id, clock_timestamp()
 FROM pulse_django_schedule AS schedule
 WHERE schedule.gone_at IS NULL
     AND (
-        schedule.next_at <= COALESCE(:value::timestamptz, statement_timestamp())
+        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp())
         OR schedule.waiting_at IS NOT NULL AND NOT EXISTS (
             SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
         )
     )
     AND (
-        schedule.task::text = ANY (:task::text[])
+        schedule.task::text = ANY (:known::text[])
         OR NOT EXISTS (
             SELECT 1 FROM pulse_django_worker AS worker
-            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - :age::interval
+            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - :silence::interval
                 AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
         )
     )
-    AND schedule.id = COALESCE(:id::bigint, schedule.id)
-    AND schedule.id <> ALL (:id_2::bigint[])
-ORDER BY schedule.next_at ASC, schedule.id
+    AND NOT ((
+        schedule.id = ANY (:troubled::bigint[])
+        OR schedule.task::text = ANY (:tasks::text[])
+        OR schedule.queue::text = ANY (:queues::text[])
+        OR schedule.overlap::text = 'cancel' AND schedule.last_job_id IS NOT NULL
+        OR pg_catalog.pg_column_size(schedule.args) + pg_catalog.pg_column_size(schedule.kwargs) > :large
+    ) IS TRUE)
+    AND schedule.id <> ALL (:without::bigint[])
+    AND (
+        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp()) - :in_time::interval
+    ) IS TRUE = :is_late
+ORDER BY schedule.next_at DESC, schedule.id
 LIMIT :limit
 FOR NO KEY UPDATE OF schedule SKIP LOCKED;
+
+-- due_together()
+SELECT schedule.id, schedule.name
+FROM pulse_django_schedule AS schedule
+WHERE schedule.gone_at IS NULL
+    AND (
+        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp())
+        OR schedule.waiting_at IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
+        )
+    )
+    AND (
+        schedule.task::text = ANY (:known::text[])
+        OR NOT EXISTS (
+            SELECT 1 FROM pulse_django_worker AS worker
+            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - :silence::interval
+                AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
+        )
+    )
+    AND NOT ((
+        schedule.id = ANY (:troubled::bigint[])
+        OR schedule.task::text = ANY (:tasks::text[])
+        OR schedule.queue::text = ANY (:queues::text[])
+        OR schedule.overlap::text = 'cancel' AND schedule.last_job_id IS NOT NULL
+        OR pg_catalog.pg_column_size(schedule.args) + pg_catalog.pg_column_size(schedule.kwargs) > :large
+    ) IS TRUE)
+    AND schedule.id <> ALL (:without::bigint[])
+    AND (
+        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp()) - :in_time::interval
+    ) IS TRUE = :is_late
+ORDER BY schedule.next_at ASC, schedule.id
+LIMIT :limit;
+
+-- due_together()
+SELECT schedule.id, schedule.name
+FROM pulse_django_schedule AS schedule
+WHERE schedule.gone_at IS NULL
+    AND (
+        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp())
+        OR schedule.waiting_at IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
+        )
+    )
+    AND (
+        schedule.task::text = ANY (:known::text[])
+        OR NOT EXISTS (
+            SELECT 1 FROM pulse_django_worker AS worker
+            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - :silence::interval
+                AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
+        )
+    )
+    AND NOT ((
+        schedule.id = ANY (:troubled::bigint[])
+        OR schedule.task::text = ANY (:tasks::text[])
+        OR schedule.queue::text = ANY (:queues::text[])
+        OR schedule.overlap::text = 'cancel' AND schedule.last_job_id IS NOT NULL
+        OR pg_catalog.pg_column_size(schedule.args) + pg_catalog.pg_column_size(schedule.kwargs) > :large
+    ) IS TRUE)
+    AND schedule.id <> ALL (:without::bigint[])
+    AND (
+        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp()) - :in_time::interval
+    ) IS TRUE = :is_late
+ORDER BY schedule.next_at DESC, schedule.id
+LIMIT :limit;
+
+-- due_alone()
+SELECT schedule.id, schedule.name
+FROM pulse_django_schedule AS schedule
+WHERE schedule.gone_at IS NULL
+    AND (
+        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp())
+        OR schedule.waiting_at IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
+        )
+    )
+    AND (
+        schedule.task::text = ANY (:known::text[])
+        OR NOT EXISTS (
+            SELECT 1 FROM pulse_django_worker AS worker
+            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - :silence::interval
+                AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
+        )
+    )
+    AND (
+        schedule.id = ANY (:troubled::bigint[])
+        OR schedule.task::text = ANY (:tasks::text[])
+        OR schedule.queue::text = ANY (:queues::text[])
+        OR schedule.overlap::text = 'cancel' AND schedule.last_job_id IS NOT NULL
+        OR pg_catalog.pg_column_size(schedule.args) + pg_catalog.pg_column_size(schedule.kwargs) > :large
+    ) IS TRUE
+    AND schedule.id <> ALL (:without::bigint[])
+ORDER BY schedule.next_at DESC, schedule.id
+LIMIT :limit;
+
+-- read_due()
+SELECT clock_timestamp(), EXISTS (
+    SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
+)
+FROM pulse_django_schedule AS schedule
+WHERE schedule.gone_at IS NULL
+    AND (
+        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp())
+        OR schedule.waiting_at IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
+        )
+    )
+    AND (
+        schedule.task::text = ANY (:known::text[])
+        OR NOT EXISTS (
+            SELECT 1 FROM pulse_django_worker AS worker
+            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - :silence::interval
+                AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
+        )
+    )
+    AND schedule.id = :id;
+
+-- read_due()
+SELECT pulse_django_schedule.id, pulse_django_schedule.name, pulse_django_schedule.task, pulse_django_schedule.args,
+    pulse_django_schedule.kwargs, pulse_django_schedule.queue, pulse_django_schedule.priority,
+    pulse_django_schedule.cron, pulse_django_schedule.tz, pulse_django_schedule.every, pulse_django_schedule.phase,
+    pulse_django_schedule.missed, pulse_django_schedule.grace, pulse_django_schedule.overlap,
+    pulse_django_schedule.jitter, pulse_django_schedule.starts_at, pulse_django_schedule.ends_at,
+    pulse_django_schedule.next_at, pulse_django_schedule.waiting_at, pulse_django_schedule.last_at,
+    pulse_django_schedule.last_job_id, pulse_django_schedule.declared_in, pulse_django_schedule.gone_at,
+    pulse_django_schedule.paused_at, pulse_django_schedule.paused_until, pulse_django_schedule.pause_reason,
+    pulse_django_schedule.owner, pulse_django_schedule.created_at, pulse_django_schedule.changed_at,
+    pulse_django_schedule.changed_by
+FROM pulse_django_schedule
+WHERE pulse_django_schedule.id = :id;
+
+-- is_unchanged()
+SELECT pg_catalog.set_config('lock_timeout', :value, true);
+
+-- is_unchanged()
+SELECT pulse_django_schedule.id AS id, pulse_django_schedule.name AS name, pulse_django_schedule.task AS task,
+    pulse_django_schedule.queue AS queue, pulse_django_schedule.priority AS priority,
+    pulse_django_schedule.cron AS cron, pulse_django_schedule.tz AS tz, pulse_django_schedule.every AS every,
+    pulse_django_schedule.phase AS phase, pulse_django_schedule.missed AS missed, pulse_django_schedule.grace AS grace,
+    pulse_django_schedule.overlap AS overlap, pulse_django_schedule.jitter AS jitter,
+    pulse_django_schedule.starts_at AS starts_at, pulse_django_schedule.ends_at AS ends_at,
+    pulse_django_schedule.next_at AS next_at, pulse_django_schedule.waiting_at AS waiting_at,
+    pulse_django_schedule.last_at AS last_at, pulse_django_schedule.last_job_id AS last_job_id,
+    pulse_django_schedule.declared_in AS declared_in, pulse_django_schedule.gone_at AS gone_at,
+    pulse_django_schedule.paused_at AS paused_at, pulse_django_schedule.paused_until AS paused_until,
+    pulse_django_schedule.pause_reason AS pause_reason, pulse_django_schedule.owner AS owner,
+    pulse_django_schedule.created_at AS created_at, pulse_django_schedule.changed_at AS changed_at,
+    pulse_django_schedule.changed_by AS changed_by
+FROM pulse_django_schedule
+WHERE pulse_django_schedule.id = :id
+ORDER BY pulse_django_schedule.id ASC
+LIMIT 1
+FOR NO KEY UPDATE SKIP LOCKED;
 
 -- unfinished()
 SELECT id FROM pulse_django_job_hot WHERE id = ANY (:id::bigint[]) AND finished_at IS NULL;
