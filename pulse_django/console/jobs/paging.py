@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from django.contrib.admin.exceptions import DisallowedModelAdminLookup
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.paginator import Paginator
 from django.db.models import F
 from django.http import HttpRequest
@@ -52,14 +50,7 @@ class NewestFirst(ShardList):
         return Period.named(self.params.get(CREATED, ""))
 
     def get_filters(self, request: HttpRequest) -> Any:
-        """Refuse unknown parameters: a lookup in ``args`` would reveal them to users who may not see them."""
-        try:
-            specs, has_filters, unknown, duplicates, is_active = super().get_filters(request)
-        except DisallowedModelAdminLookup as error:
-            raise IncorrectLookupParameters from error
-        unknown.pop(CREATED, None)
-        if unknown:
-            raise IncorrectLookupParameters
+        specs, has_filters, unknown, duplicates, is_active = super().get_filters(request)
         return specs, has_filters, unknown, duplicates, is_active or self.period is not None
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> Any:
@@ -67,6 +58,7 @@ class NewestFirst(ShardList):
         for name in (OLDER, NEWER):  # links to other lists start at the first page
             self.params.pop(name, None)
             self.filter_params.pop(name, None)
+        self.filter_params.pop(CREATED, None)
         self.searching = searching_of(request, self.query) if self.query else None
         jobs = super().get_queryset(request, exclude_parameters)
         if WORKER in self.params and self.params.get(STATUS, Status.RUNNING) != Status.RUNNING:

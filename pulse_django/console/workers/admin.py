@@ -7,7 +7,6 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
@@ -45,13 +44,6 @@ class AskForm(forms.Form):
     job = forms.IntegerField(min_value=1, max_value=LARGEST_ID)
 
 
-class Workers(ShardList):
-    def get_filters(self, request: HttpRequest) -> Any:
-        if any("\0" in value for _, values in request.GET.lists() for value in values):
-            raise IncorrectLookupParameters  # PostgreSQL text cannot contain it
-        return super().get_filters(request)
-
-
 INSTANTS = (column_of("started_at", _("Started")), column_of("last_beat_at", _("last heartbeat")))
 
 
@@ -59,6 +51,7 @@ class WorkerAdmin(ReadOnly):
     actions = ("acknowledge",)
     list_display = ("name", "state", "host", "pid", "running", "slots", "stuck", "last_beat", "queues_served")
     list_filter = ("host",)
+    allowed_lookups = ("host", "host__isnull", "name")
     ordering = ("-last_beat_at",)
     show_full_result_count = False
     change_form_template = "admin/pulse_django/worker/change_form.html"
@@ -91,7 +84,7 @@ class WorkerAdmin(ReadOnly):
         return rows
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ShardList]:
-        return Workers
+        return ShardList
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("state", "running", "stuck", *INSTANTS, "ended", "queues_served", "tasks_known", "beats", "delays")

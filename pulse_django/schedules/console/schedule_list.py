@@ -43,6 +43,7 @@ class StateFilter(admin.SimpleListFilter):
 class ScheduleList(ConsoleAdmin):
     list_display = ("name", "task", "due", "next", "last", "durations")
     list_filter = (StateFilter,)
+    allowed_lookups = ("name", "task")
     search_fields = ("name", "task", "owner")
     ordering = ("name",)
     list_per_page = 100
