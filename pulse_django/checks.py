@@ -215,7 +215,7 @@ def check_backend(**_: Any) -> list[CheckMessage]:
 
 
 def check_tasks(**_: Any) -> list[CheckMessage]:
-    """Name the modules with tasks that cannot be imported. If there are none, name those that a worker does not import."""
+    """Name modules with tasks that cannot be imported. If there are none, name those that a worker does not import."""
     if _readable() is None:
         return []
     with registry.discovered() as errors:

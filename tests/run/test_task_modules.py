@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.apps import AppConfig
-
 from django.core.checks import run_checks
 
 from pulse_django import checks
