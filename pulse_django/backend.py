@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
+from django.db import ProgrammingError
 from django.utils import timezone
 
 from .exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
 from .models import Job
+from .queue.database.tables import explain_missing_tables
 from .queue.enqueue import Added, add
 from .queue.words import traces
 from .queue.words.job_options import NewJob, Place
@@ -60,7 +62,11 @@ class PulseBackend(BaseTaskBackend):
             alias = shard_of_call(task, args, kwargs, using)
             new = new_job(task, args, kwargs, alias)
             new = new if place is None else replace(new, place=place)
-            added = add(Job.objects.db_manager(alias), new)
+            try:
+                added = add(Job.objects.db_manager(alias), new)
+            except ProgrammingError as error:
+                explain_missing_tables(error, alias)
+                raise
         # A waiting job with this key is locked until the commit, and workers skip it until then.
         holds_back = new.unique is not None and new.unique.rule.until_start
         is_new = isinstance(added, Added)

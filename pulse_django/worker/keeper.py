@@ -349,7 +349,8 @@ class ShardLoops:
     def refused(self) -> str:
         """Return the error, if the role lacks a right in this shard. Empty: nothing is refused."""
         own = [one.refused for one in self._databases]
-        return max(own + [child.said["refused"][self.shard] for child in self._children.child_slots if child.said])
+        theirs = [child.said["refused"][self.shard] for child in self._children.child_slots if child.said]
+        return next(filter(None, [*own, *theirs]), "")
 
     def _leases_of_children(self) -> Sequence[SharedLeases]:
         return [child.leases[self.shard] for child in self._children.child_slots if not child.is_empty]
