@@ -85,7 +85,7 @@ class Command(PulseCommand):
             for alias in reachable:
                 run_known_now(alias)
         connections.close_all()  # a process that is forked would share them
-        changes = Changes() if may_change else None
+        changes = Changes(conf.LOADED_AT) if may_change else None
         keeper = Keeper(worker_options, changed=changes.are_there if changes else lambda: False, exposed=exposed)
         try:
             code = keeper.run()
