@@ -52,6 +52,7 @@ from .backend import PulseBackend
 from .encryption.values import INSTALL, encrypts, is_available
 from .limits.keys import declared_limits
 from .models import Attempt, Job, StoredAttempt
+from .queue.words.documentation import page
 from .queue.words.payloads import error_in_one_line
 from .run.middleware import configured
 from .run.registry import InvalidTask, modules_that_declare_tasks, registry, task_backends
@@ -191,7 +192,7 @@ def check_data(**_: Any) -> list[CheckMessage]:
             f"{problem}: enqueue() does not join their transactions, and atomic=True and context.atomic() raise an "
             f"error.",
             hint="Store the jobs in the same database. If the separation is intended, add this check to "
-            "SILENCED_SYSTEM_CHECKS and see docs/how-to/several-databases.md.",
+            f"SILENCED_SYSTEM_CHECKS and see {page('how-to/several-databases.md')}.",
             id="pulse_django.W008",
         )
         for alias in known_shards()
