@@ -26,7 +26,7 @@ from .queue.words.setting_values import PARSER_OF_TYPE, RANGES, Routes
 from .queue.words.states import Status
 
 SETTING = "PULSE"
-LOADED_AT = time.time()  # when this process began to load the apps, for ``--reload``
+LOADED_AT = time.monotonic()  # when this process began to load the apps, for ``--reload``
 _DEPLOYMENT = Text(64)  # the length of its column
 
 
