@@ -195,11 +195,12 @@ def enqueue_many(
     A task of another backend is enqueued there, once for each item. The ids are those of that backend's results.
     """
     called_with: Iterable[Call] = (_checked(task, place, item) for place, item in enumerate(arguments))
-    if not isinstance(task.get_backend(), PulseBackend):
+    if not isinstance(backend := task.get_backend(), PulseBackend):
         results: list[Any] = [task.enqueue(*args, **kwargs).id for args, kwargs in list(called_with)]
         if progress is not None:
             progress(len(results))
         return results
+    backend.validate_again(task)
     has_keys = getattr(task, "unique", None) is not None or has_lane_key(task)  # each job has its own key
     if has_keys and has_several_shards():
         called_with = list(called_with)
