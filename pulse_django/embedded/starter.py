@@ -37,6 +37,8 @@ SETTINGS = {
 
 def start(server: Server) -> bool:
     """Start the server unless it is running. Return whether it was started."""
+    with _usable(server):
+        _refuse_strangers(server)
     if server.answers():
         return False
     with _usable(server), _one_process_at_a_time(server):
@@ -66,6 +68,21 @@ def _usable(server: Server) -> Iterator[None]:
     except OSError as error:
         problem = f"{error.filename or server.root}: {error.strerror}"
         raise NoPostgresError(f"{problem}. Set PULSE_PG_HOME to a folder that is yours, or to a new one.") from error
+
+
+def _refuse_strangers(server: Server) -> None:
+    """Refuse folders in which others can write: they could replace the data, or the server that answers."""
+    me, remedy = os.geteuid(), "or set PULSE_PG_HOME to a folder that is yours"
+    for folder, owners in ((server.root, {0, me}), (server.home, {me})):
+        if not folder.exists():
+            continue
+        found = folder.stat()
+        if me != 0 and found.st_uid not in owners:  # a server that root starts runs as another user
+            raise NoPostgresError(f"{folder} belongs to user {found.st_uid}: log in as this user, {remedy}.")
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise NoPostgresError(
+                f"Others can write in {folder}. Run: chmod go-w {shlex.quote(str(folder))}, {remedy}."
+            )
 
 
 @contextmanager
