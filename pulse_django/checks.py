@@ -30,6 +30,7 @@
 | ``pulse_django.W010`` | two declared schedules have the same name |
 | ``pulse_django.W011`` | the jobs are stored in a database that is not PostgreSQL, as in tests with SQLite |
 | ``pulse_django.W012`` | a module with tasks cannot be imported now, because it queries the database |
+| ``pulse_django.W013`` | ``ROUTES`` shows arguments that the declaration of a task hides |
 | ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
 """
 
@@ -113,6 +114,22 @@ def check_routes(**_: Any) -> list[CheckMessage]:
         )
         for pattern, route in parsed.routes.items()
         if (queue := route.get("queue_name")) is not None and not any(queue in queues for queues in allowed)
+    ]
+
+
+def check_hidden(**_: Any) -> list[CheckMessage]:
+    """Warn about routes that show arguments which the declaration of the task hides."""
+    if _readable() is None:
+        return []
+    with registry.discovered():
+        shown = [(key, option) for key in registry for option in getattr(registry.get(key), "_shown_by_route", ())]
+    return [
+        Warning(
+            f"PULSE['ROUTES'] takes {option!r} away from the task {key!r}, which hides arguments by it.",
+            hint=f"Remove {option!r} from the route, unless everybody who sees jobs may see these arguments.",
+            id="pulse_django.W013",
+        )
+        for key, option in shown
     ]
 
 

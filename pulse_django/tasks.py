@@ -82,6 +82,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
     def __post_init__(self) -> None:
         # A copy made by using() has the name and the route of the task.
         route = {} if self.registered_name else route_of(self.name or self.module_path)
+        before = _hidden(self) if route else {}
         for option, value in route.items():
             object.__setattr__(self, option, value)
         try:
@@ -90,6 +91,9 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             if route:
                 error.add_note(f'PULSE["ROUTES"] gives {self.registered_name!r} these options: {dict(route)!r}')
             raise
+        shown = [option for option, names in before.items() if names - _hidden(self)[option]]
+        if shown:
+            object.__setattr__(self, "_shown_by_route", shown)  # for a system check
 
     def _complete(self) -> None:
         object.__setattr__(self, "registered_name", self.registered_name or self.name or self.module_path)
@@ -282,6 +286,11 @@ def _names(option: str, given: object) -> tuple[str, ...]:
     if not isinstance(given, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in given):
         raise InvalidTask(f"{option}: {given!r} is not a list of names.")
     return tuple(given)
+
+
+def _hidden(task: PulseTask[..., Any]) -> dict[str, set[str]]:
+    everything = {"everything"} if task.encrypted else set()
+    return {"encrypted": everything, "sensitive": set(_names("sensitive", task.sensitive))}
 
 
 def _restored(key: str, changes: dict[str, Any]) -> Task:
