@@ -407,7 +407,10 @@ def _pass_progress(channel: Channel, run: Run, progress: str | None) -> None:
 def _deliver(channel: Channel) -> None:
     """Wait until all messages are sent: a result may be larger than the buffer of a socket."""
     with selectors.DefaultSelector() as selector:
-        selector.register(channel, selectors.EVENT_WRITE)
+        try:
+            selector.register(channel, selectors.EVENT_WRITE)
+        except OSError as error:  # the handler has closed all files
+            _died("main", str(error))
         while channel.has_more:
             selector.select()
             channel.flush()
