@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO
 
 from .programs import NoPostgresError, own_copy
@@ -72,17 +73,13 @@ def _usable(server: Server) -> Iterator[None]:
 
 def _refuse_strangers(server: Server) -> None:
     """Refuse folders in which others can write: they could replace the data, or the server that answers."""
-    me, remedy = os.geteuid(), "or set PULSE_PG_HOME to a folder that is yours"
-    for folder, owners in ((server.root, {0, me}), (server.home, {me})):
-        if not folder.exists():
-            continue
-        found = folder.stat()
-        if me != 0 and found.st_uid not in owners:  # a server that root starts runs as another user
-            raise NoPostgresError(f"{folder} belongs to user {found.st_uid}: log in as this user, {remedy}.")
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise NoPostgresError(
-                f"Others can write in {folder}. Run: chmod go-w {shlex.quote(str(folder))}, {remedy}."
-            )
+    for folder in filter(Path.exists, (server.root, server.home)):
+        found, chmod = folder.stat(), shlex.join(["chmod", "go-w", str(folder)])
+        remedy = "or set PULSE_PG_HOME to a folder that is yours"
+        if os.geteuid() not in (0, found.st_uid):  # a server that root starts runs as another user
+            raise NoPostgresError(f"{folder} belongs to user {found.st_uid}: work as this user, {remedy}.")
+        if found.st_mode & 0o022:
+            raise NoPostgresError(f"Others can write in {folder}. Run: {chmod}, {remedy}.")
 
 
 @contextmanager

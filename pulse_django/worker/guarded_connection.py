@@ -108,17 +108,13 @@ class GuardedConnection:
             self._calls += 1
         self.turned_at = self.answered_at = time.monotonic()
         self.cut_off_since = 0.0
-        if self.patience.failures and self._all_work(name) and self.patience.succeeded():
-            self.refused = ""
-            logger.info("%s: the database is responding again", self.purpose)
+        if self.patience.failures:
+            recent = self.answered_at - FORGOTTEN_AFTER
+            self._failing = {verb: at for verb, at in self._failing.items() if verb != name and at > recent}
+            if not self._failing and self.patience.succeeded():
+                self.refused = ""
+                logger.info("%s: the database is responding again", self.purpose)
         return answer
-
-    def _all_work(self, name: str) -> bool:
-        """Note that a verb works. Return whether no other one is known to fail."""
-        self._failing.pop(name, None)
-        if self._failing and self.answered_at - max(self._failing.values()) > FORGOTTEN_AFTER:
-            self._failing = {}
-        return not self._failing
 
     def _require_deployment(self, wrapper: BaseDatabaseWrapper) -> None:
         """Refuse a database that belongs to another deployment: it may have been replaced, or adopted."""

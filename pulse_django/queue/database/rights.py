@@ -9,14 +9,9 @@ from pulse_django.queue.words.documentation import page
 from .read_only import rows
 
 # What each worker and each watchdog needs, whatever the project uses. A right on one column is enough.
-_OF_BOTH = [
-    ("pulse_django_attempt", "SELECT INSERT UPDATE"),
-    ("pulse_django_job", "SELECT"),
-    ("pulse_django_job_hot", "SELECT UPDATE DELETE"),
-    ("pulse_django_token", "USAGE"),
-]
-OF_WORKERS = [*_OF_BOTH, ("pulse_django_worker", "INSERT UPDATE"), ("pulse_django_declaration", "SELECT")]
-OF_WATCHDOGS = [*_OF_BOTH, ("pulse_django_attempt", "DELETE"), ("pulse_django_duty", "SELECT INSERT UPDATE")]
+_OF_JOBS = {"attempt": "SELECT INSERT UPDATE", "job": "SELECT", "job_hot": "SELECT UPDATE DELETE", "token": "USAGE"}
+_OF_WORKERS = {**_OF_JOBS, "worker": "INSERT UPDATE", "declaration": "SELECT"}
+_OF_WATCHDOGS = {**_OF_JOBS, "attempt": "SELECT INSERT UPDATE DELETE", "duty": "SELECT INSERT UPDATE"}
 
 _MISSING = """
 SELECT CURRENT_USER, needed.name, needed.privilege
@@ -32,10 +27,9 @@ LIMIT 1
 
 def require_rights(alias: str, *, works: bool, watches: bool) -> None:
     """Raise ImproperlyConfigured with the first right that a worker or its watchdog, or a watchdog alone, lacks."""
-    for kind, needed in (("worker", OF_WORKERS if works else []), ("watchdog", OF_WATCHDOGS if watches else [])):
-        pairs = [(name, right) for name, rights in needed for right in rights.split()]
-        names, rights = [name for name, _ in pairs], [right for _, right in pairs]
-        for role, name, right in rows(alias, _MISSING, [names, rights]):
+    for kind, needed in (("worker", _OF_WORKERS if works else {}), ("watchdog", _OF_WATCHDOGS if watches else {})):
+        pairs = [(f"pulse_django_{name}", right) for name, rights in needed.items() for right in rights.split()]
+        for role, name, right in rows(alias, _MISSING, [[name for name, _ in pairs], [right for _, right in pairs]]):
             other = ", or start the worker with --no-watchdog" if kind == "watchdog" and works else ""
             raise ImproperlyConfigured(
                 f"The database role {role!r} lacks the right {right} on {name} in database {alias!r}. Grant it the "
