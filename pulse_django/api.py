@@ -9,6 +9,8 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+from django.db import ProgrammingError
+
 from pulse_django.run import make_due
 
 from . import conf
@@ -21,6 +23,7 @@ from .limits.keys import has_lane_key
 from .managers import JobManager
 from .models import Job
 from .queue.database.querysets import JobQuerySet
+from .queue.database.tables import explain_missing_tables
 from .queue.words.decisions import Retry, decide
 from .queue.words.display import shown
 from .queue.words.durations import Seconds, as_timedelta
@@ -192,11 +195,12 @@ def enqueue_many(
     A task of another backend is enqueued there, once for each item. The ids are those of that backend's results.
     """
     called_with: Iterable[Call] = (_checked(task, place, item) for place, item in enumerate(arguments))
-    if not isinstance(task.get_backend(), PulseBackend):
+    if not isinstance(backend := task.get_backend(), PulseBackend):
         results: list[Any] = [task.enqueue(*args, **kwargs).id for args, kwargs in list(called_with)]
         if progress is not None:
             progress(len(results))
         return results
+    backend.validate_again(task)
     has_keys = getattr(task, "unique", None) is not None or has_lane_key(task)  # each job has its own key
     if has_keys and has_several_shards():
         called_with = list(called_with)
@@ -204,10 +208,14 @@ def enqueue_many(
     else:
         alias = shard_of_call(task, using=using)
     jobs: JobManager = Job.objects.db_manager(alias)
-    if has_keys:
-        ids = jobs.enqueue_many((new_job(task, *call, alias) for call in called_with), progress=progress)
-    else:
-        ids = jobs.enqueue_alike(new_job(task, (), {}, alias), called_with, progress=progress)
+    try:
+        if has_keys:
+            ids = jobs.enqueue_many((new_job(task, *call, alias) for call in called_with), progress=progress)
+        else:
+            ids = jobs.enqueue_alike(new_job(task, (), {}, alias), called_with, progress=progress)
+    except ProgrammingError as error:
+        explain_missing_tables(error, alias)
+        raise
     if ids and is_due_soon(task.run_after):
         wake_workers(alias, [task.queue_name])
     return ids

@@ -29,6 +29,7 @@ class PulseConfig(AppConfig):
             check_data,
             check_encryption,
             check_foreign_keys,
+            check_hidden,
             check_limits,
             check_middleware,
             check_routes,
@@ -58,6 +59,7 @@ class PulseConfig(AppConfig):
         checks.register(check_shards)
         checks.register(check_tasks)
         checks.register(check_encryption)
+        checks.register(check_hidden)
         checks.register(check_limits)
         checks.register(check_schedules)
         checks.register(check_backend)

@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
+from django.db import ProgrammingError
 from django.utils import timezone
 
 from .exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
 from .models import Job
+from .queue.database.tables import explain_missing_tables
 from .queue.enqueue import Added, add
 from .queue.words import traces
 from .queue.words.job_options import NewJob, Place
@@ -22,7 +24,16 @@ from .queue.words.own_tasks import ONLY_PULSE, OWN_TASKS
 from .run.calls import Uses, checked, uses_of
 from .run.django_log import is_heard
 from .run.notify import is_due_soon, wake_workers
-from .run.registry import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, key_of, registry, task_enqueued
+from .run.registry import (
+    BaseTaskBackend,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    key_of,
+    registry,
+    task_backends,
+    task_enqueued,
+)
 from .run.results import PulseTaskResult, as_enqueued, result_of, result_of_new
 from .run.run import current_run
 from .shards.placement import alias_of_jobs, alias_of_run, locate, shard_of_call
@@ -44,8 +55,14 @@ class PulseBackend(BaseTaskBackend):
 
     def validate_task(self, task: Task) -> None:
         """Refuse or register a task. Django calls this for every declared task."""
-        super().validate_task(task)
+        self.validate_again(task)
         registry.add(task)
+
+    def validate_again(self, task: Task) -> None:
+        """Refuse a task that the setting TASKS does not allow any more. It may have changed since the task was made."""
+        super().validate_task(task)
+        if hasattr(task, "__dict__"):  # a task that another backend has made has slots
+            object.__setattr__(task, "_valid_in", task_backends.settings)
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         """Add the job in the caller's transaction."""
@@ -55,12 +72,18 @@ class PulseBackend(BaseTaskBackend):
         self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], place: Place | None, using: str | None
     ) -> TaskResult:
         """Add the job in the caller's transaction, also as a part of a batch in that database."""
+        if getattr(task, "_valid_in", None) is not task_backends.settings:
+            self.validate_again(task)
         with traces.enqueueing(key_of(task), task.queue_name):
             args, kwargs = checked(task, args, kwargs)
             alias = shard_of_call(task, args, kwargs, using)
             new = new_job(task, args, kwargs, alias)
             new = new if place is None else replace(new, place=place)
-            added = add(Job.objects.db_manager(alias), new)
+            try:
+                added = add(Job.objects.db_manager(alias), new)
+            except ProgrammingError as error:
+                explain_missing_tables(error, alias)
+                raise
         # A waiting job with this key is locked until the commit, and workers skip it until then.
         holds_back = new.unique is not None and new.unique.rule.until_start
         is_new = isinstance(added, Added)

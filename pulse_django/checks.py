@@ -18,6 +18,7 @@
 | ``pulse_django.E015`` | two tasks declare limits of the same name with different numbers |
 | ``pulse_django.E016`` | ``SHARDS``, ``QUEUE_SHARDS`` or ``PLACEMENT`` names an invalid database or function |
 | ``pulse_django.E017`` | the ids of a shard do not begin with its number |
+| ``pulse_django.E018`` | a module with tasks cannot be imported |
 | ``pulse_django.E020`` | ``MIDDLEWARE`` names an object that cannot be imported or called |
 | ``pulse_django.E021`` | ``ROUTES`` names an invalid function, or a queue that ``TASKS`` does not allow |
 | ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
@@ -28,6 +29,8 @@
 | ``pulse_django.W009`` | a declared schedule does not fit its task |
 | ``pulse_django.W010`` | two declared schedules have the same name |
 | ``pulse_django.W011`` | the jobs are stored in a database that is not PostgreSQL, as in tests with SQLite |
+| ``pulse_django.W012`` | a module with tasks cannot be imported now, because it queries the database |
+| ``pulse_django.W013`` | ``ROUTES`` shows arguments that the declaration of a task hides |
 | ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
 """
 
@@ -35,13 +38,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from traceback import walk_tb
 from typing import Any
 
 from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, router
+from django.db import DatabaseError, connections, router
 from django.db.models import ForeignKey
 
 from . import conf
@@ -49,6 +53,8 @@ from .backend import PulseBackend
 from .encryption.values import INSTALL, encrypts, is_available
 from .limits.keys import declared_limits
 from .models import Attempt, Job, StoredAttempt
+from .queue.words.documentation import page
+from .queue.words.payloads import error_in_one_line
 from .run.middleware import configured
 from .run.registry import InvalidTask, modules_that_declare_tasks, registry, task_backends
 from .run.routes import routing
@@ -72,15 +78,6 @@ def _readable() -> conf.PulseSettings | None:
     """Return the settings. None: they cannot be read, which check_settings reports."""
     parsed, problems = conf.parse(getattr(settings, conf.SETTING, {}))
     return None if any(problem.is_error for problem in problems) else parsed
-
-
-def _knows_all_tasks() -> bool:
-    """Import the modules with tasks. False: an import fails, which the worker and Django's checks report."""
-    try:
-        registry.discover()
-    except Exception:
-        return False
-    return True
 
 
 def check_middleware(**_: Any) -> list[CheckMessage]:
@@ -117,6 +114,22 @@ def check_routes(**_: Any) -> list[CheckMessage]:
         )
         for pattern, route in parsed.routes.items()
         if (queue := route.get("queue_name")) is not None and not any(queue in queues for queues in allowed)
+    ]
+
+
+def check_hidden(**_: Any) -> list[CheckMessage]:
+    """Warn about routes that show arguments which the declaration of the task hides."""
+    if _readable() is None:
+        return []
+    with registry.discovered():
+        shown = [(key, option) for key in registry for option in getattr(registry.get(key), "_shown_by_route", ())]
+    return [
+        Warning(
+            f"PULSE['ROUTES'] takes {option!r} away from the task {key!r}, which hides arguments by it.",
+            hint=f"Remove {option!r} from the route, unless everybody who sees jobs may see these arguments.",
+            id="pulse_django.W013",
+        )
+        for key, option in shown
     ]
 
 
@@ -196,7 +209,7 @@ def check_data(**_: Any) -> list[CheckMessage]:
             f"{problem}: enqueue() does not join their transactions, and atomic=True and context.atomic() raise an "
             f"error.",
             hint="Store the jobs in the same database. If the separation is intended, add this check to "
-            "SILENCED_SYSTEM_CHECKS and see docs/how-to/several-databases.md.",
+            f"SILENCED_SYSTEM_CHECKS and see {page('how-to/several-databases.md')}.",
             id="pulse_django.W008",
         )
         for alias in known_shards()
@@ -220,10 +233,13 @@ def check_backend(**_: Any) -> list[CheckMessage]:
 
 
 def check_tasks(**_: Any) -> list[CheckMessage]:
-    """Warn about modules with tasks that a worker does not import."""
-    lost = [one for one in modules_that_declare_tasks() if one not in sys.modules] if _knows_all_tasks() else []
+    """Name modules with tasks that cannot be imported. If there are none, name those that a worker does not import."""
+    if _readable() is None:
+        return []
+    with registry.discovered() as errors:
+        lost = [] if errors else [one for one in modules_that_declare_tasks() if one not in sys.modules]
     hint = "Declare them in the tasks.py of an installed app, or name the module in PULSE['TASK_MODULES']."
-    return [
+    return [_why_not_imported(module, error) for module, error in errors.items()] + [
         Warning(
             f"{module} declares tasks, but workers do not import it: its jobs would not run.",
             hint=hint,
@@ -233,10 +249,24 @@ def check_tasks(**_: Any) -> list[CheckMessage]:
     ]
 
 
+def _why_not_imported(module: str, error: Exception) -> CheckMessage:
+    code = [(frame, line) for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_name == "<module>"]
+    line = f" ({code[-1][0].f_code.co_filename}, line {code[-1][1]})" if code else ""
+    app = apps.get_containing_app_config(module)
+    of_app = f" of app {app.label}" if app is not None else ""
+    message = f"{module}{of_app} cannot be imported: {type(error).__name__}: {error_in_one_line(error)}{line}."
+    if isinstance(error, DatabaseError):  # a warning: an error would stop migrate
+        hint = "Query the database when a task runs, not when its module is imported. Workers do not start until then."
+        return Warning(message, hint=hint, id="pulse_django.W012")
+    return Error(message, hint="Workers do not start until it can be imported.", id="pulse_django.E018")
+
+
 def check_limits(**_: Any) -> list[CheckMessage]:
     """Refuse limits that two tasks declare differently."""
+    if _readable() is None:
+        return []
     try:
-        if _readable() is not None and _knows_all_tasks():
+        with registry.discovered():
             declared_limits()
     except InvalidTask as error:
         hint = "Declare it once, and give the same Limit to both tasks."
@@ -246,9 +276,10 @@ def check_limits(**_: Any) -> list[CheckMessage]:
 
 def check_encryption(**_: Any) -> list[CheckMessage]:
     """Refuse encrypted tasks without keys or without ``cryptography``."""
-    if (parsed := _readable()) is None or not _knows_all_tasks():
+    if (parsed := _readable()) is None:
         return []
-    keys = [key for key in registry if (task := registry.get(key)) is not None and encrypts(task)]
+    with registry.discovered():
+        keys = [key for key in registry if (task := registry.get(key)) is not None and encrypts(task)]
     if not keys and not parsed.encrypt_all:
         return []
     tasks = f"{keys[0]!r} is" if len(keys) == 1 else f"{len(keys)} tasks are" if keys else "All tasks are"

@@ -6,6 +6,7 @@ System checks print the problems (``checks.py``). ``current()`` raises all of th
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -25,6 +26,7 @@ from .queue.words.setting_values import PARSER_OF_TYPE, RANGES, Routes
 from .queue.words.states import Status
 
 SETTING = "PULSE"
+LOADED_AT = time.monotonic()  # when this process began to load the apps, for ``--reload``
 _DEPLOYMENT = Text(64)  # the length of its column
 
 

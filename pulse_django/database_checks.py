@@ -11,6 +11,7 @@ from django.db import connections
 
 from .checks import HINT_POSTGRESQL, check_shards, check_vendor, known_shards
 from .queue.database.tables import problem_with_tables
+from .queue.words.documentation import page
 from .shards.ids import problem_with_numbers
 
 OLDEST_POSTGRESQL = 150_000
@@ -63,7 +64,7 @@ def _check_numbers(alias: str, shard_number: int | None, missing: str) -> list[C
         return []
     if not (problem := problem_with_numbers(alias, shard_number)):
         return []
-    return [Error(f"{problem}.", hint="See docs/how-to/shards.md.", id="pulse_django.E017")]
+    return [Error(f"{problem}.", hint=f"See {page('how-to/shards.md')}.", id="pulse_django.E017")]
 
 
 def _check_version(found: dict[str, str]) -> list[CheckMessage]:

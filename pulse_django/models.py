@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from . import require_app as require_app  # first
 from .amendments.models import Amendment as Amendment
 from .expiry.models import ExpiryColumns
 from .limits.models import Bucket as Bucket

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
-from django.conf import settings
+from django.conf import global_settings, settings
 
 from .chunks.chunk import acall_alone, call_alone, check_chunk
 from .exceptions import InvalidJob
@@ -82,6 +82,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
     def __post_init__(self) -> None:
         # A copy made by using() has the name and the route of the task.
         route = {} if self.registered_name else route_of(self.name or self.module_path)
+        before = _hidden(self) if route else {}
         for option, value in route.items():
             object.__setattr__(self, option, value)
         try:
@@ -90,6 +91,9 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             if route:
                 error.add_note(f'PULSE["ROUTES"] gives {self.registered_name!r} these options: {dict(route)!r}')
             raise
+        shown = [option for option, names in before.items() if names - _hidden(self)[option]]
+        if shown:
+            object.__setattr__(self, "_shown_by_route", shown)  # for a system check
 
     def _complete(self) -> None:
         object.__setattr__(self, "registered_name", self.registered_name or self.name or self.module_path)
@@ -112,9 +116,9 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         try:
             GenericTask.__post_init__(self)
         except InvalidTask as error:
-            if self.queue_name == DEFAULT_QUEUE or f"{self.queue_name}" not in str(error):
+            if not (advice := self._advice(f"{error}")):
                 raise
-            raise InvalidTask(f"{error} {self._advice_on_queues()}") from None
+            raise InvalidTask(f"{error} {advice}") from None
 
     def __repr__(self) -> str:
         name = self.registered_name if len(self.registered_name) <= 54 else f"...{self.registered_name[-51:]}"
@@ -193,15 +197,17 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         return await (acall_alone(self, args, kwargs) if self.chunk else GenericTask.acall(self, *args, **kwargs))
 
-    def _advice_on_queues(self) -> str:
-        """Return how to allow other queues than the default one."""
-        if not hasattr(settings, "TASKS"):
+    def _advice(self, error: str) -> str:
+        """Return how to set the setting TASKS, or how to allow other queues than the default one."""
+        if (tasks := getattr(settings, "TASKS", None)) is None or tasks is getattr(global_settings, "TASKS", None):
             return 'There is no setting TASKS: TASKS = {"default": {"BACKEND": "pulse_django.backend.PulseBackend"}}.'
+        if self.queue_name == DEFAULT_QUEUE or f"{self.queue_name}" not in error:
+            return ""
         return f'Add it to QUEUES in TASKS["{self.backend}"], or set "QUEUES": [] to allow all.'
 
     def _check_options(self) -> None:
         if self.runs_in is not None and not self.get_backend().supports_defer:
-            raise InvalidTask("Backend does not support run_after.")
+            raise InvalidTask(f"Backend does not support run_after. {self._advice('')}".strip())
         if iscoroutinefunction(self.func) and (self.atomic or self.isolation == Isolation.PROCESS):
             raise InvalidTask(
                 "Async handlers run on the event loop and support neither atomic=True nor isolation='process'."
@@ -280,6 +286,11 @@ def _names(option: str, given: object) -> tuple[str, ...]:
     if not isinstance(given, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in given):
         raise InvalidTask(f"{option}: {given!r} is not a list of names.")
     return tuple(given)
+
+
+def _hidden(task: PulseTask[..., Any]) -> dict[str, set[str]]:
+    everything = {"everything"} if task.encrypted else set()
+    return {"encrypted": everything, "sensitive": set(_names("sensitive", task.sensitive))}
 
 
 def _restored(key: str, changes: dict[str, Any]) -> Task:

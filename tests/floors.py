@@ -89,7 +89,7 @@ _FLOORS = (
     "queue.database queue.capability queue.gates pauses.statements workflows.batch_progress shards.ids shards.citus"
     " shards.citus_nodes metrics.minute_stats metrics.traffic conf signals",
     "queue.words embedded unique.rule encryption.envelopes limits.rules schedules.definitions schedules.tick_rules"
-    " schedules.timings metrics.vital_signs exceptions safe_logging signed_texts",
+    " schedules.timings metrics.vital_signs exceptions require_app safe_logging signed_texts",
 )
 _FLOOR_OF = {name: number for number, names in enumerate(_FLOORS) for name in names.split()}
 # The docstrings of these stand for modules on several floors.

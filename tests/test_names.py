@@ -1,13 +1,18 @@
-"""No old name is left: what changed its name has one name (docs/how-to/migrating.md)."""
+"""No old name is left: what changed its name has one name (docs/how-to/migrating.md). No text names a missing file."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
+
+from pulse_django.health.conditions import known
+from pulse_django.queue.words.documentation import TITLES
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("pulse_django", "tests", "docs", "chaos", "benchmarks", "testproject", "examples")
 KINDS = {".py", ".md", ".html", ".js", ".json", ".yml", ".sql", ".po", ".toml"}
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # History keeps the words of its time, and the table of the changes has both.
 HISTORY = (ROOT / "docs/adr", ROOT / "docs/how-to/migrating.md", Path(__file__))
 
@@ -30,6 +35,21 @@ OLD = (
     r"\bpulse_health\b|\bpulse_doctor\b(?!_)|pulse_watchdog --(check|repair)",
     r"pulse_django\.(view|change|retry|cancel|schedule|operate)_(job|queue|worker|limiter|schedule)\b",
 )
+
+
+def test_no_text_of_the_package_names_a_file_of_the_documentation() -> None:
+    """No wheel has the files. A message names a page by its title (``queue.words.documentation``)."""
+    texts = []
+    for path in (ROOT / "pulse_django").rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        bodies = [node.body[0] for node in nodes if isinstance(node, DOCUMENTED) and node.body]
+        docstrings = [one.value for one in bodies if isinstance(one, ast.Expr)]
+        strings = [node for node in nodes if isinstance(node, ast.Constant) and node not in docstrings]
+        texts += [f"{path}:{one.lineno}" for one in strings if "docs/" in f"{one.value}"]
+    assert texts == []
+    for path, title in TITLES.items():
+        assert (ROOT / "docs" / path).read_text().startswith(f"# {title}\n")
+    assert {one.page for one in known()} <= TITLES.keys()
 
 
 def test_no_old_name_is_left() -> None:

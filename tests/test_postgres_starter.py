@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest import mock
 
 import psycopg
 import pytest
@@ -205,6 +206,24 @@ def test_an_occupied_folder_is_left_alone_with_the_remedy_in_one_line(empty_home
             postgres.ensure_running()
     assert "\n" not in str(refusal.value)
     assert stone.read_text() == "somebody's"
+
+
+def test_a_folder_in_which_others_can_write_is_refused(empty_home: Path) -> None:
+    """They could replace the data, and with them the functions that the server runs."""
+    data = empty_home / this_server().major
+    for folder in (empty_home, data):
+        data.mkdir(mode=0o700, exist_ok=True)
+        before = folder.stat().st_mode
+        for mode in (0o777, 0o720):
+            folder.chmod(mode)
+            with pytest.raises(NoPostgresError, match=rf"Others can write in {folder}. .*PULSE_PG_HOME"):
+                postgres.ensure_running()
+        folder.chmod(before)
+    with (
+        mock.patch.object(os, "geteuid", return_value=12345),
+        pytest.raises(NoPostgresError, match=r"belongs to user \d+"),
+    ):
+        postgres.ensure_running()
 
 
 def test_whoever_runs_a_command_reads_that_line_and_no_traceback(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO
 
 from .programs import NoPostgresError, own_copy
@@ -37,6 +38,8 @@ SETTINGS = {
 
 def start(server: Server) -> bool:
     """Start the server unless it is running. Return whether it was started."""
+    with _usable(server):
+        _refuse_strangers(server)
     if server.answers():
         return False
     with _usable(server), _one_process_at_a_time(server):
@@ -66,6 +69,17 @@ def _usable(server: Server) -> Iterator[None]:
     except OSError as error:
         problem = f"{error.filename or server.root}: {error.strerror}"
         raise NoPostgresError(f"{problem}. Set PULSE_PG_HOME to a folder that is yours, or to a new one.") from error
+
+
+def _refuse_strangers(server: Server) -> None:
+    """Refuse folders in which others can write: they could replace the data, or the server that answers."""
+    for folder in filter(Path.exists, (server.root, server.home)):
+        found, chmod = folder.stat(), shlex.join(["chmod", "go-w", str(folder)])
+        remedy = "or set PULSE_PG_HOME to a folder that is yours"
+        if os.geteuid() not in (0, found.st_uid):  # a server that root starts runs as another user
+            raise NoPostgresError(f"{folder} belongs to user {found.st_uid}: work as this user, {remedy}.")
+        if found.st_mode & 0o022:
+            raise NoPostgresError(f"Others can write in {folder}. Run: {chmod}, {remedy}.")
 
 
 @contextmanager

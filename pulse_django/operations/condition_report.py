@@ -10,6 +10,7 @@ from django.db import Error
 
 from pulse_django.health.conditions import Condition, Finding, RepairRefused, ask, known, named, repair
 from pulse_django.queue.words.display import inert
+from pulse_django.queue.words.documentation import page
 from pulse_django.shards.fleet import FleetVerdict
 
 Paint = Callable[[str], str]
@@ -32,7 +33,7 @@ def findings_in_words(
         yield from _subjects(finding, "       ")
         yield f"       Expected: {one.says}"
         yield f"       What to do: {one.to_do}"
-        yield f"       More: docs/{one.page}"
+        yield f"       More: {page(one.page)}"
         if one.repair is not None:
             yield f"       Repair: pulse_check --repair {one.name}"
 

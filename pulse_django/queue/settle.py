@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from time import monotonic
 from typing import Any, assert_never
 
 from django.db import DatabaseError, ProgrammingError, connections
@@ -235,7 +236,7 @@ def _settle(jobs: JobReader, reports: list[Report], wait: bool, bare: bool = Fal
             return [row for report in reports for row in _settle(jobs, [report], wait)]
         if bare:
             raise
-        logger.exception("Storing the report on job %d failed", reports[0].lease.job_id)
+        _log_failure(reports[0].lease.job_id)
         if isinstance(reports[0].decision, DeadLetter):  # the row of its hook may have caused the error
             with suppress(*UNSTORABLE):
                 return _settle(jobs, reports, wait, bare=True)
@@ -246,6 +247,19 @@ def _settle(jobs: JobReader, reports: list[Report], wait: bool, bare: bool = Fal
         failed = Failed(ErrorReport.of(error))
         reason = f"storing its report failed: {failed.error.summary}"
         return _settle(jobs, [Report(reports[0].lease, failed, DeadLetter(reason))], wait)
+
+
+BETWEEN_FAILURES = 60.0  # seconds between two log lines: one cause may concern each job of a task
+_failures = {"logged_at": float("-inf"), "unlogged": 0}
+
+
+def _log_failure(job_id: int) -> None:
+    if monotonic() - _failures["logged_at"] < BETWEEN_FAILURES:
+        _failures["unlogged"] += 1
+        return
+    text = "Storing the report on job %d failed (reports that failed since the last such line: %d)"
+    logger.exception(text, job_id, _failures["unlogged"])
+    _failures.update(logged_at=monotonic(), unlogged=0)
 
 
 def _settle_on_citus(alias: str, reports: str, params: Sequence[Any], wait: bool, bare: bool) -> list[Row]:

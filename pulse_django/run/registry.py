@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import lru_cache
 from importlib import import_module
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.apps import AppConfig, apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.utils.module_loading import autodiscover_modules
+from django.utils.module_loading import module_has_submodule
 
 from pulse_django import conf
 
@@ -61,19 +62,39 @@ class Registry:
     def discover(self) -> None:
         """Import all modules that declare tasks, once: the ``tasks`` module of every app, PULSE["TASK_MODULES"], and
         the root URLconf with its views, as the web process does."""
+        with self.discovered() as errors:
+            for error in errors.values():
+                raise error
+
+    @contextmanager
+    def discovered(self) -> Iterator[dict[str, Exception]]:
+        """Import the same modules, also after one that fails. Yield the errors by module.
+
+        Inside, nothing is imported again, so that the caller can use the tasks of the other modules.
+        """
         with self._discovery:  # held during the imports: other threads must not see an empty registry
             if self._discovered or self._discovering or not apps.ready:
+                yield {}
                 return
-            self._discovering = True
+            self._discovering, errors = True, {}
             try:
-                autodiscover_modules(MODULE)
-                for module in (*self.own_modules, *conf.current().task_modules):
-                    import_module(module)
-                if urls := getattr(settings, "ROOT_URLCONF", None):
-                    import_module(urls)
-                self._discovered = True  # only now, so that a failed import is tried and reported again
+                for module, app in self._modules():
+                    try:
+                        import_module(module)
+                    except Exception as error:
+                        if app is None or module_has_submodule(app.module, MODULE):
+                            errors[module] = error
+                self._discovered = not errors  # a failed import is tried and reported again
+                yield errors
             finally:
                 self._discovering = False
+
+    def _modules(self) -> Iterator[tuple[str, AppConfig | None]]:
+        """Yield the modules to import. An app need not have a module."""
+        yield from ((f"{app.name}.{MODULE}", app) for app in apps.get_app_configs())
+        yield from ((module, None) for module in (*self.own_modules, *conf.current().task_modules))
+        if urls := getattr(settings, "ROOT_URLCONF", None):
+            yield urls, None
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._tasks))

@@ -23,6 +23,7 @@ from pulse_django.models import Attempt, Job
 from pulse_django.queue.database.transactions import is_in_callers_transaction
 from pulse_django.queue.enqueue import Added
 from pulse_django.queue.words.display import shown
+from pulse_django.queue.words.durations import WANTED, as_timedelta
 from pulse_django.queue.words.leases import Claim
 from pulse_django.queue.words.masks import RESULT
 from pulse_django.queue.words.options import JOB_OPTIONS
@@ -117,8 +118,9 @@ class PulseTaskResult(TaskResult):
 
 
 def _until(timeout: float | timedelta) -> float:
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    return time.monotonic() + min(seconds, threading.TIMEOUT_MAX / 2)
+    if not isinstance(duration := as_timedelta(timeout), timedelta):
+        raise (ValueError if isinstance(timeout, float) else TypeError)(f"timeout: {timeout!r} is not {WANTED}.")
+    return time.monotonic() + min(duration.total_seconds(), threading.TIMEOUT_MAX / 2)
 
 
 def job_id_of_public_id(public_id: str) -> int:

@@ -8,6 +8,7 @@ from datetime import datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from django.conf import settings
 from django.core.checks import CheckMessage, Warning
 
 from pulse_django import conf
@@ -177,16 +178,16 @@ def check_schedules(**_: Any) -> list[CheckMessage]:
 
     These are warnings: an error would keep workers from starting, and so stop all other schedules and jobs.
     """
-    try:
-        found, problems = declared()
-    except Exception:  # the worker and Django's own checks report a module that cannot be imported
+    if any(problem.is_error for problem in conf.parse(getattr(settings, conf.SETTING, {}))[1]):
         return []
-    hint = "Give each schedule another name."
-    messages: list[CheckMessage] = [Warning(f"{one}.", hint=hint, id="pulse_django.W010") for one in problems]
-    for definition in found:
-        try:
-            check_call(definition)
-        except InvalidSchedule as error:
-            hint = "Give the schedule args and kwargs that the task takes, or give the task's parameters defaults."
-            messages.append(Warning(f"Schedule {error}.", hint=hint, id="pulse_django.W009"))
+    with registry.discovered():  # check_tasks reports a module that cannot be imported
+        found, problems = declared()
+        hint = "Give each schedule another name."
+        messages: list[CheckMessage] = [Warning(f"{one}.", hint=hint, id="pulse_django.W010") for one in problems]
+        for definition in found:
+            try:
+                check_call(definition)
+            except InvalidSchedule as error:
+                hint = "Give the schedule args and kwargs that the task takes, or give the task's parameters defaults."
+                messages.append(Warning(f"Schedule {error}.", hint=hint, id="pulse_django.W009"))
     return messages

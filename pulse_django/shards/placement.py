@@ -25,6 +25,7 @@ from pulse_django.limits.rules import Limit
 from pulse_django.models import Departure, Job
 from pulse_django.queue.words.bounds import DEFAULT_QUEUE
 from pulse_django.queue.words.display import shown
+from pulse_django.queue.words.documentation import page
 from pulse_django.queue.words.job_ids import job_id_of, job_ids_of, shard_number_of
 from pulse_django.queue.words.lane_keys import key_of as key_of_lane
 from pulse_django.queue.words.lane_keys import limiter_of_queue
@@ -120,7 +121,7 @@ def _refuse_several(task: Task, place: Anchor, anchors: Sequence[Anchor]) -> Non
     """Refuse a job that would be in two shards, also if its keys only happen to have the same shard."""
     for other in anchors:
         if other.alias != place.alias:
-            advice = "see docs/how-to/shards.md"
+            advice = f"see {page('how-to/shards.md')}"
             if place.what == "its parent":
                 how = f".using(database={other.alias!r})"
                 advice = f"{how} enqueues it there, outside the handler's transaction and without a parent"

@@ -248,6 +248,7 @@ class Child:
             ],
             "slots_beyond_leases": sum(one.slots_beyond_leases for one in self._flights),
             "counts": [one.counts() for one in self._shards],
+            "refused": [one.claimer.database.refused or one.reporter.database.refused for one in self._shards],
         }
         if how_it_is != self._said:
             self._said = how_it_is

@@ -21,7 +21,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from pulse_django import conf
 from pulse_django.models import Job
-from pulse_django.queue.database.database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
+from pulse_django.queue.database.database_errors import DatabaseFault, Patience, fault_of, is_refused, sqlstate_of
 from pulse_django.queue.database.deployments import require_deployment
 from pulse_django.queue.database.prepared_statements import PreparedStatements
 from pulse_django.queue.database.transactions import limited, with_timeouts
@@ -45,6 +45,9 @@ LONGEST_PAUSE_SHARE = 0.5
 # The share of that wait for a cancellation to reach the server before the connection is closed; at most a second.
 CANCEL_SHARE, LONGEST_CANCEL = 0.25, 1.0
 CONNECT_WAIT = 2
+# Seconds after which a verb that failed and was not called again is forgotten. If shorter, verbs that are rarely called
+# are logged again. If longer, the next outage is not logged.
+FORGOTTEN_AFTER = 300.0
 
 # Options of libpq for TCP connections. Unix sockets ignore them.
 _OPTIONS = {
@@ -71,6 +74,8 @@ class GuardedConnection:
         self.errors = 0  # database errors so far
         # By the monotonic clock: the last turn or failure of its loop, the last failure, and the last answer.
         self.turned_at, self.failed_at, self.answered_at = time.monotonic(), float("-inf"), float("-inf")
+        self.refused = ""  # the error, since the role lacks a right
+        self._failing: dict[str, float] = {}  # when verbs failed, by name; other verbs do not show that they work again
         self.cut_off_since = 0.0  # since when it cannot connect, by the monotonic clock; 0: it can
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
@@ -84,7 +89,7 @@ class GuardedConnection:
 
     def call(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a verb on this thread's connection. If the connection is lost, the next call opens another one."""
-        wrapper = self._prepared()
+        wrapper, name = self._prepared(), getattr(getattr(verb, "func", verb), "__qualname__", "")
         self._calls += 1
         self.turned_at = time.monotonic()
         self._until = self.turned_at + longest_wait()
@@ -95,14 +100,20 @@ class GuardedConnection:
         except Error as error:
             if fault_of(error) is DatabaseFault.CUT_OFF or wrapper.connection is None or wrapper.connection.closed:
                 self.hang_up()
+            elif fault_of(error) in (DatabaseFault.CHANGING, DatabaseFault.MISTAKE):
+                self._failing[name] = time.monotonic()
             raise
         finally:
             self._until = float("inf")
             self._calls += 1
         self.turned_at = self.answered_at = time.monotonic()
         self.cut_off_since = 0.0
-        if self.patience.failures and self.patience.succeeded():
-            logger.info("%s: the database is responding again", self.purpose)
+        if self.patience.failures:
+            recent = self.answered_at - FORGOTTEN_AFTER
+            self._failing = {verb: at for verb, at in self._failing.items() if verb != name and at > recent}
+            if not self._failing and self.patience.succeeded():
+                self.refused = ""
+                logger.info("%s: the database is responding again", self.purpose)
         return answer
 
     def _require_deployment(self, wrapper: BaseDatabaseWrapper) -> None:
@@ -167,13 +178,15 @@ class GuardedConnection:
         is_cut_off = fault is DatabaseFault.CUT_OFF or not sqlstate_of(error)
         self.cut_off_since = (self.cut_off_since or time.monotonic()) if is_cut_off else 0.0
         said = error_in_one_line(error)
+        self.refused = said if is_refused(error) else self.refused
         if fault is DatabaseFault.MISTAKE:
             logger.error("%s: %s", self.purpose, said, exc_info=error)
             return pause
         self.errors += 1
         if self.patience.failures == 1:
             state = sqlstate_of(error)
-            logger.warning("%s: %s%s: %s", self.purpose, fault, f" ({state})" if state else "", said)
+            kind = "the database role lacks a right" if is_refused(error) else fault
+            logger.warning("%s: %s%s: %s", self.purpose, kind, f" ({state})" if state else "", said)
         return pause
 
     def _prepared(self) -> BaseDatabaseWrapper:

@@ -46,6 +46,7 @@ class Standing:
     ready_children: int
     is_stopping: bool
     unanswered: float  # seconds since the last successful heartbeat
+    refused: str = ""  # the error, if the role lacks a right
     restarts: Mapping[str, int] = field(default_factory=dict)  # how often threads of the keeper were restarted
 
 
@@ -65,6 +66,8 @@ def why_unready(standing: Standing, lease: float) -> str:
         return "the database has not responded yet"
     if standing.unanswered > lease:
         return f"the database has not responded for {standing.unanswered:.0f} s"
+    if standing.refused:
+        return f"the database refuses a statement: {standing.refused}"
     return ""
 
 

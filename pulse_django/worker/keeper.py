@@ -250,6 +250,7 @@ class Keeper:
             ready_children=self._ready_children,
             is_stopping=self._signals > 0 or self._children.stop_by is not None,
             unanswered=min(line.unanswered for line in self._lines),
+            refused=min(line.refused for line in self._lines),  # "": at least one shard refuses nothing
             restarts=dict(self._loops.threads.restarts),
         )
 
@@ -343,6 +344,13 @@ class ShardLoops:
     def unanswered(self) -> float:
         """Return the seconds since the last answer to a heartbeat. Infinite: none yet."""
         return time.monotonic() - self.heartbeat.database.answered_at
+
+    @property
+    def refused(self) -> str:
+        """Return the error, if the role lacks a right in this shard. Empty: nothing is refused."""
+        own = [one.refused for one in self._databases]
+        theirs = [child.said["refused"][self.shard] for child in self._children.child_slots if child.said]
+        return next(filter(None, [*own, *theirs]), "")
 
     def _leases_of_children(self) -> Sequence[SharedLeases]:
         return [child.leases[self.shard] for child in self._children.child_slots if not child.is_empty]

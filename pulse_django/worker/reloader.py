@@ -20,10 +20,13 @@ INTERVAL = 1.0  # seconds between two checks
 
 
 class Changes:
-    def __init__(self) -> None:
-        self.found: Path | None = None
+    def __init__(self, since: float | None = None) -> None:
+        """``since``: when loading began, by the monotonic clock. A file that was saved meanwhile counts as changed."""
         self._looked_at = time.monotonic()
         self._seen = self._look()
+        now = time.time()  # ignore files of the future, whose clock is another one: restarts would not end
+        began = now if since is None else now - (time.monotonic() - since)
+        self.found: Path | None = next((path for path, at in self._seen.items() if began < at <= now), None)
 
     def are_there(self) -> bool:
         """Return whether the file of a module that was loaded at the start has changed or was deleted."""
@@ -43,8 +46,9 @@ class Changes:
 def start_again() -> NoReturn:
     """Restart as a new worker when the code loads. Until then, print the error and wait for the next change."""
     _forget_signals()
+    since = time.monotonic()
     while (problem := _problem_of(sys.orig_argv)) is not None:
-        changes = Changes()  # first, so that changes during the output count
+        changes = Changes(since)
         sys.stderr.write(problem)
         logger.error("The code does not load; waiting for the next change")
         try:
@@ -52,6 +56,7 @@ def start_again() -> NoReturn:
                 time.sleep(INTERVAL / 4)
         except KeyboardInterrupt:
             sys.exit(130)
+        since = time.monotonic()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the same command
 
 

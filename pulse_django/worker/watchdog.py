@@ -76,6 +76,7 @@ class Watchdog:
         self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
         self._kept_house_at = float("-inf")
         self._duties = {SWEEP, HOUSEKEEPING}  # due now: at the start, all of them
+        self._is_blind = False  # it cannot read the duties, which it has logged
         self._taken: frozenset[str] = frozenset()  # taken duties that are not marked as done yet
 
     def pause_after(self, swept: Swept | None, fleet_size: int = 1) -> float:
@@ -97,8 +98,11 @@ class Watchdog:
         except DatabaseError as error:
             if fault_of(error) not in (DatabaseFault.CHANGING, DatabaseFault.BUSY):
                 raise
-            logger.warning("Sweeping without knowing when others last swept: %s", error_in_one_line(error))
+            if not self._is_blind:
+                logger.warning("Sweeping without knowing when others last swept: %s", error_in_one_line(error))
+            self._is_blind = True
             return self.sweep(housekeeping=begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS)
+        self._is_blind = False
         self._look_at_server(found.clock)
         overdue, self.found = found.overdue & self.found.overdue, found
         if SWEEP in found.taken & found.unfinished - self._duties:

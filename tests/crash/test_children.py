@@ -81,6 +81,14 @@ def test_how_a_process_ended_is_kept(workers: Workers, name: str, said: str) -> 
     assert said in Job.objects.get(pk=job).last_error
 
 
+def test_a_handler_that_closes_all_files_of_its_process_is_told_without_a_traceback(workers: Workers) -> None:
+    worker = workers.ready()
+    job = handlers.closes_all_files_of_its_process.enqueue().id
+    wait_for(Status.DEAD_LETTERED, job)
+    assert Job.objects.get(pk=job).last_error.endswith("its process exited with status 70")
+    assert "Traceback" not in worker.log, worker.log
+
+
 def test_a_handler_that_closes_all_files_takes_down_no_more_than_its_process(workers: Workers) -> None:
     job = handlers.closes_all_files.enqueue().id
     worker = workers.ready(settings=LONG_LEASE)

@@ -37,6 +37,26 @@ def test_every_command_says_migrate_in_one_line_and_fails(empty: NewProject) -> 
     assert (health.returncode, health.stdout.strip()) == (2, MISSING)
 
 
+def test_enqueue_says_migrate_also_in_a_transaction(empty: NewProject) -> None:
+    one, many = "send_invoice.enqueue(1)", "pulse_django.enqueue_many(send_invoice, [[1]])"
+    unclear = MISSING.replace("are missing ", "").replace(".", " are missing or older than this code.", 1)
+    for call, sentence in ((one, MISSING), (many, MISSING), (f"with atomic(): {one}", unclear)):
+        imports = "import pulse_django\nfrom django.db.transaction import atomic\nfrom shop.tasks import send_invoice"
+        said = empty.shell(f"{imports}\n{call}", ok=False).stderr.strip().splitlines()[-1]
+        assert said == f"django.core.exceptions.ImproperlyConfigured: {sentence}", call
+
+
+def test_what_the_settings_lack_is_named(empty: NewProject) -> None:
+    line = 'TASKS = {"default": {"BACKEND": "pulse_django.backend.PulseBackend"}}'
+    declared = "import shop.tasks; from pulse_django import task; task(**{options})(print)"
+    empty.settings("INSTALLED_APPS.remove('pulse_django')")
+    assert empty.shell(declared, ok=False).stderr.strip().endswith('INSTALLED_APPS += ["pulse_django"].')
+    empty.settings("INSTALLED_APPS += ['pulse_django']", "del TASKS")
+    for options in ({"queue_name": "mail"}, {"priority": 5}):
+        code = declared.replace("{options}", f"{options}")
+        assert empty.shell(code, ok=False).stderr.strip().endswith(f"There is no setting TASKS: {line}."), options
+
+
 def test_the_doctor_advises_migrate_and_nothing_else(empty: NewProject) -> None:
     said = empty.manage("pulse_check", "--advice").stdout
     assert "migrate" in said

@@ -44,6 +44,33 @@ def test_it_waits_for_the_next_change(new_project: Callable[[], NewProject], bro
         worker.kill()
 
 
+# Saves another module while the worker loads the tasks, once.
+SAVES = f"""
+from pathlib import Path
+here = Path(__file__)
+if not (done := here.with_name("saved")).exists():
+    here.with_name("tasks.py").write_text({GOOD.replace("say(", "sing(")!r})
+    done.touch()
+"""
+
+
+def test_a_file_that_is_saved_while_it_starts_is_loaded(new_project: Callable[[], NewProject]) -> None:
+    project = new_project()
+    project.follow_the_readme()
+    project.write("shop/tasks.py", GOOD)
+    project.write("shop/views.py", "")
+    project.write("shop/saves.py", SAVES)
+    project.manage("migrate", "-v", "0")
+    project.settings('PULSE = {"TASK_MODULES": ["shop.saves"]}')
+    worker = project.start_worker("--reload")
+    try:
+        worker.wait_until_it_says("the code has changed", "is ready")
+        project.shell("from shop.tasks import sing; sing.enqueue('la')")
+        worker.wait_until_it_says("la\n")
+    finally:
+        worker.kill()
+
+
 def test_ctrl_c_ends_it_while_it_waits(new_project: Callable[[], NewProject]) -> None:
     project = new_project()
     project.follow_the_readme()

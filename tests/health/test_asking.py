@@ -129,7 +129,7 @@ def test_check_exits_with_an_error_that_names_what_fails() -> None:
     backlog()
     out, failed = check("--all")
     assert "FAIL queue-without-worker (stuck)" in out
-    assert "More: docs/how-to/symptoms/jobs-wait.md" in out
+    assert "More: the page “Jobs wait in PENDING” of the documentation" in out
     assert failed.startswith("1 of")
     assert failed.endswith("queue-without-worker.")
 

@@ -59,6 +59,17 @@ def test_without_beats_there_is_nothing_to_say_of_leases() -> None:
     assert about("lease").level == Level.UNKNOWN
 
 
+def test_hostile_vitals_count_for_nothing() -> None:
+    WorkerFactory(vitals=beats(0.01))
+    hostile = (True, -5, 1e308, "NaN", [1], {"a": 1}, None, 10**400)
+    for value in hostile:
+        delays = {"1": value, "x": 1, "9" * 50: 1, "-1": 1}
+        WorkerFactory(vitals={"beats": value, "beat_failures": value, "beat_delays": delays})
+        WorkerFactory(vitals={"beat_delays": value})
+        WorkerFactory(vitals=[value])
+    assert "delay of 1000 heartbeats: p99 0.011" in about("lease").what
+
+
 def test_punctual_beats_are_good() -> None:
     WorkerFactory(vitals=beats(0.01))
     WorkerFactory(vitals={})  # an older worker counts nothing

@@ -12,6 +12,7 @@ from django.test import override_settings
 from pulse_django import Context, DeadJob, Discard, Limit, Unique, api, enqueue_many, task
 from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
+from pulse_django.queue import settle
 from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Decision, Retry
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.masks import EVERYTHING
@@ -160,6 +161,20 @@ class TestHook:
                 expire(Job.objects.get(pk=claim_one(ME).lease.job_id))
                 assert [one.status for one in Job.objects.reap()] == [Status.DEAD_LETTERED]
             assert hooks() == []
+
+    @pytest.mark.django_db(transaction=True)
+    def test_many_rows_that_cannot_be_stored_are_told_once_a_minute(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told = []
+        for minute in (0.0, 1.0, 59.0, 61.0):
+            monkeypatch.setattr(settle, "monotonic", lambda minute=minute: 1e9 + minute)
+            fails.enqueue()
+            sql("UPDATE pulse_django_job SET on_dead = on_dead - 'weight' WHERE status = 'PENDING'")
+            run(TimedOut(), DeadLetter("too long"))
+            told.append(caplog.text.count("Storing the report on job"))
+        assert told == [1, 1, 1, 2]
+        assert "since the last such line: 2" in caplog.text
 
     def test_a_row_that_was_written_by_hand_keeps_no_run_from_ending(self) -> None:
         fails.enqueue()

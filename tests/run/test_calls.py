@@ -9,6 +9,7 @@ from decimal import Decimal
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import UUID, uuid4
 
 import pytest
@@ -332,6 +333,20 @@ def test_a_backend_that_runs_at_once_refuses_to_wait(settings: Any) -> None:
         tasks.add.using(run_after=timedelta(hours=1))
     with pytest.raises(InvalidTask, match="does not support run_after"):
         tasks.add.using(run_after=datetime.now(UTC) + timedelta(hours=1))
+
+
+def test_a_queue_that_is_not_allowed_any_more_is_refused_at_enqueue(settings: Any) -> None:
+    mail, before = tasks.add.using(queue_name="mail"), dict(settings.TASKS)
+    settings.TASKS = {"default": {"BACKEND": PULSE, "QUEUES": ["default"]}}
+    with pytest.raises(InvalidTask, match="mail"):
+        mail.enqueue(1, 2)
+    with pytest.raises(InvalidTask, match="mail"):
+        enqueue_many(mail, [[1, 2]])
+    settings.TASKS = before
+    with mock.patch.object(BaseTaskBackend, "validate_task") as validate:
+        mail.enqueue(1, 2)
+        mail.enqueue(1, 2)
+    assert validate.call_count == 1, "only after the settings have changed"
 
 
 def test_a_queue_that_is_not_allowed_says_how_to_allow_it(settings: Any) -> None:

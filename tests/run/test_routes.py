@@ -27,6 +27,28 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 
 NAME = "tests.run.test_routes.reindex"
 
+TAKES_AWAY: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"encrypted": True}, {"encrypted": False}, "encrypted"),
+    ({"sensitive": ["card"]}, {"sensitive": []}, "sensitive"),
+    ({"sensitive": ["card", "pin"]}, {"sensitive": ["pin"]}, "sensitive"),
+    ({"sensitive": ["card"]}, {"sensitive": ["card", "pin"]}, ""),
+    ({"encrypted": True}, {"queue_name": "x"}, ""),
+    ({}, {"encrypted": False, "sensitive": []}, ""),
+]
+
+
+def pays(card: str, pin: str) -> None: ...
+
+
+def test_a_check_names_a_route_that_shows_what_a_task_hides(monkeypatch: pytest.MonkeyPatch) -> None:
+    for options, route, lost in TAKES_AWAY:
+        monkeypatch.setattr(registry, "_tasks", {})
+        with override_settings(PULSE={"ROUTES": {"routed.pays": route}}):
+            task(name="routed.pays", **options)(pays)
+        found = [one.msg for one in run_checks() if one.id == "pulse_django.W013"]
+        said = [f"PULSE['ROUTES'] takes {lost!r} away from the task 'routed.pays', which hides arguments by it."]
+        assert found == (said if lost else []), (options, route)
+
 
 def reindex() -> None: ...
 

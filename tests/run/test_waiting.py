@@ -204,6 +204,13 @@ class TestTimeouts:
                     with about(timeout), pytest.raises(TimeoutError, match=f"job {result.id} was still READY"):
                         wait(timeout)
 
+    def test_what_is_no_duration_is_refused(self, looks: Looks) -> None:
+        result = tasks.add.enqueue(1, 2)
+        for timeout, kind in (("5", TypeError), (None, TypeError), (float("nan"), ValueError)):
+            for wait in (result.wait, async_to_sync(result.await_)):
+                with pytest.raises(kind, match=r"timeout: .* is not a number of seconds or a timedelta"):
+                    wait(timeout)  # type: ignore[arg-type]  # as a caller without a type checker may
+
     def test_one_that_gives_up_takes_nothing_from_the_others(self, looks: Looks, threads: ThreadPoolExecutor) -> None:
         result = tasks.add.enqueue(1, 2)
         wait = threads.submit(alone(lambda: result.wait(float("inf"))))

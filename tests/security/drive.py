@@ -49,6 +49,7 @@ from pulse_django.pauses.pausing import pause_task, resume_task
 from pulse_django.queue import reap
 from pulse_django.queue.database import deployments
 from pulse_django.queue.database.job_queries import ServerClock
+from pulse_django.queue.database.rights import require_rights
 from pulse_django.queue.database.tables import changes_in, problem_with_tables
 from pulse_django.queue.database.transactions import run_alone
 from pulse_django.queue.declarations import Declarer
@@ -641,6 +642,7 @@ def conditions_and_repairs() -> None:
     assert schema._is_there(ALIAS, Job, "pulse_job_payload_is_bounded")
     assert schema._rebuild(ALIAS, ["pulse_job_priority_in_range"]) == 1
     assert problem_with_tables(ALIAS) == ""
+    require_rights(ALIAS, works=True, watches=True)
     assert changes_in(ALIAS)
     assert problem_with_numbers(ALIAS, 0) == ""
     assert number_ids(ALIAS, 0) == []

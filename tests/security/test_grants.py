@@ -33,8 +33,9 @@ from tests.factories import make_job, now
 from tests.faults import all_faults
 from tests.queue.steps import sql
 from tests.security import handlers
+from tests.worker.test_http_port import ask, free_port
 
-from .roles import OPERATOR, PRODUCER, ROLES, WATCHDOG, WORKER, acting_as, also, bullet_with, existing, grants_in
+from .roles import GRANT, OPERATOR, PRODUCER, ROLES, WATCHDOG, WORKER, acting_as, also, bullet_with, existing, grants_in
 from .verbs import AGE, VERBS, Act
 
 pytestmark = [pytest.mark.usefixtures("pulse_db", "roles")]
@@ -163,6 +164,46 @@ def test_a_worker_and_a_watchdog_work_under_their_roles(workers: Workers) -> Non
     assert worker.wait() == 0
     assert "permission denied" not in worker.log + watchdog.stderr
     assert Worker.objects.get().stopped_at is not None
+
+
+def test_a_process_without_a_right_names_it_and_does_not_start(workers: Workers) -> None:
+    cases: list[tuple[str, str, list[str], str]] = [
+        (PRODUCER, "pulse_worker", ["--burst"], "SELECT on pulse_django_attempt"),
+        (OPERATOR, "pulse_worker", [], "USAGE on pulse_django_token"),
+        (WORKER, "pulse_worker", [], "DELETE on pulse_django_attempt"),  # of its watchdog
+        (PRODUCER, "pulse_watchdog", ["--once"], "SELECT on pulse_django_attempt"),
+    ]
+    with all_faults() as about:
+        for role, command, arguments, right in cases:
+            with about(f"{command} as {role}"):
+                done = subprocess.run(
+                    [sys.executable, "manage.py", command, *arguments], cwd=ROOT, env=environment(**login(role)),
+                    capture_output=True, text=True, timeout=60, check=False,
+                )  # fmt: skip
+                assert done.returncode == 1
+                [line] = done.stderr.splitlines()
+                assert f"role {role!r} lacks the right {right} in database 'default'" in line
+                assert "“Security”" in line
+
+
+def test_a_worker_that_loses_a_right_says_so_once_and_is_not_ready(workers: Workers) -> None:
+    port, right = free_port(), "UPDATE (status), SELECT ON pulse_django_job_hot"
+    worker = workers.ready("--no-watchdog", "--metrics-port", str(port), settings=OURS, env=login(WORKER))
+    wait_until(lambda: ask(port, "/ready").status == 200)
+    job = handlers.echo.enqueue(1).id
+    wait_for(Status.COMPLETED, job)
+    sql(f"REVOKE {right} FROM {WORKER}")
+    try:
+        handlers.echo.enqueue(2)
+        wait_until(lambda: ask(port, "/ready").status == 503)
+        assert "the database refuses a statement: permission denied" in ask(port, "/ready").json["reason"]
+        wait_until(lambda: Worker.objects.get().vitals["database_errors"] > 8, lambda: worker.log)
+    finally:
+        sql(GRANT)
+    wait_until(lambda: ask(port, "/ready").status == 200, lambda: worker.log)
+    lines = [line for line in worker.log.splitlines() if "permission denied" in line]
+    assert len({line.split(": ")[1] for line in lines}) == len(lines), worker.log
+    assert worker.log.count("responding again") == len(lines)
 
 
 def test_who_may_read_jobs_may_be_told_why_they_do_not_run() -> None:

@@ -260,6 +260,12 @@ def segfaults(context: Context) -> None:
     ctypes.string_at(0)
 
 
+@task(takes_context=True, max_attempts=1, isolation="process")
+def closes_all_files_of_its_process(context: Context) -> None:
+    trace("ran", context.job_id)
+    os.closerange(3, 1_000)
+
+
 @task(takes_context=True, max_attempts=1)
 def closes_all_files(context: Context) -> None:
     trace("ran", context.job_id)

@@ -126,6 +126,31 @@ def test_patience_grows_and_has_an_end_and_is_not_in_step() -> None:
     )
 
 
+def test_a_missing_right_is_told_once_while_other_statements_succeed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    may = False
+
+    def verb() -> None:
+        if not may:
+            raise_state("42501")
+
+    database, pauses = GuardedConnection("default", "claims"), []
+    for _ in range(6):
+        database.call(lambda: sql("SELECT 1"))
+        with pytest.raises(DatabaseError) as raised:
+            database.call(verb)
+        pauses.append(database.failed(raised.value))
+    assert caplog.text.count("as a test wanted") == 1, caplog.text
+    assert "responding again" not in caplog.text
+    assert "as a test wanted" in database.refused
+    assert pauses[-1] > 4 * pauses[0]
+    may = True
+    database.call(verb)
+    assert caplog.text.count("responding again") == 1
+    assert (database.refused, database.patience.failures) == ("", 0)
+    database.hang_up()
+
+
 Start = Callable[[GuardedConnection, Callable[[], object]], threading.Thread]
 
 

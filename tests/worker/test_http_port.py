@@ -130,6 +130,7 @@ STANDINGS = [
     ({"unanswered": float("inf")}, "the database has not responded yet"),
     ({"unanswered": 29.0}, ""),  # a beat or two failed; its leases live
     ({"unanswered": 31.4}, "the database has not responded for 31 s"),
+    ({"refused": "permission denied for x"}, "the database refuses a statement: permission denied for x"),
     ({"hanging": {"watchdog": 99.0}}, ""),  # for /live to tell
 ]
 

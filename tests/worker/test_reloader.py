@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def test_a_file_that_is_gone(loaded: list[Path]) -> None:
     changes = Changes()
     loaded[0].unlink()
     assert changes.are_there()
+
+
+def test_a_file_that_was_saved_while_it_was_loaded(loaded: list[Path]) -> None:
+    saved = loaded[0].stat().st_mtime
+    # A file of the future is on another clock: restarting for it would never end.
+    for began, at, is_changed in ((saved - 1, saved, True), (saved + 1, saved, False), (saved - 1, saved + 1e6, False)):
+        os.utime(loaded[0], (at, at))
+        assert Changes(time.monotonic() - time.time() + began).are_there() is is_changed, (began, at)
 
 
 def test_a_module_that_is_loaded_later_is_no_change(loaded: list[Path], tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from pulse_django import conf
 from pulse_django.health.conditions import Limits, ask_all
-from pulse_django.queue.words.counters import Histogram
+from pulse_django.queue.words.counters import Histogram, count_of
 from pulse_django.queue.words.display import in_words
 
 from .advice import Advice, Level, good, hint, rows, unknown, warning
@@ -74,10 +74,10 @@ SELECT vitals FROM pulse_django_worker WHERE last_beat_at > statement_timestamp(
 
 
 def on_timing(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
-    vitals = [json.loads(said) for (said,) in rows(alias, _VITALS)]
+    vitals = [said for (row,) in rows(alias, _VITALS) if isinstance(said := json.loads(row), dict)]
     delays = Histogram.merged(said.get("beat_delays", {}) for said in vitals)
     yield _of_the_lease(delays, settings)
-    beats, failed = (sum(said.get(name, 0) for said in vitals) for name in ("beats", "beat_failures"))
+    beats, failed = (sum(count_of(said.get(name)) for said in vitals) for name in ("beats", "beat_failures"))
     if failed > MANY_FAILED * (beats + failed):
         yield warning(
             "heartbeats",

@@ -165,7 +165,7 @@ class Command(PulseCommand):
             if live and owner not in (None, name):
                 raise CommandError(
                     f"{live} workers of {owner!r} were heard in database {alias!r} within {silence}. Nothing was "
-                    f"changed: stop them, or wait for this time if it is a copy."
+                    f"changed: stop them, or wait {silence.total_seconds():g} s if it is a copy."
                 )
             deployments.adopt(alias)
         if options["json"]:

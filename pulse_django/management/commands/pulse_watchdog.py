@@ -16,6 +16,7 @@ from pulse_django.metrics.minute_recorder import MinuteRecorder
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
 from pulse_django.queue.database.deployments import require_deployment
+from pulse_django.queue.database.rights import require_rights
 from pulse_django.queue.database.tables import require_tables
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.schedules.tick import look
@@ -105,4 +106,5 @@ class Command(PulseCommand):
 
 def _require(alias: str) -> None:
     require_tables(alias)
+    require_rights(alias, works=False, watches=True)
     require_deployment(alias)

@@ -20,6 +20,7 @@ from pulse_django.health.unknown_tasks import run_known_now
 from pulse_django.metrics.exporters.worker import exposed
 from pulse_django.operations.arguments import PulseCommand, require_unix
 from pulse_django.queue.database.deployments import require_deployment
+from pulse_django.queue.database.rights import require_rights
 from pulse_django.queue.database.tables import require_tables
 from pulse_django.run.middleware import configured
 from pulse_django.run.registry import registry
@@ -65,7 +66,8 @@ class Command(PulseCommand):
             raise CommandError("--reload is for development and requires DEBUG = True.")
         try:
             worker_options = self._worker_options(options)
-            require = partial(_require, is_worker=not options["only_load"])
+            watches = worker_options.watchdog
+            require = partial(_require, is_worker=not options["only_load"], watches=watches)
             reachable = self.reachable(worker_options.aliases, require)
             if not reachable:  # of several, none
                 require(worker_options.aliases[0])
@@ -83,7 +85,7 @@ class Command(PulseCommand):
             for alias in reachable:
                 run_known_now(alias)
         connections.close_all()  # a process that is forked would share them
-        changes = Changes() if may_change else None
+        changes = Changes(conf.LOADED_AT) if may_change else None
         keeper = Keeper(worker_options, changed=changes.are_there if changes else lambda: False, exposed=exposed)
         try:
             code = keeper.run()
@@ -113,7 +115,8 @@ def reloads(options: dict[str, Any]) -> bool:
     return settings.DEBUG and on_a_terminal and not options["burst"]
 
 
-def _require(alias: str, *, is_worker: bool) -> None:
+def _require(alias: str, *, is_worker: bool, watches: bool) -> None:
     require_tables(alias)
+    require_rights(alias, works=True, watches=watches)
     require_deployment(alias, is_worker=is_worker)
     require_numbers(alias, shards()[alias])

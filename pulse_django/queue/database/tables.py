@@ -11,6 +11,7 @@ from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.queue.words.states import HOT_PARTITION
 from pulse_django.shards.citus import is_for_citus
 
+from .database_errors import sqlstate_of
 from .read_only import rows
 from .transactions import refuse_other_vendors
 
@@ -36,8 +37,7 @@ def problem_with_tables(alias: str) -> str:
     refuse_other_vendors(connections[alias])
     models = models_with_tables()
     existing = set(rows(alias, COLUMNS, [[model._meta.db_table for model in models]]))
-    option = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"
-    run = f"Run: python manage.py migrate{option}"
+    run = _how_to_migrate(alias)
     if not existing:
         return f"The tables of Pulse are missing in database {alias!r}. {run}"
     for model in models:
@@ -51,14 +51,32 @@ def problem_with_tables(alias: str) -> str:
     return ""
 
 
+def _how_to_migrate(alias: str) -> str:
+    return f"Run: python manage.py migrate{'' if alias == DEFAULT_DB_ALIAS else f' --database {alias}'}"
+
+
 def explained(error: Exception, alias: str) -> str:
     """Return one line that explains an error. If a table is missing, usually ``migrate`` was not run."""
-    if isinstance(error, Error) and getattr(error.__cause__, "sqlstate", "") in _UNDEFINED:
-        try:
-            return problem_with_tables(alias) or error_in_one_line(error)
-        except Error:  # in a transaction that has failed
-            pass
-    return error_in_one_line(error)
+    return _problem_behind(error, alias) or error_in_one_line(error)
+
+
+def explain_missing_tables(error: Error, alias: str) -> None:
+    """Raise ImproperlyConfigured if a statement failed because a table or a column is missing."""
+    if problem := _problem_behind(error, alias):
+        raise ImproperlyConfigured(problem) from error
+
+
+def _problem_behind(error: Exception, alias: str) -> str:
+    if not isinstance(error, Error) or sqlstate_of(error) not in _UNDEFINED:
+        return ""
+    try:
+        return problem_with_tables(alias)
+    except Error:  # in a transaction that has failed
+        if "pulse_django_" not in str(error):
+            return ""
+        return (
+            f"The tables of Pulse in database {alias!r} are missing or older than this code. {_how_to_migrate(alias)}"
+        )
 
 
 def indexed_table(model: type[Model]) -> str:

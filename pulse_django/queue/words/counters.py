@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -50,11 +51,12 @@ class Histogram:
 
     @classmethod
     def merged(cls, parts: Iterable[Mapping[str, int]]) -> Histogram:
-        """Return the sum of histograms in the format of ``to_json``."""
+        """Return the sum of histograms in the format of ``to_json``. Ignore anything else: rows may hold anything."""
         counts: Counter[int] = Counter()
         for part in parts:
-            for bucket, count in part.items():
-                counts[int(bucket)] += count
+            for bucket, count in part.items() if isinstance(part, Mapping) else ():
+                if _BUCKET.fullmatch(bucket):
+                    counts[int(bucket)] += count_of(count)
         return cls(counts)
 
     def add(self, seconds: float) -> None:
@@ -75,6 +77,15 @@ class Histogram:
 
     def to_json(self) -> dict[str, int]:
         return {str(bucket): count for bucket, count in sorted(self.counts.items())}
+
+
+_BUCKET = re.compile("[0-9]{1,3}")  # the longest duration is far below the bucket 999
+MOST_COUNTED = 2**53
+
+
+def count_of(value: Any) -> int:
+    """Return a count from a row that may hold anything, or 0 if it is none."""
+    return value if type(value) is int and 0 <= value <= MOST_COUNTED else 0
 
 
 Counters = dict[str, Any]

@@ -194,15 +194,16 @@ class Processes(Executor):
             self._orphaned = True
             self._selector.unregister(self._fork_server)
             for number in list(self._wards):
-                self._ended(number, "lost with its fork server")
+                self._ended(number, "was lost with its fork server")
             return
         for message in messages:
             if "born" in message and (ward := self._wards.get(message["born"])):
                 ward.pid = message["pid"]
             elif "died" in message:
-                self._ended(message["died"], status_in_words(message["status"]))
+                how = status_in_words(message["status"])
+                self._ended(message["died"], how if how.startswith("exited") else f"was {how}")
             elif "stillborn" in message:
-                self._ended(message["stillborn"], f"not started: {message['why']}")
+                self._ended(message["stillborn"], f"was not started: {message['why']}")
 
     def _hear(self, ward: Ward) -> None:
         try:
@@ -263,12 +264,12 @@ class Processes(Executor):
         elif ward.out_of_touch:
             self._over(ward.run, OUT_OF_TOUCH)
         elif ward.pid is None:  # it never started, or the fork server died before its report
-            self._over(ward.run, Released(NOT_NOW, f"its process was {how}", has_begun=self._orphaned))
+            self._over(ward.run, Released(NOT_NOW, f"its process {how}", has_begun=self._orphaned))
         else:
             verdict = ward.run.verdict
             if isinstance(verdict, TimedOut | Stalled):
                 verdict = replace(verdict, stack=ward.stack)
-            self._over(ward.run, verdict or WorkerLost(f"its process was {how}"))
+            self._over(ward.run, verdict or WorkerLost(f"its process {how}"))
 
     def _over(self, run: Run, outcome: Outcome | None, afterwards: ErrorReport | None = None) -> None:
         task = registry.get(run.claim.task)
@@ -406,7 +407,10 @@ def _pass_progress(channel: Channel, run: Run, progress: str | None) -> None:
 def _deliver(channel: Channel) -> None:
     """Wait until all messages are sent: a result may be larger than the buffer of a socket."""
     with selectors.DefaultSelector() as selector:
-        selector.register(channel, selectors.EVENT_WRITE)
+        try:
+            selector.register(channel, selectors.EVENT_WRITE)
+        except OSError as error:  # the handler has closed all files
+            _died("main", str(error))
         while channel.has_more:
             selector.select()
             channel.flush()
