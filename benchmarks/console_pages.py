@@ -57,7 +57,6 @@ def pages() -> dict[str, str]:
         "jobs, by a number that is nowhere": f"{jobs}?q=999999999",
         "jobs, by parent": f"{jobs}?q=parent:{middle}",
         "jobs, by tag": f"{jobs}?q=tag:nowhere",
-        "jobs by due time": reverse("admin:pulse_django_job_due"),
         "a dead job": reverse("admin:pulse_django_job_change", args=[letter]),
         "dead letters by error": reverse("admin:pulse_django_deadletter_changelist"),
         "dead letters of one error": f"{dead}?error={ERROR.replace('#', '%23')}",

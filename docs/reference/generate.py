@@ -88,7 +88,7 @@ def signs_page() -> str:
     lines = [
         "# Vital signs\n",
         GENERATED,
-        "Prometheus puts `pulse_` before each name, OpenTelemetry `pulse.`. Counters and histograms move once a\n",
+        "Prometheus puts `pulse_` before each name. Counters and histograms move once a\n",
         "minute, when a worker writes it; gauges are of the present.\n",
     ]
     for title, signs in (("The eight", vital_signs.THE_EIGHT), ("Beside them", vital_signs.BESIDE_THEM)):

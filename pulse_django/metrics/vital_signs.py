@@ -1,6 +1,6 @@
 """The vital signs of a fleet: the name and meaning of each number, and advice for when it changes.
 
-All outputs (Prometheus, OpenTelemetry, the board, alerts) use these texts. A test compares them with the dashboard and
+All outputs (Prometheus, the board, alerts) use these texts. A test compares them with the dashboard and
 the rules of the documentation.
 """
 

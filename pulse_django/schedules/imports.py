@@ -1,21 +1,18 @@
-"""Read the schedules of django-celery-beat and django-q2, and convert them.
+"""Read the schedules of django-celery-beat, and convert them.
 
-Their packages need not be installed: the tables are read as they are.
+Its package need not be installed: the tables are read as they are.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.db import OperationalError, ProgrammingError, connections, transaction
 
-from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.queue.words.bounds import HIGHEST_PRIORITY
 
@@ -65,13 +62,7 @@ def from_celery_beat(alias: str) -> list[Found]:
     ]
 
 
-def from_django_q(alias: str) -> list[Found]:
-    """Read the table of django-q2."""
-    rows = sorted(_rows(alias, "django_q_schedule"), key=lambda row: int(row["id"]))
-    return [_found(row | {"name": row["name"] or f"django-q2 {row['id']}"}, row["func"], _of_q) for row in rows]
-
-
-SOURCES = {"django-celery-beat": from_celery_beat, "django-q2": from_django_q}
+SOURCES = {"django-celery-beat": from_celery_beat}
 
 
 def _rows(alias: str, table: str) -> list[dict[str, Any]]:
@@ -129,75 +120,8 @@ def _timing_of_beat(crontab: Row | None, interval: Row | None, last: datetime | 
     return Cron(" ".join(fields), str(crontab["timezone"]))
 
 
-def _of_q(row: Row) -> dict[str, Any]:
-    if row["repeats"] is not None and row["repeats"] >= 0:
-        raise _CannotBeSaid(f"it runs {row['repeats']} more times: schedules here have an end (ends_at) instead")
-    return {
-        "timing": _timing_of_q(row),
-        "args": _arguments(row["args"]),
-        "kwargs": _named(row["kwargs"]),
-        "queue": row["cluster"] or None,
-    }
-
-
-def _timing_of_q(row: Row) -> Timing:
-    zone: tzinfo = ZoneInfo(conf.time_zone())
-    at = row["next_run"].astimezone(zone)
-    time, name = f"{at.minute} {at.hour}", conf.time_zone()
-    match row["schedule_type"]:
-        case "I":
-            return Every(timedelta(minutes=row["minutes"]))
-        case "H":
-            return Every(timedelta(hours=1), phase=timedelta(minutes=at.minute))
-        case "D":
-            return Cron(f"{time} * * *", name)
-        case "W":
-            return Cron(f"{time} * * {at.isoweekday()}", name)
-        case "M":
-            return Cron(f"{time} {_day(at)} * *", name)
-        case "Q":
-            months = sorted((at.month + 3 * quarter - 1) % 12 + 1 for quarter in range(4))
-            return Cron(f"{time} {_day(at)} {','.join(map(str, months))} *", name)
-        case "Y":
-            return Cron(f"{time} {_day(at)} {at.month} *", name)
-        case "C":
-            return Cron(row["cron"] or "", name)
-        case "O":
-            raise _CannotBeSaid("it runs once: enqueue the task with run_after")
-    raise _CannotBeSaid("a cron expression cannot express every other week or month")
-
-
-def _day(at: datetime) -> int:
-    if at.day > 28:
-        raise _CannotBeSaid(f"day {at.day} is not in every month, where django-q2 takes the last one")
-    return at.day
-
-
 def _loaded(text: str | None, kind: type) -> Any:
     found = json.loads(text or ("[]" if kind is list else "{}"))
     if not isinstance(found, kind):
         raise _CannotBeSaid(f"its arguments are no {kind.__name__}")
     return found
-
-
-def _arguments(text: str | None) -> list[Any]:
-    if not text:
-        return []
-    found = ast.literal_eval(text)
-    return list(found) if isinstance(found, tuple | list) else [found]
-
-
-def _named(text: str | None) -> dict[str, Any]:
-    """Read ``{"a": 1}``, or ``a=1, b=2`` as django-q2's form has it."""
-    if not text:
-        return {}
-    if text.lstrip().startswith("{"):
-        found = ast.literal_eval(text)
-        if not isinstance(found, dict):
-            raise _CannotBeSaid("its keyword arguments cannot be read")
-        return found
-    [statement] = ast.parse(f"f({text})").body
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call) or call.args:
-        raise _CannotBeSaid("its keyword arguments cannot be read")
-    return {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}

@@ -1,17 +1,14 @@
-"""OpenTelemetry: one trace from the request to the last run, and the vital signs as metrics."""
+"""OpenTelemetry: one trace from the request to the last run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.test.utils import override_settings
 from opentelemetry import trace
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -161,31 +158,6 @@ def test_with_traces_off_nothing_is_written_and_no_span_is_made() -> None:
         drain()
     assert set(spans()) == {"request"}
     assert Job.objects.get().trace is None
-
-
-def test_the_vital_signs_are_observed_in_one_look() -> None:
-    make_job(queue="mail")
-    make_job(Status.RUNNING, queue="mail")
-    sql(
-        "INSERT INTO pulse_django_minute (minute, signs, totals)"
-        " SELECT date_trunc('minute', clock_timestamp()), '{}', %s",
-        '{"runs_total": {"a": {"FAILED": 7}}, "run_seconds": {"a": {"count": 7, "sum": 3.5, "buckets": {"9": 7}}}}',
-    )
-    reader = InMemoryMetricReader()
-    opentelemetry.observe_fleet(MeterProvider(metric_readers=[reader]).get_meter("test"))
-    found: dict[str, Any] = {}
-    data = reader.get_metrics_data()
-    assert data is not None
-    for metric in data.resource_metrics[0].scope_metrics[0].metrics:
-        found[metric.name] = {
-            tuple(sorted((point.attributes or {}).items())): point.value for point in metric.data.data_points
-        }  # type: ignore[union-attr]
-    mail = (("queue", "mail"),)
-    assert found["pulse.queue_due"][mail] == 1
-    assert found["pulse.active_leases"][mail] == 1
-    assert found["pulse.runs_total"] == {(("outcome", "FAILED"), ("task", "a")): 7}
-    assert found["pulse.run_seconds.count"] == {(("task", "a"),): 7}
-    assert found["pulse.run_seconds.sum"] == {(("task", "a"),): 3.5}
 
 
 def test_an_error_of_an_encrypted_job_is_not_recorded() -> None:

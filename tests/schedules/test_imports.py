@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 
 from pulse_django import Cron, Every, task
 from pulse_django.models import Schedule
-from pulse_django.schedules.imports import Found, from_celery_beat, from_django_q
+from pulse_django.schedules.imports import Found, from_celery_beat
 from pulse_django.schedules.timings import next_of
 from tests.database import empty_tables
 from tests.faults import all_faults
@@ -33,12 +33,6 @@ CREATE TABLE django_celery_beat_periodictask (
     crontab_id int, interval_id int
 )
 """
-Q = """
-CREATE TABLE django_q_schedule (
-    id serial PRIMARY KEY, name text, func text, args text, kwargs text, schedule_type text, minutes int, repeats int,
-    next_run timestamptz, cron text, cluster text
-)
-"""
 
 
 @task(name="tests.imported")
@@ -52,13 +46,6 @@ def beat(pulse_db: None) -> Iterator[None]:
     yield
     sql("DROP TABLE django_celery_beat_periodictask, django_celery_beat_crontabschedule")
     sql("DROP TABLE django_celery_beat_intervalschedule")
-
-
-@pytest.fixture
-def q(pulse_db: None) -> Iterator[None]:
-    sql(Q)
-    yield
-    sql("DROP TABLE django_q_schedule")
 
 
 def places(count: int) -> str:
@@ -83,13 +70,6 @@ def beat_task(name: str, *, cron: tuple[str, ...] = (), every: tuple[int, str] |
         *row.values(),
     )
     return {one.name: one for one in from_celery_beat("default")}[name]
-
-
-def q_schedule(kind: str, **fields: Any) -> Found:
-    row: dict[str, Any] = {"name": kind, "func": "tests.imported", "schedule_type": kind, "repeats": -1}
-    row |= {"next_run": datetime(2026, 5, 13, 14, 35, tzinfo=UTC), **fields}
-    sql(f"INSERT INTO django_q_schedule ({', '.join(row)}) VALUES ({places(len(row))}) RETURNING id", *row.values())
-    return from_django_q("default")[-1]
 
 
 @pytest.mark.usefixtures("beat")
@@ -149,63 +129,9 @@ class TestCeleryBeat:
         assert "no task is called 'nobody.knows'" in found[2]["why"]
 
 
-@pytest.mark.usefixtures("q")
-class TestDjangoQ:
-    def test_each_kind(self, settings: Any) -> None:
-        cases = [
-            ("H", Every(timedelta(hours=1), phase=timedelta(minutes=35))),
-            ("D", Cron("35 16 * * *", "Europe/Berlin")),
-            ("W", Cron("35 16 * * 3", "Europe/Berlin")),
-            ("M", Cron("35 16 13 * *", "Europe/Berlin")),
-            ("Q", Cron("35 16 13 2,5,8,11 *", "Europe/Berlin")),
-            ("Y", Cron("35 16 13 5 *", "Europe/Berlin")),
-        ]
-        with all_faults() as about:
-            for kind, timing in cases:
-                with about((kind, timing)):
-                    empty_tables()
-                    settings.TIME_ZONE = "Europe/Berlin"
-                    assert q_schedule(kind).timing == timing
-
-    def test_minutes_and_expressions(self, settings: Any) -> None:
-        settings.TIME_ZONE = "Europe/Berlin"
-        assert q_schedule("I", minutes=5).timing == Every(timedelta(minutes=5))
-        assert q_schedule("C", cron="0 3 * * *").timing == Cron("0 3 * * *", "Europe/Berlin")
-
-    def test_arguments_are_read_as_literals(self) -> None:
-        cases = [
-            ("1, 2", None, ([1, 2], {})),
-            ("(1, 'a')", None, ([1, "a"], {})),
-            ("7", "number=1, name='a'", ([7], {"number": 1, "name": "a"})),
-            (None, "{'number': 1}", ([], {"number": 1})),
-        ]
-        with all_faults() as about:
-            for args, kwargs, expected in cases:
-                with about((args, kwargs, expected)):
-                    empty_tables()
-                    found = q_schedule("H", args=args, kwargs=kwargs)
-                    assert (found.args, found.kwargs) == expected
-
-    def test_what_cannot_be_said_here_says_why(self) -> None:
-        cases = [
-            {"schedule_type": "O"},
-            {"schedule_type": "BW"},
-            {"repeats": 3},
-            {"args": "__import__('os')"},
-            {"kwargs": "a=open('x')"},
-            {"schedule_type": "M", "next_run": datetime(2026, 5, 31, 12, tzinfo=UTC)},
-        ]
-        with all_faults() as about:
-            for fields in cases:
-                with about(fields):
-                    empty_tables()
-                    assert q_schedule("H", **fields).why_not
-
-
 def test_what_is_not_there_is_an_error() -> None:
-    for source in ("django-q2", "django-celery-beat"):
-        with pytest.raises(CommandError, match="There is no"):
-            call(source)
+    with pytest.raises(CommandError, match="There is no"):
+        call("django-celery-beat")
 
 
 def call(*arguments: str) -> str:

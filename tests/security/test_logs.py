@@ -139,7 +139,7 @@ def everything_told(client: Client) -> str:
     ):
         with suppress(SystemExit):  # of pulse_status, if something is wrong
             call_command(*command, stdout=out, stderr=out)
-    for page in ("deadletter/", "board/", "queue/", "worker/", "job/due/", "taskoverview/"):
+    for page in ("deadletter/", "board/", "queue/", "worker/", "taskoverview/"):
         out.write(client.get(f"/admin/pulse_django/{page}").content.decode())
     reader = staff("pulse_view_jobs")
     out.write(reader.get("/admin/pulse_django/job/").content.decode())

@@ -36,7 +36,7 @@ from tests.two_databases import SECOND, SHARDS
 pytestmark = [pytest.mark.usefixtures("two_shards"), *SHARDED]
 ERROR = "ValueError: no"
 LISTS = (
-    *("job_changelist", "job_due", "deadletter_changelist", "queue_changelist", "worker_changelist"),
+    *("job_changelist", "deadletter_changelist", "queue_changelist", "worker_changelist"),
     *("schedule_changelist", "limiter_changelist", "storedbatch_changelist", "taskoverview_changelist"),
 )
 BOARD = "board_changelist"

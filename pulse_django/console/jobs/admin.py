@@ -31,7 +31,6 @@ from pulse_django.workflows.console.relations import relations_of
 from pulse_django.workflows.console.rewinding import RewindPage
 
 from .arguments_shown import arguments_shown, result_in_text, shows_all
-from .due_soon import DuePage
 from .explaining import explanation_of
 from .exporting import ExportPage
 from .job_list import JobList, JobWords
@@ -50,7 +49,7 @@ INSTANTS = tuple(
 MOST_SHOWN = 20_000  # characters of one value
 
 
-class JobAdmin(AmendPage, RewindPage, ExportPage, DuePage, JobList):
+class JobAdmin(AmendPage, RewindPage, ExportPage, JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
         (
@@ -83,7 +82,6 @@ class JobAdmin(AmendPage, RewindPage, ExportPage, DuePage, JobList):
 
     def get_urls(self) -> list[URLPattern]:
         return [
-            self.path("due/", self.due_view, "due"),
             self.path("export/<slug:name>/", self.export_view, "export"),
             self.path("mass/<slug:name>/", self.mass_view, "mass"),
             self.path("<path:object_id>/act/<slug:name>/", self.act_view, "act"),
@@ -95,7 +93,6 @@ class JobAdmin(AmendPage, RewindPage, ExportPage, DuePage, JobList):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         links: dict[str, Any] = {"mass_links": self.mass_links(request), "export_links": self.export_links(request)}
-        links["due_url"] = self.url("job_due")
         return super().changelist_view(request, links | (extra_context or {}))
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:

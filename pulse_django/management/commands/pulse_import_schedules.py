@@ -1,4 +1,4 @@
-"""``manage.py pulse_import_schedules``: import the schedules of django-celery-beat or django-q2."""
+"""``manage.py pulse_import_schedules``: import the schedules of django-celery-beat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry: one trace from a request to the enqueue and every run of its job, and the vital signs as metrics.
+"""OpenTelemetry: one trace from a request to the enqueue and every run of its job.
 
 ``PULSE["OPENTELEMETRY"] = True`` enables traces in every process of the project, web and worker. The project configures
 the provider and the exporter, as for any other instrumentation.
@@ -6,29 +6,22 @@ the provider and the exporter, as for any other instrumentation.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from threading import Lock
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
 from pulse_django import __version__
 from pulse_django.exceptions import Discard, JobCancelled, Snooze
-from pulse_django.metrics.vital_signs import ALL
 from pulse_django.queue.words import traces
-from pulse_django.queue.words.counters import SignKind, VitalSign
 from pulse_django.queue.words.leases import Claim
 
-from .readings import Reading, read_all
-
 try:
-    from opentelemetry import metrics, trace
+    from opentelemetry import trace
     from opentelemetry.context import Context as Surroundings
     from opentelemetry.context import attach, detach
-    from opentelemetry.metrics import CallbackOptions, Meter, Observation
     from opentelemetry.trace import SpanKind, Status, StatusCode
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
@@ -39,7 +32,6 @@ except ImportError as error:
 NAME = "pulse_django"
 PARENT = "traceparent"
 _W3C = TraceContextTextMapPropagator()  # independent of the propagators of the project
-FRESH = 1.0  # seconds for which the readings are cached, for all instruments of a collection
 
 
 class JobTracer:
@@ -109,58 +101,3 @@ def _facts_of(claim: Claim) -> dict[str, Any]:
 def _tracer() -> Any:
     """Return the tracer. It is cached, because creating one is slow, and it uses a provider that is set later."""
     return trace.get_tracer(NAME, __version__)
-
-
-def observe_fleet(meter: Meter | None = None) -> None:
-    """Export the vital signs of the fleet to OpenTelemetry. Call it in only one process of a project."""
-    meter = meter or metrics.get_meter(NAME, __version__)
-    look = _Look()
-    for sign in ALL:
-        name, unit = f"pulse.{sign.name}", "s" if sign.unit == "seconds" else "1"
-        if sign.kind is SignKind.GAUGE:
-            meter.create_observable_gauge(name, [look.at(sign, _number)], unit=unit, description=sign.means)
-        elif sign.kind is SignKind.COUNTER:
-            meter.create_observable_counter(name, [look.at(sign, _number)], unit=unit, description=sign.means)
-        else:  # an observable histogram does not exist, so its count and sum are exported
-            for part in ("count", "sum"):
-                meter.create_observable_counter(
-                    f"{name}.{part}", [look.at(sign, _part(part))], unit=unit, description=sign.means
-                )
-
-
-Pick = Callable[[Reading], float]
-
-
-class _Look:
-    """Readings of the database, cached for all instruments of a collection."""
-
-    def __init__(self) -> None:
-        self._readings: list[Reading] = []
-        self._at = float("-inf")
-        self._lock = Lock()
-
-    def at(self, sign: VitalSign, pick: Pick) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        def observe(_: CallbackOptions) -> Iterable[Observation]:
-            found = [one for one in self._fresh() if one.sign is sign]
-            return [Observation(pick(one), _attributes(one)) for one in found]
-
-        return observe
-
-    def _fresh(self) -> list[Reading]:
-        with self._lock:
-            if time.monotonic() - self._at > FRESH:
-                self._readings, self._at = read_all(), time.monotonic()
-            return self._readings
-
-
-def _attributes(reading: Reading) -> dict[str, str]:
-    shard = {"shard": reading.shard} if reading.shard else {}
-    return {**dict(zip(reading.sign.labels, reading.labels, strict=True)), **shard}
-
-
-def _number(reading: Reading) -> float:
-    return float(reading.value)
-
-
-def _part(name: str) -> Pick:
-    return lambda reading: float(reading.value[name])
