@@ -27,7 +27,7 @@ from .queue.database.job_columns import UNCHECKED, JobColumns
 from .queue.database.ledger import LedgerRow
 from .queue.database.sql_functions import ClockTimestamp, Document, ShortText, bounded, instants_of, rule
 from .queue.database.workers import WorkerManager
-from .queue.words.bounds import MAX_NOTE_TEXT, MAX_REGISTRY_TEXT, MAX_USER
+from .queue.words.bounds import MAX_REGISTRY_TEXT, MAX_USER
 from .queue.words.decisions import Budget, retry_seconds
 from .queue.words.payloads import MAX_TRACEBACK
 from .schedules.models import Declaration as Declaration
@@ -229,7 +229,10 @@ class Minute(models.Model):
     class Meta:
         default_permissions = ()
         constraints: ClassVar = [
-            bounded("pulse_minute_documents_are_bounded", **dict.fromkeys(("signs", "totals", "workers"), MAX_PAYLOAD_TEXT)),
+            bounded(
+                "pulse_minute_documents_are_bounded",
+                **dict.fromkeys(("signs", "totals", "workers"), MAX_PAYLOAD_TEXT),
+            ),
             instants_of("minute", "minute"),
         ]
         verbose_name = _("minute")

@@ -40,9 +40,7 @@ class Amendment(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            bounded(
-                "pulse_amendment_is_bounded", args=MAX_PAYLOAD_TEXT, kwargs=MAX_PAYLOAD_TEXT, reason=MAX_NOTE_TEXT
-            ),
+            bounded("pulse_amendment_is_bounded", args=MAX_PAYLOAD_TEXT, kwargs=MAX_PAYLOAD_TEXT, reason=MAX_NOTE_TEXT),
             instants_of("amendment", "at"),
         ]
         verbose_name = _("amendment")

@@ -86,8 +86,7 @@ class GuardedConnection:
         """Run a verb on this thread's connection. If the connection is lost, the next call opens another one."""
         wrapper = self._prepared()
         self._calls += 1
-        self.turned_at = time.monotonic()
-        self._until = self.turned_at + longest_wait()
+        self._renew_deadline()
         try:
             if conf.current().deployment:
                 self._require_deployment(wrapper)
@@ -112,6 +111,10 @@ class GuardedConnection:
             self._looked_at = float("-inf")
             require_deployment(self.alias)
             self._looked_at = time.monotonic()
+
+    def _renew_deadline(self) -> None:
+        self.turned_at = time.monotonic()
+        self._until = self.turned_at + longest_wait()
 
     def connection_params(self) -> dict[str, Any]:
         """Return the parameters with which psycopg opens another such connection. It sends no query."""
@@ -181,7 +184,9 @@ class GuardedConnection:
         if wrapper is not self._wrapper:
             if not wrapper.in_atomic_block:
                 wrapper.close()  # a command may have opened it with the project's settings
-            wrapper.settings_dict = _for_us(wrapper.settings_dict, self.purpose, self._prepared_statements)
+            wrapper.settings_dict = _for_us(
+                wrapper.settings_dict, self.purpose, self._prepared_statements, self._renew_deadline
+            )
             wrapper.execute_wrappers.append(limited)
             self._wrapper = wrapper
         return wrapper
@@ -215,13 +220,16 @@ def keep_calling(
         database.hang_up()
 
 
-def _for_us(settings: dict[str, Any], purpose: str, prepared: PreparedStatements | None) -> dict[str, Any]:
+def _for_us(
+    settings: dict[str, Any], purpose: str, prepared: PreparedStatements | None, renew_deadline: Callable[[], object]
+) -> dict[str, Any]:
     theirs = {name: value for name, value in settings.get("OPTIONS", {}).items() if name not in _NOT_OURS}
     options = _OPTIONS | theirs | {"application_name": f"pulse {purpose}"[:63]}
     ours = {"OPTIONS": options, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": False, "ATOMIC_REQUESTS": False}
     wait = longest_wait()
     lock, statement = LOCK_SHARE * wait, STATEMENT_SHARE * wait
-    return with_timeouts(settings | ours, lock=lock, statement=statement, prepared=prepared)
+    limits = {"lock": lock, "statement": statement}
+    return with_timeouts(settings | ours, **limits, prepared=prepared, renew_deadline=renew_deadline)
 
 
 # How often an idle worker polls the database: less often in a large fleet, because other workers poll, too.

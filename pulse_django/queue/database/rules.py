@@ -19,8 +19,8 @@ _ROW = "pulse_django_job_ruled"  # the base type of the domain
 # outside of their row.
 KEPT = "pulse_job_payload_is_bounded"
 
-# These columns reach the rules only while no worker has the job: the cast unpacks values that are stored outside of their
-# row, and a claim or a heartbeat would pay for it.
+# These columns reach the rules only while no worker has the job: the cast unpacks values that are stored outside of
+# their row, and a claim or a heartbeat would pay for it.
 UNLEASED = frozenset({"on_dead"})
 
 # Columns that are never NULL and have a fixed width come first: PostgreSQL finds these without reading the others.
