@@ -354,7 +354,7 @@ def test_a_value_out_of_range_is_refused_by_the_table() -> None:
 
 def test_the_signature_of_the_function_is_that_of_the_page() -> None:
     page = (ROOT / "docs/how-to/sql.md").read_text()
-    assert f"GRANT EXECUTE ON FUNCTION {function.NAME} TO" in " ".join(page.split())
+    assert f"GRANT EXECUTE ON FUNCTION public.{function.NAME} TO" in " ".join(page.split())
     said = " ".join(re.sub(r"--.*", "", page.partition("```sql\npulse_enqueue(")[2].partition("\n)")[0]).split())
     assert said == function._ARGUMENTS
 
