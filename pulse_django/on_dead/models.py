@@ -16,5 +16,5 @@ class HookColumns(JobColumns):
 
     class Meta:
         abstract = True
-        # Measured while no worker has the job (queue/database/rules.py).
+        # Measured until the first claim (queue/database/rules.py). No role may change it.
         constraints: ClassVar = [bounded("pulse_job_hook_is_bounded", on_dead=MAX_HOOK_TEXT)]
