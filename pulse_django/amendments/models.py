@@ -8,14 +8,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.queue.database.constraints import MAX_PAYLOAD_TEXT
-from pulse_django.queue.database.sql_functions import (
-    ClockTimestamp,
-    Document,
-    ShortText,
-    bounded,
-    index,
-    instants_of,
-)
+from pulse_django.queue.database.sql_functions import ClockTimestamp, Document, ShortText, bounded, index, instants_of
 from pulse_django.queue.words.bounds import MAX_NOTE_TEXT
 from pulse_django.queue.words.masks import MAX_MASKS
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, assert_never
 
 from django.db import DatabaseError, ProgrammingError, connections
@@ -162,17 +163,18 @@ def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -
     plain = [report for report in first.values() if is_plain_completion(report)]
     rest = [report for report in first.values() if not is_plain_completion(report)]
     unsent: frozenset[Lease] = frozenset()
+    settle_some = partial(in_halves, jobs.write_alias, lambda some, bare: _settle(jobs, some, wait, bare))
     if plain and rest and not is_in_transaction(jobs.write_alias):
-        rows = _settle_in_halves(jobs, rest, wait)
+        rows = settle_some(rest)
         try:
-            rows += _settle_in_halves(jobs, plain, wait)
+            rows += settle_some(plain)
         except DatabaseError as error:
             if wait:
                 raise
             logger.warning("Settling %d of %d reports failed: %s", len(plain), len(first), error_in_one_line(error))
             unsent = frozenset(report.lease for report in plain)
     else:  # in a transaction, one statement locks all jobs in order
-        rows = _settle_in_halves(jobs, list(first.values()), wait)
+        rows = settle_some(list(first.values()))
     has_notes = any(row[4] for row in rows)
     if len(rows) == len(reports) and all(row[3] == Status.COMPLETED for row in rows):
         accepted = dict.fromkeys(first, Status.COMPLETED)
@@ -218,10 +220,6 @@ def _store_completed_runs(alias: str, reports: str) -> list[Row]:
 
     found, _ = act_on(alias, (_COMPLETED, (reports,)), "completed", _TYPES_OF_COMPLETED, store)
     return [(row["id"], row["completed_by"], row["attempts"], row["repeated"]) for row in found]
-
-
-def _settle_in_halves(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
-    return in_halves(jobs.write_alias, lambda some, bare: _settle(jobs, some, wait, bare), reports)
 
 
 def _settle(jobs: JobReader, reports: Sequence[Report], wait: bool, bare: bool = False) -> list[Row]:

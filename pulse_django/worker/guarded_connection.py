@@ -24,7 +24,7 @@ from pulse_django.models import Job
 from pulse_django.queue.database.database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
 from pulse_django.queue.database.deployments import require_deployment
 from pulse_django.queue.database.prepared_statements import PreparedStatements
-from pulse_django.queue.database.transactions import limited, with_timeouts
+from pulse_django.queue.database.transactions import RENEW_DEADLINE, limited, with_timeouts
 from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.run.notify import SOON
 from pulse_django.safe_logging import SafeLogger
@@ -184,9 +184,8 @@ class GuardedConnection:
         if wrapper is not self._wrapper:
             if not wrapper.in_atomic_block:
                 wrapper.close()  # a command may have opened it with the project's settings
-            wrapper.settings_dict = _for_us(
-                wrapper.settings_dict, self.purpose, self._prepared_statements, self._renew_deadline
-            )
+            wrapper.settings_dict = _for_us(wrapper.settings_dict, self.purpose, self._prepared_statements)
+            wrapper.settings_dict[RENEW_DEADLINE] = self._renew_deadline
             wrapper.execute_wrappers.append(limited)
             self._wrapper = wrapper
         return wrapper
@@ -220,16 +219,13 @@ def keep_calling(
         database.hang_up()
 
 
-def _for_us(
-    settings: dict[str, Any], purpose: str, prepared: PreparedStatements | None, renew_deadline: Callable[[], object]
-) -> dict[str, Any]:
+def _for_us(settings: dict[str, Any], purpose: str, prepared: PreparedStatements | None) -> dict[str, Any]:
     theirs = {name: value for name, value in settings.get("OPTIONS", {}).items() if name not in _NOT_OURS}
     options = _OPTIONS | theirs | {"application_name": f"pulse {purpose}"[:63]}
     ours = {"OPTIONS": options, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": False, "ATOMIC_REQUESTS": False}
     wait = longest_wait()
     lock, statement = LOCK_SHARE * wait, STATEMENT_SHARE * wait
-    limits = {"lock": lock, "statement": statement}
-    return with_timeouts(settings | ours, **limits, prepared=prepared, renew_deadline=renew_deadline)
+    return with_timeouts(settings | ours, lock=lock, statement=statement, prepared=prepared)
 
 
 # How often an idle worker polls the database: less often in a large fleet, because other workers poll, too.

@@ -47,7 +47,7 @@ _DURABLY = ", pg_catalog.set_config('synchronous_commit', 'on', true)"
 # longer, a frozen process would lock its rows for longer than its leases last.
 _ANSWER_SOON = "SET LOCAL idle_in_transaction_session_timeout = '10s'; "
 _TIMEOUTS = "PULSE_TIMEOUTS"  # the key for them, as SQL, in the settings of a connection
-_RENEW_DEADLINE = "PULSE_RENEW_DEADLINE"  # the key for a function that gives the present call more time
+RENEW_DEADLINE = "PULSE_RENEW_DEADLINE"  # the key for a function that gives the present call more time
 _PREPARED = "PULSE_PREPARED"  # the key for its prepared statements
 
 
@@ -60,26 +60,20 @@ class TableManager(models.Manager[_Model]):
 
 
 def with_timeouts(
-    settings: Mapping[str, Any],
-    *,
-    lock: float,
-    statement: float,
-    prepared: PreparedStatements | None = None,
-    renew_deadline: Callable[[], object] = lambda: None,
+    settings: Mapping[str, Any], *, lock: float, statement: float, prepared: PreparedStatements | None = None
 ) -> dict[str, Any]:
     """Return these settings of a connection, with limits in seconds for each of its statements.
 
-    ``renew_deadline`` is called before a verb repeats a statement. Also turn JIT off: compiling takes longer than any
-    statement, and a wrong estimate of rows may trigger it.
+    Also turn JIT off: compiling takes longer than any statement, and a wrong estimate of rows may trigger it.
     """
     limits = {"jit": "off", "lock_timeout": f"{lock * 1000:.0f}", "statement_timeout": f"{statement * 1000:.0f}"}
     timeouts = "".join(f"SET LOCAL {name} = {value}; " for name, value in limits.items())
-    return {**settings, _TIMEOUTS: timeouts, _PREPARED: prepared, _RENEW_DEADLINE: renew_deadline}
+    return {**settings, _TIMEOUTS: timeouts, _PREPARED: prepared}
 
 
 def renew_deadline(alias: str) -> None:
     """Give the next statement as much time as the first one of a call had."""
-    connections[alias].settings_dict.get(_RENEW_DEADLINE, lambda: None)()
+    connections[alias].settings_dict.get(RENEW_DEADLINE, lambda: None)()
 
 
 def refuse_other_vendors(connection: BaseDatabaseWrapper) -> None:
