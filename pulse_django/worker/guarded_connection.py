@@ -24,7 +24,7 @@ from pulse_django.models import Job
 from pulse_django.queue.database.database_errors import DatabaseFault, Patience, fault_of, is_refused, sqlstate_of
 from pulse_django.queue.database.deployments import require_deployment
 from pulse_django.queue.database.prepared_statements import PreparedStatements
-from pulse_django.queue.database.transactions import limited, with_timeouts
+from pulse_django.queue.database.transactions import RENEW_DEADLINE, limited, with_timeouts
 from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.run.notify import SOON
 from pulse_django.safe_logging import SafeLogger
@@ -91,8 +91,7 @@ class GuardedConnection:
         """Run a verb on this thread's connection. If the connection is lost, the next call opens another one."""
         wrapper, name = self._prepared(), getattr(getattr(verb, "func", verb), "__qualname__", "")
         self._calls += 1
-        self.turned_at = time.monotonic()
-        self._until = self.turned_at + longest_wait()
+        self._renew_deadline()
         try:
             if conf.current().deployment:
                 self._require_deployment(wrapper)
@@ -123,6 +122,10 @@ class GuardedConnection:
             self._looked_at = float("-inf")
             require_deployment(self.alias)
             self._looked_at = time.monotonic()
+
+    def _renew_deadline(self) -> None:
+        self.turned_at = time.monotonic()
+        self._until = self.turned_at + longest_wait()
 
     def connection_params(self) -> dict[str, Any]:
         """Return the parameters with which psycopg opens another such connection. It sends no query."""
@@ -195,6 +198,7 @@ class GuardedConnection:
             if not wrapper.in_atomic_block:
                 wrapper.close()  # a command may have opened it with the project's settings
             wrapper.settings_dict = _for_us(wrapper.settings_dict, self.purpose, self._prepared_statements)
+            wrapper.settings_dict[RENEW_DEADLINE] = self._renew_deadline
             wrapper.execute_wrappers.append(limited)
             self._wrapper = wrapper
         return wrapper
