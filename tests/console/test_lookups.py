@@ -14,7 +14,7 @@ from pulse_django.models import Schedule
 from tests.console.staff import staff
 from tests.faults import all_faults
 
-pytestmark = pytest.mark.usefixtures("pulse_db")
+pytestmark = pytest.mark.django_db
 
 LISTS = {
     one.__name__.lower(): page for one, page in admin.site._registry.items() if one._meta.app_label == "pulse_django"
