@@ -7,25 +7,20 @@ A ``varchar(n)`` is bounded by its type, which refuses with 22001. All other col
 from __future__ import annotations
 
 import json
-import re
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
-from django.db import Error, connection, transaction
-from django.test.utils import CaptureQueriesContext
+from django.db import Error, transaction
 
 from pulse_django import models
 from pulse_django.queue.database.database_errors import sqlstate_of
 from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.bounds import MAX_REGISTRY_TEXT
-from pulse_django.queue.words.states import Status
 from pulse_django.schedules.tick import write_ticks
 from pulse_django.schedules.tick_rules import Tick, TickOutcome
 from pulse_django.sql_enqueue import task_options
-from tests.console.staff import staff
-from tests.factories import make_job
 from tests.faults import all_faults
 from tests.queue.steps import sql
 from tests.undoing import undone
@@ -133,25 +128,6 @@ def test_a_column_without_a_bound_is_found() -> None:
         found = [one for one in writable(WORKER) if one.table == "pulse_django_event"]
         stored = {one.name for one in found if not answer_to(one, LONG)}
     assert stored == {"payload", "note"}
-
-
-def test_lists_read_no_column_that_they_do_not_show() -> None:
-    unseen = {
-        "job": ("args", "kwargs", "result", "meta", "on_dead", "cancel_reason", "search_terms"),
-        "worker": ("versions", "tasks", "vitals", "stack"),
-        "storedbatch": ("context",),
-        "schedule": ("declared",),
-    }
-    make_job(Status.DEAD_LETTERED)
-    client = staff("pulse_view_jobs", "pulse_view_workers", "pulse_view_workflows", "pulse_view_schedules")
-    with all_faults() as about:
-        for page, columns in unseen.items():
-            with about(page), CaptureQueriesContext(connection) as sent:
-                assert client.get(f"/admin/pulse_django/{page}/").status_code == 200
-                table = f"pulse_django_{page.removeprefix('stored')}"
-                read = " ".join(one["sql"] for one in sent if table in one["sql"])
-                assert read
-                assert [name for name in columns if re.search(rf"\b{name}\b", read)] == []
 
 
 def test_our_own_texts_are_cut_before_they_are_written() -> None:
