@@ -91,7 +91,8 @@ class GuardedConnection:
         """Run a verb on this thread's connection. If the connection is lost, the next call opens another one."""
         wrapper, name = self._prepared(), getattr(getattr(verb, "func", verb), "__qualname__", "")
         self._calls += 1
-        self._renew_deadline()
+        self.turned_at = time.monotonic()
+        self._until = self.turned_at + longest_wait()
         try:
             if conf.current().deployment:
                 self._require_deployment(wrapper)
@@ -124,6 +125,7 @@ class GuardedConnection:
             self._looked_at = time.monotonic()
 
     def _renew_deadline(self) -> None:
+        """Give a verb that sends another statement as much time again."""
         self.turned_at = time.monotonic()
         self._until = self.turned_at + longest_wait()
 
