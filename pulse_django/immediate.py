@@ -52,7 +52,7 @@ def _with_our_context(task: Task) -> Task:
 
 
 def _context_of(result: TaskResult) -> FakeContext:
-    context, task = fake_context(max_attempts=1), result.task
+    context, task = fake_context(max_attempts=1, results={}), result.task
     claim = context.run.claim
     # A random job id, because handlers may store data under the id of their job.
     lease = claim.lease._replace(job_id=secrets.randbits(62))
