@@ -28,12 +28,15 @@ class Call:
     if not TYPE_CHECKING:
         __getattr__, __or__ = says_instead(OF_CALLS), no_pipe
 
-    def __post_init__(self) -> None:
+    def backend(self) -> PulseBackend:
+        """Return the backend of the task, which must be Pulse's."""
         backend = self.task.get_backend()
         if not isinstance(backend, PulseBackend):
             raise InvalidWorkflow(
-                f"{self.task.module_path} runs on {type(backend).__name__}. Batches and workflows need PulseBackend"
+                f"{self.task.module_path} runs on {type(backend).__name__}. Batches and workflows need PulseBackend: "
+                "run them with drain(), or use Django's DummyBackend to look at the jobs of a workflow"
             )
+        return backend
 
     def enqueue(self) -> TaskResult:
         """Enqueue only this call."""
@@ -41,6 +44,7 @@ class Call:
 
     def new_job(self, alias: str, place: Place | None = None) -> NewJob:
         """Return the new job of this call."""
+        self.backend()
         args, kwargs = checked(self.task, self.args, self.kwargs)
         new = new_job(self.task, args, kwargs, shard_of_call(self.task, args, kwargs, alias))
         return new if place is None else replace(new, place=place)
