@@ -15,7 +15,9 @@ from pulse_django.run.registry import BaseTaskBackend, Task, TaskContext, TaskRe
 from pulse_django.tasks import PulseTask
 from pulse_django.testing.fake_context import FakeContext, fake_context
 
-if TYPE_CHECKING or BaseTaskBackend.__module__.startswith("django_tasks"):
+if TYPE_CHECKING:
+    DjangosBackend = BaseTaskBackend
+elif BaseTaskBackend.__module__.startswith("django_tasks"):
     from django_tasks.backends.immediate import ImmediateBackend as DjangosBackend
 else:
     from django.tasks.backends.immediate import ImmediateBackend as DjangosBackend

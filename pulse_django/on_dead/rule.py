@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pulse_django.run.calls import misfit
-from pulse_django.run.registry import GenericTask
+from pulse_django.run.registry import Task
 
 # Options that depend on the call or its time, and a hook of the hook. The database creates the job of a hook, and knows
 # only the row.
@@ -16,7 +16,7 @@ _NOT_OF_HOOKS = (
 
 def why_no_hook(hook: Any) -> str:
     """Return why this cannot be the hook of a task; empty if it can."""
-    if not isinstance(hook, GenericTask):
+    if not isinstance(hook, Task):
         return f"{hook!r} is not a task. Write on_dead=a_task, with a function that @task decorates"
     if getattr(hook, "chunk", None) or misfit(hook, ({},), {}):
         return f"{hook.func.__name__} must take one argument: the facts about the dead job"

@@ -11,7 +11,7 @@ from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.other_queues import OF_CALLS, no_pipe, says_instead
 from pulse_django.run.calls import checked
-from pulse_django.run.registry import GenericTask, Task, TaskResult
+from pulse_django.run.registry import Task, TaskResult
 from pulse_django.shards.placement import shard_of_call
 
 from .rules import Place
@@ -40,7 +40,8 @@ class Call:
 
     def enqueue(self) -> TaskResult:
         """Enqueue only this call."""
-        return self.task.enqueue(*self.args, **self.kwargs)
+        result: TaskResult = self.task.enqueue(*self.args, **self.kwargs)
+        return result
 
     def new_job(self, alias: str, place: Place | None = None) -> NewJob:
         """Return the new job of this call."""
@@ -54,7 +55,7 @@ def call_of(given: object) -> Call:
     """Accept a call, or a task that needs no arguments."""
     if isinstance(given, Call):
         return given
-    if isinstance(given, GenericTask):
+    if isinstance(given, Task):
         return Call(given)
     raise InvalidWorkflow(f"{given!r} is no call of a task. Write my_task.prepare(...)")
 

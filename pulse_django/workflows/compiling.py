@@ -16,7 +16,7 @@ from pulse_django.queue.database.transactions import joined
 from pulse_django.queue.enqueue import has_key
 from pulse_django.run.calls import checked
 from pulse_django.run.notify import is_due_soon, wake_workers
-from pulse_django.run.registry import BaseTaskBackend, GenericTaskResult
+from pulse_django.run.registry import BaseTaskBackend, TaskResult
 from pulse_django.shards.placement import alias_of_batch, locate
 
 from .batch_verbs import of_batches, seal_batch
@@ -180,7 +180,7 @@ def _outside(need: object, alias: str) -> object:
     """Read a need of an earlier job or batch."""
     if isinstance(need, Batch):
         return need
-    if isinstance(need, GenericTaskResult):
+    if isinstance(need, TaskResult):
         need = need.id
     where = locate(need)
     if where.alias != alias:
