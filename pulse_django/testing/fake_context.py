@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -45,7 +45,7 @@ class Recorded:
 class FakeResults(NeededResults):
     """The ``results`` of a fake context."""
 
-    given: Mapping[str, Any]
+    given: Mapping[str, object] = field(repr=False)
 
     def __getitem__(self, name: str) -> Any:
         return _or_raise(self.given[name])
@@ -71,7 +71,7 @@ class FakeContext(Context):
 
     recorded: Recorded
     given_events: Mapping[str, object]
-    given_results: Mapping[str, object] | None
+    given_results: Mapping[str, object] | None = field(repr=False)
 
     @property
     def results(self) -> FakeResults:
