@@ -207,6 +207,7 @@ if TYPE_CHECKING:
 
     InvalidTask = InvalidTaskError
     TaskResult = Result
+    DummyBackend = BaseTaskBackend
 else:
     try:
         from django.tasks import Task as Task
@@ -215,6 +216,7 @@ else:
         from django.tasks import TaskResultStatus as TaskResultStatus
         from django.tasks import task_backends as task_backends
         from django.tasks.backends.base import BaseTaskBackend as BaseTaskBackend
+        from django.tasks.backends.dummy import DummyBackend as DummyBackend
         from django.tasks.base import TaskError as TaskError
         from django.tasks.exceptions import InvalidTask as InvalidTask
         from django.tasks.exceptions import TaskResultDoesNotExist as TaskResultDoesNotExist
@@ -229,6 +231,7 @@ else:
             from django_tasks import TaskResultStatus as TaskResultStatus
             from django_tasks import task_backends as task_backends
             from django_tasks.backends.base import BaseTaskBackend as BaseTaskBackend
+            from django_tasks.backends.dummy import DummyBackend as DummyBackend
             from django_tasks.base import Task as Task
             from django_tasks.base import TaskError as TaskError
             from django_tasks.exceptions import InvalidTaskError as InvalidTask

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from importlib import import_module
 from secrets import randbits
 from typing import Any
 
@@ -16,7 +15,7 @@ from pulse_django.queue.database.transactions import joined
 from pulse_django.queue.enqueue import has_key
 from pulse_django.run.calls import checked
 from pulse_django.run.notify import is_due_soon, wake_workers
-from pulse_django.run.registry import BaseTaskBackend, TaskResult
+from pulse_django.run.registry import DummyBackend, TaskResult
 from pulse_django.shards.placement import alias_of_batch, locate
 
 from .batch_verbs import of_batches, seal_batch
@@ -111,8 +110,7 @@ def _calls_of(workflow: Workflow) -> Iterator[Call]:
 
 def _are_only_recorded(calls: list[Call]) -> bool:
     """Return whether Django's DummyBackend gets all of these calls. Refuse calls of other backends than Pulse's."""
-    dummy = import_module(f"{BaseTaskBackend.__module__.removesuffix('base')}dummy").DummyBackend
-    if all(isinstance(call.task.get_backend(), dummy) for call in calls):
+    if all(isinstance(call.task.get_backend(), DummyBackend) for call in calls):
         return bool(calls) or not uses_pulse()
     for call in calls:
         call.backend()
