@@ -93,6 +93,10 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.s
 __all__ = sorted(_HOME_OF)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

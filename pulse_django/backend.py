@@ -109,6 +109,11 @@ class PulseBackend(BaseTaskBackend):
             )
 
 
+def uses_pulse() -> bool:
+    """Return whether a backend of the setting TASKS is Pulse's."""
+    return any(isinstance(task_backends[alias], PulseBackend) for alias in task_backends)
+
+
 def result_by_id(job_id: int | str) -> PulseTaskResult:
     """Return the result of a job, or raise ``TaskResultDoesNotExist``."""
     try:

@@ -15,7 +15,9 @@ from pulse_django.run.registry import BaseTaskBackend, Task, TaskContext, TaskRe
 from pulse_django.tasks import PulseTask
 from pulse_django.testing.fake_context import FakeContext, fake_context
 
-if TYPE_CHECKING or BaseTaskBackend.__module__.startswith("django_tasks"):
+if TYPE_CHECKING:
+    DjangosBackend = BaseTaskBackend
+elif BaseTaskBackend.__module__.startswith("django_tasks"):
     from django_tasks.backends.immediate import ImmediateBackend as DjangosBackend
 else:
     from django.tasks.backends.immediate import ImmediateBackend as DjangosBackend
@@ -52,7 +54,7 @@ def _with_our_context(task: Task) -> Task:
 
 
 def _context_of(result: TaskResult) -> FakeContext:
-    context, task = fake_context(max_attempts=1), result.task
+    context, task = fake_context(max_attempts=1, results={}), result.task
     claim = context.run.claim
     # A random job id, because handlers may store data under the id of their job.
     lease = claim.lease._replace(job_id=secrets.randbits(62))

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from django.conf import global_settings, settings
 
@@ -37,7 +49,7 @@ from .run.signatures import signature_of
 if TYPE_CHECKING:
     from .chunks.chunk import Chunk
     from .run.context import Context
-    from .run.registry import GenericTaskResult
+    from .run.task_types import Result
     from .workflows.calls import Call
 
 _OF_CALLS = OF_CALL - OF_TASK
@@ -47,27 +59,9 @@ _OF_DECORATOR = OF_TASK | {"takes_context"}
 P = ParamSpec("P")
 T = TypeVar("T")
 
-if TYPE_CHECKING:
-
-    class Result(GenericTaskResult[T], Generic[T]):
-        """The result of a task, for type checkers: Django's class has no types."""
-
-        id: str
-        is_new: bool | None
-
-        @property
-        def public_id(self) -> str: ...
-
-        @property
-        def return_value(self) -> T | None: ...
-
-        def wait(self, timeout: float | timedelta) -> Self: ...
-
-        async def await_(self, timeout: float | timedelta) -> Self: ...
-
 
 @dataclass(frozen=True, kw_only=True)
-class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg]  # Django's own takes no parameters
+class PulseTask(GenericTask, Options, Generic[P, T]):
     """A task with Pulse's options. None means the default of the settings."""
 
     # Django's own fields, which have no defaults before Django 6.1.
@@ -161,7 +155,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
                 if name != "return" and name not in known.inner.parameters:
                     raise InvalidTask(f"{option}: {self.func.__name__}() has no parameter {name!r}.")
 
-    def using(self, **options: Unpack[CallOptions]) -> PulseTask[P, T]:
+    def using(self, **options: Unpack[CallOptions]) -> Self:
         """Return a copy of the task with other options for the jobs that it enqueues."""
         for option in options.keys() & _OF_DECLARATIONS:
             raise TypeError(f"{option} cannot be set for a call: use @task({option}=...).")
@@ -190,12 +184,13 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         return Call(self, args, kwargs)
 
     @calls_plainly
-    def call(self, *args: Any, **kwargs: Any) -> Any:
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the handler directly. With chunks, it gets a chunk of one job."""
-        return call_alone(self, args, kwargs) if self.chunk else GenericTask.call(self, *args, **kwargs)
+        return call_alone(self, args, kwargs) if self.chunk else GenericTask.call(self, *args, **kwargs)  # type: ignore[no-any-return]
 
-    async def acall(self, *args: Any, **kwargs: Any) -> Any:
-        return await (acall_alone(self, args, kwargs) if self.chunk else GenericTask.acall(self, *args, **kwargs))
+    async def acall(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        called = acall_alone(self, args, kwargs) if self.chunk else GenericTask.acall(self, *args, **kwargs)
+        return await called  # type: ignore[no-any-return]
 
     def _advice(self, error: str) -> str:
         """Return how to set the setting TASKS, or how to allow other queues than the default one."""
@@ -300,26 +295,61 @@ def _restored(key: str, changes: dict[str, Any]) -> Task:
     return changed(declared, changes)
 
 
+# The types of the decorator. The function of a task may be async: its result has the type that it returns when awaited.
+
+if TYPE_CHECKING:
+
+    class TaskWithContext(PulseTask[P, T]):
+        def call(self, context: Context, /, *args: P.args, **kwargs: P.kwargs) -> T: ...  # type: ignore[override]
+
+        async def acall(self, context: Context, /, *args: P.args, **kwargs: P.kwargs) -> T: ...  # type: ignore[override]
+
+    class TaskWithChunks(PulseTask[..., Any]):
+        def enqueue(self, **kwargs: Any) -> Result[Any]: ...
+
+        async def aenqueue(self, **kwargs: Any) -> Result[Any]: ...
+
+        def prepare(self, **kwargs: Any) -> Call: ...
+
+        def call(self, **kwargs: Any) -> Any: ...
+
+        async def acall(self, **kwargs: Any) -> Any: ...
+
+    class Decorator(Protocol):
+        @overload
+        def __call__(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> PulseTask[P, T]: ...
+        @overload
+        def __call__(self, function: Callable[P, T], /) -> PulseTask[P, T]: ...
+
+    class DecoratorWithContext(Protocol):
+        @overload
+        def __call__(
+            self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]], /
+        ) -> TaskWithContext[P, T]: ...
+        @overload
+        def __call__(self, function: Callable[Concatenate[Context, P], T], /) -> TaskWithContext[P, T]: ...
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, T]], /) -> PulseTask[P, T]: ...
+
+
 @overload
 def task(function: Callable[P, T], /) -> PulseTask[P, T]: ...
 
 
 @overload
-def task(
-    *, takes_context: Literal[True], **options: Unpack[TaskOptions]
-) -> Callable[[Callable[Concatenate[Context, P], T]], PulseTask[P, T]]: ...
+def task(*, takes_context: Literal[True], **options: Unpack[TaskOptions]) -> DecoratorWithContext: ...
 
 
 @overload
 def task(
     *, chunk: int, chunk_wait: Seconds | None = ..., **options: Unpack[TaskOptions]
-) -> Callable[[Callable[[Chunk], Any]], PulseTask[..., Any]]: ...
+) -> Callable[[Callable[[Chunk], Any]], TaskWithChunks]: ...
 
 
 @overload
-def task(
-    *, takes_context: Literal[False] = ..., **options: Unpack[TaskOptions]
-) -> Callable[[Callable[P, T]], PulseTask[P, T]]: ...
+def task(*, takes_context: Literal[False] = ..., **options: Unpack[TaskOptions]) -> Decorator: ...
 
 
 def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:

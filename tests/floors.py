@@ -31,7 +31,7 @@ ROOMS = {
     "amendments": "unique limits encryption expiry",
     "schedules": "encryption limits pauses health",
     "sql_enqueue": "encryption limits on_dead unique",
-    "workflows": "encryption health on_dead",
+    "workflows": "encryption health",
     "metrics": "limits health",
     "health": "pauses metrics",
 }

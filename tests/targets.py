@@ -88,6 +88,7 @@ DJANGO_VERSIONS = (
     "run/",
     "unique/test_unique_tasks.py",
     "workflows/test_command.py",
+    "workflows/test_other_backends.py",
     "test_conf.py",
 )
 # What another version of anything can change, so that CI runs it with several: coroutines, threads and tracebacks of

@@ -16,7 +16,7 @@ import pulse_django
 from tests.installed import ROOT, built
 
 APP = ROOT / "pulse_django"
-KINDS = {".py", ".html", ".css", ".js", ".typed", ".po", ".mo"}
+KINDS = {".py", ".pyi", ".html", ".css", ".js", ".typed", ".po", ".mo"}
 
 
 @pytest.fixture(scope="module")

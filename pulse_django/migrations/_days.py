@@ -30,7 +30,7 @@ _INSTANTS = (
 )
 
 # Constant time, because each end of a job writes here: jsonb is measured as it is stored, which is uncompressed if a
-# statement spells it. A worker never carries a hook here.
+# statement spells it.
 _STORED = ("args", "kwargs", "progress", "meta", "tags", "search_terms")
 _MOST_STORED = 40 * 1024 * 1024  # the hot partition allows 32 MB, and labels
 

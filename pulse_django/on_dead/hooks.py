@@ -92,8 +92,9 @@ def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
     new, is_sealed = new_job(task.on_dead, ({},), {}), encrypts(task)
     stored = with_settings(new.by_column(), settings)
     row = {column: stored[column] for column in _OF_HOOK} | {"meta": None if new.meta is None else json.loads(new.meta)}
-    # The database encrypts nothing, and the hook must not show arguments that the task hides.
-    hides_all = is_encrypted(new.sensitive) or (new.sensitive is None and (is_sealed or task.sensitive))
+    # The database encrypts nothing, and the hook must not show arguments that the task hides. They are part of one
+    # argument of the hook, so all of it is hidden, whatever the hook itself hides.
+    hides_all = is_sealed or task.sensitive or is_encrypted(new.sensitive)
     row |= {"sensitive": EVERYTHING.text if hides_all else new.sensitive, "gets_arguments": not is_sealed}
     return json.dumps({name: value for name, value in row.items() if value is not None}, default=copied)
 
@@ -101,5 +102,6 @@ def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
 CAPABILITY = Capability(
     name="on_dead",
     of_call=OfCall(has_hook, of_call),
+    carries=("on_dead",),
     at_end=AtEnd(columns={}, over="", stayed=_ENQUEUE, is_noted="verdict = 'DEAD_LETTERED'", may_fail=True),
 )

@@ -189,13 +189,8 @@ def imported(setting: str, path: str) -> Any:
 
 
 if TYPE_CHECKING:
-    # The classes of the backport are generic for type checkers. Unused parameters are Any.
-    from django_tasks import TaskContext as TaskContext
-    from django_tasks import TaskResult as _GenericTaskResult
     from django_tasks import TaskResultStatus as TaskResultStatus
     from django_tasks import task_backends as task_backends
-    from django_tasks.backends.base import BaseTaskBackend as BaseTaskBackend
-    from django_tasks.base import Task as _GenericTask
     from django_tasks.base import TaskError as TaskError
     from django_tasks.exceptions import InvalidTaskError
     from django_tasks.exceptions import TaskResultDoesNotExist as TaskResultDoesNotExist
@@ -204,11 +199,15 @@ if TYPE_CHECKING:
     from django_tasks.signals import task_finished as task_finished
     from django_tasks.signals import task_started as task_started
 
-    GenericTask = _GenericTask
-    GenericTaskResult = _GenericTaskResult
+    from .task_types import BaseTaskBackend as BaseTaskBackend
+    from .task_types import GenericTask as GenericTask
+    from .task_types import Result
+    from .task_types import Task as Task
+    from .task_types import TaskContext as TaskContext
+
     InvalidTask = InvalidTaskError
-    Task = _GenericTask[..., Any]
-    TaskResult = GenericTaskResult[Any]
+    TaskResult = Result
+    DummyBackend = BaseTaskBackend
 else:
     try:
         from django.tasks import Task as Task
@@ -217,6 +216,7 @@ else:
         from django.tasks import TaskResultStatus as TaskResultStatus
         from django.tasks import task_backends as task_backends
         from django.tasks.backends.base import BaseTaskBackend as BaseTaskBackend
+        from django.tasks.backends.dummy import DummyBackend as DummyBackend
         from django.tasks.base import TaskError as TaskError
         from django.tasks.exceptions import InvalidTask as InvalidTask
         from django.tasks.exceptions import TaskResultDoesNotExist as TaskResultDoesNotExist
@@ -231,6 +231,7 @@ else:
             from django_tasks import TaskResultStatus as TaskResultStatus
             from django_tasks import task_backends as task_backends
             from django_tasks.backends.base import BaseTaskBackend as BaseTaskBackend
+            from django_tasks.backends.dummy import DummyBackend as DummyBackend
             from django_tasks.base import Task as Task
             from django_tasks.base import TaskError as TaskError
             from django_tasks.exceptions import InvalidTaskError as InvalidTask
@@ -244,7 +245,7 @@ else:
                 'Django before 6.0 needs the tasks backport: python -m pip install "pulse-django[tasks52]", '
                 'and add "django_tasks" to INSTALLED_APPS.'
             ) from error
-    GenericTask, GenericTaskResult = Task, TaskResult
+    GenericTask = Task
 
 T = TypeVar("T")
 _PLAIN_CALLS: set[object] = {Task.call}

@@ -18,7 +18,7 @@ from pulse_django.queue.words.durations import Seconds
 from pulse_django.queue.words.own_tasks import ONLY_PULSE, OWN_TASKS
 from pulse_django.queue.words.payloads import error_in_one_line, one_line
 from pulse_django.run.calls import checked
-from pulse_django.run.registry import GenericTask, Task, key_of, registry
+from pulse_django.run.registry import Task, key_of, registry
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.shards.placement import has_several_shards, shard_of_schedule
 
@@ -68,7 +68,7 @@ class Schedule:
         ends_at: datetime | None = None,
     ) -> None:
         """Declare a schedule. Give a ``Cron``, an ``Every``, or an interval as ``every``."""
-        if not isinstance(task, GenericTask):
+        if not isinstance(task, Task):
             raise InvalidSchedule(f"{name}: task is {task!r}, not a task. Decorate the function with @task")
         if (timing is None) == (every is None):
             raise InvalidSchedule(f"{name}: give either a Cron, an Every or every=60")

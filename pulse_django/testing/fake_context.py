@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
 from pulse_django import conf
-from pulse_django.exceptions import WaitFor
+from pulse_django.exceptions import InvalidWorkflow, NeededResultMissing, WaitFor
 from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.job_options import encode_meta
 from pulse_django.queue.words.leases import Claim, Lease
 from pulse_django.queue.words.payloads import encode_progress, encode_result
+from pulse_django.queue.words.states import Status
 from pulse_django.run.context import Completion, Context
 from pulse_django.run.run import Run
 from pulse_django.workflows.durable_steps import StepNames
+from pulse_django.workflows.rules import Met
+from pulse_django.workflows.waits import NeededResults
 
 T = TypeVar("T")
+_MET: Mapping[str, Met] = {Status.DEAD_LETTERED: Met.DEAD, Status.CANCELLED: Met.CANCELLED}
 _LEASE = 86_400.0  # seconds; longer than a test stops at a breakpoint
 
 
@@ -37,12 +41,46 @@ class Recorded:
         self.progress, self.steps, self.sleeps, self.events, self.result = [], {}, [], [], None
 
 
+@dataclass(frozen=True, slots=True)
+class FakeResults(NeededResults):
+    """The ``results`` of a fake context."""
+
+    given: Mapping[str, object] = field(repr=False)
+
+    def __getitem__(self, name: str) -> Any:
+        return _or_raise(self.given[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.given)
+
+    @property
+    def not_done(self) -> dict[str, str]:
+        missing = {name: one.status for name, one in self.given.items() if isinstance(one, NeededResultMissing)}
+        return {name: str(_MET[status]) for name, status in missing.items() if status in _MET}
+
+
+def _or_raise(value: Any) -> Any:
+    if isinstance(value, BaseException):
+        raise value
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeContext(Context):
     """The result of ``fake_context()``."""
 
     recorded: Recorded
     given_events: Mapping[str, object]
+    given_results: Mapping[str, object] | None = field(repr=False)
+
+    @property
+    def results(self) -> FakeResults:
+        if self.given_results is None:
+            raise InvalidWorkflow("No results were given. Pass fake_context(results={...}), with the results by name")
+        return FakeResults(self.job_id, "", self.given_results)
+
+    def _batch(self, kind: str | None) -> None:
+        """Belong to no batch, as a job that is enqueued alone."""
 
     @property
     def is_last_attempt(self) -> bool:
@@ -67,9 +105,7 @@ class FakeContext(Context):
         self.recorded.events.append(name)
         if name not in self.given_events:
             raise WaitFor(f"event {name!r}")
-        if isinstance(event := self.given_events[name], BaseException):
-            raise event
-        return event
+        return _or_raise(self.given_events[name])
 
     @contextmanager
     def atomic(self, *, using: str | None = None) -> Iterator[Completion]:
@@ -86,19 +122,21 @@ def fake_context(
     checkpoint: Any = None,
     steps: Mapping[str, Any] | None = None,
     events: Mapping[str, Any] | None = None,
+    results: Mapping[str, Any] | None = None,
     meta: Mapping[str, Any] | None = None,
     cancelled: bool = False,
 ) -> FakeContext:
     """Return a context for ``task.call(context, ...)``, which calls the handler without a job or a database.
 
     ``checkpoint`` is the progress that an earlier run saved, ``steps`` the results of steps of earlier runs, by name,
-    and ``events`` the payloads of events that have been sent. An exception in place of a payload is raised.
+    ``events`` the payloads of events that have been sent, and ``results`` the results of the needed jobs, by name. An
+    exception in place of a payload or a result is raised.
     ``context.recorded`` has the calls of the handler: ``progress``, ``steps``, ``sleeps``, ``events``, and the
     ``result`` of ``atomic()``.
 
     Steps are called and not stored, ``sleep()`` returns at once, and ``atomic()`` opens no transaction. For an event
-    that has not been sent, the exception that ends a run is raised. ``task_result`` is None. Use ``run_job()`` for
-    ``results``, ``wait_for()`` and other calls that need other jobs.
+    that has not been sent, the exception that ends a run is raised. ``task_result``, ``batch`` and ``workflow`` are
+    None. Use ``run_job()`` for ``wait_for()`` and other calls that need other jobs.
     """
     limit = conf.current().max_payload_bytes
     claim = Claim(
@@ -121,6 +159,13 @@ def fake_context(
         meta_json=None if meta is None else encode_meta(meta),
     )
     done = {name: encode_result(result, limit=limit) for name, result in (steps or {}).items()}
+    if results is not None:
+        results = {
+            name: one if isinstance(one, BaseException) else json.loads(encode_result(one, limit=limit) or "null")
+            for name, one in results.items()
+        }
     run = Run(claim, alias="", steps=StepNames(done), cancelled=cancelled)
     no_result: Any = None
-    return FakeContext(task_result=no_result, run=run, recorded=Recorded(), given_events=events or {})
+    return FakeContext(
+        task_result=no_result, run=run, recorded=Recorded(), given_events=events or {}, given_results=results
+    )

@@ -98,7 +98,7 @@ def _with_two_attempts(task: Task) -> Task:
         raise ValueError(f"{task.module_path}: {why}. Test it with run_job().")
     if (getattr(task, "max_attempts", None) or 2) >= 2:
         return task
-    again: Task = task.using(max_attempts=2)  # type: ignore[call-arg]  # only ours have the option
+    again: Task = task.using(max_attempts=2)
     return again
 
 

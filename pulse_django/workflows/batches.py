@@ -13,7 +13,7 @@ from django.db import transaction
 from django.urls import NoReverseMatch, reverse
 
 from pulse_django import conf
-from pulse_django.backend import PulseBackend
+from pulse_django.backend import uses_pulse
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow
 from pulse_django.models import Job, StoredBatch
 from pulse_django.queue.database.querysets import JobQuerySet
@@ -25,7 +25,7 @@ from pulse_django.queue.words.job_ids import MAX_ID
 from pulse_django.queue.words.options import Note, Text, Whole
 from pulse_django.queue.words.payloads import encode_arguments
 from pulse_django.run.notify import is_due_soon, wake_workers
-from pulse_django.run.registry import Task, TaskResult, task_backends
+from pulse_django.run.registry import Task, TaskResult
 from pulse_django.run.run import current_run
 from pulse_django.shards.placement import (
     alias_of_batch,
@@ -116,7 +116,7 @@ class Batch:
         Raises ``BatchFinished`` when all of its jobs have ended. A job of the batch can add to it while it runs.
         """
         one = call_of(call)
-        return one.task.get_backend().enqueue_at(one.task, one.args, one.kwargs, Place(self.id), self.alias)  # type: ignore[attr-defined, no-any-return]
+        return one.backend().enqueue_at(one.task, one.args, one.kwargs, Place(self.id), self.alias)
 
     def add_many(self, task: Task, arguments: Iterable[Sequence[Any] | Mapping[str, Any]]) -> list[int]:
         """Enqueue a task once for each item, as ``enqueue_many`` does. Return the ids of the jobs."""
@@ -214,7 +214,7 @@ def send_event(name: str, payload: Any = None, *, by: str = "", using: str | Non
     encoded = None
     if payload is not None:
         encoded = encode_arguments(payload, limit=conf.current().max_payload_bytes, what="payload")
-    if not any(isinstance(task_backends[alias], PulseBackend) for alias in task_backends):
+    if not uses_pulse():
         return True
     is_new = False
     for alias in _shards_of_event(using):

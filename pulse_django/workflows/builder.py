@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.queue.words.options import Text
 from pulse_django.queue.words.other_queues import OF_CALLS, no_pipe, says_instead
-from pulse_django.run.registry import GenericTaskResult, Task
+from pulse_django.run.registry import Task, TaskResult
 
 from .batches import NAME, Batch
 from .calls import Call, call_of
@@ -121,7 +121,7 @@ def _on_need_failed(given: object) -> OnNeedFailed:
 
 
 def _named(node: str, needs: Iterable[object] | Mapping[str, object]) -> dict[str, object]:
-    if isinstance(needs, str | GenericTaskResult | Batch | int):
+    if isinstance(needs, str | TaskResult | Batch | int):
         raise InvalidWorkflow(f"{node}: needs={needs!r} is a single need; write needs=[...]")
     named = dict(needs) if isinstance(needs, Mapping) else {str(getattr(one, "id", one)): one for one in needs}
     for name in named:

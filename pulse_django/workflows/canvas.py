@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.run.registry import GenericTask, Task
+from pulse_django.run.registry import Task
 
 from .builder import Workflow
 from .calls import Call, call_of
@@ -41,7 +41,7 @@ def _flat(parts: Iterable[Part | Iterable[Part]], depth: int = 0) -> Iterable[Pa
     if depth > MOST_NESTED:
         raise InvalidWorkflow(f"the parts are nested more than {MOST_NESTED} deep")
     for part in parts:
-        if isinstance(part, Call | GenericTask | Workflow):
+        if isinstance(part, Call | Task | Workflow):
             yield part
         elif isinstance(part, Iterable) and not isinstance(part, str):
             yield from _flat(part, depth + 1)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from secrets import randbits
 from typing import Any
 
+from pulse_django.backend import uses_pulse
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.models import Job
 from pulse_django.queue.database.transactions import joined
 from pulse_django.queue.enqueue import has_key
+from pulse_django.run.calls import checked
 from pulse_django.run.notify import is_due_soon, wake_workers
-from pulse_django.run.registry import GenericTaskResult
+from pulse_django.run.registry import DummyBackend, TaskResult
 from pulse_django.shards.placement import alias_of_batch, locate
 
 from .batch_verbs import of_batches, seal_batch
@@ -52,8 +55,13 @@ class _Part:
 
 def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | None) -> EnqueuedWorkflow:
     """Enqueue the jobs of a workflow and of those within it."""
-    alias = parent.alias if parent is not None else alias_of_batch(using)
     _check(workflow)
+    calls = list(_calls_of(workflow))
+    if _are_only_recorded(calls):
+        for call in calls:
+            checked(call.task, call.args, call.kwargs)
+        return _recorded(workflow)
+    alias = parent.alias if parent is not None else alias_of_batch(using)
     jobs = Job.objects.db_manager(alias)
     outside = list(_needs_from_outside(workflow, alias))
     needed_jobs = [need.job_id for need in outside if need.job_id is not None]
@@ -93,6 +101,33 @@ def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | N
     if queues:
         wake_workers(alias, queues)
     return _enqueued(part)
+
+
+def _calls_of(workflow: Workflow) -> Iterator[Call]:
+    for node in workflow.nodes.values():
+        yield from _calls_of(node.what) if isinstance(node.what, Workflow) else [node.what]
+
+
+def _are_only_recorded(calls: list[Call]) -> bool:
+    """Return whether Django's DummyBackend gets all of these calls. Refuse calls of other backends than Pulse's."""
+    if all(isinstance(call.task.get_backend(), DummyBackend) for call in calls):
+        return bool(calls) or not uses_pulse()
+    for call in calls:
+        call.backend()
+    return False
+
+
+def _recorded(workflow: Workflow) -> EnqueuedWorkflow:
+    """Enqueue each job as if it were alone, after those that it needs."""
+    job_ids: dict[str, Any] = {}
+    workflows: dict[str, EnqueuedWorkflow] = {}
+    for name in _sorter(workflow).static_order():
+        what = workflow.nodes[name].what
+        if isinstance(what, Workflow):
+            workflows[name] = _recorded(what)
+        else:
+            job_ids[name] = what.enqueue().id
+    return EnqueuedWorkflow(1 + randbits(62), "(DummyBackend)", job_ids, workflows)
 
 
 def _check(workflow: Workflow, inside: tuple[Workflow, ...] = ()) -> None:
@@ -143,7 +178,7 @@ def _outside(need: object, alias: str) -> object:
     """Read a need of an earlier job or batch."""
     if isinstance(need, Batch):
         return need
-    if isinstance(need, GenericTaskResult):
+    if isinstance(need, TaskResult):
         need = need.id
     where = locate(need)
     if where.alias != alias:

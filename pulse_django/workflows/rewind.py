@@ -10,7 +10,6 @@ from django.db import transaction
 from pulse_django.encryption.values import searched
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.models import Job, Step
-from pulse_django.on_dead import hooks
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.masks import Masks
 from pulse_django.queue.words.options import JOB_OPTIONS
@@ -91,13 +90,11 @@ def _split(where: Located, step: str) -> Rewound:
 
 
 def _copy_of(job: Job) -> NewJob:
-    task = registry.get(job.task)
     same = ("task", "args", "kwargs", "queue", "priority", "parent_id", "sensitive", "lane_key")
     values: dict[str, Any] = {name: getattr(job, name) for name in same}
     values |= {one.name: getattr(job, one.column) for one in JOB_OPTIONS if one.name != "idempotency_key"}
     if job.on_dead is not None:
         values["on_dead"] = json.dumps(job.on_dead)
-    elif task is not None and hooks.has_hook(task):  # the row of an ended job holds none
-        values |= hooks.of_call(task, (), {})
+    task = registry.get(job.task)
     names = names_of(task) if task else ()
     return NewJob(tags=tuple(job.tags or ()), names=names, searchable=searched(task), **values)

@@ -13,8 +13,9 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client, TestCase, TransactionTestCase
 
+from pulse_django import chain, group
+from pulse_django.run.registry import BaseTaskBackend, task_backends
 from shop.tasks import send_invoice
-
 
 
 class InTransaction(TestCase):
@@ -30,6 +31,20 @@ class InTransaction(TestCase):
     def test_enqueue_says_what_is_needed(self):
         with self.assertRaisesMessage(ImproperlyConfigured, "which is sqlite, not PostgreSQL"):
             send_invoice.enqueue(1)
+
+
+    def test_a_workflow_is_recorded_by_the_dummy_backend(self):
+        dummy = {"BACKEND": "{DUMMY}", "QUEUES": []}
+        with self.settings(TASKS={"default": dummy}):
+            chain(group(send_invoice.prepare(1), send_invoice.prepare(2)), send_invoice.prepare(3)).enqueue()
+            self.assertEqual([result.args for result in task_backends["default"].results], [(1,), (2,), (3,)])
+
+
+    def test_a_workflow_is_recorded_by_the_dummy_backend(self):
+        dummy = BaseTaskBackend.__module__.removesuffix("base") + "dummy.DummyBackend"
+        with self.settings(TASKS={"default": {"BACKEND": dummy}}):
+            chain(group(send_invoice.prepare(1), send_invoice.prepare(2)), send_invoice.prepare(3)).enqueue()
+            self.assertEqual([one.args[0] for one in task_backends["default"].results], [1, 2, 3])
 
 
 class WithCommits(TransactionTestCase):
@@ -58,7 +73,7 @@ def tables(project: NewProject) -> set[str]:
 
 def test_its_suite_runs(project: NewProject) -> None:
     done = project.manage("test", "-v", "1")
-    assert "Ran 4 tests" in done.stderr
+    assert "Ran 5 tests" in done.stderr
 
 
 def test_with_the_immediate_backend_its_tasks_run(project: NewProject) -> None:

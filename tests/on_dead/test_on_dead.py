@@ -12,12 +12,14 @@ import pytest
 from django.test import override_settings
 
 from pulse_django import Context, DeadJob, Discard, Limit, Unique, api, enqueue_many, task
+from pulse_django.console.jobs.arguments_shown import arguments_shown
+from pulse_django.encryption.values import MASK
 from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
 from pulse_django.queue import settle
 from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Decision, Retry
 from pulse_django.queue.words.leases import Identity
-from pulse_django.queue.words.masks import EVERYTHING
+from pulse_django.queue.words.masks import EVERYTHING, Masks
 from pulse_django.queue.words.outcomes import Cancelled, Failed, Outcome, Succeeded, TimedOut
 from pulse_django.queue.words.payloads import ErrorReport
 from pulse_django.queue.words.states import Status
@@ -56,9 +58,8 @@ def note_death(dead: DeadJob) -> None:
     heard.append(dead)
 
 
-@task(sensitive="dead", on_dead=note_death)
-def note_masked(dead: DeadJob) -> None:
-    raise ValueError("a hook has no hook")
+@task(sensitive="return")
+def note_masked(dead: DeadJob) -> None: ...
 
 
 @task(on_dead=note_death, max_attempts=1)
@@ -154,9 +155,14 @@ class TestHook:
         assert hook.sensitive == EVERYTHING.text
         assert hook.args[0]["args"] == ["4242"]
         Job.objects.claim(ME, limit=9)
-        charges.using(on_dead=note_masked).enqueue("4242")
+        charges.using(on_dead=note_masked).enqueue("4242")  # the mask of the hook is added
         run(FAILED, DeadLetter("no"))
-        assert hooks()[1].sensitive == '{"positions":[0],"rest":1,"only":[]}'
+        assert hooks()[1].sensitive == EVERYTHING.text
+        assert arguments_shown(hooks()[1]) == ([MASK], {})
+        Job.objects.claim(ME, limit=9)
+        fails.using(on_dead=note_masked).enqueue(4242)  # a task that hides nothing
+        run(FAILED, DeadLetter("no"))
+        assert hooks()[2].sensitive == Masks(returned=True).text
 
     def test_a_hook_of_an_encrypted_job_gets_no_arguments(self) -> None:
         key = base64.b64encode(bytes(32)).decode()
@@ -290,6 +296,7 @@ def test_what_cannot_be_a_hook() -> None:
         (note_death.using(unique=Unique()), "has unique"),
         (note_death.using(expires=60), "has expires"),
         (note_death.using(database="other"), "has database"),
+        (note_death.using(on_dead=note_masked), "has on_dead, which is not possible for a hook"),
     ]
     for hook, why in cases:
         with pytest.raises(InvalidTask, match=why):
@@ -317,8 +324,8 @@ def two_steps(context: Context) -> None:
 
 
 def test_a_copy_of_a_job_that_is_over_has_its_hook() -> None:
-    job = two_steps.enqueue()
-    hook = Job.objects.get(pk=job.id).on_dead
-    drain()
-    assert Job.objects.get(pk=job.id).on_dead is None
-    assert Job.objects.get(pk=fork(job.id, "second").job_id).on_dead == hook
+    for made in (two_steps, two_steps.using(on_dead=note_masked)):
+        job = made.enqueue()
+        drain()
+        copy = Job.objects.get(pk=fork(job.id, "second").job_id)
+        assert copy.on_dead["task"] == made.on_dead.registered_name

@@ -69,7 +69,7 @@ class TestLeaving:
         given = {"era", "status", "finished_at", "result", "completed_by", "completed_token"}
         of_a_lease = {"locked_by", "lease_until", "token", "deadline"}
         columns = {str(field.column) for field in Job._meta.concrete_fields}
-        of_what_is_not_over = {"unique_key", "unique_until_start", "lane_key", "ready", "on_dead"}
+        of_what_is_not_over = {"unique_key", "unique_until_start", "lane_key", "ready"}
         assert columns == {*carried()} | given | of_a_lease | of_what_is_not_over
 
     def test_what_runs_again_and_what_is_dead_stays(self) -> None:

@@ -12,7 +12,9 @@ from pulse_django import Context, task
 from pulse_django.exceptions import (
     EventTimedOut,
     InvalidJob,
+    InvalidWorkflow,
     JobCancelled,
+    NeededResultMissing,
     Snooze,
     UnstorableResult,
     UnsupportedValue,
@@ -92,6 +94,31 @@ def test_attempt_checkpoint_and_meta_are_those_that_were_given() -> None:
     assert resumes.call(context) == (2, {"done": 5}, {"by": "ada"}, "2")
     with pytest.raises(JobCancelled):
         resumes.call(fake_context(cancelled=True))
+
+
+@task(takes_context=True)
+def total(context: Context) -> int:
+    return sum(context.results.values())
+
+
+@task(takes_context=True)
+def report(context: Context) -> Any:
+    return context.results.one(), context.results.not_done, context.batch, context.workflow
+
+
+def test_the_results_of_needed_jobs_are_those_that_were_given() -> None:
+    with pytest.raises(InvalidWorkflow, match=r"Pass fake_context\(results=\{...\}\)"):
+        total.call(fake_context())
+    assert total.call(fake_context(results={"measure": 3, "measure 2": 4})) == 7
+    assert report.call(fake_context(results={"measure": (1, 2)})) == ([1, 2], {}, None, None), "stored as JSON"
+    missing = NeededResultMissing("measure", "DEAD_LETTERED")
+    context = fake_context(results={"measure": missing, "other": NeededResultMissing("other", "deleted")})
+    assert (context.results.not_done, list(context.results)) == ({"measure": "dead"}, ["measure", "other"])
+    with pytest.raises(NeededResultMissing):
+        total.call(context)
+    assert total.call(fake_context(results={})) == 0
+    with pytest.raises(KeyError):
+        context.results["unknown"]
 
 
 def test_async_handlers_and_atomic_blocks_do_the_same() -> None:

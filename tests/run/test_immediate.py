@@ -26,6 +26,7 @@ def work(context: Context, number: int, *, fails: bool = False) -> Any:
     if fails:
         raise ValueError("no")
     SAW.append(context.job_id)
+    assert (dict(context.results), context.batch) == ({}, None), "it needs no other jobs"
     return {"doubled": doubled, "meta": context.meta, "last": context.is_last_attempt, "task": context.task_result.id}
 
 

@@ -12,10 +12,12 @@ import pytest
 import pulse_django
 
 ROOT = Path(__file__).parent.parent.parent
+ALL = pulse_django.__all__
+HELPERS = ("expire_lease", "jump_to_next_run", "run_job", "assert_enqueued", "assert_idempotent")
 PROJECT, EVERY_NAME = (Path(__file__).parent / name for name in ("user_project.py", "every_name.py"))
 
 
-# As on Django 6, where nobody installs the backport, whose types are those that we use.
+# As on Django 6, where nobody installs the backport.
 NO_BACKPORT = """
 [mypy]
 [mypy-django_tasks.*]
@@ -36,6 +38,22 @@ def test_a_small_user_project_is_checked_line_by_line(config: str, tmp_path: Pat
     assert "every_name.py" not in checked.stdout, checked.stdout
 
 
+def test_the_types_of_public_names_do_not_depend_on_the_backport(tmp_path: Path) -> None:
+    members = ["Context.task_result", "Batch.add", "tasks.PulseTask.enqueue", *(f"testing.{name}" for name in HELPERS)]
+    lines = [f"reveal_type(pulse_django.{name})" for name in (*ALL, *members)]
+    (tmp_path / "names.py").write_text("\n".join(["import pulse_django.tasks, pulse_django.testing", *lines]))
+    revealed = []
+    for number, config in enumerate(("[mypy]", NO_BACKPORT)):
+        (tmp_path / "mypy.ini").write_text(config)
+        options = ["--config-file", str(tmp_path / "mypy.ini"), "--cache-dir", str(tmp_path / f"{number}")]
+        command = [sys.executable, "-m", "mypy", *options, str(tmp_path / "names.py")]
+        checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        revealed.append(re.findall(r"names\.py:\d+: note: (.*)", checked.stdout))
+    assert len(revealed[0]) == len(lines)
+    assert revealed[0] == revealed[1]
+
+
 def test_every_public_name_is_checked() -> None:
     text = EVERY_NAME.read_text()
-    assert [name for name in pulse_django.__all__ if not re.search(rf"\b{name}\b", text)] == []
+    assert [name for name in ALL if not re.search(rf"\b{name}\b", text)] == []
+    assert set(ALL) <= set(dir(pulse_django))

@@ -1,6 +1,7 @@
 """A user's code as a type checker sees it; run through mypy by test_typing.py. Lines marked E must be errors."""
 
 from datetime import timedelta
+from typing import Any, assert_type
 
 from pulse_django import (
     NO_RETRIES,
@@ -15,6 +16,7 @@ from pulse_django import (
     retry_unless,
     task,
 )
+from pulse_django.testing import fake_context
 
 
 @task
@@ -83,12 +85,41 @@ def short(order: int = 0) -> None: ...
 def paced() -> None: ...
 
 
+@task
+async def greet(number: int) -> str:
+    return f"{number}"
+
+
+@task(takes_context=True, max_attempts=3)
+async def wave(context: Context, number: int) -> str:
+    return f"{number}"
+
+
+@task(priority=1)
+def loose(number: int) -> Any:
+    return number
+
+
 @task(idempotency_key="k")  # E
 def declared_with_a_key() -> None: ...
 
 
 async def caller() -> int:
     index.enqueue(document=5)
+    index.enqueue(5)  # E
+    index.using(priority=1).prepare(5)  # E
+    add.delay(1)  # E
+    add.enqueue(1).get()  # E
+    careful.using(priority=1).delay(1)  # E
+    assert_type((await greet.aenqueue(1)).return_value, str | None)
+    assert_type((await wave.using(priority=1).aenqueue(1)).return_value, str | None)
+    assert_type(loose.enqueue(1).return_value, Any | None)
+    assert_type((add.call(1, b=2), greet.call(1), await greet.acall(1)), tuple[int, str, str])
+    add.call("1")  # E
+    careful.using(priority=1).call(fake_context(), 7)
+    careful.call(7)  # E
+    assert_type(wave.call(fake_context(), number=7), str)
+    index.call(5)  # E
     add.enqueue(1, 2)
     add.enqueue(1, b=2)
     add.enqueue("1")  # E

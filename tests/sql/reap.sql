@@ -135,7 +135,7 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -147,13 +147,13 @@ history AS (
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, (
+        expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -540,7 +540,7 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -552,13 +552,13 @@ history AS (
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, (
+        expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -856,7 +856,7 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -868,13 +868,13 @@ history AS (
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, (
+        expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -1092,7 +1092,7 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -1104,13 +1104,13 @@ history AS (
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, (
+        expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END

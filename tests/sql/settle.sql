@@ -80,7 +80,7 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -92,13 +92,13 @@ history AS (
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, (
+        expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -223,18 +223,18 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, job.locked_by, job.token
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, job.locked_by, job.token
 ),
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
-        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'COMPLETED', CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END, locked_by,
             token
@@ -407,7 +407,7 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -419,13 +419,13 @@ history AS (
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, (
+        expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -645,23 +645,23 @@ FROM ending;
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
-    era, finished_at, status, result, completed_by, completed_token)
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
+    awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE
-        WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN
-        source_token END
+        expires_at, on_dead, batch_id, node, awaited, source_today, source_written_at, source_verdict,
+        source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome =
+        'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -937,23 +937,23 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
-    era, finished_at, status, result, completed_by, completed_token)
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
+    awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE
-        WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN
-        source_token END
+        expires_at, on_dead, batch_id, node, awaited, source_today, source_written_at, source_verdict,
+        source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome =
+        'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -1060,7 +1060,7 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -1072,13 +1072,13 @@ history AS (
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, (
+        expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -1203,18 +1203,18 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, job.locked_by, job.token
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, job.locked_by, job.token
 ),
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
+        on_dead, batch_id, node, awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
-        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'COMPLETED', CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END, locked_by,
             token
@@ -1242,23 +1242,23 @@ FROM ended;
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
-    era, finished_at, status, result, completed_by, completed_token)
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
+    awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE
-        WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN
-        source_token END
+        expires_at, on_dead, batch_id, node, awaited, source_today, source_written_at, source_verdict,
+        source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome =
+        'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -1356,7 +1356,7 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -1387,23 +1387,23 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
-    era, finished_at, status, result, completed_by, completed_token)
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
+    awaited, era, finished_at, status, result, completed_by, completed_token)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds + COALESCE(source_refund, 0), losses + COALESCE(source_loss, 0), COALESCE(source_progress::jsonb,
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, batch_id, node, awaited, source_today, source_written_at, source_verdict, source_result::jsonb, CASE
-        WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN
-        source_token END
+        expires_at, on_dead, batch_id, node, awaited, source_today, source_written_at, source_verdict,
+        source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome =
+        'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,
@@ -1439,7 +1439,7 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder,
         ending.token AS source_token, ending.last_seen_at AS source_last_seen_at, ending.outcome AS source_outcome,
         ending.verdict AS source_verdict, ending.error_class AS source_error_class, ending.message AS source_message,
         ending.traceback AS source_traceback, ending.error AS source_error, ending.refund AS source_refund,

@@ -184,18 +184,18 @@ gone AS (
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, lost.reason AS source_reason
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, lost.reason AS source_reason
 ),
 history AS (
     INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace,
         sensitive, next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason,
         last_error, created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl,
         progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at,
-        batch_id, node, awaited, era, finished_at, status)
+        on_dead, batch_id, node, awaited, era, finished_at, status)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, source_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
-        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, (
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'CANCELLED'
     FROM gone
@@ -355,20 +355,20 @@ FROM waiter;
 INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited,
-    era, finished_at, status)
+    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
+    awaited, era, finished_at, status)
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, source_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
-        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, batch_id, node, awaited, source_today,
-        source_written_at, 'CANCELLED'
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node, awaited,
+        source_today, source_written_at, 'CANCELLED'
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, lost.reason AS source_reason,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, lost.reason AS source_reason,
         lost.written_at AS source_written_at, lost.today AS source_today
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
@@ -391,7 +391,7 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
         job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags,
         job.search_terms, job.meta, job.max_attempts, job.timeout, job.lease_ttl, job.progress_timeout,
         job.max_lost_workers, job.count_lost_workers, job.idempotency_key, job.give_up_after, job.weight,
-        job.expires_at, job.batch_id, job.node, job.awaited, lost.reason AS source_reason,
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, lost.reason AS source_reason,
         lost.written_at AS source_written_at, lost.today AS source_today
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
