@@ -41,7 +41,11 @@ class Command(MassCommand):
         return {"reason": self.options["reason"]}
 
     def would(self, matches: int, running: int) -> str:
-        return f"Would cancel {matches - running} waiting jobs and ask {running} running jobs to stop"
+        waiting = matches - running
+        return (
+            f"Would cancel {waiting} waiting job{'s' * (waiting != 1)} and ask {running} running "
+            f"job{'s' * (running != 1)} to stop"
+        )
 
     def summary(self, counts: Counts) -> str:
         cancelled, asked, refused = counts["cancelled"], counts["asked"], counts["refused"]
