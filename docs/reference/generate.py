@@ -217,7 +217,9 @@ def python_page() -> str:
                 for name in ("fixed", "linear", "exponential")
             ),
             "\n### `UNLIMITED`\n\nA value of `max_attempts`: the job is never given up for its attempts.\n",
-            "\n### `NO_RETRIES`\n\nA retry policy: one run, and no more.\n\n## Fencing\n",
+            "\n### `NO_RETRIES`\n\nA retry policy: no exception of the handler is retried. A lost worker or a time "
+            "limit still runs the job again, up to `max_attempts`. For one run and no more, use "
+            "[`at_most_once=True`](../how-to/retries.md#run-at-most-once).\n\n## Fencing\n",
             *(entry(name, getattr(fencing, name)) for name in ("FencedModel", "fenced_update", "fence")),
             "\n## Schedules\n\n[How to use them](../how-to/schedules.md).\n",
             *(entry(name, getattr(pulse_django, name)) for name in ("Cron", "Every", "Schedule")),
