@@ -427,8 +427,8 @@ def test_it_needs_nothing_of_the_development_tools_but_its_own_group() -> None:
     """``make demo`` installs that group alone, because a first look should not wait for mypy and Chromium."""
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     tools = {re.split(r"[\[>]", one)[0] for one in groups["dev"] if one not in groups["demo"] and isinstance(one, str)}
-    code = "from testproject import urls; from django.core.management import load_command_class as load; "
-    code += "load('testproject.shop', 'pulse_demo'); import sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    code = "import sys; from testproject import urls; from testproject.shop.management.commands import pulse_demo; "
+    code += "print(*{name.partition('.')[0] for name in sys.modules})"
     shell = [sys.executable, "manage.py", "shell", "--no-imports", "-v", "0", "-c", code]
     done = subprocess.run(shell, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
     known = importlib.metadata.packages_distributions()
