@@ -206,8 +206,8 @@ def _check_duration(name: str, value: object, least: timedelta, hint: str = "") 
     if not isinstance(value, timedelta):
         raise InvalidSchedule(f"{name}: {value!r} is not {WANTED}")
     if not least <= value <= MAX_DELAY:
-        said = in_words(value.total_seconds())
-        raise InvalidSchedule(f"{name}: {said} is not between {least} and {MAX_DELAY.days} days{hint}")
+        span = f"not between {least} and {MAX_DELAY.days} days{hint}"
+        raise InvalidSchedule(f"{name}: {in_words(value.total_seconds())} is {span}")
 
 
 def _check_expression(expression: object) -> None:

@@ -305,7 +305,7 @@ class TestCancel:
 
     def test_previews_both_kinds(self) -> None:
         make_job(), make_job(Status.RETRYING), make_job(Status.RUNNING)
-        assert "Would cancel 2 waiting jobs and ask 1 running job to stop" in run("pulse_cancel", "--all")
+        assert "Would cancel 2 waiting and ask 1 running to stop" in run("pulse_cancel", "--all")
 
     def test_takes_the_children_along(self) -> None:
         root = make_job(Status.COMPLETED)

@@ -18,7 +18,20 @@ import pytest
 from django.db import transaction
 
 import pulse_django
-from pulse_django import Context, Every, cancel, chain, chord, enqueue_many, group, retry, retry_on, retry_unless, task
+from pulse_django import (
+    NO_RETRIES,
+    Context,
+    Every,
+    cancel,
+    chain,
+    chord,
+    enqueue_many,
+    group,
+    retry,
+    retry_on,
+    retry_unless,
+    task,
+)
 from pulse_django.exceptions import InvalidJob, InvalidSchedule, PayloadError, WrongArguments
 from pulse_django.models import Attempt, Job
 from pulse_django.queue.words.other_queues import OF_BATCHES, OF_CALLS, OF_CONTEXTS, OF_IMPORTS, OF_RESULTS, OF_TASKS
@@ -241,7 +254,6 @@ CELERYS: list[tuple[Callable[[], Any], dict[str, str], dict[str, str]]] = [
             "starmap": "enqueue_many(two, [(first,), (second,)])",
             "chunks": "enqueue_many(two, [...]), or @task(chunk=100) for a handler of many jobs",
             "update_state": "@task(takes_context=True), then context.progress(done, total)",
-            "request": "@task(takes_context=True), then context.job_id and context.attempt",
         },
     ),
     (lambda: two.prepare(1, 2), OF_CALLS, OF_A_CALL),
@@ -277,9 +289,7 @@ CELERYS: list[tuple[Callable[[], Any], dict[str, str], dict[str, str]]] = [
         OF_BATCHES,
         {
             "join": "a last job that needs the others, and reads context.results",
-            **dict.fromkeys(("ready", "successful"), "batch.progress(): its total, completed, dead and open"),
-            "failed": "batch.progress().dead",
-            "completed_count": "batch.progress().completed",
+            **dict.fromkeys(("ready", "successful", "failed", "completed_count"), "batch.progress()"),
             "children": "batch.jobs",
             "revoke": "batch.cancel()",
         },
@@ -355,6 +365,7 @@ def test_wrong_calls_say_the_line_to_write() -> None:
         (lambda: task(expires="60")(tasks.add.func), TypeError, "expires: @task takes a number of seconds"),  # type: ignore[call-overload]
         (lambda: retry_unless([ValueError]), InvalidJob, "is not an exception class; write retry_unless"),  # type: ignore[arg-type]
         (lambda: retry_on("ValueError"), InvalidJob, "is not an exception class"),  # type: ignore[arg-type]
+        (lambda: retry_on(OSError, backoff=NO_RETRIES), InvalidJob, "is neither a Backoff nor a function"),  # type: ignore[arg-type]
         (retry_on, InvalidJob, r"retry_on\(\) names no exception. Write retry_on\(OSError\), or NO_RETRIES"),
         (lambda: Every(minutes=0), InvalidSchedule, r"0.0s is not .*\. Write Every\(minutes=5\)"),
         (lambda: Every(60, minutes=1), InvalidSchedule, "give either an interval"),

@@ -41,11 +41,7 @@ class Command(MassCommand):
         return {"reason": self.options["reason"]}
 
     def would(self, matches: int, running: int) -> str:
-        waiting = matches - running
-        return (
-            f"Would cancel {waiting} waiting job{'s' * (waiting != 1)} and ask {running} running "
-            f"job{'s' * (running != 1)} to stop"
-        )
+        return f"Would cancel {matches - running} waiting and ask {running} running to stop"
 
     def summary(self, counts: Counts) -> str:
         cancelled, asked, refused = counts["cancelled"], counts["asked"], counts["refused"]

@@ -110,10 +110,9 @@ class Duration:
             raise InvalidJob(f"{name}: {value!r} is not {WANTED}")
         if self.or_zero and value == timedelta():
             return
-        if value <= timedelta():
-            raise InvalidJob(f"{name}: {in_words(value.total_seconds())} must be positive. Omit {name} for none")
-        if value > MAX_DELAY:
-            raise InvalidJob(f"{name}: {in_words(value.total_seconds())} is longer than {MAX_DELAY.days} days")
+        if not timedelta() < value <= MAX_DELAY:
+            why = f"is longer than {MAX_DELAY.days} days" if value > timedelta() else f"must be positive. Omit {name}"
+            raise InvalidJob(f"{name}: {in_words(value.total_seconds())} {why}")
         if value < self.least:
             raise InvalidJob(f"{name}: {value} is shorter than {self.least}, the minimum")
         if value > self.most:

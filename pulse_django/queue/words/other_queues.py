@@ -43,7 +43,6 @@ OF_TASKS = {
     **dict.fromkeys(("map", "starmap"), "enqueue_many({0.func.__name__}, [(first,), (second,)])"),
     "chunks": "enqueue_many({0.func.__name__}, [...]), or @task(chunk=100) for a handler of many jobs",
     "update_state": "@task(takes_context=True), then context.progress(done, total)",
-    "request": "@task(takes_context=True), then context.job_id and context.attempt",
 }
 OF_CALLS = dict.fromkeys(("delay", "apply_async"), ".enqueue()")
 OF_CONTEXTS = {
@@ -66,9 +65,7 @@ OF_RESULTS = {
 }
 OF_BATCHES = {
     "join": "a last job that needs the others, and reads context.results",
-    **dict.fromkeys(("ready", "successful"), "batch.progress(): its total, completed, dead and open"),
-    "failed": "batch.progress().dead",
-    "completed_count": "batch.progress().completed",
+    **dict.fromkeys(("ready", "successful", "failed", "completed_count"), "batch.progress()"),
     "children": "batch.jobs",
     "revoke": "batch.cancel()",
 }
@@ -83,8 +80,7 @@ OF_WORKERS = {
     "-c": "write --processes {0} --concurrency 1, or --concurrency {0} for threads",
     "-n": "write --name {0}",
     "-l": "set the level in LOGGING",
-    "-P": "set isolation= in @task",
-    "-B": "leave it out. Every worker fires schedules",
+    "-B": "leave it out. There is no beat",
 }
 
 

@@ -117,7 +117,7 @@ class RetryPolicy:
         __call__ = no_call("raise RetryLater(delay), or let the exception out")
 
     def __post_init__(self) -> None:
-        if self.backoff is not None and not callable(self.backoff):
+        if self.backoff is not None and (isinstance(self.backoff, RetryPolicy) or not callable(self.backoff)):
             raise InvalidJob(f"backoff: {self.backoff!r} is neither a Backoff nor a function of the attempt")
 
     def retries(self, lineage: Iterable[str]) -> bool:
