@@ -21,17 +21,16 @@ from .metrics.models import Traffic as Traffic
 from .on_dead.models import HookColumns
 from .pauses.models import Pause as Pause
 from .pauses.models import Queue as Queue
-from .queue.database.constraints import ATTEMPT_CONSTRAINTS
+from .queue.database.constraints import ATTEMPT_CONSTRAINTS, MAX_PAYLOAD_TEXT
 from .queue.database.duties import DutyManager
 from .queue.database.indexes import ATTEMPT_INDEXES
 from .queue.database.job_columns import UNCHECKED, JobColumns
 from .queue.database.ledger import LedgerRow
-from .queue.database.sql_functions import ClockTimestamp, Document, ShortText, instants_of, rule
+from .queue.database.sql_functions import ClockTimestamp, Document, ShortText, bounded, instants_of, rule
 from .queue.database.workers import WorkerManager
-from .queue.words.bounds import (
-    MAX_USER,
-)
+from .queue.words.bounds import MAX_REGISTRY_TEXT, MAX_USER
 from .queue.words.decisions import Budget, retry_seconds
+from .queue.words.payloads import MAX_TRACEBACK
 from .schedules.models import Declaration as Declaration
 from .schedules.models import Schedule as Schedule
 from .schedules.models import Tick as Tick
@@ -177,6 +176,14 @@ class Worker(models.Model):
                 "pulse_worker_acknowledged_if_lost",
                 Q(lost_at__isnull=False) | Q(acknowledged_at__isnull=True, acknowledged_by=""),
             ),
+            bounded(
+                "pulse_worker_documents_are_bounded",
+                versions=MAX_REGISTRY_TEXT,
+                queues=MAX_REGISTRY_TEXT,
+                tasks=MAX_REGISTRY_TEXT,
+                vitals=MAX_REGISTRY_TEXT,
+                stack=4 * MAX_TRACEBACK,
+            ),
             instants_of(
                 "worker",
                 *("started_at", "last_beat_at", "stopped_at", "lost_at"),
@@ -222,7 +229,13 @@ class Minute(models.Model):
 
     class Meta:
         default_permissions = ()
-        constraints: ClassVar = [instants_of("minute", "minute")]
+        constraints: ClassVar = [
+            bounded(
+                "pulse_minute_documents_are_bounded",
+                **dict.fromkeys(("signs", "totals", "workers"), MAX_PAYLOAD_TEXT),
+            ),
+            instants_of("minute", "minute"),
+        ]
         verbose_name = _("minute")
         verbose_name_plural = _("minutes")
 

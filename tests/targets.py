@@ -26,6 +26,7 @@ TARGETS = {
         "queue/test_torture.py",
         "run/test_typing.py",
         "schedules/test_ticking.py::TestPausesAndChanges::test_each_edit_with_each_policy",
+        "security/test_bounded_columns.py::test_each_column",
         "security/test_shadows.py",
         "security/test_shapes.py",
         "security/test_statements_of_roles.py::test_a_role_may_send_each_statement_of_the_pages",

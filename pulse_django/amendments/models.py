@@ -7,7 +7,9 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.queue.database.sql_functions import ClockTimestamp, Document, ShortText, index, instants_of
+from pulse_django.queue.database.constraints import MAX_PAYLOAD_TEXT
+from pulse_django.queue.database.sql_functions import ClockTimestamp, Document, ShortText, bounded, index, instants_of
+from pulse_django.queue.words.bounds import MAX_NOTE_TEXT
 from pulse_django.queue.words.masks import MAX_MASKS
 
 from .amend import MAX_AMENDED_BY
@@ -30,7 +32,10 @@ class Amendment(models.Model):
     reason = models.TextField(blank=True, default="", db_default="")
 
     class Meta:
-        constraints: ClassVar = [instants_of("amendment", "at")]
+        constraints: ClassVar = [
+            bounded("pulse_amendment_is_bounded", args=MAX_PAYLOAD_TEXT, kwargs=MAX_PAYLOAD_TEXT, reason=MAX_NOTE_TEXT),
+            instants_of("amendment", "at"),
+        ]
         verbose_name = _("amendment")
         verbose_name_plural = _("amendments")
         default_permissions = ()

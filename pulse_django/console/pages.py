@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
@@ -64,6 +64,8 @@ class ConsoleAdmin(admin.ModelAdmin):
         # PostgreSQL text cannot contain NUL. Filters handle it on their own.
         return lookup in filters or (lookup in self.allowed_lookups and "\0" not in value)
 
+    unlisted: ClassVar[tuple[str, ...]] = ()  # long columns that the list does not show, so it does not read them
+
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         has_perm, rows = request.user.has_perm, PERMITTED[str(self.opts.model_name)]
         return has_perm(f"pulse_django.pulse_view_{rows}") or has_perm(f"pulse_django.pulse_change_{rows}")
@@ -79,6 +81,8 @@ class ConsoleAdmin(admin.ModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> Any:
         rows = super().get_queryset(request)
+        if "object_id" not in getattr(request.resolver_match, "kwargs", ()):
+            rows = rows.defer(*self.unlisted)
         return rows.using(shard_of(request)) if has_several_shards() else rows
 
     def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:

@@ -11,8 +11,8 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.queue.database.indexes import HOLDS_KEY
 from pulse_django.queue.database.job_columns import JobColumns
-from pulse_django.queue.database.sql_functions import JsonType, ShortText, TextSize, instants_of, rule
-from pulse_django.queue.words.bounds import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_USER
+from pulse_django.queue.database.sql_functions import JsonType, ShortText, TextSize, bounded, instants_of, rule
+from pulse_django.queue.words.bounds import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_NOTE_TEXT, MAX_USER
 
 from .limiters import LimiterManager
 
@@ -67,6 +67,7 @@ class Limiter(models.Model):
         ]
         constraints: ClassVar = [
             instants_of("limiter", "declared_at", "override_until", "failures_since", "paused_until"),
+            bounded("pulse_limiter_reasons_are_bounded", override_reason=MAX_NOTE_TEXT, pause_reason=MAX_NOTE_TEXT),
             rule("pulse_limiter_numbers_are_bounded", NUMBERS_ARE_BOUNDED),
         ]
         verbose_name = _("limit")

@@ -7,8 +7,8 @@ from typing import ClassVar
 from django.db import models
 
 from pulse_django.queue.database.releases import MAX_VERSION
-from pulse_django.queue.database.sql_functions import IntegerList, ShortText, instants_of
-from pulse_django.queue.words.bounds import MAX_TASK_NAME
+from pulse_django.queue.database.sql_functions import IntegerList, ShortText, bounded, instants_of
+from pulse_django.queue.words.bounds import MAX_NOTE_TEXT, MAX_TASK_NAME
 
 
 class Traffic(models.Model):
@@ -30,7 +30,10 @@ class Traffic(models.Model):
     waited = IntegerList()
 
     class Meta:
-        constraints: ClassVar = [instants_of("traffic", "began_at")]
+        constraints: ClassVar = [
+            bounded("pulse_traffic_buckets_are_bounded", ran=MAX_NOTE_TEXT, waited=MAX_NOTE_TEXT),
+            instants_of("traffic", "began_at"),
+        ]
         default_permissions = ()
 
     def __str__(self) -> str:

@@ -55,11 +55,25 @@ class Migration(PostgresMigration):
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("args"), 33554432
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("kwargs"), 33554432
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("reason"), 16384
+                            ),
+                        ),
+                        name="pulse_amendment_is_bounded",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
                             ("at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                             ("at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                         ),
                         name="pulse_amendment_instants_can_be_read",
-                    )
+                    ),
                 ],
             },
         ),
@@ -117,6 +131,17 @@ class Migration(PostgresMigration):
                             ),
                         ),
                         name="pulse_limiter_instants_can_be_read",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("override_reason"), 16384
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("pause_reason"), 16384
+                            ),
+                        ),
+                        name="pulse_limiter_reasons_are_bounded",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
@@ -198,11 +223,22 @@ class Migration(PostgresMigration):
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("ran"), 16384
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("waited"), 16384
+                            ),
+                        ),
+                        name="pulse_traffic_buckets_are_bounded",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
                             ("began_at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                             ("began_at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                         ),
                         name="pulse_traffic_instants_can_be_read",
-                    )
+                    ),
                 ],
             },
         ),
@@ -272,6 +308,14 @@ class Migration(PostgresMigration):
                             _connector="OR",
                         ),
                         name="pulse_pause_is_of_something",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("reason"), 16384
+                            )
+                        ),
+                        name="pulse_pause_reason_is_bounded",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
@@ -478,6 +522,26 @@ class Migration(PostgresMigration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("pause_reason"), 16384
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("args"), 16777216
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("kwargs"), 16777216
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("declared"), 16777216
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("overrides"), 16777216
+                            ),
+                        ),
+                        name="pulse_schedule_documents_are_bounded",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
                             ("starts_at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                             ("starts_at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                             ("ends_at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
@@ -566,13 +630,21 @@ class Migration(PostgresMigration):
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("note"), 16384
+                            )
+                        ),
+                        name="pulse_tick_note_is_bounded",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
                             ("at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                             ("at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                             ("decided_at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                             ("decided_at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                         ),
                         name="pulse_tick_instants_are_finite",
-                    )
+                    ),
                 ],
             },
         ),
@@ -676,6 +748,16 @@ class Migration(PostgresMigration):
             options={
                 "db_table": "pulse_django_declared_task",
                 "default_permissions": (),
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("options"), 262144
+                            )
+                        ),
+                        name="pulse_declared_task_is_bounded",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -795,6 +877,29 @@ class Migration(PostgresMigration):
                             _connector="OR",
                         ),
                         name="pulse_batch_finished_after_sealed",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("cancel_reason"), 16384
+                            )
+                        ),
+                        name="pulse_batch_reason_is_bounded",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.StoredSize("context"), 16777216
+                            ),
+                            models.Q(
+                                ("added__gt", 0),
+                                django.db.models.lookups.LessThanOrEqual(
+                                    pulse_django.queue.database.sql_functions.TextSize("context"), 16777216
+                                ),
+                                _connector="OR",
+                            ),
+                        ),
+                        name="pulse_batch_context_is_bounded",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
@@ -989,11 +1094,19 @@ class Migration(PostgresMigration):
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("result"), 16777216
+                            )
+                        ),
+                        name="pulse_step_result_is_bounded",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
                             ("at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                             ("at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                         ),
                         name="pulse_step_instants_can_be_read",
-                    )
+                    ),
                 ],
             },
         ),
@@ -1026,11 +1139,19 @@ class Migration(PostgresMigration):
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("payload"), 16777216
+                            )
+                        ),
+                        name="pulse_event_payload_is_bounded",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
                             ("sent_at__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                             ("sent_at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                         ),
                         name="pulse_event_instants_can_be_read",
-                    )
+                    ),
                 ],
             },
         ),
@@ -1560,6 +1681,17 @@ class Migration(PostgresMigration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("last_error"), 16384
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("cancel_reason"), 16384
+                            ),
+                        ),
+                        name="pulse_job_texts_are_bounded",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
                             ("give_up_after__isnull", True),
                             models.Q(
                                 ("give_up_after__gt", datetime.timedelta(0)),
@@ -1587,6 +1719,14 @@ class Migration(PostgresMigration):
                             ("expires_at__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                         ),
                         name="pulse_job_expiry_can_be_read",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("on_dead"), 131072
+                            )
+                        ),
+                        name="pulse_job_hook_is_bounded",
                     ),
                 ],
             },
@@ -1742,6 +1882,17 @@ class Migration(PostgresMigration):
                         ),
                         name="pulse_attempt_instants_can_be_read",
                     ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("message"), 40000
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("traceback"), 256000
+                            ),
+                        ),
+                        name="pulse_attempt_texts_are_bounded",
+                    ),
                 ],
             },
         ),
@@ -1884,6 +2035,26 @@ class Migration(PostgresMigration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("versions"), 1048576
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("queues"), 1048576
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("tasks"), 1048576
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("vitals"), 1048576
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("stack"), 256000
+                            ),
+                        ),
+                        name="pulse_worker_documents_are_bounded",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
                             django.db.models.lookups.GreaterThanOrEqual(
                                 django.db.models.functions.comparison.Least(
                                     "started_at",
@@ -1942,11 +2113,25 @@ class Migration(PostgresMigration):
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("signs"), 33554432
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("totals"), 33554432
+                            ),
+                            django.db.models.lookups.LessThanOrEqual(
+                                pulse_django.queue.database.sql_functions.TextSize("workers"), 33554432
+                            ),
+                        ),
+                        name="pulse_minute_documents_are_bounded",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
                             ("minute__gte", datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                             ("minute__lt", datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
                         ),
                         name="pulse_minute_instants_can_be_read",
-                    )
+                    ),
                 ],
             },
         ),

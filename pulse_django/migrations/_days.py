@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ImproperlyConfigured
 from django.db import ProgrammingError
 
+from pulse_django.queue.words.bounds import MAX_HOOK_TEXT, MAX_NOTE_TEXT
+
 UNDEFINED_TABLE = "42P01"
 
 
@@ -27,6 +29,11 @@ _INSTANTS = (
     "finished_at"
 )
 
+# Constant time, because each end of a job writes here: jsonb is measured as it is stored, which is uncompressed if a
+# statement spells it. A worker never carries a hook here.
+_STORED = ("args", "kwargs", "progress", "meta", "tags", "search_terms")
+_MOST_STORED = 40 * 1024 * 1024  # the hot partition allows 32 MB, and labels
+
 _OTHER = f"""
 CREATE TABLE pulse_django_job_other PARTITION OF {{parent}} DEFAULT;
 CREATE INDEX pulse_django_job_other_era ON pulse_django_job_other (era);
@@ -37,6 +44,10 @@ ALTER TABLE {{like}} ADD CONSTRAINT pulse_job_is_over CHECK (
     AND (result IS NULL OR status::text = 'COMPLETED' AND pg_catalog.octet_length(result::text) <= {MOST_BYTES})
 ), ADD CONSTRAINT pulse_job_over_can_be_read CHECK (
     id > 0 AND LEAST({_INSTANTS}) >= '1899-01-01 00:00+00' AND GREATEST({_INSTANTS}) < '9002-01-01 00:00+00'
+), ADD CONSTRAINT pulse_job_over_is_bounded CHECK (
+    GREATEST({", ".join(f"pg_catalog.pg_column_size({name})" for name in _STORED)}) <= {_MOST_STORED}
+    AND GREATEST(pg_catalog.octet_length(last_error), pg_catalog.octet_length(cancel_reason)) <= {MAX_NOTE_TEXT}
+    AND (on_dead IS NULL OR pg_catalog.octet_length(on_dead::text) <= {MAX_HOOK_TEXT})
 )
 """
 

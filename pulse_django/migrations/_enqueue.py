@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 
 from pulse_django.queue.database.job_queries import is_expired
-from pulse_django.queue.words.bounds import MAX_META_BYTES, MAX_TAG
+from pulse_django.queue.words.bounds import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_META_BYTES, MAX_TAG
 from pulse_django.queue.words.lane_keys import LONGEST_KEY
 from pulse_django.queue.words.masks import MAX_VALUE
 from pulse_django.queue.words.options import COLUMNS, JOB_OPTIONS
-from pulse_django.queue.words.payloads import MAX_DIGITS
+from pulse_django.queue.words.payloads import MAX_DEPTH, MAX_DIGITS
 from pulse_django.run.notify import CHANNEL, NUMBERS, SOON
 from pulse_django.unique.clauses import HOLDS_KEY, conflict_of
 from pulse_django.unique.rule import Unique
@@ -47,6 +47,9 @@ _INSERTS = "\n        ".join(
 )
 _DEFAULTS = json.dumps({one.column: one.default for one in JOB_OPTIONS if one.default is not None})
 _MATERIAL = "pg_catalog.format(rule ->> 'form', pg_catalog.string_agg(before || (spelt ->> name), ',' ORDER BY place))"
+_INFINITY = f"{2**1024 - 2**970}::numeric"  # Python reads a fraction of this size or a larger one as infinity
+_DIGITS_OF_FLOAT = 308
+_REFUSE = "RAISE EXCEPTION 'pulse_enqueue: %: %', pulse_enqueue.task, wrong USING ERRCODE = 'invalid_parameter_value';"
 _HASH = "pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to({}, 'UTF8')), 'hex')"
 
 FUNCTION = f"""
@@ -67,6 +70,24 @@ DECLARE
     answer bigint;
     is_over boolean;
 BEGIN
+    -- Before any work on what the caller gave.
+    wrong := CASE
+        WHEN said IS NULL THEN 'no worker has declared this task'
+        WHEN said ? 'refused' THEN said ->> 'refused'
+        WHEN GREATEST(pg_catalog.octet_length(args::text), pg_catalog.octet_length(kwargs::text))
+            > (said ->> 'most_bytes')::int THEN 'the arguments are longer than PULSE[''MAX_PAYLOAD_BYTES''] allows'
+        WHEN pg_catalog.octet_length(meta::text) > {MAX_META_BYTES}
+            THEN 'meta: an object of at most {MAX_META_BYTES} bytes'
+        WHEN priority NOT BETWEEN {LOWEST_PRIORITY} AND {HIGHEST_PRIORITY}
+            THEN 'priority: it is between {LOWEST_PRIORITY} and {HIGHEST_PRIORITY}'
+        WHEN pg_catalog.jsonb_path_exists(
+            pg_catalog.jsonb_build_array(args, kwargs, meta),
+            'strict $.**{{{MAX_DEPTH + 1}}} ? (@.type() == "array" || @.type() == "object")'
+        ) THEN 'nested more than {MAX_DEPTH} levels deep'
+    END;
+    IF wrong IS NOT NULL THEN
+        {_REFUSE}
+    END IF;
     IF pg_catalog.jsonb_typeof(args) = 'array' AND pg_catalog.jsonb_typeof(kwargs) = 'object' THEN
         SELECT COALESCE(pg_catalog.jsonb_object_agg(name, value), '{{}}') INTO by_name
         FROM ROWS FROM (
@@ -143,21 +164,23 @@ BEGIN
         lane ->> 'key', (lane ->> 'limiter') || ':' || pg_catalog.left({_HASH.format("key")}, 4) || key
     );
     made.ready := made.lane_key = '' OR run_after IS NULL;
+    -- Python's limits. Most calls are shorter than such a number.
+    IF pg_catalog.octet_length(pg_catalog.concat(args, kwargs, made.meta)) > {_DIGITS_OF_FLOAT} THEN
+        SELECT CASE WHEN pg_catalog.bool_or(text !~ '[.]')
+            THEN 'a whole number of more than {MAX_DIGITS} digits, which Python cannot read'
+            ELSE 'a number that Python reads as infinity'
+        END INTO wrong
+        FROM pg_catalog.jsonb_path_query(
+            pg_catalog.jsonb_build_array(args, kwargs, made.meta), 'strict $.** ? (@.type() == "number")'
+        ) AS one (number)
+        CROSS JOIN LATERAL (SELECT pg_catalog.ltrim(number::text, '-')) AS spelled (text)
+        WHERE CASE WHEN text ~ '[.]' THEN text::numeric >= {_INFINITY} ELSE pg_catalog.length(text) > {MAX_DIGITS} END
+        HAVING pg_catalog.count(*) > 0;
+    END IF;
     wrong := CASE
-        WHEN said IS NULL THEN 'no worker has declared this task'
-        WHEN said ? 'refused' THEN said ->> 'refused'
+        WHEN wrong IS NOT NULL THEN wrong
         WHEN lane ? 'refused' THEN lane ->> 'refused'
         WHEN given IS NULL THEN 'args is a JSON array, and kwargs is a JSON object'
-        WHEN GREATEST(pg_catalog.octet_length(args::text), pg_catalog.octet_length(kwargs::text))
-            > (said ->> 'most_bytes')::int THEN 'the arguments are longer than PULSE[''MAX_PAYLOAD_BYTES''] allows'
-        -- Python's limit. Most calls are shorter than such a number.
-        WHEN pg_catalog.octet_length(pg_catalog.concat(args, kwargs, made.meta)) > {MAX_DIGITS} AND EXISTS (
-            SELECT
-            FROM pg_catalog.jsonb_path_query(
-                pg_catalog.jsonb_build_array(args, kwargs, made.meta), 'strict $.** ? (@.type() == "number")'
-            ) AS one (number)
-            WHERE pg_catalog.length(pg_catalog.ltrim(number::text, '-')) > {MAX_DIGITS} AND number::text !~ '[.]'
-        ) THEN 'a whole number of more than {MAX_DIGITS} digits, which Python cannot read'
         WHEN pg_catalog.jsonb_array_length(args) > (said ->> 'most')::int
             OR by_name ?| ARRAY(SELECT pg_catalog.jsonb_object_keys(kwargs))
             OR kwargs - ARRAY(SELECT pg_catalog.jsonb_array_elements_text(said -> 'allowed')) <> '{{}}'
@@ -177,13 +200,12 @@ BEGIN
             WHERE (tag ~ '^[^[:space:][:cntrl:]]{{1,{MAX_TAG}}}$') IS NOT TRUE
         ) THEN 'tags: each has 1 to {MAX_TAG} characters without spaces'
         WHEN pg_catalog.jsonb_typeof(made.meta) <> 'object'
-            OR pg_catalog.octet_length(made.meta::text) > {MAX_META_BYTES}
             THEN 'meta: an object of at most {MAX_META_BYTES} bytes'
         WHEN expires <= run_after THEN 'expires: the job would expire before it is due'
         WHEN rule ->> 'conflict' = 'debounce' AND run_after IS NULL THEN 'on_conflict=''debounce'' requires run_after'
     END;
     IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION 'pulse_enqueue: %: %', pulse_enqueue.task, wrong USING ERRCODE = 'invalid_parameter_value';
+        {_REFUSE}
     END IF;
     LOOP
         made.id := pg_catalog.nextval('{{home}}.pulse_django_job_id_seq'::regclass);

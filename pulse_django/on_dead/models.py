@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
 
 from pulse_django.queue.database.job_columns import JobColumns
+from pulse_django.queue.database.sql_functions import bounded
+from pulse_django.queue.words.bounds import MAX_HOOK_TEXT
 
 
 class HookColumns(JobColumns):
@@ -12,3 +16,5 @@ class HookColumns(JobColumns):
 
     class Meta:
         abstract = True
+        # Measured until the first claim (queue/database/rules.py). No role may change it.
+        constraints: ClassVar = [bounded("pulse_job_hook_is_bounded", on_dead=MAX_HOOK_TEXT)]

@@ -7,8 +7,8 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.queue.database.sql_functions import ClockTimestamp, ShortText, instants_of, rule
-from pulse_django.queue.words.bounds import MAX_LANE_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME, MAX_USER
+from pulse_django.queue.database.sql_functions import ClockTimestamp, ShortText, bounded, instants_of, rule
+from pulse_django.queue.words.bounds import MAX_LANE_KEY, MAX_NOTE_TEXT, MAX_QUEUE_NAME, MAX_TASK_NAME, MAX_USER
 
 from .statements import PauseManager
 
@@ -35,6 +35,7 @@ class Pause(models.Model):
                 models.Q(lane_key="") & ~models.Q(task="", queue="")
                 | ~models.Q(lane_key="") & models.Q(task="", queue=""),
             ),
+            bounded("pulse_pause_reason_is_bounded", reason=MAX_NOTE_TEXT),
             instants_of("pause", "paused_at", "paused_until"),
         ]
         default_permissions = ()

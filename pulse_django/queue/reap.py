@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections
+from django.db import OperationalError, connections
 
 from pulse_django import conf
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.shards.citus import is_for_citus
 
 from .capability import assembled
+from .database.database_errors import is_timeout
 from .database.job_queries import JobReader
 from .database.querysets import JobQuerySet, lease_ran_out_lately
 from .database.transactions import Row, refuse_callers_transaction, run_alone
 from .ending import end, end_on_citus, listed, noted_columns, verdict
 from .settle import settle
-from .statements import UNSTORABLE, Compiled, check_limit, compiled, skip_locked
+from .statements import UNSTORABLE, Compiled, check_limit, compiled, in_halves, skip_locked
 from .words.decisions import GAVE_UP, DeadLetter
 from .words.durations import seconds_of
 from .words.leases import Lease
@@ -113,9 +115,9 @@ def _ending() -> str:
 
 
 @assembled
-def _reap_sql() -> str:
+def _reap_sql(bare: bool = False) -> str:
     return f"""{_ending()},
-{end(still=_IS_STILL_OVER)}
+{end(still=_IS_STILL_OVER, bare=bare)}
 SELECT {", ".join(_ANSWERS)} FROM ended
 """  # noqa: S608 - made of constants
 
@@ -142,23 +144,41 @@ def reap(jobs: JobReader, *, limit: int = REAP_LIMIT, within: timedelta | None =
     refuse_callers_transaction(jobs.write_alias)
     try:
         return _reap(jobs, _reap_pick(jobs.model, jobs.write_alias, limit, within=within))
-    except UNSTORABLE:
-        logger.exception("Reaping a batch of %d runs failed; trying them one by one", limit)
+    except (*UNSTORABLE, OperationalError) as error:
+        if is_timeout(error):
+            touch_expired(jobs)  # as in _reap_in_halves
+        elif isinstance(error, OperationalError):
+            raise
+        logger.exception("Reaping a batch of %d runs failed; trying fewer at a time", limit)
     over = jobs.using(jobs.write_alias).reapable()
     if within is not None:
         over = over.filter(lease_ran_out_lately(within))
     ids = list(over.order_by("id").values_list("id", flat=True)[:limit])
-    return [reaped for job_id in ids for reaped in _reap_one(jobs, job_id)]
+    half = len(ids) // 2
+    return _reap_in_halves(jobs, ids[:half], ids[half:])
 
 
 def reap_these(jobs: JobReader, job_ids: Sequence[int]) -> list[Reaped]:
     """End the runs of these jobs that ``reap`` would end."""
+    return _reap_in_halves(jobs, job_ids)
+
+
+def _reap_in_halves(jobs: JobReader, *parts: Sequence[int]) -> list[Reaped]:
+    # If a write is slow as well, heartbeats may be, and expired leases say nothing.
+    slow_for_all = partial(touch_expired, jobs)
+    return in_halves(jobs.write_alias, partial(_reap_these, jobs), *parts, go_on=slow_for_all)
+
+
+def _reap_these(jobs: JobReader, job_ids: Sequence[int], bare: bool) -> list[Reaped]:
     over = jobs.using(jobs.write_alias).reapable().filter(pk__in=job_ids)
     try:
-        return _reap(jobs, _compiled_reap_pick(over, jobs.write_alias, len(job_ids)))
-    except UNSTORABLE:
+        return _reap(jobs, _compiled_reap_pick(over, jobs.write_alias, len(job_ids)), bare)
+    except UNSTORABLE as error:
+        if len(job_ids) == 1:
+            logger.exception("Reaping job %d failed; it becomes a dead letter", job_ids[0])
+            return _dead_letter_what_cannot_wait(jobs, job_ids[0], error)
         logger.exception("Reaping %d runs failed; trying them one by one", len(job_ids))
-    return [reaped for job_id in job_ids for reaped in _reap_one(jobs, job_id)]
+    return [reaped for job_id in job_ids for reaped in _reap_these(jobs, [job_id], bare)]
 
 
 def overlooked(jobs: JobReader, beyond: timedelta, *, limit: int = REAP_LIMIT) -> list[int]:
@@ -174,7 +194,7 @@ def touch_expired(jobs: JobReader) -> bool:
     return bool(run_alone(jobs.write_alias, _TOUCH.format(pick=sql), params, lock_timeout=REAP_LOCK_TIMEOUT))
 
 
-def _reap(jobs: JobReader, pick: Compiled) -> list[Reaped]:
+def _reap(jobs: JobReader, pick: Compiled, bare: bool = False) -> list[Reaped]:
     settings, (sql, params) = conf.current(), pick
     backoff = settings.backoff
     curve: list[Any] = [backoff.highest, seconds_of(backoff.unit), 1 - backoff.jitter, 2 * backoff.jitter]
@@ -183,10 +203,10 @@ def _reap(jobs: JobReader, pick: Compiled) -> list[Reaped]:
         refuse_callers_transaction(jobs.write_alias)
         ending = _ending().format(pick=sql), values
         lacks, wait = ("status", "too_late"), REAP_LOCK_TIMEOUT
-        found = end_on_citus(jobs.write_alias, ending, lacks=lacks, error="ending.error", lock_timeout=wait)
+        found = end_on_citus(jobs.write_alias, ending, lacks=lacks, error="ending.error", lock_timeout=wait, bare=bare)
         rows: list[Row] = [tuple(row.get(column) for column in _ANSWERS) for row in found]
     else:
-        rows = run_alone(jobs.write_alias, _reap_sql().format(pick=sql), values, lock_timeout=REAP_LOCK_TIMEOUT)
+        rows = run_alone(jobs.write_alias, _reap_sql(bare).format(pick=sql), values, lock_timeout=REAP_LOCK_TIMEOUT)
     return [Reaped(Lease(*row[:3]), row[3], OutcomeName(row[4]), Status(row[5]), *row[6:]) for row in rows]
 
 
@@ -203,15 +223,6 @@ def _compiled_reap_pick(over: JobQuerySet, alias: str, limit: int) -> Compiled:
         "queue", "created_at", "give_up_after", "lane_key",
     )  # fmt: skip
     return compiled(skip_locked(over.order_by("id").values(*columns, *noted_columns()))[:limit], alias)
-
-
-def _reap_one(jobs: JobReader, job_id: int) -> list[Reaped]:
-    over = jobs.using(jobs.write_alias).reapable().filter(pk=job_id)
-    try:
-        return _reap(jobs, _compiled_reap_pick(over, jobs.write_alias, 1))
-    except UNSTORABLE as error:
-        logger.exception("Reaping job %d failed; it becomes a dead letter", job_id)
-        return _dead_letter_what_cannot_wait(jobs, job_id, error)
 
 
 def _dead_letter_what_cannot_wait(jobs: JobReader, job_id: int, error: Exception) -> list[Reaped]:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from time import monotonic
 from typing import Any, assert_never
 
@@ -24,7 +25,7 @@ from .database.job_queries import JobReader
 from .database.transactions import Row, is_in_transaction, run_joined
 from .ending import WHY, end, end_on_citus, ends, is_noted, parts
 from .heartbeat import still_held
-from .statements import UNSTORABLE, Compiled, array, check_delay, keys_of, quoted
+from .statements import UNSTORABLE, Compiled, array, check_delay, in_halves, keys_of, quoted
 from .words.bounds import MAX_DELAY
 from .words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait
 from .words.leases import Lease
@@ -163,17 +164,18 @@ def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -
     plain = [report for report in first.values() if is_plain_completion(report)]
     rest = [report for report in first.values() if not is_plain_completion(report)]
     unsent: frozenset[Lease] = frozenset()
+    settle_some = partial(in_halves, jobs.write_alias, lambda some, bare: _settle(jobs, some, wait, bare))
     if plain and rest and not is_in_transaction(jobs.write_alias):
-        rows = _settle(jobs, rest, wait)
+        rows = settle_some(rest)
         try:
-            rows += _settle(jobs, plain, wait)
+            rows += settle_some(plain)
         except DatabaseError as error:
             if wait:
                 raise
             logger.warning("Settling %d of %d reports failed: %s", len(plain), len(first), error_in_one_line(error))
             unsent = frozenset(report.lease for report in plain)
     else:  # in a transaction, one statement locks all jobs in order
-        rows = _settle(jobs, list(first.values()), wait)
+        rows = settle_some(list(first.values()))
     has_notes = any(row[4] for row in rows)
     if len(rows) == len(reports) and all(row[3] == Status.COMPLETED for row in rows):
         accepted = dict.fromkeys(first, Status.COMPLETED)
@@ -221,7 +223,7 @@ def _store_completed_runs(alias: str, reports: str) -> list[Row]:
     return [(row["id"], row["completed_by"], row["attempts"], row["repeated"]) for row in found]
 
 
-def _settle(jobs: JobReader, reports: list[Report], wait: bool, bare: bool = False) -> list[Row]:
+def _settle(jobs: JobReader, reports: Sequence[Report], wait: bool, bare: bool = False) -> list[Row]:
     completes = not bare and all(is_plain_completion(report) for report in reports)
     source, params = completions(reports) if completes else reported(reports)
     try:

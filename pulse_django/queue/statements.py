@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
-from django.db import DataError, IntegrityError, connections, transaction
+from django.db import DataError, IntegrityError, OperationalError, connections, transaction
 
+from pulse_django.safe_logging import SafeLogger
+
+from .database.database_errors import is_timeout
+from .database.transactions import renew_deadline
 from .words.bounds import MAX_DELAY
 from .words.durations import WANTED
 from .words.leases import Lease
 from .words.states import HOT_PARTITION, Status
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+logger = SafeLogger(__name__)
+
+# To find one row among a thousand takes twelve. More show that the database is slow for all of them.
+MOST_TIMEOUTS = 24
 
 UNSTORABLE = (DataError, IntegrityError)  # errors that one bad value raises for its whole statement
 
@@ -47,6 +59,42 @@ def compiled(rows: Any, alias: str, *, everywhere: bool = False) -> Compiled:
 
 def keys_of(lease: Lease) -> dict[str, Any]:
     return {"id": lease.job_id, "holder": lease.holder, "attempt": lease.attempt}
+
+
+def in_halves(
+    alias: str,
+    send: Callable[[Sequence[T], bool], list[R]],
+    *parts: Sequence[T],
+    go_on: Callable[[], object] = lambda: None,
+) -> list[R]:
+    """Send a statement about each part. If it times out, send it about each half of that part, and so on.
+
+    A single row is sent twice, and then bare: without the notes that may fail, such as its hook. ``go_on`` is called
+    after each timeout, and raises if the database is slow for all rows. Other rows are sent before an error is raised.
+    """
+    waiting, found, timeouts = [(part, 0) for part in reversed(parts) if part], [], 0
+    refused: OperationalError | None = None
+    while waiting:
+        some, tries = waiting.pop()
+        try:
+            found += send(some, tries == 2)
+        except OperationalError as error:
+            timeouts += 1
+            if not is_timeout(error) or timeouts == MOST_TIMEOUTS or connections[alias].in_atomic_block:
+                raise
+            logger.warning("A statement that ends %d runs timed out%s", len(some), " even without hooks" * (tries == 2))
+            go_on()
+            renew_deadline(alias)
+            half = len(some) // 2
+            if half:
+                waiting += [(some[half:], 0), (some[:half], 0)]
+            elif tries < 2:
+                waiting.append((some, tries + 1))
+            else:
+                refused = error
+    if refused is not None:
+        raise refused
+    return found
 
 
 def array(elements: Iterable[str]) -> str:

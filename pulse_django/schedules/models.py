@@ -13,8 +13,16 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.managers import ScheduleManager
-from pulse_django.queue.database.sql_functions import ClockTimestamp, Document, ShortText, in_range, instants_of, rule
-from pulse_django.queue.words.bounds import MAX_DELAY, MAX_QUEUE_NAME, MAX_TASK_NAME
+from pulse_django.queue.database.sql_functions import (
+    ClockTimestamp,
+    Document,
+    ShortText,
+    bounded,
+    in_range,
+    instants_of,
+    rule,
+)
+from pulse_django.queue.words.bounds import MAX_DELAY, MAX_DOCUMENT_TEXT, MAX_NOTE_TEXT, MAX_QUEUE_NAME, MAX_TASK_NAME
 
 from . import verbs as schedules
 from .definitions import MAX_BY, MAX_NAME, MAX_OWNER, Definition, timing_of
@@ -109,6 +117,11 @@ class Schedule(models.Model):
                 Q(paused_at__isnull=False) | Q(paused_until__isnull=True, pause_reason=""),
             ),
             rule("pulse_schedule_gone_is_not_due", Q(gone_at__isnull=True) | Q(next_at=None)),
+            bounded(
+                "pulse_schedule_documents_are_bounded",
+                pause_reason=MAX_NOTE_TEXT,
+                **dict.fromkeys(("args", "kwargs", "declared", "overrides"), MAX_DOCUMENT_TEXT),
+            ),
             rule(
                 "pulse_schedule_instants_are_finite",
                 in_range(
@@ -170,7 +183,10 @@ class Tick(models.Model):
     class Meta:
         verbose_name = _("tick")
         verbose_name_plural = _("ticks")
-        constraints: ClassVar = [rule("pulse_tick_instants_are_finite", in_range("at", "decided_at"))]
+        constraints: ClassVar = [
+            bounded("pulse_tick_note_is_bounded", note=MAX_NOTE_TEXT),
+            rule("pulse_tick_instants_are_finite", in_range("at", "decided_at")),
+        ]
         default_permissions = ()
 
     def __str__(self) -> str:

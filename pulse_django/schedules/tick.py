@@ -19,6 +19,7 @@ from pulse_django.queue.database.job_queries import JobReader
 from pulse_django.queue.database.transactions import joined, run_joined
 from pulse_django.queue.enqueue import copy_with_ids, take_ids
 from pulse_django.queue.words.job_options import NewJob
+from pulse_django.queue.words.payloads import MAX_SUMMARY, clean_text
 from pulse_django.shards.citus import is_for_citus
 
 from .tick_rules import Tick, TickOutcome
@@ -336,7 +337,7 @@ def write_ticks(
     columns: list[list[Any]] = [[], [], [], [], [], [], []]
     for schedule_id, tick, job_id, *job in rows:
         task, key = (job[0].task, job[0].idempotency_key) if job else (None, None)
-        values = (schedule_id, tick.at, tick.outcome.value, tick.note, job_id, task, key)
+        values = (schedule_id, tick.at, tick.outcome.value, clean_text(tick.note, MAX_SUMMARY), job_id, task, key)
         for column, value in zip(columns, values, strict=True):
             column.append(value)
     if not any(columns[-1]):

@@ -65,6 +65,7 @@ class TickThreads:
     def enforce(self) -> None:
         """Close connections that did not respond in time, and log schedules that are stuck. The loop calls it."""
         with self._changed:
+            self._start_if_needed()
             databases = list(self._databases)
             stuck = [work for work in self._running.values() if work.is_stuck and not work.is_logged]
         for database in databases:
@@ -79,18 +80,21 @@ class TickThreads:
         self._closing.set()
         with self._changed:
             self._changed.notify_all()
-            threads = [thread for database, thread in self._databases.items()]
+            threads = list(self._databases.values())
         for thread in threads:
             thread.join(LINGER)
 
     def _add(self, work: _Work) -> None:
         self._waiting[work.key] = work
+        self._start_if_needed()
+        self._changed.notify()
+
+    def _start_if_needed(self) -> None:
         stuck = sum(one.is_stuck for one in self._running.values())
         is_idle = len(self._databases) - len(self._running) >= len(self._waiting)
         if not is_idle and len(self._databases) < MOST_THREADS + min(stuck, MOST_STUCK):
             database = GuardedConnection(self._alias, self._purpose)
             self._databases[database] = start_thread(self._purpose, lambda: self._run(database))
-        self._changed.notify()
 
     def _run(self, database: GuardedConnection) -> None:
         while (work := self._next(database)) is not None:

@@ -113,10 +113,10 @@ class Ticker:
 
     def due(self, until: datetime | None) -> Due:
         """Return which schedules are due for this process, and which of them are decided alone."""
-        now = time.monotonic()
-        later = [schedule_id for schedule_id, (_, at) in self._troubled.items() if at > now]
+        now, troubled = time.monotonic(), dict(self._troubled)  # a copy: other threads change it
+        later = [schedule_id for schedule_id, (_, at) in troubled.items() if at > now]
         taken = [] if self._threads is None else list(self._threads.taken)
-        return Due(until, list(registry), *keyed_tasks(), troubled=list(self._troubled), without=later + taken)
+        return Due(until, list(registry), *keyed_tasks(), troubled=list(troubled), without=later + taken)
 
     def alone(self, schedules: Sequence[tuple[int, str]], which: Due) -> Ticked:
         """Decide each of these schedules alone, or let the threads do it."""

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from django.db import models
 
-from pulse_django.queue.database.sql_functions import ShortText
-from pulse_django.queue.words.bounds import MAX_TASK_NAME
+from pulse_django.queue.database.sql_functions import ShortText, bounded
+from pulse_django.queue.words.bounds import MAX_OPTIONS_TEXT, MAX_TASK_NAME
 
 from .statements import DeclaredTaskManager
 
@@ -23,6 +23,7 @@ class DeclaredTask(models.Model):
 
     class Meta:
         db_table = "pulse_django_declared_task"
+        constraints: ClassVar = [bounded("pulse_declared_task_is_bounded", options=MAX_OPTIONS_TEXT)]
         default_permissions = ()
 
     def __str__(self) -> str:

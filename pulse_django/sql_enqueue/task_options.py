@@ -14,6 +14,7 @@ from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.limits.keys import check_weight, key_source_of, lane_key_of_call, limiter_of_jobs
 from pulse_django.on_dead import hooks
 from pulse_django.queue.database.transactions import copied
+from pulse_django.queue.words.bounds import MAX_OPTIONS_TEXT
 from pulse_django.queue.words.durations import seconds_of
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lane_keys import lane_of_chunks
@@ -47,7 +48,10 @@ def described(task: Task) -> dict[str, Any]:
             raise Refused(f"its arguments are encrypted, and PostgreSQL has no key. {FROM_PYTHON}")
         said = {**_job(task), **_arguments(task), **_unique(task), "lanes": dict(_lanes(task))}
         has_key = "unique" in said or any("names" in lane for lane in said["lanes"].values())
-        return said | {"defaults": _defaults(task) if has_key else {}}  # they may be anything: only if needed
+        said |= {"defaults": _defaults(task) if has_key else {}}  # they may be anything: only if needed
+        if len(json.dumps(said)) > MAX_OPTIONS_TEXT // 2:
+            raise Refused(f"its options are longer than the table of declared tasks allows. {FROM_PYTHON}")
+        return said
     except Refused as error:
         return {"refused": str(error)}
 

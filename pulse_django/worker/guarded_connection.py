@@ -24,7 +24,7 @@ from pulse_django.models import Job
 from pulse_django.queue.database.database_errors import DatabaseFault, Patience, fault_of, is_refused, sqlstate_of
 from pulse_django.queue.database.deployments import require_deployment
 from pulse_django.queue.database.prepared_statements import PreparedStatements
-from pulse_django.queue.database.transactions import limited, with_timeouts
+from pulse_django.queue.database.transactions import RENEW_DEADLINE, limited, with_timeouts
 from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.run.notify import SOON
 from pulse_django.safe_logging import SafeLogger
@@ -124,6 +124,11 @@ class GuardedConnection:
             require_deployment(self.alias)
             self._looked_at = time.monotonic()
 
+    def _renew_deadline(self) -> None:
+        """Give a verb that sends another statement as much time again."""
+        self.turned_at = time.monotonic()
+        self._until = self.turned_at + longest_wait()
+
     def connection_params(self) -> dict[str, Any]:
         """Return the parameters with which psycopg opens another such connection. It sends no query."""
         params: dict[str, Any] = self._prepared().get_connection_params()
@@ -195,6 +200,7 @@ class GuardedConnection:
             if not wrapper.in_atomic_block:
                 wrapper.close()  # a command may have opened it with the project's settings
             wrapper.settings_dict = _for_us(wrapper.settings_dict, self.purpose, self._prepared_statements)
+            wrapper.settings_dict[RENEW_DEADLINE] = self._renew_deadline
             wrapper.execute_wrappers.append(limited)
             self._wrapper = wrapper
         return wrapper

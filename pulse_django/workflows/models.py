@@ -6,10 +6,22 @@ from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.lookups import LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.queue.database.job_columns import UNCHECKED, JobColumns
-from pulse_django.queue.database.sql_functions import ClockTimestamp, Document, ShortText, index, instants_of, rule
+from pulse_django.queue.database.sql_functions import (
+    ClockTimestamp,
+    Document,
+    ShortText,
+    StoredSize,
+    TextSize,
+    bounded,
+    index,
+    instants_of,
+    rule,
+)
+from pulse_django.queue.words.bounds import MAX_DOCUMENT_TEXT, MAX_NOTE_TEXT
 
 from .rules import MAX_BATCH_KIND, MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnNeedFailed, When
 
@@ -52,6 +64,13 @@ class StoredBatch(models.Model):
             rule(
                 "pulse_batch_finished_after_sealed",
                 Q(finished_at__isnull=True) | Q(sealed_at__isnull=False, ended_at__isnull=False),
+            ),
+            bounded("pulse_batch_reason_is_bounded", cancel_reason=MAX_NOTE_TEXT),
+            # Measuring unpacks it. When jobs of the batch end, only the stored size is compared.
+            rule(
+                "pulse_batch_context_is_bounded",
+                Q(LessThanOrEqual(StoredSize("context"), MAX_DOCUMENT_TEXT))
+                & (Q(added__gt=0) | Q(LessThanOrEqual(TextSize("context"), MAX_DOCUMENT_TEXT))),
             ),
             instants_of(
                 "batch", "created_at", "sealed_at", "died_at", "ended_at", "finished_at", "cancelled_at", "paused_at"
@@ -170,7 +189,10 @@ class Step(models.Model):
     seconds = models.FloatField(null=True)  # that it took
 
     class Meta:
-        constraints: ClassVar = [instants_of("step", "at")]
+        constraints: ClassVar = [
+            bounded("pulse_step_result_is_bounded", result=MAX_DOCUMENT_TEXT),
+            instants_of("step", "at"),
+        ]
         db_table = "pulse_django_step"
         default_permissions = ()
 
@@ -188,7 +210,10 @@ class Event(models.Model):
 
     class Meta:
         default_permissions = ()
-        constraints: ClassVar = [instants_of("event", "sent_at")]
+        constraints: ClassVar = [
+            bounded("pulse_event_payload_is_bounded", payload=MAX_DOCUMENT_TEXT),
+            instants_of("event", "sent_at"),
+        ]
         verbose_name = _("event")
         verbose_name_plural = _("events")
         indexes: ClassVar = [index("pulse_event_sent", ["sent_at"])]

@@ -70,8 +70,8 @@ class Waits:
         alias = alias_of_run(self.run)
         job_ids = {need.job_id for need in wanted if need.job_id is not None}
         batch_ids = {need.batch_id for need in wanted if need.batch_id is not None}
-        jobs = Job.objects.using(alias).defer("args", "kwargs", "progress", "last_error").in_bulk(job_ids)
-        batches = StoredBatch.objects.using(alias).in_bulk(batch_ids)
+        jobs = Job.objects.using(alias).defer("args", "kwargs", "progress", "last_error", "on_dead").in_bulk(job_ids)
+        batches = StoredBatch.objects.using(alias).defer("context").in_bulk(batch_ids)
         if problem := never_given(alias, jobs=job_ids - jobs.keys(), batches=batch_ids - batches.keys()):
             raise InvalidJob(f"wait_for: {problem}")
         if any(not _is_over(need, jobs, batches) for need in wanted):

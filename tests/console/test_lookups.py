@@ -1,20 +1,25 @@
-"""No list of the admin can be filtered, ordered or searched by values that its user may not see."""
+"""No list of the admin can be filtered, ordered or searched by values that its user may not see, or reads them."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from itertools import product
 
 import pytest
 from django.contrib import admin
+from django.db import connection
 from django.db.models import JSONField
 from django.test import RequestFactory
+from django.test.utils import CaptureQueriesContext
 
 from pulse_django.models import Schedule
+from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
+from tests.factories import make_job
 from tests.faults import all_faults
 
-pytestmark = pytest.mark.usefixtures("pulse_db")
+pytestmark = pytest.mark.django_db
 
 LISTS = {
     one.__name__.lower(): page for one, page in admin.site._registry.items() if one._meta.app_label == "pulse_django"
@@ -53,3 +58,22 @@ def test_what_is_not_allowed_is_no_filter_no_order_and_no_search() -> None:
     for place in range(1, 9):
         page = client.get(f"/admin/pulse_django/schedule/?o={place}")
         assert not {"args", "kwargs"} & {str(one).strip("-") for one in page.context["cl"].queryset.query.order_by}
+
+
+def test_lists_read_no_column_that_they_do_not_show() -> None:
+    unseen = {
+        "job": ("args", "kwargs", "result", "meta", "on_dead", "cancel_reason", "search_terms"),
+        "worker": ("versions", "tasks", "vitals", "stack"),
+        "storedbatch": ("context",),
+        "schedule": ("declared",),
+    }
+    make_job(Status.DEAD_LETTERED)
+    client = staff("pulse_view_jobs", "pulse_view_workers", "pulse_view_workflows", "pulse_view_schedules")
+    with all_faults() as about:
+        for page, columns in unseen.items():
+            with about(page), CaptureQueriesContext(connection) as sent:
+                assert client.get(f"/admin/pulse_django/{page}/").status_code == 200
+                table = f"pulse_django_{page.removeprefix('stored')}"
+                read = " ".join(one["sql"] for one in sent if table in one["sql"])
+                assert read
+                assert [name for name in columns if re.search(rf"\b{name}\b", read)] == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +25,8 @@ from pulse_django.queue.words.verb_results import Report
 from pulse_django.run.registry import InvalidTask
 from pulse_django.testing import drain
 from pulse_django.workflows.rewind import fork
+from tests.database import empty_tables
+from tests.faults import all_faults
 from tests.queue.steps import claim_one, expire, sql
 from tests.run.test_other_backends import IMMEDIATE
 
@@ -86,6 +90,21 @@ def run(outcome: Outcome, decision: Decision) -> Job:
     claim = claim_one(ME)
     Job.objects.settle([Report(claim.lease, outcome, decision)])
     return Job.objects.get(pk=claim.lease.job_id)
+
+
+@contextmanager
+def taking_too_long(times: int) -> Iterator[Callable[[int], object]]:
+    """Let the end of the chosen job take longer than a statement may, so many times."""
+    sql("CREATE SEQUENCE slow_ends")
+    sleep = f"IF nextval('slow_ends') <= {times} THEN PERFORM pg_sleep(60); END IF"
+    sql(f"CREATE FUNCTION slow_end() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {sleep}; RETURN NEW; END $$")
+    trigger = "CREATE TRIGGER slow_end BEFORE INSERT ON pulse_django_attempt FOR EACH ROW WHEN (NEW.job_id = {})"
+    try:
+        sql("SET statement_timeout = '1s'")
+        yield lambda job_id: sql(f"{trigger.format(job_id)} EXECUTE FUNCTION slow_end()")
+    finally:
+        sql("RESET statement_timeout")
+        sql("DROP FUNCTION slow_end CASCADE; DROP SEQUENCE slow_ends")
 
 
 FAILED = Failed(ErrorReport.of(ValueError("no")))
@@ -175,6 +194,36 @@ class TestHook:
             told.append(caplog.text.count("Storing the report on job"))
         assert told == [1, 1, 1, 2]
         assert "since the last such line: 2" in caplog.text
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.one_server("a trigger")
+    def test_a_run_whose_end_takes_too_long_ends_alone_and_others_with_their_hooks(self) -> None:
+        """It is halved until it is alone, sent once more, and then without the hook."""
+        dies, again = DeadLetter("too long"), Retry(NOW, "no")
+        ends = {"settled": dies, "settled to run again": again, "reaped": dies}
+        with all_faults() as about:
+            for end, decision in ends.items():
+                with about(end), taking_too_long(4) as choose:
+                    empty_tables()
+                    enqueue_many(fails, [()] * 4)
+                    if decision is again:
+                        sql("UPDATE pulse_django_job SET max_attempts = 2")
+                    claims = Job.objects.claim(ME, limit=4)
+                    choose(slow := claims[2].job_id)
+                    if end == "reaped":
+                        for claim in claims:
+                            expire(Job.objects.get(pk=claim.lease.job_id))
+                        ended = {one.lease.job_id for one in Job.objects.reap()}
+                    else:
+                        settled = Job.objects.settle([Report(one.lease, TimedOut(), decision) for one in claims])
+                        ended = {lease.job_id for lease in settled.accepted}
+                    assert ended == {one.job_id for one in claims}
+                    job, status = (
+                        Job.objects.get(pk=slow),
+                        Status.RETRYING if decision is again else Status.DEAD_LETTERED,
+                    )
+                    assert (job.status, len(hooks())) == (status, 0 if decision is again else 3)
+                    assert "storing" not in job.last_error
 
     def test_a_row_that_was_written_by_hand_keeps_no_run_from_ending(self) -> None:
         fails.enqueue()

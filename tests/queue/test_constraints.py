@@ -59,6 +59,9 @@ NONSENSE: list[tuple[Status, dict[str, Any], str]] = [
     (Status.PENDING, {"priority": -101}, "pulse_job_priority_in_range"),
     (Status.PENDING, {"weight": 0}, "pulse_job_weight_in_range"),
     (Status.PENDING, {"weight": 1_001}, "pulse_job_weight_in_range"),
+    (Status.RUNNING, {"cancel_reason": "é" * 8_193}, "pulse_job_texts_are_bounded"),
+    (Status.DEAD_LETTERED, {"last_error": "x" * 16_385}, "pulse_job_texts_are_bounded"),
+    (Status.WAITING, {"on_dead": "x" * 131_071}, "pulse_job_hook_is_bounded"),
 ]
 
 

@@ -20,7 +20,7 @@ from tests.queue.steps import sql, success
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
 ME = Identity("me")
-TEXT_BOUND = "pulse_job_payload_text_is_bounded"
+TEXT_BOUND, HOOK_BOUND = "pulse_job_payload_text_is_bounded", "pulse_job_hook_is_bounded"
 
 
 def run(statement: str) -> None:
@@ -67,11 +67,11 @@ def test_200_mb_of_one_letter_are_refused_however_small_they_are_stored() -> Non
 @uncompressed
 def test_each_column_that_a_claim_brings_is_measured() -> None:
     with all_faults() as about:
-        for column in ["args", "kwargs", "progress"]:
+        for column in ["args", "kwargs", "progress", "on_dead"]:
             with about(column):
                 empty_tables()
-                job = make_job()
-                with pytest.raises(IntegrityError, match=TEXT_BOUND), transaction.atomic():
+                job, rule = make_job(), HOOK_BOUND if column == "on_dead" else TEXT_BOUND
+                with pytest.raises(IntegrityError, match=rule), transaction.atomic():
                     update_letters(job, column)
 
 

@@ -223,10 +223,10 @@ class TestBatchesOfBothKinds:
         reports = self.reports()
         real = settling._settle
 
-        def fail(jobs: JobManager, some: list[Report], wait: bool) -> list[Row]:
+        def fail(jobs: JobManager, some: list[Report], wait: bool, bare: bool) -> list[Row]:
             if some[0].outcome == Succeeded("7"):
                 raise OperationalError("canceling statement due to lock timeout")
-            return real(jobs, some, wait)
+            return real(jobs, some, wait, bare)
 
         with monkeypatch.context() as failing:
             failing.setattr(settling, "_settle", fail)

@@ -346,6 +346,7 @@ class TestFunctionsOfTheProject:
             loop.run_once()
             assert ticks_of(good) == ["FIRED", "FIRED"]
             assert "Schedule bad: after 0 s, it is still being decided" in caplog.text
+            wait_until(lambda: loop.run_once() and sum(map(bool, map(ticks_of, others))) == len(others) - 2)
             ends.set()
             wait_until(lambda: all(ticks_of(one) == ["FIRED"] for one in (bad, *others)))
         assert inside == [False, False, False]

@@ -332,6 +332,7 @@ def ending() -> None:
     Job.objects.overlooked(SOON)
     Job.objects.reap_these([job.pk])
     Job.objects.reap(within=AGO)
+    assert reap._reap_these(Job.objects, [make_job(Status.RUNNING, expired=True).pk], True)  # without a hook
     for faults in ({"overdue": True}, {"stalled": True}, {"expired": True, "max_lost_workers": 1}):
         make_job(Status.RUNNING, **faults)
     assert len(Job.objects.reap()) == 3

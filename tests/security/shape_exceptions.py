@@ -21,6 +21,8 @@ SEVERAL_WRITES = {
     "DELETE pulse_django_job_hot, INSERT pulse_django_attempt, INSERT pulse_django_job_hot, "
     "INSERT pulse_django_job_over, INSERT pulse_django_unresolved, INSERT pulse_django_unresolved, "
     "UPDATE pulse_django_job_hot": _ENDS,
+    "DELETE pulse_django_job_hot, INSERT pulse_django_attempt, INSERT pulse_django_job_over, "
+    "INSERT pulse_django_unresolved, INSERT pulse_django_unresolved, UPDATE pulse_django_job_hot": _ENDS,  # no hook
     "DELETE pulse_django_job_hot, INSERT pulse_django_job_over, INSERT pulse_django_unresolved": _LEAVES,
     "DELETE pulse_django_job_hot, INSERT pulse_django_job_over, INSERT pulse_django_unresolved, "
     "UPDATE pulse_django_job_hot": "Some jobs are cancelled, others asked to stop: of a job that is locked once, one.",

@@ -954,48 +954,7 @@ ledger AS (
 )
 SELECT id, holder, attempt, token, outcome, verdict, task, queue, error FROM ended;
 
--- overlooked()
-SELECT pulse_django_job_hot.id AS id
-FROM pulse_django_job_hot
-WHERE (pulse_django_job_hot.status::text = 'RUNNING'
-        AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
-            (statement_timestamp()) OR pulse_django_job_hot.progress_timeout < (statement_timestamp() -
-            GREATEST(pulse_django_job_hot.started_at, pulse_django_job_hot.progress_at)))
-        AND NOT (pulse_django_job_hot.lease_until >= (statement_timestamp() - :age)
-            AND pulse_django_job_hot.lease_until IS NOT NULL))
-ORDER BY 1 ASC
-LIMIT 1000
-FOR NO KEY UPDATE OF pulse_django_job_hot SKIP LOCKED;
-
--- touch_expired()
-WITH expired AS MATERIALIZED (
-    SELECT pulse_django_job_hot.id AS id, pulse_django_job_hot.locked_by AS locked_by,
-        pulse_django_job_hot.attempts AS attempts, pulse_django_job_hot.token AS token,
-        pulse_django_job_hot.next_run_at AS next_run_at, pulse_django_job_hot.started_at AS started_at,
-        pulse_django_job_hot.refunds AS refunds, pulse_django_job_hot.max_attempts AS max_attempts,
-        pulse_django_job_hot.losses AS losses, pulse_django_job_hot.lease_until AS lease_until,
-        pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.deadline AS deadline,
-        pulse_django_job_hot.max_lost_workers AS max_lost_workers,
-        pulse_django_job_hot.count_lost_workers AS count_lost_workers,
-        pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
-        pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
-        pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
-        pulse_django_job_hot.batch_id AS batch_id, pulse_django_job_hot.awaited AS awaited
-    FROM pulse_django_job_hot
-    WHERE (pulse_django_job_hot.status::text = 'RUNNING'
-            AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
-                (statement_timestamp()) OR pulse_django_job_hot.progress_timeout < (statement_timestamp() -
-                GREATEST(pulse_django_job_hot.started_at, pulse_django_job_hot.progress_at))))
-    ORDER BY 1 ASC
-    LIMIT 1
-    FOR NO KEY UPDATE OF pulse_django_job_hot SKIP LOCKED)
-UPDATE pulse_django_job_hot AS job
-SET progress_at = job.progress_at
-FROM expired
-WHERE job.id = expired.id
-RETURNING job.id;
-
--- _reap()
+-- _reap_these()
 WITH over AS MATERIALIZED (
     SELECT
         pick.*, lost.free,
@@ -1030,7 +989,7 @@ WITH over AS MATERIALIZED (
                 AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
                     (statement_timestamp()) OR pulse_django_job_hot.progress_timeout < (statement_timestamp() -
                     GREATEST(pulse_django_job_hot.started_at, pulse_django_job_hot.progress_at)))
-                AND pulse_django_job_hot.id = :id)
+                AND pulse_django_job_hot.id IN (:id))
         ORDER BY 1 ASC
         LIMIT 1
         FOR NO KEY UPDATE OF pulse_django_job_hot SKIP LOCKED) AS pick
@@ -1166,41 +1125,6 @@ over_for_workflows AS (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
 ),
-stayed_for_on_dead AS (
-    INSERT INTO pulse_django_job_hot (task, queue, priority, tags, lane_key, max_attempts, timeout, lease_ttl,
-        progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight, sensitive, meta, parent_id,
-        trace, args, payload_bytes)
-    SELECT
-        hook.task, hook.queue, hook.priority, hook.tags, hook.lane_key, hook.max_attempts, hook.timeout, hook.lease_ttl,
-            hook.progress_timeout, hook.max_lost_workers, hook.count_lost_workers, hook.give_up_after, hook.weight,
-        hook.sensitive, COALESCE(hook.meta, dead.meta), dead.id, dead.trace, dead.facts,
-        pg_catalog.octet_length(dead.facts::text) + 2
-    FROM (
-        SELECT
-            job.id, job.on_dead, job.meta, job.trace,
-            pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
-                'job_id', job.id::text, 'task', job.task, 'queue', job.queue, 'attempt', job.attempts,
-                'args', CASE WHEN (job.on_dead ->> 'gets_arguments'::text)::boolean THEN job.args END,
-                'kwargs', CASE WHEN (job.on_dead ->> 'gets_arguments'::text)::boolean THEN job.kwargs END,
-                'reason', ended.reason, 'last_error', ended.last_error
-            )) AS facts
-        FROM (
-            SELECT
-                id AS dead_id, error AS reason,
-                pg_catalog.concat_ws(
-                    ': ', NULLIF(pg_catalog.replace(error_class, 'builtins.', ''), ''), NULLIF(message, '')
-                ) AS last_error
-            FROM stayed
-            WHERE verdict = 'DEAD_LETTERED'
-        ) AS ended
-        JOIN pulse_django_job_hot AS job ON job.id = ended.dead_id AND pg_catalog.jsonb_typeof(job.on_dead) = 'object'
-    ) AS dead
-    CROSS JOIN LATERAL pg_catalog.jsonb_to_record(dead.on_dead) AS hook (
-        task text, queue text, priority int, tags text[], lane_key text, max_attempts int, timeout interval, lease_ttl
-            interval, progress_timeout interval, max_lost_workers int, count_lost_workers boolean, give_up_after
-            interval, weight int, sensitive text, meta jsonb
-    )
-),
 stayed_for_workflows AS (
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
     SELECT id, NULL::bigint, false FROM stayed WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
@@ -1230,6 +1154,47 @@ ledger AS (
     ON CONFLICT (job_id, number) DO NOTHING
 )
 SELECT id, holder, attempt, token, outcome, verdict, task, queue, error FROM ended;
+
+-- overlooked()
+SELECT pulse_django_job_hot.id AS id
+FROM pulse_django_job_hot
+WHERE (pulse_django_job_hot.status::text = 'RUNNING'
+        AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
+            (statement_timestamp()) OR pulse_django_job_hot.progress_timeout < (statement_timestamp() -
+            GREATEST(pulse_django_job_hot.started_at, pulse_django_job_hot.progress_at)))
+        AND NOT (pulse_django_job_hot.lease_until >= (statement_timestamp() - :age)
+            AND pulse_django_job_hot.lease_until IS NOT NULL))
+ORDER BY 1 ASC
+LIMIT 1000
+FOR NO KEY UPDATE OF pulse_django_job_hot SKIP LOCKED;
+
+-- touch_expired()
+WITH expired AS MATERIALIZED (
+    SELECT pulse_django_job_hot.id AS id, pulse_django_job_hot.locked_by AS locked_by,
+        pulse_django_job_hot.attempts AS attempts, pulse_django_job_hot.token AS token,
+        pulse_django_job_hot.next_run_at AS next_run_at, pulse_django_job_hot.started_at AS started_at,
+        pulse_django_job_hot.refunds AS refunds, pulse_django_job_hot.max_attempts AS max_attempts,
+        pulse_django_job_hot.losses AS losses, pulse_django_job_hot.lease_until AS lease_until,
+        pulse_django_job_hot.lease_ttl AS lease_ttl, pulse_django_job_hot.deadline AS deadline,
+        pulse_django_job_hot.max_lost_workers AS max_lost_workers,
+        pulse_django_job_hot.count_lost_workers AS count_lost_workers,
+        pulse_django_job_hot.cancel_requested_at AS cancel_requested_at, pulse_django_job_hot.task AS task,
+        pulse_django_job_hot.queue AS queue, pulse_django_job_hot.created_at AS created_at,
+        pulse_django_job_hot.give_up_after AS give_up_after, pulse_django_job_hot.lane_key AS lane_key,
+        pulse_django_job_hot.batch_id AS batch_id, pulse_django_job_hot.awaited AS awaited
+    FROM pulse_django_job_hot
+    WHERE (pulse_django_job_hot.status::text = 'RUNNING'
+            AND (pulse_django_job_hot.lease_until < (statement_timestamp()) OR pulse_django_job_hot.deadline <
+                (statement_timestamp()) OR pulse_django_job_hot.progress_timeout < (statement_timestamp() -
+                GREATEST(pulse_django_job_hot.started_at, pulse_django_job_hot.progress_at))))
+    ORDER BY 1 ASC
+    LIMIT 1
+    FOR NO KEY UPDATE OF pulse_django_job_hot SKIP LOCKED)
+UPDATE pulse_django_job_hot AS job
+SET progress_at = job.progress_at
+FROM expired
+WHERE job.id = expired.id
+RETURNING job.id;
 
 -- _dead_letter_what_cannot_wait()
 SELECT pulse_django_job.id, pulse_django_job.task, pulse_django_job.queue, pulse_django_job.attempts,

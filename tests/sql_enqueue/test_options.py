@@ -254,6 +254,13 @@ def test_searched_arguments_are_found_as_python_stores_them() -> None:
         assert row(pulse_enqueue("sql.made", [order, "n"])) == row(one.enqueue(order, "n").id)  # type: ignore[arg-type]
 
 
+def nested(levels: int) -> Any:
+    found: list[Any] = []
+    for _ in range(levels - 1):
+        found = [found]
+    return found
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"args": {"a": 1}}, "args is a JSON array"),
     ({"args": None}, "args is a JSON array"),
@@ -262,6 +269,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"args": [1], "kwargs": {"order": 1}}, "its handler does not accept these arguments"),
     ({"kwargs": {"other": 1}}, "its handler does not accept these arguments"),
     ({"args": ["x" * 1_000_001]}, "the arguments are longer than PULSE['MAX_PAYLOAD_BYTES'] allows"),
+    ({"args": ["x" * 1_000_001], "queue": "repeat('x', 101)"}, "the arguments are longer"),  # before other work
+    ({"args": [1, nested(100)]}, "nested more than 100 levels deep"),
+    ({"meta": f"""'{{"x": {nested(100)}}}'"""}, "nested more than 100 levels deep"),
+    ({"priority": "101"}, "priority: it is between -100 and 100"),
+    ({"priority": "-40000"}, "priority: it is between -100 and 100"),
     ({"queue": "''"}, "queue: it is empty or has control characters"),
     ({"queue": "E'a\\n'"}, "queue: it is empty or has control characters"),
     ({"idempotency_key": "''"}, "idempotency_key: it is empty or has control"),
@@ -304,6 +316,20 @@ LONG = [
 ]
 
 
+def test_what_is_as_deep_as_enqueue_allows_is_enqueued() -> None:
+    one = made()
+    declare()
+    assert row(pulse_enqueue("sql.made", [1, nested(99)])) == row(one.enqueue(1, nested(99)).id)  # type: ignore[arg-type]
+
+
+def test_a_fraction_that_python_reads_as_infinity_is_refused() -> None:
+    made()
+    declare()
+    for sign in ("", "-"):
+        with pytest.raises(DataError, match="a number that Python reads as infinity"):
+            sql(BY_TEXT, f'{{"note": {sign}1{"0" * 309}.5}}', "{}")
+
+
 def test_a_whole_number_that_python_cannot_read_is_refused() -> None:
     made()
     declare()
@@ -320,8 +346,6 @@ def test_a_whole_number_that_python_cannot_read_is_refused() -> None:
 def test_a_value_out_of_range_is_refused_by_the_table() -> None:
     made()
     declare()
-    with pytest.raises(IntegrityError, match="pulse_job_priority_in_range"):
-        pulse_enqueue("sql.made", [1], priority="101")
     with pytest.raises(IntegrityError, match="pulse_job_labels_are_bounded"):
         pulse_enqueue("sql.made", [1], tags="ARRAY(SELECT n::text FROM generate_series(1, 99) AS n)")
     with pytest.raises(DataError, match="value too long"):
@@ -330,7 +354,7 @@ def test_a_value_out_of_range_is_refused_by_the_table() -> None:
 
 def test_the_signature_of_the_function_is_that_of_the_page() -> None:
     page = (ROOT / "docs/how-to/sql.md").read_text()
-    assert f"GRANT EXECUTE ON FUNCTION {function.NAME} TO" in " ".join(page.split())
+    assert f"GRANT EXECUTE ON FUNCTION public.{function.NAME} TO" in " ".join(page.split())
     said = " ".join(re.sub(r"--.*", "", page.partition("```sql\npulse_enqueue(")[2].partition("\n)")[0]).split())
     assert said == function._ARGUMENTS
 

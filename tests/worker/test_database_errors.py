@@ -16,7 +16,7 @@ from django.db.utils import Error
 from pulse_django.managers import JobManager
 from pulse_django.models import Job
 from pulse_django.queue.database.database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
-from pulse_django.queue.database.transactions import run_joined
+from pulse_django.queue.database.transactions import renew_deadline, run_joined
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import Status
 from pulse_django.run.execute import perform
@@ -309,3 +309,17 @@ def test_a_claim_that_was_never_sent_hands_nothing_back(monkeypatch: pytest.Monk
     claimer.run_once()
     found = Job.objects.get(pk=running.pk)
     assert (found.status, found.refunds) == (Status.RUNNING, 0)
+
+
+def test_a_verb_that_repeats_a_statement_has_time_for_it_again() -> None:
+    """Otherwise the connection is closed before the halves of a statement that timed out are sent."""
+    database = GuardedConnection("default", "reports")
+
+    def verb() -> tuple[float, float]:
+        before = database._until
+        renew_deadline("default")
+        return before, database._until
+
+    before, after = database.call(verb)
+    assert before < after
+    database.hang_up()

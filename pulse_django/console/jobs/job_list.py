@@ -79,7 +79,7 @@ class JobList(ReadOnly):
             rows = rows.annotate(**_OF_A_PAGE)
             if sees_arguments:
                 return rows
-        rows = rows.defer("search_terms", "args", "kwargs", "result", "meta")
+        rows = rows.defer("search_terms", "args", "kwargs", "result", "meta", "on_dead", "cancel_reason")
         if not sees_arguments:
             return rows
         is_short = Q(payload_bytes__lte=LONGEST_SHOWN)

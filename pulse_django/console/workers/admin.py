@@ -49,6 +49,7 @@ INSTANTS = (column_of("started_at", _("Started")), column_of("last_beat_at", _("
 
 class WorkerAdmin(ReadOnly):
     actions = ("acknowledge",)
+    unlisted = ("versions", "tasks", "vitals", "stack")
     list_display = ("name", "state", "host", "pid", "running", "slots", "stuck", "last_beat", "queues_served")
     list_filter = ("host",)
     allowed_lookups = ("host", "host__isnull", "name")
@@ -263,4 +264,5 @@ def lost_with(worker: Worker, alias: str) -> list[Attempt]:
     """Return the runs that a worker lost."""
     held = held_by_start("worker", worker.name, worker.boot_id)
     runs = Attempt.objects.using(alias).filter(held, outcome=OutcomeName.WORKER_LOST.value)
-    return list(runs.select_related("job").defer("job__args", "job__kwargs", "job__result").order_by("-id")[:MOST_LOST])
+    unread = (f"job__{name}" for name in ("args", "kwargs", "progress", "result", "meta", "on_dead"))
+    return list(runs.select_related("job").defer(*unread).order_by("-id")[:MOST_LOST])

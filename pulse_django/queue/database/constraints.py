@@ -14,11 +14,13 @@ from pulse_django.queue.words.bounds import (
     LOWEST_PRIORITY,
     MAX_DELAY,
     MAX_META_BYTES,
+    MAX_NOTE_TEXT,
     MOST_TAGS,
     MOST_WEIGHT,
 )
 from pulse_django.queue.words.masks import MOST_SEARCHED
 from pulse_django.queue.words.outcomes import OutcomeName
+from pulse_django.queue.words.payloads import MAX_MESSAGE, MAX_TRACEBACK
 from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
 
 from .sql_functions import (
@@ -27,6 +29,7 @@ from .sql_functions import (
     PlaceOfNull,
     StoredSize,
     TextSize,
+    bounded,
     in_range,
     instants_of,
     least_and_greatest_in_range,
@@ -132,6 +135,7 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         & _bounded_list("tags", MOST_TAGS)
         & _bounded_list("search_terms", MOST_SEARCHED),
     ),
+    bounded("pulse_job_texts_are_bounded", last_error=MAX_NOTE_TEXT, cancel_reason=MAX_NOTE_TEXT),
     # A settle adds it to created_at, and an overflow would fail the whole settle.
     rule("pulse_job_retry_limit_is_sensible", _sensible("give_up_after")),
     # With a weight of 0 or less, a limit could be exceeded.
@@ -147,6 +151,7 @@ ATTEMPT_CONSTRAINTS = [
         Q(late_outcome="", late_at__isnull=True) | Q(late_outcome__in=_OUTCOMES, late_at__isnull=False),
     ),
     instants_of("attempt", "due_at", "started_at", "finished_at", "last_seen_at", "late_at"),
+    bounded("pulse_attempt_texts_are_bounded", message=4 * MAX_MESSAGE, traceback=4 * MAX_TRACEBACK),
     # No rule on started_at <= finished_at: a step of the server's clock must not keep a run from ending.
 ]
 

@@ -79,6 +79,11 @@ def is_refused(error: BaseException) -> bool:
     return sqlstate_of(error) == "42501"
 
 
+def is_timeout(error: BaseException) -> bool:
+    """Return whether the statement took longer than ``statement_timeout``."""
+    return sqlstate_of(error) == "57014"
+
+
 def sqlstate_of(error: BaseException) -> str:
     cause = error.__cause__ if isinstance(error, Error) else error
     return getattr(cause, "sqlstate", None) or ""

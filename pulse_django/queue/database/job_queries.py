@@ -166,7 +166,7 @@ class JobReader(LaneReader, models.Manager.from_queryset(JobQuerySet)):  # type:
     def held_by(self, holder_prefix: str) -> list[Job]:
         """Return the running jobs whose holder begins with this text, as for one process or one start of a worker."""
         held = self.using(self.write_alias).running().filter(locked_by__startswith=holder_prefix).order_by("id")
-        return list(held.defer("args", "kwargs", "progress"))  # long, and not needed to end their runs
+        return list(held.defer("args", "kwargs", "progress", "on_dead"))  # long, and not needed to end their runs
 
     def leases_of(self, holder: str) -> list[Lease]:
         """Return the leases that one claim was granted and still holds."""

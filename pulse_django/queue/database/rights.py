@@ -9,9 +9,15 @@ from pulse_django.queue.words.documentation import page
 from .read_only import rows
 
 # What each worker and each watchdog needs, whatever the project uses. A right on one column is enough.
-_OF_JOBS = {"attempt": "SELECT INSERT UPDATE", "job": "SELECT", "job_hot": "SELECT UPDATE DELETE", "token": "USAGE"}
-_OF_WORKERS = {**_OF_JOBS, "worker": "INSERT UPDATE", "declaration": "SELECT"}
-_OF_WATCHDOGS = {**_OF_JOBS, "attempt": "SELECT INSERT UPDATE DELETE", "duty": "SELECT INSERT UPDATE"}
+_READ, _ADD, _CHANGE, _DELETE = "SELECT", "INSERT", "UPDATE", "DELETE"
+_OF_JOBS = {
+    "attempt": (_READ, _ADD, _CHANGE),
+    "job": (_READ,),
+    "job_hot": (_READ, _CHANGE, _DELETE),
+    "token": ("USAGE",),
+}
+_OF_WORKERS = {**_OF_JOBS, "worker": (_ADD, _CHANGE), "declaration": (_READ,)}
+_OF_WATCHDOGS = {**_OF_JOBS, "attempt": (_READ, _ADD, _CHANGE, _DELETE), "duty": (_READ, _ADD, _CHANGE)}
 
 _MISSING = """
 SELECT CURRENT_USER, needed.name, needed.privilege
@@ -28,7 +34,7 @@ LIMIT 1
 def require_rights(alias: str, *, works: bool, watches: bool) -> None:
     """Raise ImproperlyConfigured with the first right that a worker or its watchdog, or a watchdog alone, lacks."""
     for kind, needed in (("worker", _OF_WORKERS if works else {}), ("watchdog", _OF_WATCHDOGS if watches else {})):
-        pairs = [(f"pulse_django_{name}", right) for name, rights in needed.items() for right in rights.split()]
+        pairs = [(f"pulse_django_{name}", right) for name, rights in needed.items() for right in rights]
         for role, name, right in rows(alias, _MISSING, [[name for name, _ in pairs], [right for _, right in pairs]]):
             other = ", or start the worker with --no-watchdog" if kind == "watchdog" and works else ""
             raise ImproperlyConfigured(

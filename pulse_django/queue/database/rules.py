@@ -19,6 +19,10 @@ _ROW = "pulse_django_job_ruled"  # the base type of the domain
 # outside of their row.
 KEPT = "pulse_job_payload_is_bounded"
 
+# These columns reach the rules only until the first claim, because they do not change any more: the cast unpacks values
+# that are stored outside of their row, and each claim, heartbeat and retry would pay for it.
+UNTIL_CLAIMED = frozenset({"on_dead"})
+
 # Columns that are never NULL and have a fixed width come first: PostgreSQL finds these without reading the others.
 _COLUMNS = """
 SELECT pg_catalog.quote_ident(attname), pg_catalog.format_type(atttypid, atttypmod)
@@ -59,7 +63,9 @@ def put_rules(cursor: Any, rules: dict[str, Rule]) -> None:
     parts = {
         "schema": drop_rules(cursor),
         "columns": ", ".join(f"{name} {kind}" for name, kind in columns.items()),
-        "names": ", ".join(columns),
+        "names": ", ".join(
+            f"CASE WHEN attempts = 0 THEN {name} END" if name in UNTIL_CLAIMED else name for name in columns
+        ),
         "rules": " ".join(f"CONSTRAINT {name} CHECK ({rule.condition})" for name, rule in rules.items()),
     }
     for statement in _CREATE:

@@ -226,6 +226,14 @@ def instants_of(what: str, *names: str) -> CheckConstraint:
     return rule(f"pulse_{what}_instants_can_be_read", condition)
 
 
+def bounded(name: str, **most_bytes: int) -> CheckConstraint:
+    """Return the constraint on the sizes of columns as text. A NULL is allowed."""
+    condition = Q()
+    for column, most in most_bytes.items():
+        condition &= Q(LessThanOrEqual(TextSize(column), most))
+    return rule(name, condition)
+
+
 # The columns of tags and of search terms: arrays of texts, their indexes, and the conditions that use these.
 #
 # ``django.contrib.postgres`` has such a field. Since Django 6.0, it requires that app to be installed. Its lookups use

@@ -47,6 +47,7 @@ _DURABLY = ", pg_catalog.set_config('synchronous_commit', 'on', true)"
 # longer, a frozen process would lock its rows for longer than its leases last.
 _ANSWER_SOON = "SET LOCAL idle_in_transaction_session_timeout = '10s'; "
 _TIMEOUTS = "PULSE_TIMEOUTS"  # the key for them, as SQL, in the settings of a connection
+RENEW_DEADLINE = "PULSE_RENEW_DEADLINE"  # the key for a function that gives the present call more time
 _PREPARED = "PULSE_PREPARED"  # the key for its prepared statements
 
 
@@ -68,6 +69,11 @@ def with_timeouts(
     limits = {"jit": "off", "lock_timeout": f"{lock * 1000:.0f}", "statement_timeout": f"{statement * 1000:.0f}"}
     timeouts = "".join(f"SET LOCAL {name} = {value}; " for name, value in limits.items())
     return {**settings, _TIMEOUTS: timeouts, _PREPARED: prepared}
+
+
+def renew_deadline(alias: str) -> None:
+    """Give the next statement as much time as the first one of a call had."""
+    connections[alias].settings_dict.get(RENEW_DEADLINE, lambda: None)()
 
 
 def refuse_other_vendors(connection: BaseDatabaseWrapper) -> None:

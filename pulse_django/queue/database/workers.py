@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db.models import BooleanField, ExpressionWrapper, Q, Value
 from django.db.models.expressions import Combinable
 
-from pulse_django.queue.words.bounds import MAX_USER
+from pulse_django.queue.words.bounds import MAX_REGISTRY_TEXT, MAX_USER
 from pulse_django.queue.words.payloads import MAX_TRACEBACK, clean_text
 
 from .sql_functions import StatementTimestamp
@@ -233,7 +233,11 @@ SELECT id FROM written
 class WorkerManager(TableManager["Worker"]):
     def note(self, presence: Presence, silence: timedelta = timedelta(minutes=1)) -> Standing:
         """Store the state of this worker. Return its position among the workers with a heartbeat within ``silence``."""
-        return Standing._make(run_joined(self.write_alias, _NOTE, [json.dumps(asdict(presence)), silence])[0])
+        said = asdict(presence)
+        for name, otherwise in (("versions", {}), ("tasks", None), ("vitals", {})):
+            if len(json.dumps(said[name])) > MAX_REGISTRY_TEXT // 2:  # the table would refuse the heartbeat
+                said[name] = otherwise
+        return Standing._make(run_joined(self.write_alias, _NOTE, [json.dumps(said), silence])[0])
 
     def farewell(self, name: str, boot_id: str) -> None:
         """Record that this worker stopped cleanly."""

@@ -41,6 +41,7 @@ class StateFilter(admin.SimpleListFilter):
 
 
 class ScheduleList(ConsoleAdmin):
+    unlisted = ("args", "kwargs", "declared", "overrides")
     list_display = ("name", "task", "due", "next", "last", "durations")
     list_filter = (StateFilter,)
     allowed_lookups = ("name", "task")

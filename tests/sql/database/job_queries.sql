@@ -10,9 +10,9 @@ SELECT pulse_django_job.id, pulse_django_job.era, pulse_django_job.task, pulse_d
     pulse_django_job.progress_timeout, pulse_django_job.progress_at, pulse_django_job.cancel_requested_at,
     pulse_django_job.cancel_reason, pulse_django_job.last_error, pulse_django_job.result, pulse_django_job.completed_by,
     pulse_django_job.completed_token, pulse_django_job.created_at, pulse_django_job.started_at,
-    pulse_django_job.finished_at, pulse_django_job.expires_at, pulse_django_job.on_dead,
-    pulse_django_job.idempotency_key, pulse_django_job.unique_key, pulse_django_job.unique_until_start,
-    pulse_django_job.batch_id, pulse_django_job.node, pulse_django_job.awaited
+    pulse_django_job.finished_at, pulse_django_job.expires_at, pulse_django_job.idempotency_key,
+    pulse_django_job.unique_key, pulse_django_job.unique_until_start, pulse_django_job.batch_id, pulse_django_job.node,
+    pulse_django_job.awaited
 FROM pulse_django_job
 WHERE (pulse_django_job.status::text = :status
         AND pulse_django_job.locked_by::text LIKE :locked_by)
