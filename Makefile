@@ -18,6 +18,8 @@ PY := $(VENV)/bin/python
 # The stamp's name holds the choices: other choices, new environment.
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
+# The demo needs less: where the environment is not ready yet, it installs the group "demo" alone.
+DEMO := $(VENV)/.demo-$(CHOICES)
 
 .PHONY: help test crash browser fresh proofs versions pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-nights chaos-long mutants model sql walk weight without demo pictures bench bench-core soak environment lint types migrations initial conformance stop clean
 
@@ -133,7 +135,7 @@ else
 endif
 
 # The whole show with real workers, in under 40 s; ARGS=--real-time for leases of 30 s.
-demo: $(READY)
+demo: $(or $(wildcard $(READY)),$(DEMO))
 	@$(PY) manage.py pulse_demo --migrate $(ARGS)
 
 # Real workers are killed, frozen and cut off for a minute, and the whole history is judged; once for each seed. Then
@@ -228,9 +230,11 @@ clean:
 
 # Every candidate is executed: a name on the PATH may be a shim that only prints an error. pyenv's may be on no PATH.
 PYTHONS := $(foreach minor,14 13 12 11,python3.$(minor) $(wildcard $(HOME)/.pyenv/versions/3.$(minor).*/bin/python3))
-$(READY): pyproject.toml
+$(READY): GROUP := dev
+$(DEMO): GROUP := demo
+$(READY) $(DEMO): pyproject.toml
 	@set -e; \
-	if [ ! -e $@ ]; then \
+	if [ ! -e $(READY) ] && [ ! -e $(DEMO) ]; then \
 		found=; \
 		for python in $(if $(PYTHON),'$(PYTHON)',$(PYTHONS) python3); do \
 			if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
@@ -243,9 +247,9 @@ $(READY): pyproject.toml
 		echo "Making $(VENV) with $$("$$found" --version)"; \
 		"$$found" -m venv --clear $(VENV); \
 	fi; \
-	echo "Installing the package, $(or $(DJANGO),Django) and the development tools into $(VENV)"; \
+	echo "Installing the package, $(or $(DJANGO),Django) and the packages of the group $(GROUP) into $(VENV)"; \
 	$(PY) -m pip install -q --disable-pip-version-check "pip>=25.1"; \
-	$(PY) -m pip install -q --disable-pip-version-check -e ".$(if $(EXTRAS),[$(EXTRAS)])" $(if $(DJANGO),'$(DJANGO)') --group dev || { \
+	$(PY) -m pip install -q --disable-pip-version-check -e ".$(if $(EXTRAS),[$(EXTRAS)])" $(if $(DJANGO),'$(DJANGO)') --group $(GROUP) || { \
 		echo "Installing failed. Is there no wheel of PostgreSQL for this machine? Then install PostgreSQL: make EXTRAS=" >&2; \
 		exit 1; \
 	}; \

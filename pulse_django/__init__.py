@@ -99,5 +99,9 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
+        from .queue.words.other_queues import OF_IMPORTS
+
+        if name in OF_IMPORTS:  # an ImportError, because ``from ... import`` hides the text of an AttributeError
+            raise ImportError(f"{name} is Celery's: write {OF_IMPORTS[name]}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)

@@ -26,6 +26,7 @@ class PulseConfig(AppConfig):
     def ready(self) -> None:
         from .checks import (
             check_backend,
+            check_celery,
             check_data,
             check_encryption,
             check_foreign_keys,
@@ -63,6 +64,7 @@ class PulseConfig(AppConfig):
         checks.register(check_limits)
         checks.register(check_schedules)
         checks.register(check_backend)
+        checks.register(check_celery)
         checks.register(check_data)
         checks.register(check_database, checks.Tags.database)
         setting_changed.connect(conf.forget)

@@ -28,12 +28,12 @@ from .run.registry import (
     BaseTaskBackend,
     Task,
     TaskResult,
-    TaskResultDoesNotExist,
     key_of,
     registry,
     task_backends,
     task_enqueued,
 )
+from .run.registry import TaskResultDoesNotExist as TaskResultDoesNotExist
 from .run.results import PulseTaskResult, as_enqueued, result_of, result_of_new
 from .run.run import current_run
 from .shards.placement import alias_of_jobs, alias_of_run, locate, shard_of_call

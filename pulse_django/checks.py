@@ -31,6 +31,7 @@
 | ``pulse_django.W011`` | the jobs are stored in a database that is not PostgreSQL, as in tests with SQLite |
 | ``pulse_django.W012`` | a module with tasks cannot be imported now, because it queries the database |
 | ``pulse_django.W013`` | ``ROUTES`` shows arguments that the declaration of a task hides |
+| ``pulse_django.W014`` | settings of Celery are left, and nothing imports Celery |
 | ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
 """
 
@@ -230,6 +231,16 @@ def check_backend(**_: Any) -> list[CheckMessage]:
             id="pulse_django.W007",
         )
     ]
+
+
+def check_celery(**_: Any) -> list[CheckMessage]:
+    """Name settings of Celery that nothing reads any more."""
+    if "celery" in sys.modules or "pulse_django.celery" in settings.INSTALLED_APPS:
+        return []
+    left = [name for name in dir(settings) if name.startswith("CELERY_")]
+    hint = f"Remove them. For what to set instead, see {page('how-to/from-celery.md')}."
+    message = f"Nothing reads these settings of Celery: {', '.join(left)}."
+    return [Warning(message, hint=hint, id="pulse_django.W014")] if left else []
 
 
 def check_tasks(**_: Any) -> list[CheckMessage]:

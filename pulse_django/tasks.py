@@ -26,6 +26,7 @@ from .chunks.chunk import acall_alone, call_alone, check_chunk
 from .exceptions import InvalidJob
 from .on_dead.rule import why_no_hook
 from .queue.words.bounds import DEFAULT_QUEUE, MAX_TASK_NAME
+from .queue.words.decisions import ANY_EXCEPTION
 from .queue.words.durations import WANTED, Seconds, as_timedelta
 from .queue.words.job_options import TASK_NAME, check_expires, check_run_after, encode_meta, tags_of
 from .queue.words.masks import why_not_searched
@@ -105,6 +106,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):
             self._set_budget_of_one_run()
         elif self.max_lost_workers == 0:
             raise InvalidTask("max_lost_workers: 0 is not allowed. Use at_most_once=True, or at least 1.")
+        if self.retry is None:  # a policy, so that Celery's task.retry() is refused with the line to write
+            object.__setattr__(self, "retry", ANY_EXCEPTION)
         self._check_names()
         self._check_options()
         try:
@@ -132,7 +135,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):
     def _set_budget_of_one_run(self) -> None:
         if self.chunk:
             raise InvalidTask("at_most_once cannot be combined with chunk, whose jobs wait for each other. Omit chunk.")
-        budget = {"max_attempts": 1, "max_lost_workers": 0, "count_lost_workers": True, "retry": None}
+        budget = {"max_attempts": 1, "max_lost_workers": 0, "count_lost_workers": True, "retry": ANY_EXCEPTION}
         for option, only in budget.items():
             if getattr(self, option) not in (None, only):
                 raise InvalidTask(f"at_most_once: {option} would allow a second run. Omit it.")

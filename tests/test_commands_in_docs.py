@@ -23,7 +23,7 @@ PAGES = [
     if "adr" not in page.parts
 ]
 # Other people's programs.
-THEIRS = {"cd", "curl", "django-admin", "dmesg", "docker", "git", "journalctl", "openssl", "pkill"}
+THEIRS = {"cd", "createdb", "curl", "django-admin", "dmesg", "docker", "git", "journalctl", "kill", "openssl"}
 
 
 def commands() -> Iterator[tuple[str, str]]:
@@ -88,8 +88,9 @@ def check_python(arguments: list[str]) -> None:
 
 def check_pip(arguments: list[str]) -> None:
     assert arguments[0] == "install"
-    for name in arguments[1:]:
-        asked = re.fullmatch(r"(?:pulse-django|\.)\[(.*)\]", name)
+    assert arguments[1] == "-e"
+    for name in arguments[2:]:
+        asked = re.fullmatch(r"path/to/checkout\[(.*)\]", name)
         assert asked is not None, name
         assert set(asked[1].split(",")) <= extras()
 

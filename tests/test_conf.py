@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from pulse_django import Limit, conf
+from pulse_django import Limit, checks, conf
 from pulse_django.conf import PulseSettings, parse
 from pulse_django.database_checks import check_database
 from tests.faults import all_faults
@@ -190,3 +192,19 @@ def test_a_queue_that_no_job_can_be_in_is_refused() -> None:
             with about(repr(name)):
                 _, problems = conf.parse({"ADMIN_QUEUE": name})
                 assert [problem.id for problem in problems] == ["pulse_django.E004"]
+
+
+def test_settings_of_celery_that_stay_behind_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases: list[tuple[dict[str, Any], bool, str]] = [
+        ({}, False, ""),
+        ({"CELERY_BROKER_URL": "redis://", "CELERY_TASK_ACKS_LATE": True}, False, "CELERY_BROKER_URL, CELERY_TASK_ACK"),
+        ({"CELERY_BROKER_URL": "redis://"}, True, ""),  # the project uses Celery, too
+        ({"CELERY_BROKER_URL": "redis://", "INSTALLED_APPS": ["pulse_django.celery"]}, False, ""),
+    ]
+    for of_celery, is_imported, said in cases:
+        monkeypatch.delitem(sys.modules, "celery", raising=False)
+        if is_imported:
+            monkeypatch.setitem(sys.modules, "celery", ModuleType("celery"))
+        monkeypatch.setattr(checks, "settings", SimpleNamespace(**{"INSTALLED_APPS": [], **of_celery}))
+        found = [one for one in run_checks() if one.id == "pulse_django.W014"]
+        assert [said in one.msg for one in found] == [True] * bool(said), of_celery

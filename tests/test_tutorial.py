@@ -27,6 +27,7 @@ FIRST, LAST = ((PAGES / name).read_text() for name in ("first-task.md", "order-w
 DATABASE = "test_pulse_tutorial"
 OURS = ("DJANGO_SETTINGS_MODULE", "DATABASE_URL", "PYTHONPATH", "PULSE", "VIRTUAL_ENV")
 PATIENCE = 60.0
+KILL = ["kill", "-9", "--", "-4711"]  # the process group, whose number the name of the worker ends with
 # As a browser would: log in, open the index, the board and the page of the job.
 LOOK_AT_THE_ADMIN = """
 from django.conf import settings
@@ -80,8 +81,10 @@ class Reader:
                 file.write(text)
 
     def run(self, command: list[str], folder: Path | None = None) -> str:
+        words, _, source = " ".join(command).partition(" < ") if "<" in command else ("", "", "")
         done = subprocess.run(
-            command,
+            words.split() or command,
+            input=(self.project / source).read_text() if source else None,
             cwd=folder or self.project,
             env=self.environment,
             capture_output=True,
@@ -100,7 +103,7 @@ class Reader:
         try:
             wait_until(happened)
         finally:
-            os.killpg(doomed.pid, signal.SIGKILL)  # all of its processes, as pkill does
+            os.killpg(doomed.pid, signal.SIGKILL)  # as a shell does for a negative number
             doomed.wait(PATIENCE)
 
     def ask(self, query: str) -> list[Any]:
@@ -121,9 +124,10 @@ def test_the_tutorial(tmp_path: Path, environment: dict[str, str]) -> None:
 
 
 def begin(reader: Reader, folder: Path) -> None:
-    install, start_project, change_folder, start_app, migrate, check = reader.console("1. A project")
-    assert install[:4] == ["python", "-m", "pip", "install"]
-    extras = re.fullmatch(r"pulse-django\[(.*)\]", install[4])
+    install, start_project, change_folder, start_app, create_database, migrate, check = reader.console("1. A project")
+    assert install[:5] == ["python", "-m", "pip", "install", "-e"]
+    assert create_database == ["createdb", "mysite"]
+    extras = re.fullmatch(r"path/to/checkout\[(.*)\]", install[5])
     if django.VERSION < (6, 0):
         extras = re.search(r"On Django 5[.]2, .* write `\[(.*?)\]`", FIRST)
     assert extras is not None
@@ -145,7 +149,7 @@ def count(reader: Reader) -> None:
     [enqueue] = reader.console("3. A job")
     assert "job 1" in reader.run(enqueue)
     worker, kill = reader.console("4. Start a worker and kill it")
-    assert kill[:2] == ["pkill", "-9"]  # by name: other tests may have workers too
+    assert kill == KILL
     reader.kill_when(worker, lambda: (job()[1] or {}).get("done", 0) >= 2)
     assert job()[0] == "RUNNING"
     another, look = reader.console("5. Start another worker")
@@ -200,7 +204,7 @@ def order(reader: Reader) -> None:
     [enqueue] = reader.console("2. A workflow")
     assert "order 1 is workflow" in reader.run(enqueue)
     worker, kill, another, look = reader.console("3. Kill the worker after the charge")
-    assert kill[:2] == ["pkill", "-9"]
+    assert kill == KILL
     reader.kill_when(worker, lambda: charges() == 1)
     assert status("charge") == "RUNNING"
 

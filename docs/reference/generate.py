@@ -89,9 +89,9 @@ def signs_page() -> str:
         "# Vital signs\n",
         GENERATED,
         "Prometheus puts `pulse_` before each name. Counters and histograms move once a\n",
-        "minute, when a worker writes it; gauges are of the present.\n",
+        "minute, when a worker writes it; gauges show the current value.\n",
     ]
-    for title, signs in (("The eight", vital_signs.THE_EIGHT), ("Beside them", vital_signs.BESIDE_THEM)):
+    for title, signs in (("The main ones", vital_signs.THE_EIGHT), ("Beside them", vital_signs.BESIDE_THEM)):
         lines += [f"\n## {title}\n", "\n| name | kind | labels | meaning | when it moves |\n"]
         lines += ["|---|---|---|---|---|\n"]
         for one in signs:
@@ -217,7 +217,9 @@ def python_page() -> str:
                 for name in ("fixed", "linear", "exponential")
             ),
             "\n### `UNLIMITED`\n\nA value of `max_attempts`: the job is never given up for its attempts.\n",
-            "\n### `NO_RETRIES`\n\nA retry policy: one run, and no more.\n\n## Fencing\n",
+            "\n### `NO_RETRIES`\n\nA retry policy: no exception of the handler is retried. A lost worker or a time "
+            "limit still runs the job again, up to `max_attempts`. For one run and no more, use "
+            "[`at_most_once=True`](../how-to/retries.md#run-at-most-once).\n\n## Fencing\n",
             *(entry(name, getattr(fencing, name)) for name in ("FencedModel", "fenced_update", "fence")),
             "\n## Schedules\n\n[How to use them](../how-to/schedules.md).\n",
             *(entry(name, getattr(pulse_django, name)) for name in ("Cron", "Every", "Schedule")),
@@ -448,7 +450,8 @@ def show(value: Any) -> str:
             if seconds >= length and seconds % length == 0:
                 return f"{seconds / length:g} {unit}"
         return f"{seconds:g} s"
-    return "none" if value == () else f"{value:,}" if isinstance(value, int) else str(value)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return "none" if value == () else f"{value:,}" if is_number else str(value)
 
 
 if __name__ == "__main__":

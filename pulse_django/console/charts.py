@@ -142,7 +142,7 @@ def quantiles_of(took: Durations) -> dict[str, str]:
 
 
 def _runs_in_words(one: TrafficCounts) -> str:
-    return gettext("%(succeeded)d succeeded, %(failed)d failed, %(died)d jobs died, %(enqueued)d enqueued") % {
+    return gettext("%(succeeded)d succeeded, %(failed)d failed, %(died)d dead-lettered, %(enqueued)d enqueued") % {
         "succeeded": one.succeeded, "failed": one.failed, "died": one.died, "enqueued": one.enqueued,
     }  # fmt: skip
 

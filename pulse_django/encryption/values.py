@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pulse_django.models import Job
 
 
-INSTALL = 'python -m pip install "pulse-django[encryption]"'
+INSTALL = "python -m pip install cryptography"
 MOST_SHOWN = 100  # characters of the id of a key that a row names
 
 _DECODER = json.JSONDecoder()

@@ -24,7 +24,7 @@ _OF_JOBS = "SELECT DISTINCT task::text FROM pulse_django_job_hot"
 
 
 class UnknownName(NamedTuple):
-    kind: str  # "task" or "queue"
+    kind: str  # "task", "queue" or "schedule"
     name: str
     nearest: str | None  # the most similar known name
 

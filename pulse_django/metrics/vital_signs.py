@@ -23,7 +23,7 @@ def _declare(kind: SignKind, name: str, means: str, to_do: str) -> VitalSign:
 gauge, counter, histogram = (partial(_declare, kind) for kind in SignKind)
 
 
-# The eight main signs; the third has two numbers.
+# The eight main signs. Heartbeats have two numbers.
 ACTIVE_LEASES = gauge(
     "active_leases{queue}",
     "Number of running jobs. Each has exactly one lease.",

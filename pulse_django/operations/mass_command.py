@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from threading import Event
@@ -16,6 +16,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import Error
 
 from pulse_django.exceptions import PulseError
+from pulse_django.health.known_names import unknown_queue, unknown_task
 from pulse_django.health.snapshot import to_json
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.tables import explained
@@ -149,9 +150,16 @@ class MassCommand(PulseCommand):
         try:
             jobs = self.jobs(alias)
             preview, missed = look(jobs, limit=self.options["limit"]), unmatched(jobs, self.selection.ids)
-            return _Choice(alias=alias, jobs=jobs, preview=preview, missed=missed, notes=self.notes(alias))
+            notes = [*([] if preview.matches else self._unknown()), *self.notes(alias)]
+            return _Choice(alias=alias, jobs=jobs, preview=preview, missed=missed, notes=notes)
         except (Error, PulseError, ImproperlyConfigured) as error:
             raise CommandError(f"Nothing was changed: {inert(explained(error, alias))}") from error
+
+    def _unknown(self) -> Iterator[str]:
+        """Yield the sentences about tasks and queues that no shard knows."""
+        aliases = arguments.aliases_of(self.options)
+        for names, unknown in ((self.selection.tasks, unknown_task), (self.selection.queues, unknown_queue)):
+            yield from (inert(f"{found}") for name in names if (found := unknown(name, lambda ask: map(ask, aliases))))
 
     def _chosen_in_lines(self, choice: _Choice) -> list[str]:
         matches = choice.preview.matches
@@ -194,7 +202,7 @@ class MassCommand(PulseCommand):
         lines = [f"{self.summary(walk.counts)} Took {in_words(round(seconds, 3))}."]
         if walk.unsure:
             lines.append(
-                f"The result for {len(walk.unsure)} more jobs, ids {walk.unsure[0]} to {walk.unsure[-1]}, is unknown: "
+                f"The result of {len(walk.unsure)} more, ids {walk.unsure[0]} to {walk.unsure[-1]}, is unknown: "
                 f"the connection was lost. It is safe to run the command again."
             )
         if is_cut:

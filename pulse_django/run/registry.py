@@ -242,7 +242,7 @@ else:
             from django_tasks.signals import task_started as task_started
         except ImportError as error:
             raise ImproperlyConfigured(
-                'Django before 6.0 needs the tasks backport: python -m pip install "pulse-django[tasks52]", '
+                "Django before 6.0 needs the tasks backport: python -m pip install django-tasks, "
                 'and add "django_tasks" to INSTALLED_APPS.'
             ) from error
     GenericTask = Task

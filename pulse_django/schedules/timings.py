@@ -19,6 +19,7 @@ from cronsim import CronSim, CronSimError
 
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.queue.words.bounds import MAX_DELAY
+from pulse_django.queue.words.display import in_words
 from pulse_django.queue.words.durations import WANTED, Seconds, as_timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -154,11 +155,11 @@ class Every(Timing):
         Timing.__init__(self, **policy)  # ``super()`` without arguments does not work with slots
         self.check()
         parts = {"weeks": weeks, "days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
-        if (interval is None) != any(parts.values()):
+        if interval is not None and any(parts.values()):
             raise InvalidSchedule("every: give either an interval or weeks, days, hours, minutes and seconds")
         object.__setattr__(self, "interval", timedelta(**parts) if interval is None else as_timedelta(interval))
         object.__setattr__(self, "phase", as_timedelta(phase))
-        _check_duration("every", self.interval, SHORTEST_INTERVAL)
+        _check_duration("every", self.interval, SHORTEST_INTERVAL, ". Write Every(minutes=5)")
         if not isinstance(self.phase, timedelta) or not timedelta() <= self.phase < self.interval:
             raise InvalidSchedule(f"phase: {phase!r} is not {WANTED} between 0 and the interval")
 
@@ -201,11 +202,12 @@ def _zone(name: str | None) -> str:
     return "UTC" if name is None else name
 
 
-def _check_duration(name: str, value: object, least: timedelta) -> None:
+def _check_duration(name: str, value: object, least: timedelta, hint: str = "") -> None:
     if not isinstance(value, timedelta):
         raise InvalidSchedule(f"{name}: {value!r} is not {WANTED}")
     if not least <= value <= MAX_DELAY:
-        raise InvalidSchedule(f"{name}: {value} is not between {least} and {MAX_DELAY.days} days")
+        span = f"not between {least} and {MAX_DELAY.days} days{hint}"
+        raise InvalidSchedule(f"{name}: {in_words(value.total_seconds())} is {span}")
 
 
 def _check_expression(expression: object) -> None:

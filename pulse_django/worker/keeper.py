@@ -168,10 +168,8 @@ class Keeper:
         for child in self._child_slots:
             if child.channel is not None:
                 child.channel.send({"drain": "stopped"})
-        logger.info(
-            "%s is stopping (%s): %d jobs running, at most %g s", self.name, why, held, self._options.shutdown_grace
-        )
-        self._systemd.stopping(f"finishing {held} jobs")
+        logger.info("%s is stopping (%s): %d running, at most %g s", self.name, why, held, self._options.shutdown_grace)
+        self._systemd.stopping(f"finishing {held} running")
         self._send(worker_stopping)
 
     def _end(self, now: float) -> Exit | None:

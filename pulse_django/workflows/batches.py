@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
@@ -23,6 +23,7 @@ from pulse_django.queue.words.bounds import MAX_USER
 from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.job_ids import MAX_ID
 from pulse_django.queue.words.options import Note, Text, Whole
+from pulse_django.queue.words.other_queues import OF_BATCHES, says_instead
 from pulse_django.queue.words.payloads import encode_arguments
 from pulse_django.run.notify import is_due_soon, wake_workers
 from pulse_django.run.registry import Task, TaskResult
@@ -52,6 +53,9 @@ NAME, KIND = Text(MAX_BATCH_NAME), Text(MAX_BATCH_KIND)
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A batch by its id. Every method asks the database."""
+
+    if not TYPE_CHECKING:
+        __getattr__ = says_instead(OF_BATCHES)
 
     id: int
     alias: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.queue.words.options import Text
-from pulse_django.queue.words.other_queues import OF_CALLS, no_pipe, says_instead
+from pulse_django.queue.words.other_queues import OF_BATCHES, OF_CALLS, no_call, no_pipe, says_instead
 from pulse_django.run.registry import Task, TaskResult
 
 from .batches import NAME, Batch
@@ -32,7 +32,7 @@ class Workflow:
     """Jobs that need each other."""
 
     if not TYPE_CHECKING:
-        __getattr__, __or__ = says_instead(OF_CALLS), no_pipe
+        __getattr__, __or__, __call__ = says_instead(OF_CALLS), no_pipe, no_call(".enqueue()")
 
     def __init__(
         self,
@@ -107,6 +107,9 @@ class Workflow:
 @dataclass(frozen=True, slots=True)
 class EnqueuedWorkflow(Batch):
     """The batch of a workflow, and the ids of its jobs by name."""
+
+    if not TYPE_CHECKING:
+        get = no_call(OF_BATCHES["join"])
 
     job_ids: Mapping[str, int]
     workflows: Mapping[str, EnqueuedWorkflow]

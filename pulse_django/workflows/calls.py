@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pulse_django.backend import PulseBackend, new_job
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.queue.words.job_options import NewJob
-from pulse_django.queue.words.other_queues import OF_CALLS, no_pipe, says_instead
+from pulse_django.queue.words.other_queues import OF_CALLS, no_call, no_pipe, says_instead
 from pulse_django.run.calls import checked
 from pulse_django.run.registry import Task, TaskResult
 from pulse_django.shards.placement import shard_of_call
@@ -26,7 +26,7 @@ class Call:
     kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     if not TYPE_CHECKING:
-        __getattr__, __or__ = says_instead(OF_CALLS), no_pipe
+        __getattr__, __or__, __call__ = says_instead(OF_CALLS), no_pipe, no_call(".enqueue()")
 
     def backend(self) -> PulseBackend:
         """Return the backend of the task, which must be Pulse's."""

@@ -31,8 +31,10 @@ def group(*parts: Part | Iterable[Part], name: str = "group") -> Workflow:
     return made
 
 
-def chord(parts: Iterable[Part] | Workflow, callback: Part, *, name: str = "chord") -> Workflow:
+def chord(parts: Iterable[Part] | Workflow, callback: Part | None = None, *, name: str = "chord") -> Workflow:
     """Return a workflow whose ``callback`` runs when all parts are done."""
+    if callback is None:
+        raise TypeError("chord(header)(callback) is Celery's: write chord(header, callback).enqueue()")
     together = parts if isinstance(parts, Workflow) else group(*parts)
     return chain(together, callback, name=name)
 

@@ -95,7 +95,7 @@ class TestOne:
         page = text(admin_client, ONE, name="shop.send", window="hour")
         assert page.count("<svg role=") == 3
         assert page.count("pulse-chart-hover") == 3 * WINDOWS["hour"].points
-        assert "8 succeeded, 2 failed, 1 jobs died, 10 enqueued</title>" in page
+        assert "8 succeeded, 2 failed, 1 dead-lettered, 10 enqueued</title>" in page
         assert "p50 256ms, p95 256ms, p99 256ms</title>" in page
 
     def test_a_release_is_a_mark(self, admin_client: Client) -> None:

@@ -288,7 +288,7 @@ class TestEnqueueing:
             tasks.echo.enqueue(1)
         encryption._cipher.cache_clear()
         monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
-        with pytest.raises(CannotEncrypt, match=r"pip install \"pulse-django\[encryption\]\""):
+        with pytest.raises(CannotEncrypt, match="pip install cryptography"):
             tasks.echo.enqueue(1)
         assert not Job.objects.exists()
 

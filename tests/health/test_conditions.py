@@ -302,7 +302,7 @@ def test_a_task_that_no_live_worker_knows_is_named_and_given_up_after_its_age(se
     for job, age in ((old, LONG_AGO), (young, timedelta(minutes=-5))):
         AttemptFactory(job=job, outcome="RELEASED", message=f"{UNKNOWN_TASK} 'gone.too'", started_at=now(age))
     finding = found("task-unknown")
-    assert finding.subjects == [("gone.too", "3 jobs or more, in default")]
+    assert finding.subjects == [("gone.too", "3 or more jobs, in default")]
     repaired("task-unknown")
     statuses = {job.pk: job.status for job in Job.objects.filter(task="gone.too")}
     assert statuses == {old.pk: Status.DEAD_LETTERED, young.pk: Status.PENDING, never_met.pk: Status.PENDING}
@@ -531,7 +531,7 @@ def test_a_job_that_was_put_back_is_seen_at_once_however_young_and_whenever_it_i
     job = make_job(task="just.enqueued", attempts=1, refunds=1, next_run_at=now(timedelta(hours=1)))
     assert is_clear("task-unknown")
     put_back(job, 1, timedelta(seconds=-1))
-    assert found("task-unknown").subjects == [("just.enqueued", "1 jobs or more, in default")]
+    assert found("task-unknown").subjects == [("just.enqueued", "1 or more jobs, in default")]
 
 
 def test_a_put_back_job_is_seen_behind_many_that_are_older() -> None:
@@ -781,7 +781,7 @@ def test_jobs_whose_key_a_worker_does_not_have() -> None:
         AttemptFactory(job=job, number=1, outcome="RELEASED", message=said)
     AttemptFactory(job=plain, number=1, outcome="RELEASED", message="the worker stopped")
     Job.objects.filter(pk=tried_again.pk).update(attempts=2, refunds=2)
-    assert found("key-missing").subjects == [("secret", f"1 jobs or more; {said}")]
+    assert found("key-missing").subjects == [("secret", f"1 or more jobs; {said}")]
 
 
 class TestLimits:

@@ -140,7 +140,7 @@ CASES = [
         at=12,
         fires={"queue": "mail"} | WARNING,
         summary="New dead letters in queue mail",
-        description="About 1 jobs became dead letters in the last ten minutes.",
+        description="The number of jobs that became dead letters in the last ten minutes is about 1.",
     ),
     Case(
         alert="PulseDeadLetters",
@@ -149,7 +149,7 @@ CASES = [
         at=17,
         fires={"queue": "mail"} | WARNING,
         summary="New dead letters in queue mail",
-        description="About 1 jobs became dead letters in the last ten minutes.",
+        description="The number of jobs that became dead letters in the last ten minutes is about 1.",
     ),
     Case(alert="PulseDeadLetters", when="Prometheus has only begun to scrape", at=8, series={
         SLOTS: "16x60", DEAD: "7x40",
@@ -162,7 +162,7 @@ CASES = [
         at=14,
         fires=WARNING,
         summary="Leases expire",
-        description="About 10 runs lost their worker in the last ten minutes.",
+        description="The number of runs that lost their worker in the last ten minutes is about 10.",
     ),
     Case(alert="PulseLeasesExpire", when="one run was lost", series={
         "pulse_lease_expirations_total": "3x10 4x10",

@@ -5,6 +5,7 @@ import os
 import signal
 from datetime import timedelta
 from io import StringIO
+from itertools import product
 from typing import Any
 
 import pytest
@@ -89,6 +90,17 @@ class TestEveryCommand:
                     assert run(command, "--queue", "other").startswith("No ")
                     assert run(command, "--queue", "other", "--yes").startswith("No ")
                     assert run_json(command, "--queue", "other", "--yes")["met"] == 0
+
+    def test_says_which_task_or_queue_was_meant(self) -> None:
+        make_job(task="app.tasks.bomb", queue="mail")
+        with all_faults() as about:
+            for command, (flag, name, meant) in product(
+                COMMANDS, [("--task", "app.tasks.bom", "app.tasks.bomb"), ("--queue", "mial", "mail")]
+            ):
+                with about((command, name)):
+                    said = f"No {flag[2:]} is called {name!r}. Did you mean {meant!r}?"
+                    assert said in run(command, flag, name)
+                    assert said not in run(command, flag, meant)
 
     def test_previews_as_one_json_object(self) -> None:
         with all_faults() as about:
@@ -244,7 +256,7 @@ class TestRetry:
             call_command("pulse_retry", "--all", "--yes", "--batch", "1", stdout=out, stderr=StringIO())
         said = out.getvalue()
         assert "1 retried, 0 no longer matched." in said
-        assert f"The result for 1 more jobs, ids {jobs[1].pk} to {jobs[1].pk}, is unknown" in said
+        assert f"The result of 1 more, ids {jobs[1].pk} to {jobs[1].pk}, is unknown" in said
         assert "about 2 of 4 were not processed" in said
         out = StringIO()
         with pytest.raises(CommandError):
@@ -293,7 +305,7 @@ class TestCancel:
 
     def test_previews_both_kinds(self) -> None:
         make_job(), make_job(Status.RETRYING), make_job(Status.RUNNING)
-        assert "Would cancel 2 waiting jobs and ask 1 running jobs to stop" in run("pulse_cancel", "--all")
+        assert "Would cancel 2 waiting and ask 1 running to stop" in run("pulse_cancel", "--all")
 
     def test_takes_the_children_along(self) -> None:
         root = make_job(Status.COMPLETED)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,24 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import transaction
 
-from pulse_django import Context, cancel, chain, enqueue_many, group, retry, retry_on, retry_unless, task
-from pulse_django.exceptions import InvalidJob, PayloadError, WrongArguments
+import pulse_django
+from pulse_django import (
+    NO_RETRIES,
+    Context,
+    Every,
+    cancel,
+    chain,
+    chord,
+    enqueue_many,
+    group,
+    retry,
+    retry_on,
+    retry_unless,
+    task,
+)
+from pulse_django.exceptions import InvalidJob, InvalidSchedule, PayloadError, WrongArguments
 from pulse_django.models import Attempt, Job
-from pulse_django.queue.words.other_queues import OF_CALLS, OF_CONTEXTS, OF_RESULTS, OF_TASKS
+from pulse_django.queue.words.other_queues import OF_BATCHES, OF_CALLS, OF_CONTEXTS, OF_IMPORTS, OF_RESULTS, OF_TASKS
 from pulse_django.queue.words.states import Status
 from pulse_django.run.registry import BaseTaskBackend, InvalidTask
 from pulse_django.testing import fake_context, jump_to_next_run, run_job
@@ -234,6 +250,10 @@ CELERYS: list[tuple[Callable[[], Any], dict[str, str], dict[str, str]]] = [
             "signature": "two.prepare(...)",
             "subtask": "two.prepare(...)",
             "AsyncResult": "two.get_result(...)",
+            "map": "enqueue_many(two, [(first,), (second,)])",
+            "starmap": "enqueue_many(two, [(first,), (second,)])",
+            "chunks": "enqueue_many(two, [...]), or @task(chunk=100) for a handler of many jobs",
+            "update_state": "@task(takes_context=True), then context.progress(done, total)",
         },
     ),
     (lambda: two.prepare(1, 2), OF_CALLS, OF_A_CALL),
@@ -245,6 +265,7 @@ CELERYS: list[tuple[Callable[[], Any], dict[str, str], dict[str, str]]] = [
             "retry": "raise RetryLater(delay), or let the exception out",
             "request": "context.job_id, context.attempt, context.task_result",
             "update_state": "context.progress(done, total)",
+            "retries": "context.attempt - 1",
         },
     ),
     (
@@ -259,6 +280,18 @@ CELERYS: list[tuple[Callable[[], Any], dict[str, str], dict[str, str]]] = [
             "failed": f"{REFRESHED}status == TaskResultStatus.FAILED",
             "task_id": "result.id",
             "revoke": "pulse_django.cancel(result.id)",
+            "info": "pulse_django.progress(result.id), or result.refresh() and result.return_value",
+            "children": "pulse_django.get(result.id).children.all()",
+        },
+    ),
+    (
+        lambda: chain(two.prepare(1, 2)).enqueue(),
+        OF_BATCHES,
+        {
+            "join": "a last job that needs the others, and reads context.results",
+            **dict.fromkeys(("ready", "successful", "failed", "completed_count"), "batch.progress()"),
+            "children": "batch.jobs",
+            "revoke": "batch.cancel()",
         },
     ),
 ]
@@ -275,6 +308,33 @@ def test_celerys_words_say_what_to_write_instead() -> None:
                 with about(name), pytest.raises(AttributeError) as refused:
                     getattr(given, name)
                 assert str(refused.value) == f"{name} is Celery's: write {line}"
+
+
+def test_celerys_names_say_what_to_import_instead() -> None:
+    with all_faults() as about:
+        for name, line in OF_IMPORTS.items():
+            with about(name), pytest.raises(ImportError) as refused:
+                exec(f"from pulse_django import {name}")
+            assert str(refused.value) == f"{name} is Celery's: write {line}"
+    assert not hasattr(pulse_django, "no_such_thing")
+
+
+def test_celerys_calls_say_what_to_write_instead() -> None:
+    call: Any = two.prepare(1, 2)
+    once: Any = task(at_most_once=True, name="calls.once")(two.func)
+    retries: list[Any] = [one.retry for one in (two, once, once.using())]
+    cases: list[tuple[Callable[[], Any], str]] = [
+        (call, "write .enqueue()"),
+        (chain(call), "write .enqueue()"),
+        (group(call), "write .enqueue()"),
+        (chain(call).enqueue().get, "write a last job that needs the others"),
+        (lambda: chord([call]), "write chord(header, callback).enqueue()"),
+        *((partial(one, countdown=5), "write raise RetryLater(delay)") for one in retries),
+    ]
+    with all_faults() as about:
+        for wrong, line in cases:
+            with about(repr(wrong)), pytest.raises(TypeError, match=re.escape(f"is Celery's: {line}")):
+                wrong()
 
 
 def test_celerys_pipe_says_what_to_write_instead() -> None:
@@ -305,6 +365,10 @@ def test_wrong_calls_say_the_line_to_write() -> None:
         (lambda: task(expires="60")(tasks.add.func), TypeError, "expires: @task takes a number of seconds"),  # type: ignore[call-overload]
         (lambda: retry_unless([ValueError]), InvalidJob, "is not an exception class; write retry_unless"),  # type: ignore[arg-type]
         (lambda: retry_on("ValueError"), InvalidJob, "is not an exception class"),  # type: ignore[arg-type]
+        (lambda: retry_on(OSError, backoff=NO_RETRIES), InvalidJob, "is neither a Backoff nor a function"),  # type: ignore[arg-type]
+        (retry_on, InvalidJob, r"retry_on\(\) names no exception. Write retry_on\(OSError\), or NO_RETRIES"),
+        (lambda: Every(minutes=0), InvalidSchedule, r"0.0s is not .*\. Write Every\(minutes=5\)"),
+        (lambda: Every(60, minutes=1), InvalidSchedule, "give either an interval"),
         (lambda: tasks.add(1, 2), TypeError, r"add is a task. Use add.enqueue\(...\)"),  # type: ignore[operator]
         (
             lambda: enqueue_many(tasks.add, range(3)),

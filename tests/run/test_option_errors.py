@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from pulse_django import NO_RETRIES, Backoff, Limit, Rate, RetryPolicy, retry_on, retry_unless, task
+from pulse_django import NO_RETRIES, Backoff, Every, Limit, Rate, RetryPolicy, retry_on, retry_unless, task
 from pulse_django.queue.words.options import OF_CALL, OF_TASK
 from pulse_django.queue.words.other_queues import OPTIONS
 from pulse_django.run.registry import InvalidTask, registry
@@ -37,6 +37,9 @@ NO_VALUES: list[tuple[dict[str, Any], str]] = [
     ({"at_most_once": True, "max_lost_workers": 2}, "at_most_once: max_lost_workers would allow a second run"),
     ({"at_most_once": True, "count_lost_workers": False}, "at_most_once: count_lost_workers would allow"),
     ({"at_most_once": True, "chunk": 5}, "at_most_once cannot be combined with chunk"),
+    ({"timeout": -1}, "timeout: -1.0s must be positive. Omit timeout"),
+    ({"lease": 0}, "lease: 0.0s must be positive. Omit lease"),
+    ({"timeout": timedelta.max}, "timeout: 1000000000d is longer than 365000 days"),
     ({"sensitive": [["order"]]}, "sensitive: .* is not a list of names"),
 ]
 
@@ -51,6 +54,8 @@ def test_a_value_that_no_job_could_have_is_refused_by_the_decorator() -> None:
 UNKNOWN = [
     ("max_loses", "Did you mean 'max_lost_workers'?"),
     ("key", "Did you mean 'limit_key'?"),
+    ("queu", "Write queue_name=1."),
+    ("coutdown", r"Write run_after=1 in .using\(...\)."),
     ("share", "Did you mean 'fair_by'?"),
     ("nonsense_of_all_kinds", "The options are aliases, "),
     ("idempotency_kee", r"Did you mean 'idempotency_key'\? Give it to .using\(\)."),
@@ -113,6 +118,7 @@ FROM_OTHERS: list[tuple[str, Any, str, dict[str, Any]]] = [
     ("countdown", 60, "run_after=60", {"run_after": 60}),
     ("delay", 60, "run_after=60", {"run_after": 60}),
     ("eta", datetime(2030, 1, 1, tzinfo=UTC), "run_after=...", {"run_after": datetime(2030, 1, 1, tzinfo=UTC)}),
+    ("run_every", 60, "schedule=Every(60)", {"schedule": Every(60)}),
     ("task_id", "order-7", "idempotency_key='order-7'", {"idempotency_key": "order-7"}),
 ]
 

@@ -73,8 +73,14 @@ class TestTheCommand:
     def test_a_name_that_there_is_not(self) -> None:
         with all_faults() as about:
             for act in ["next", "run", "pause", "resume"]:
-                with about(act), pytest.raises(CommandError, match="no schedule 'another'"):
+                with about(act), pytest.raises(CommandError, match="No schedule is called 'another'"):
                     call(act, "another")
+
+    def test_a_part_of_a_name_is_met_with_the_whole(self) -> None:
+        Schedule.objects.create(name="shop.tasks.cleanup", task=counted, timing=Cron("0 3 * * *"))
+        for said, meant in (("cleanup", "shop.tasks.cleanup"), ("nihgtly", "nightly")):
+            with pytest.raises(CommandError, match=rf"No schedule is called '{said}'\. Did you mean '{meant}'\?"):
+                call("run", said)
 
     def test_what_cannot_be_run_is_an_error(self) -> None:
         Schedule.objects.update(task="nobody.knows")

@@ -80,6 +80,11 @@ def test_flags_that_make_no_sense_are_refused() -> None:
         (["--queues", "a\x07b"], "unprintable characters"),
         (["--shard", "nowhere"], "'nowhere' is not in DATABASES"),
         (["--reload"], "requires DEBUG = True"),
+        (["-Q", "mail"], "-Q is Celery's: write --queues mail"),
+        (["-c", "8"], "-c is Celery's: write --processes 8 --concurrency 1, or --concurrency 8 for threads"),
+        (["-l", "info"], "-l is Celery's: set the level in LOGGING"),
+        (["-n", "w1"], "-n is Celery's: write --name w1"),
+        (["-B"], "-B is Celery's: leave it out. There is no beat"),
     ]
     with all_faults() as about:
         for flags, message in cases:

@@ -283,7 +283,7 @@ LIMIT %(limit)s
         to_do="Add the key to PULSE['ENCRYPTION_KEYS'] of all workers and restart them. Then run the jobs now.",
         page="how-to/encryption.md",
         sql=f"""
-SELECT job.task, pg_catalog.concat(count(*), ' jobs or more; ', pg_catalog.max(latest.message))
+SELECT job.task, pg_catalog.concat(count(*), ' or more jobs; ', pg_catalog.max(latest.message))
 FROM latest_attempts AS latest
 CROSS JOIN LATERAL (  -- one by one: a planner that joins the two reads the whole backlog
     SELECT task

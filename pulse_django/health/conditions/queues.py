@@ -168,7 +168,7 @@ put_back AS (
     ) AS job
     WHERE latest.outcome::text = 'RELEASED' AND pg_catalog.starts_with(latest.message, '{UNKNOWN_TASK}')
 )
-SELECT task, pg_catalog.concat(pg_catalog.sum(jobs), ' jobs or more, in ', pg_catalog.string_agg(DISTINCT queue, ', '))
+SELECT task, pg_catalog.concat(pg_catalog.sum(jobs), ' or more jobs, in ', pg_catalog.string_agg(DISTINCT queue, ', '))
 FROM (
     SELECT task, queue, count(*) AS jobs
     FROM (SELECT id, task, queue FROM oldest UNION SELECT id, task, queue FROM put_back) AS job

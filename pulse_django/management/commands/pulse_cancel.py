@@ -41,7 +41,7 @@ class Command(MassCommand):
         return {"reason": self.options["reason"]}
 
     def would(self, matches: int, running: int) -> str:
-        return f"Would cancel {matches - running} waiting jobs and ask {running} running jobs to stop"
+        return f"Would cancel {matches - running} waiting and ask {running} running to stop"
 
     def summary(self, counts: Counts) -> str:
         cancelled, asked, refused = counts["cancelled"], counts["asked"], counts["refused"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
+from pulse_django.health.known_names import UnknownName, nearest
 from pulse_django.models import Schedule
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import user_of
@@ -91,5 +92,6 @@ class Command(ActCommand):
     def _named(alias: str, name: str) -> Schedule:
         row: Schedule | None = Schedule.objects.using(alias).filter(name=name).first()
         if row is None:
-            raise CommandError(f"There is no schedule {name!r}.")
+            names = Schedule.objects.using(alias).order_by("name").values_list("name", flat=True)[:MOST_LISTED]
+            raise CommandError(inert(f"{UnknownName('schedule', name, nearest(name, names))}"))
         return row

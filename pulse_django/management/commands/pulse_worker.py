@@ -22,6 +22,7 @@ from pulse_django.operations.arguments import PulseCommand, require_unix
 from pulse_django.queue.database.deployments import require_deployment
 from pulse_django.queue.database.rights import require_rights
 from pulse_django.queue.database.tables import require_tables
+from pulse_django.queue.words.other_queues import OF_WORKERS, FlagInstead
 from pulse_django.run.middleware import configured
 from pulse_django.run.registry import registry
 from pulse_django.shards.ids import require_numbers
@@ -53,6 +54,7 @@ class Command(PulseCommand):
         when = "restart when the code changes; requires DEBUG, and is the default on a terminal then"
         parser.add_argument("--reload", action=BooleanOptionalAction, help=when)
         logs.add_log_format(parser)
+        parser.add_argument(*OF_WORKERS, action=FlagInstead, dest="celerys", nargs="?", help=SUPPRESS)
         parser.add_argument("--only-load", action="store_true", help=SUPPRESS)  # --reload tries it before it starts
         parser.add_argument("--metrics-port", type=int, help="port for /live, /ready and /metrics; default: none")
         parser.add_argument("--metrics-host", help="address for --metrics-port; default: 127.0.0.1")

@@ -30,7 +30,7 @@ def require() -> None:
     try:
         import prometheus_client  # noqa: F401
     except ImportError as error:
-        message = "Prometheus metrics require an extra package: pip install 'pulse-django[prometheus]'"
+        message = "Prometheus metrics require an extra package: python -m pip install prometheus-client"
         raise ImproperlyConfigured(message) from error
 
 

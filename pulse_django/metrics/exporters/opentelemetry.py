@@ -25,9 +25,7 @@ try:
     from opentelemetry.trace import SpanKind, Status, StatusCode
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
-    raise ImproperlyConfigured(
-        'OpenTelemetry is not installed: python -m pip install "pulse-django[opentelemetry]"'
-    ) from error
+    raise ImproperlyConfigured("OpenTelemetry is not installed: python -m pip install opentelemetry-api") from error
 
 NAME = "pulse_django"
 PARENT = "traceparent"

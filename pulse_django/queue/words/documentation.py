@@ -5,6 +5,7 @@ from __future__ import annotations
 TITLES = {
     "explanation/security.md": "Security",
     "how-to/encryption.md": "Encrypt arguments and results",
+    "how-to/from-celery.md": "Port a project from Celery",
     "how-to/limits.md": "Limit how many jobs run at once, and how many start in a period",
     "how-to/schedules.md": "Run tasks on a schedule",
     "how-to/several-databases.md": "Several databases",

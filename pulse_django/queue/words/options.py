@@ -21,6 +21,7 @@ from pulse_django.limits.rules import KeySource, Limit
 from pulse_django.schedules.timings import Timing
 from pulse_django.unique.rule import Unique
 
+from . import other_queues
 from .bounds import (
     DEFAULT_QUEUE,
     HIGHEST_PRIORITY,
@@ -44,7 +45,6 @@ from .bounds import (
 from .display import in_words, shown
 from .durations import WANTED, Seconds, as_timedelta
 from .masks import MOST_SEARCHED
-from .other_queues import option_instead
 from .payloads import clean_text
 from .retry_policies import RetryPolicy
 
@@ -111,7 +111,8 @@ class Duration:
         if self.or_zero and value == timedelta():
             return
         if not timedelta() < value <= MAX_DELAY:
-            raise InvalidJob(f"{name}: {value} must be positive and at most {MAX_DELAY.days} days")
+            why = f"is longer than {MAX_DELAY.days} days" if value > timedelta() else f"must be positive. Omit {name}"
+            raise InvalidJob(f"{name}: {in_words(value.total_seconds())} {why}")
         if value < self.least:
             raise InvalidJob(f"{name}: {value} is shorter than {self.least}, the minimum")
         if value > self.most:
@@ -574,11 +575,11 @@ def refuse_strangers(given: Mapping[str, Any], known: Collection[str], where: st
 
 
 def _hint(name: str, value: object, known: Collection[str]) -> str:
-    if instead := option_instead(name, value):
+    others = [*_ELSEWHERE.get(name, ()), *get_close_matches(name, {*known, *OPTIONS, *other_queues.OPTIONS}, n=1)]
+    if instead := other_queues.option_instead(name if name in other_queues.OPTIONS else "".join(others[:1]), value):
         option, line = instead
         place = "" if option in known or not option else " in .using(...)" if option in OF_CALL else " in @task(...)"
         return f"Write {line}{place}."
-    others = [*_ELSEWHERE.get(name, ()), *get_close_matches(name, {*known, *OPTIONS}, n=1)]
     suggestion = next((one for one in others if one in known), next(iter(others), None))
     if suggestion is None:
         return f"The options are {', '.join(sorted(known))}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Action, ArgumentParser
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -26,6 +27,7 @@ OPTIONS = {
     "soft_time_limit": ("timeout", "timeout={given}"),
     "time_limit": ("isolation", "timeout={given}, isolation='process'"),
     "rate_limit": ("limit", "limit=Limit(rate=Rate.parse({given}))"),
+    "run_every": ("schedule", "schedule=Every({given})"),
     "queue": ("queue_name", "queue_name={given}"),
     **dict.fromkeys(("countdown", "delay", "eta"), ("run_after", "run_after={given}")),
     "task_id": ("idempotency_key", "idempotency_key={given}"),
@@ -38,12 +40,16 @@ OF_TASKS = {
     **dict.fromkeys(("apply", "run"), "{0.func.__name__}.call(...)"),
     **dict.fromkeys(("s", "si", "signature", "subtask"), "{0.func.__name__}.prepare(...)"),
     "AsyncResult": "{0.func.__name__}.get_result(...)",
+    **dict.fromkeys(("map", "starmap"), "enqueue_many({0.func.__name__}, [(first,), (second,)])"),
+    "chunks": "enqueue_many({0.func.__name__}, [...]), or @task(chunk=100) for a handler of many jobs",
+    "update_state": "@task(takes_context=True), then context.progress(done, total)",
 }
 OF_CALLS = dict.fromkeys(("delay", "apply_async"), ".enqueue()")
 OF_CONTEXTS = {
     "retry": "raise RetryLater(delay), or let the exception out",
     "request": "context.job_id, context.attempt, context.task_result",
     "update_state": "context.progress(done, total)",
+    "retries": "context.attempt - 1",
 }
 OF_RESULTS = {
     "get": "result.wait(timeout).return_value",
@@ -54,6 +60,27 @@ OF_RESULTS = {
     "failed": "result.refresh(), then result.status == TaskResultStatus.FAILED",
     "task_id": "result.id",
     "revoke": "pulse_django.cancel(result.id)",
+    "info": "pulse_django.progress(result.id), or result.refresh() and result.return_value",
+    "children": "pulse_django.get(result.id).children.all()",
+}
+OF_BATCHES = {
+    "join": "a last job that needs the others, and reads context.results",
+    **dict.fromkeys(("ready", "successful", "failed", "completed_count"), "batch.progress()"),
+    "children": "batch.jobs",
+    "revoke": "batch.cancel()",
+}
+OF_IMPORTS = {
+    **dict.fromkeys(("shared_task", "Task"), "from pulse_django import task"),
+    "crontab": 'from pulse_django import Cron, then @task(schedule=Cron("0 3 * * *"))',
+    "AsyncResult": "the_task.get_result(id)",
+}
+# Flags of ``celery worker`` whose names no command of Pulse or Django has.
+OF_WORKERS = {
+    "-Q": "write --queues {0}",
+    "-c": "write --processes {0} --concurrency 1, or --concurrency {0} for threads",
+    "-n": "write --name {0}",
+    "-l": "set the level in LOGGING",
+    "-B": "leave it out. There is no beat",
 }
 
 
@@ -70,6 +97,22 @@ def says_instead(lines: Mapping[str, str]) -> Callable[[Any, str], Any]:
 
 def no_pipe(this: object, that: object) -> NoReturn:
     raise TypeError("| is Celery's: write chain(this, that).enqueue()")
+
+
+def no_call(line: str) -> Callable[..., NoReturn]:
+    """Return a ``__call__`` for a class whose objects Celery calls."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise TypeError(f"this call is Celery's: write {line}")
+
+    return refuse
+
+
+class FlagInstead(Action):
+    """A flag that is refused with the one to write."""
+
+    def __call__(self, parser: ArgumentParser, _: object, value: Any, flag: str | None = None) -> NoReturn:
+        parser.error(f"{flag} is Celery's: {OF_WORKERS[f'{flag}'].format(value or '...')}")
 
 
 def option_instead(name: str, given: Any) -> tuple[str, str] | None:

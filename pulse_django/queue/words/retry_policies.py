@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.safe_logging import SafeLogger
 
 from .bounds import MAX_DELAY
 from .durations import Seconds, as_timedelta, seconds_of
+from .other_queues import no_call
 
 logger = SafeLogger("pulse_django.jobs")
 
@@ -112,8 +113,11 @@ class RetryPolicy:
     unless: frozenset[str] = frozenset()
     on: frozenset[str] | None = None  # None: any exception is retried
 
+    if not TYPE_CHECKING:
+        __call__ = no_call("raise RetryLater(delay), or let the exception out")
+
     def __post_init__(self) -> None:
-        if self.backoff is not None and not callable(self.backoff):
+        if self.backoff is not None and (isinstance(self.backoff, RetryPolicy) or not callable(self.backoff)):
             raise InvalidJob(f"backoff: {self.backoff!r} is neither a Backoff nor a function of the attempt")
 
     def retries(self, lineage: Iterable[str]) -> bool:
@@ -145,6 +149,8 @@ def retry_unless(*exceptions: ExceptionType, backoff: BackoffFunction | None = N
 
 def retry_on(*exceptions: ExceptionType, backoff: BackoffFunction | None = None) -> RetryPolicy:
     """Retry only these exceptions. Any other one makes the job a dead letter at once."""
+    if not exceptions:
+        raise InvalidJob("retry_on() names no exception. Write retry_on(OSError), or NO_RETRIES")
     return RetryPolicy(backoff, on=_classes(exceptions))
 
 

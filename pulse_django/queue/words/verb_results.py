@@ -43,7 +43,7 @@ class Settled(_Sets):
     repeated: frozenset[Lease]  # the ledger had this outcome already, as after a lost answer
     lost: frozenset[Lease]  # the job had moved on: only the first late outcome is recorded
     skipped: frozenset[Lease] = frozenset()  # the row was locked by another statement: report again soon
-    has_notes: bool = False  # other jobs may wait for one of these: call resolve after the commit
+    has_notes: bool = False  # other jobs may wait for one of these
     has_others: bool = field(default=True, compare=False)  # False: every report completed its job, as in most batches
 
 
