@@ -15,7 +15,6 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pulse_django.console.periods import MOST_YEARS, Period, years
 from pulse_django.models import Job
 from pulse_django.queue.words.states import Status
 from pulse_django.run import make_due
@@ -194,17 +193,6 @@ class TestWindows:
             make_job()
         assert found(admin_client, status__exact="PENDING", queue="small") == [old.pk]
 
-    def test_dates_are_looked_at_where_they_are(
-        self, admin_client: Client, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("pulse_django.console.jobs.page_window.OUT_OF_ORDER", 0)
-        for day, job in enumerate(jobs):
-            created(job, datetime(2026, 3, 1 + day, 12, tzinfo=UTC))
-        page = page_at(admin_client, task="tests.rare", created="2026-03-15")
-        assert ids(page) == [jobs[14].pk]
-        assert f"Searched jobs {jobs[14].pk} to {jobs[14].pk}." in page
-        assert link(page, "next") is None
-
 
 class TestFilters:
     def test_status(self, admin_client: Client) -> None:
@@ -279,7 +267,7 @@ class TestFilters:
         assert found(admin_client, worker="host-1:boot", status__exact="COMPLETED") == []
 
     def test_all_of_them_are_cleared_at_once(self, admin_client: Client) -> None:
-        page = page_at(admin_client, queue="mail", created="2026")
+        page = page_at(admin_client, queue="mail", age="1h")
         assert re.search(r'<a href="\?">&#10006; Clear all filters', page)
 
 
@@ -310,105 +298,6 @@ class TestSearch:
         assert admin_client.get(reverse("admin:autocomplete"), params).status_code in (403, 404)
 
 
-class TestDates:
-    """In the time zone of who looks."""
-
-    def at(self, text: str) -> Job:
-        return created(make_job(Status.COMPLETED), datetime.fromisoformat(text))
-
-    def choices(self, page: str) -> list[str]:
-        nav = page.split('<nav class="toplinks"')[1].split("</nav>")[0]
-        return [html.unescape(one) for one in re.findall(r"<a href=[^>]*>([^<]*)</a>", nav)]
-
-    def test_they_lead_from_years_to_hours(self, admin_client: Client) -> None:
-        self.at("2025-12-31T23:30+00:00")
-        jobs = [self.at("2026-01-31T10:59+00:00"), self.at("2026-01-31T11:00+00:00"), self.at("2026-02-01T00:00+00:00")]
-        assert self.choices(page_at(admin_client)) == ["2025", "2026"]
-        assert self.choices(page_at(admin_client, created="2026")) == ["‹ All dates", "January 2026", "February 2026"]
-        assert self.choices(page_at(admin_client, created="2026-02")) == ["‹ 2026", "February 1"]
-        day = self.choices(page_at(admin_client, created="2026-01-31"))
-        assert (day[0], day[1], len(day)) == ("‹ January 2026", "Midnight", 1 + 24)
-        assert self.choices(page_at(admin_client, created="2026-01-31T11")) == ["‹ January 31"]
-        assert found(admin_client, created="2026") == newest_first(*jobs)
-        assert found(admin_client, created="2026-01") == newest_first(*jobs[:2])
-        assert found(admin_client, created="2026-01-31T11") == [jobs[1].pk]
-
-    def test_a_single_month_begins_with_its_days(self, admin_client: Client) -> None:
-        self.at("2026-03-03T10:00+00:00")
-        self.at("2026-03-05T10:00+00:00")
-        assert self.choices(page_at(admin_client)) == ["March 3", "March 4", "March 5"]
-
-    def test_they_combine_with_filters_and_keep_them(self, admin_client: Client) -> None:
-        self.at("2026-03-03T10:00+00:00")
-        make_job(queue="mail")
-        assert found(admin_client, created="2026-03-03", queue="mail") == []
-        page = page_at(admin_client, created="2026-03-03", queue="mail")
-        assert "?created=2026-03&amp;queue=mail" in page
-
-    def test_a_day_begins_at_midnight_of_its_time_zone(self, admin_client: Client, settings: Any) -> None:
-        settings.TIME_ZONE = "Asia/Kolkata"  # half past six in the evening by UTC
-        before, first = self.at("2026-05-09T18:29:59+00:00"), self.at("2026-05-09T18:30+00:00")
-        assert found(admin_client, created="2026-05-09") == [before.pk]
-        assert found(admin_client, created="2026-05-10") == [first.pk]
-
-    def test_days_on_which_clocks_change_have_23_and_25_hours(self, admin_client: Client, settings: Any) -> None:
-        settings.TIME_ZONE = "Europe/Berlin"
-        short = [self.at("2026-03-28T23:00+00:00"), self.at("2026-03-29T21:59+00:00")]
-        next_day = self.at("2026-03-29T22:00+00:00")
-        long = [self.at("2026-10-24T22:00+00:00"), self.at("2026-10-25T22:59+00:00")]
-        self.at("2026-10-25T23:00+00:00")
-        assert found(admin_client, created="2026-03-29") == newest_first(*short)
-        assert found(admin_client, created="2026-03-30") == [next_day.pk]
-        assert found(admin_client, created="2026-10-25") == newest_first(*long)
-        hours = self.choices(page_at(admin_client, created="2026-03-29"))
-        assert hours[1:5] == ["Midnight", "1 a.m.", "3 a.m.", "4 a.m."], "the clocks skip one"
-
-    def test_an_hour_that_comes_twice_lasts_two(self, settings: Any) -> None:
-        settings.TIME_ZONE = "Europe/Berlin"
-        twice, skipped = Period.named("2026-10-25T02"), Period.named("2026-03-29T02")
-        assert twice is not None
-        assert skipped is not None
-        assert twice.end - twice.begin == timedelta(hours=2)
-        assert skipped.end == skipped.begin
-
-    def test_a_day_without_a_midnight_begins_when_the_clocks_have_changed(self, settings: Any) -> None:
-        settings.TIME_ZONE = "Africa/Cairo"  # from 24:00 to 01:00
-        day = Period.named("2026-04-24")
-        assert day is not None
-        assert day.begin == datetime(2026, 4, 23, 22, tzinfo=UTC)
-        assert day.end - day.begin == timedelta(hours=23)
-
-    def test_rows_in_the_wrong_order_are_found_nevertheless(self, admin_client: Client) -> None:
-        late = self.at("2026-03-04T00:00+00:00")
-        early = self.at("2026-03-03T23:59+00:00")
-        assert found(admin_client, created="2026-03-03") == [early.pk]
-        assert found(admin_client, created="2026-03-04") == [late.pk]
-
-    def test_an_instant_gone_wrong_does_not_fill_the_page(self) -> None:
-        offered = years(datetime(1, 2, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC))
-        assert len(offered) == MOST_YEARS
-        assert offered[-1].name == "2026"
-
-    def test_what_is_in_no_calendar_is_ignored(self, admin_client: Client) -> None:
-        dates = [
-            "2026-02-31",
-            "2026-13",
-            "0000",
-            "9999",
-            "2026-1",
-            "2026-01-01T24",
-            "٢٠٢٦",
-            "2026\n",
-            "x",
-            "2026-01-01T1\0",
-        ]
-        with all_faults() as about:
-            for wrong in dates:
-                with about(wrong), undone():
-                    job = make_job()
-                    assert found(admin_client, created=wrong) == [job.pk]
-
-
 class TestColumns:
     def test_a_job_that_waits_for_its_time_says_how_long(self, admin_client: Client) -> None:
         make_job(next_run_at=now(timedelta(minutes=5, seconds=30)))
@@ -427,7 +316,7 @@ class TestColumns:
         assert "3 of 10" in page_at(admin_client)
 
 
-PARAMS = ["status__exact", "queue", "task", "error", "worker", "age", "created", "q", "older", "newer", "p", "o", "all"]
+PARAMS = ["status__exact", "queue", "task", "error", "worker", "age", "q", "older", "newer", "p", "o", "all"]
 NONSENSE = ["", "\0", "a\0b", "9" * 400, "-1", "%", "\\", "'; DROP TABLE x; --", EVIL, "\u202e", "\ufffe", "[]", " "]
 
 

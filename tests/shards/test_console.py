@@ -419,19 +419,6 @@ class TestTheListOfJobs:
         moved("default", SECOND)
         assert self.walk(operator, shard=SECOND, task="shop.add") == sorted(ids, reverse=True)
 
-    def test_a_period_holds_jobs_that_were_moved(self, operator: Client) -> None:
-        ids = self.fill()
-        for alias in SHARDS:
-            with connections[alias].cursor() as cursor:
-                cursor.execute(
-                    "UPDATE pulse_django_job SET created_at = '2026-01-02 12:00Z'::timestamptz + id %% 1000 * interval"
-                    " '1 ms' WHERE id = ANY (%s)",
-                    [ids[:6]],
-                )
-        moved("default", SECOND)
-        assert sorted(self.walk(operator, shard=SECOND, created="2026-01-02")) == sorted(ids[:6])
-        assert sorted(self.walk(operator, shard=SECOND, age="1h")) == sorted(ids[6:])
-
     def test_a_shard_is_asked_as_a_single_database_is(self, operator: Client) -> None:
         with all_faults() as about:
             for query in ({}, {"older": str(1 << 60)}, {"status__exact": "PENDING"}, {"task": "shop.add"}, {"q": "7"}):

@@ -45,16 +45,14 @@ class Ids(NamedTuple):
     high: int  # the first id after the range
 
 
-def ids_between(alias: str, extent: Extent, since: datetime | None, until: datetime | None) -> Ids:
-    """Return the range of ids of jobs that were created from ``since`` on and before ``until``."""
+def ids_between(alias: str, extent: Extent, since: datetime | None) -> Ids:
+    """Return the range of ids of jobs that were created from ``since`` on."""
     low, high = extent.oldest_id, extent.newest_id + 1
     jobs = Job.objects.db_manager(alias)
     if extent.is_mixed:
         return Ids(low, high)
     if since is not None and since > extent.oldest_at:
         low = max(low, jobs.id_at(since) - OUT_OF_ORDER)
-    if until is not None and until <= extent.newest_at:
-        high = min(high, jobs.id_at(until) + OUT_OF_ORDER)
     return Ids(low, high)
 
 

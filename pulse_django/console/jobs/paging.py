@@ -14,19 +14,16 @@ from django.db.models import F
 from django.http import HttpRequest
 
 from pulse_django.console.pages import ShardList
-from pulse_django.console.periods import Period
 from pulse_django.console.search_terms import number_in
 from pulse_django.models import Job
 from pulse_django.queue.words.states import HOT, Status
 from pulse_django.shards.page import shard_of
 
-from .drilldown import drilldown
 from .filters import AgeFilter, Chosen
 from .page_window import STATUS, WORKER, Extent, Ids, are_few, earliest, extent_of, ids_between, is_hot, latest
 from .searching import Searching, searching_of
 
 OLDER, NEWER = "older", "newer"  # than the id that follows
-CREATED = "created"  # in this period
 
 
 class NewestFirst(ShardList):
@@ -34,7 +31,6 @@ class NewestFirst(ShardList):
 
     older_url = newer_url = ""
     estimate: int | None = None
-    dates: dict[str, Any] | None = None  # for Django's own template
     looked_at: tuple[int, int] | None = None  # the first and the last id, if the page is not full
     goes_back = goes_ahead = False  # whether there are more jobs to search
     alias: str
@@ -45,27 +41,16 @@ class NewestFirst(ShardList):
     def extent(self) -> Extent | None:
         return extent_of(self.alias)
 
-    @property
-    def period(self) -> Period | None:
-        return Period.named(self.params.get(CREATED, ""))
-
-    def get_filters(self, request: HttpRequest) -> Any:
-        specs, has_filters, unknown, duplicates, is_active = super().get_filters(request)
-        return specs, has_filters, unknown, duplicates, is_active or self.period is not None
-
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> Any:
         self.alias = shard_of(request, reads=True)
         for name in (OLDER, NEWER):  # links to other lists start at the first page
             self.params.pop(name, None)
             self.filter_params.pop(name, None)
-        self.filter_params.pop(CREATED, None)
         self.searching = searching_of(request, self.query) if self.query else None
         jobs = super().get_queryset(request, exclude_parameters)
         if WORKER in self.params and self.params.get(STATUS, Status.RUNNING) != Status.RUNNING:
             return jobs.none()  # only running jobs have a worker; PostgreSQL would search in vain
-        if self.period is None:
-            return jobs
-        return jobs.filter(created_at__gte=self.period.begin, created_at__lt=self.period.end)
+        return jobs
 
     def get_ordering(self, request: HttpRequest, queryset: Any) -> Any:
         return ["-pk"]
@@ -82,9 +67,6 @@ class NewestFirst(ShardList):
         self.multi_page = False
         self.paginator = Paginator(rows, self.list_per_page)
         if self.extent is not None:
-            self.dates = drilldown(
-                self.extent, self.period, lambda one: self.get_query_string({CREATED: one.name if one else None})
-            )
             self.estimate = None if self._is_narrowed else self.extent.estimate
 
     def _older_than(self, older: int | None) -> list[Any]:
@@ -112,15 +94,11 @@ class NewestFirst(ShardList):
 
     @cached_property
     def _ids(self) -> Ids:
-        """Return the range of ids of the selected period."""
+        """Return the range of ids of the selected age."""
         if self.extent is None:
             return Ids(0, 0)
         ages = [spec.age for spec in self.filter_specs if isinstance(spec, AgeFilter) and spec.age is not None]
-        begins = [self.extent.now - age for age in ages]
-        if self.period is not None:
-            begins.append(self.period.begin)
-        until = None if self.period is None else self.period.end
-        return ids_between(self.alias, self.extent, max(begins, default=None), until)
+        return ids_between(self.alias, self.extent, max((self.extent.now - age for age in ages), default=None))
 
     def _read(self, ids: Ids, direction: str) -> tuple[list[Any], Ids, bool]:
         """Read one page. Return its rows, the range that was searched, and whether there are more rows."""

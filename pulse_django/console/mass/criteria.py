@@ -14,10 +14,8 @@ from django.http import HttpRequest, QueryDict
 from django.utils.http import urlencode
 from django.utils.translation import gettext
 
-from pulse_django.console.jobs.paging import CREATED
 from pulse_django.console.jobs.searching import Searching, may_search_arguments
 from pulse_django.console.jobs.sidebar import Sidebar
-from pulse_django.console.periods import Period
 from pulse_django.console.search_terms import Search, search_in, without_values
 from pulse_django.models import Job
 from pulse_django.queue.database.querysets import JobQuerySet
@@ -45,8 +43,6 @@ class Criteria:
         params = _params(query)
         specs = _specs(params, request or HttpRequest())
         said = [f"{one.title}: {dict(one.lookup_choices).get(one.value(), one.value())}" for one in specs]
-        if CREATED in params:
-            said.append(f"{gettext('created at')}: {_period(params).title}")
         if SEARCH_VAR in params:
             _refuse_ambiguous(search_in(params[SEARCH_VAR]), request)
             said.append(f"{gettext('search')}: {without_values(params[SEARCH_VAR])}")
@@ -61,9 +57,6 @@ class Criteria:
         request = request_for(alias)
         for spec in _specs(params, request):
             jobs = spec.queryset(request, jobs)
-        if CREATED in params:
-            period = _period(params)
-            jobs = jobs.filter(created_at__gte=period.begin, created_at__lt=period.end)
         if SEARCH_VAR in params:
             search = search_in(params[SEARCH_VAR])
             known = Sidebar(alias).tasks if search.words else ()
@@ -84,7 +77,7 @@ def _params(query: str) -> dict[str, str]:
     if len(query) > MOST_CHARACTERS:
         raise InvalidCriteria(gettext("The filter is too long."))
     given = QueryDict(query)
-    known = {one.parameter_name for one in _filters()} | {CREATED, SEARCH_VAR} | PLACES
+    known = {one.parameter_name for one in _filters()} | {SEARCH_VAR} | PLACES
     if unknown := given.keys() - known:
         raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": inert(min(unknown))})
     params = {name: str(given[name]) for name in given if name not in PLACES}
@@ -102,12 +95,6 @@ def _specs(params: dict[str, str], request: HttpRequest) -> list[Any]:
         if spec.value() is None:
             raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": spec.title})
     return found
-
-
-def _period(params: dict[str, str]) -> Period:
-    if (period := Period.named(params[CREATED])) is None:
-        raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": CREATED})
-    return period
 
 
 def _filters() -> Any:

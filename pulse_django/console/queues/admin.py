@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import forms
@@ -16,6 +16,8 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy as _
 
@@ -23,7 +25,6 @@ from pulse_django import conf
 from pulse_django.console.board.facts import queue_row
 from pulse_django.console.charts import charts_of
 from pulse_django.console.pages import ReadOnly
-from pulse_django.console.periods import instant_of
 from pulse_django.console.tasks.admin import WINDOW_NAMES, window_of
 from pulse_django.health import snapshot
 from pulse_django.health.snapshot import QueueFacts
@@ -173,7 +174,7 @@ class QueueAdmin(ReadOnly):
 
     def _resume(self, alias: str, wanted: dict[str, Any], by: str) -> str:
         """Resume the queue if its pause is the one that the page showed. Return as ``_pause`` does."""
-        seen = instant_of(wanted["seen"])
+        seen = _instant_of(wanted["seen"])
         if seen is None or not Pause.objects.db_manager(alias).resume(queue=wanted["name"], seen=seen):
             return ""
         wake_workers(alias, [wanted["name"]])
@@ -224,3 +225,16 @@ def _command_for(name: str) -> str:
     if "," in name or name != name.strip():  # --queues cannot express this name
         return "python manage.py pulse_worker"
     return f"python manage.py pulse_worker --queues={shlex.quote(name)}"
+
+
+def _instant_of(text: str) -> datetime | None:
+    """Parse the output of ``isoformat()`` from a form. Return None if it is invalid."""
+    try:
+        instant = parse_datetime(text)
+        if instant is None:
+            return None
+        # UTC: Python compares two instants of one time zone by their local times.
+        aware = instant if timezone.is_aware(instant) else instant.replace(tzinfo=timezone.get_current_timezone())
+        return aware.astimezone(UTC)
+    except (ValueError, OverflowError):  # the 31st of February, or outside of Python's calendar
+        return None
