@@ -56,8 +56,10 @@ def changed(row: Row, **changes: Any) -> Row:
 # The command. `make demo` plays the whole story; here it must fail when it should
 
 
-def test_the_demo_exits_with_1_and_shows_the_log_when_its_worker_cannot_start(pulse_db: None) -> None:
-    env = environment(PULSE=json.dumps({"METRICS_TOKEN": "", "TASK_MODULES": ["nowhere.at_all"]}))
+def test_the_demo_exits_with_1_and_shows_the_log_when_its_worker_cannot_start(pulse_db: None, tmp_path: Path) -> None:
+    (tmp_path / "not_in_workers.py").write_text("import sys\n\nassert 'pulse_worker' not in sys.argv, 'nowhere'\n")
+    settings = {"METRICS_TOKEN": "", "TASK_MODULES": ["not_in_workers"]}
+    env = environment(PULSE=json.dumps(settings), PYTHONPATH=str(tmp_path))
     command = [sys.executable, "manage.py", "pulse_demo"]
     demo = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
     assert demo.returncode == 1
