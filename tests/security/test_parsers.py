@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pulse_django.console.dead_letters.groups import Place
-from pulse_django.console.periods import Period, instant_of
+from pulse_django.console.queues.admin import _instant_of
 from pulse_django.console.search_terms import id_in, number_in, search_in
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.operations.arguments import duration, whole_number
@@ -47,8 +47,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "a whole number": whole_number(1, 2**63 - 1),
     "an id": id_in,
     "words": search_in,
-    "a period": Period.named,
-    "an instant": instant_of,
+    "an instant": _instant_of,
     "a place": Place.named,
     "a number": number_in,
     "a holder": lambda text: Identity(text).mint_holder(),
