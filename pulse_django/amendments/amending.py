@@ -119,9 +119,9 @@ def _named(option: str) -> Iterator[None]:
     """Name the option in an error that a function of the project raises."""
     try:
         yield
-    except InvalidJob:
+    except (InvalidJob, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit too: it would end the process of a page
         raise InvalidJob(f"{option}: {type(error).__name__} was raised for these arguments") from error
 
 

@@ -71,7 +71,7 @@ def _rate_limited(limit: Limit | None, error: BaseException) -> RateLimited | No
     try:
         after: Seconds | None = limit.pause_when(error)
         return None if after is None else RateLimited(after, type(error).__name__)
-    except Exception:
+    except BaseException:  # SystemExit too: the run must end
         logger.exception("pause_when of a limit raised an error")
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -303,11 +304,12 @@ def test_only_what_was_read_is_replaced() -> None:
     assert Job.objects.get().args == [5]
 
 
-@task(name="amend.unique_by_function", unique=Unique(by=lambda number: number["id"]))
+@task(name="amend.unique_by_function", unique=Unique(by=lambda number: number["id"] or sys.exit()))
 def by_function(number: Any) -> None: ...
 
 
 def test_a_function_of_the_unique_rule_that_raises_refuses_the_arguments() -> None:
     job = by_function.using(run_after=timedelta(hours=1)).enqueue({"id": 1})
-    with pytest.raises(InvalidJob, match="KeyError was raised"):
-        api.amend(job.id, args=[{}])
+    for arguments, error in (({}, "KeyError"), ({"id": 0}, "SystemExit")):
+        with pytest.raises(InvalidJob, match=f"{error} was raised"):
+            api.amend(job.id, args=[arguments])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import urllib.error
 from collections.abc import Callable
 from dataclasses import replace
@@ -330,7 +331,7 @@ class TestClosing:
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         def broken(error: BaseException) -> timedelta:
-            raise KeyError("x")
+            sys.exit("x")
 
         declared = registry.get("tests.limited")
         assert declared is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -272,6 +273,7 @@ FUNCTIONS: list[tuple[Any, list[float]]] = [
     (lambda attempt: float("inf"), [MAX_DELAY.total_seconds()] * 4),
     (lambda attempt: "soon", [1, 4, 9, 16]),  # it is logged, and the job is retried
     (fails, [1, 4, 9, 16]),
+    (sys.exit, [1, 4, 9, 16]),
 ]
 
 

@@ -89,7 +89,7 @@ def delay_of(backoff: BackoffFunction, counted: int, rand: Random = random.rando
         try:
             delay: timedelta = as_timedelta(backoff(max(counted, 1)))
             return min(max(delay, timedelta()), MAX_DELAY)
-        except Exception:
+        except BaseException:  # SystemExit too: the run must end
             logger.exception("The backoff %r failed; the job is retried after attempt² seconds", backoff)
             backoff = Backoff()
     return backoff.delay(counted, rand)
