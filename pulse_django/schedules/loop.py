@@ -100,7 +100,7 @@ class ScheduleLoop:
     def _fire(self) -> float:
         alias = self.database.alias
         self.threads.enforce()
-        seen = self.database.call(look, alias)
+        seen = self.database.call(look, alias, self._ticker.not_now())
         if seen.is_due:
             has_late = seen.due_in is not None and seen.due_in < -IN_TIME.total_seconds()
             ticked = self.database.call(self._ticker.step, has_late=has_late)
@@ -108,7 +108,7 @@ class ScheduleLoop:
                 return 0.0
             if ticked.schedules == 0:
                 return LOST_RACE
-            seen = self.database.call(look, alias)
+            seen = self.database.call(look, alias, self._ticker.not_now())
         return self._pause(seen.due_in)
 
     def _pause(self, due_in: float | None) -> float:

@@ -19,7 +19,7 @@ from pulse_django.queue.words.payloads import error_in_one_line, one_line
 from pulse_django.run.calls import checked, uses_of
 from pulse_django.run.registry import changed, registry
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.shards.placement import shard_of_call
+from pulse_django.shards.placement import has_several_shards, shard_of_call
 
 from .declarations import refuse_if_encrypted
 from .definitions import timing_or_none
@@ -38,7 +38,9 @@ def keyed_tasks() -> tuple[list[str], list[str]]:
 
     A function of the project makes them, or another transaction may hold them.
     """
-    tasks = [key for key in registry if (task := registry.get(key)) is not None and uses_of(task).waits]
+    several = has_several_shards()  # then PLACEMENT, a function of the project, is asked about keys
+    uses = {key: uses_of(task) for key in registry if (task := registry.get(key)) is not None}
+    tasks = [key for key, one in uses.items() if one.waits or (several and one.of_call)]
     return tasks, [queue for queue, source in conf.current().fair_by_queue.items() if callable(source)]
 
 
@@ -127,6 +129,8 @@ def jobs_of(schedule: Schedule, instants: Sequence[datetime], timing: Timing | N
         refuse_if_encrypted(schedule.name, task)
     alike = likes.get((schedule.task, schedule.queue))
     if alike is None or uses_of(there).of_call:
+        if getattr(task, "unique", None) is not None:  # its rule may require a delay
+            there = there.using(run_after=instants[0])
         alike = replace(new_job(there, schedule.args, schedule.kwargs), parent_id=None)
         likes[schedule.task, schedule.queue] = alike
     return [

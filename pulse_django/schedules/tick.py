@@ -40,11 +40,12 @@ _LOOK = """
 SELECT
     (
         SELECT EXTRACT(epoch FROM next_at - clock_timestamp())::float8
-        FROM pulse_django_schedule WHERE next_at IS NOT NULL ORDER BY next_at LIMIT 1
+        FROM pulse_django_schedule WHERE next_at IS NOT NULL AND id <> ALL (%(without)s::bigint[])
+        ORDER BY next_at LIMIT 1
     ),
     EXISTS (
         SELECT 1 FROM pulse_django_schedule AS schedule
-        WHERE waiting_at IS NOT NULL AND NOT EXISTS (
+        WHERE waiting_at IS NOT NULL AND id <> ALL (%(without)s::bigint[]) AND NOT EXISTS (
             SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
         )
     )
@@ -74,6 +75,7 @@ _IS_ALONE = """(
         OR schedule.overlap::text = 'cancel' AND schedule.last_job_id IS NOT NULL
         OR pg_catalog.pg_column_size(schedule.args) + pg_catalog.pg_column_size(schedule.kwargs) > %(large)s
     ) IS TRUE"""
+_LATE_BY = "COALESCE(EXTRACT(epoch FROM statement_timestamp() - schedule.next_at), 0)::float8"
 _DUE_TOGETHER = f"""
 SELECT schedule.id, {{columns}}
 FROM pulse_django_schedule AS schedule
@@ -88,7 +90,7 @@ LIMIT %(limit)s{{lock}}
 """  # noqa: S608 - made of constants
 _LOCK = "\nFOR NO KEY UPDATE OF schedule SKIP LOCKED"
 _DUE_ALONE = f"""
-SELECT schedule.id, schedule.name
+SELECT schedule.id, schedule.name, {_LATE_BY}
 FROM pulse_django_schedule AS schedule
 WHERE {_IS_DUE}
     AND {_IS_ALONE}
@@ -223,9 +225,9 @@ class Advance:
     keeps_last_job: bool = False  # a manual run while another one has not ended
 
 
-def look(alias: str) -> Look:
-    """Return when the next schedule is due."""
-    return Look._make(run_joined(alias, _LOOK, [])[0])
+def look(alias: str, without: Collection[int] = ()) -> Look:
+    """Return when the next schedule is due, ``without`` some."""
+    return Look._make(run_joined(alias, _LOOK, {"without": list(without)})[0])
 
 
 class Due(NamedTuple):
@@ -257,15 +259,17 @@ def lock_due(
     return [found[schedule_id] for schedule_id, _ in rows], which.until or max(now for _, now in rows)
 
 
-def due_together(alias: str, which: Due, *, is_late: bool, oldest_first: bool, limit: int) -> list[tuple[int, str]]:
-    """Return the ids and names of the schedules that ``lock_due`` would lock. Their rows may be unreadable."""
-    statement = _DUE_TOGETHER.format(columns="schedule.name", order=_ORDERS[oldest_first], lock="")
+def due_together(
+    alias: str, which: Due, *, is_late: bool, oldest_first: bool, limit: int
+) -> list[tuple[int, str, float]]:
+    """Return the ids, names and lateness of the schedules that ``lock_due`` would lock: rows may be unreadable."""
+    statement = _DUE_TOGETHER.format(columns=f"schedule.name, {_LATE_BY}", order=_ORDERS[oldest_first], lock="")
     rows: list[Any] = run_joined(alias, statement, which.params(is_late=is_late, limit=limit))
     return rows
 
 
-def due_alone(alias: str, which: Due, *, limit: int) -> list[tuple[int, str]]:
-    """Return the ids and names of the schedules that are due and decided alone."""
+def due_alone(alias: str, which: Due, *, limit: int) -> list[tuple[int, str, float]]:
+    """Return the ids and names of the schedules that are due and decided alone, and by how much each is late."""
     rows: list[Any] = run_joined(alias, _DUE_ALONE, which.params(limit=limit))
     return rows
 

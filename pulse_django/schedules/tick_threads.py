@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pulse_django.queue.words.payloads import one_line
+from django.db import connections
+
+from pulse_django.queue.words.payloads import error_in_one_line, one_line
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.needed_threads import start_thread
@@ -20,7 +23,7 @@ from .ticking import Call, Ticked
 
 logger = SafeLogger("pulse_django.schedules")
 
-# Connections that a backlog and slow functions may use. One thread of them does nothing that comes last.
+# Connections that a backlog and slow functions may use. One thread does nothing that comes last, and one nothing else.
 MOST_THREADS = 3
 # A thread that decides one schedule for so long is stuck, and does not count. So many more may start.
 STUCK_AFTER, MOST_STUCK = 10.0, 8
@@ -33,6 +36,7 @@ class _Work:
     name: str
     decide: Callable[[Call], Ticked]
     comes_last: bool
+    late_by: float  # seconds; those that are less late come first
     since: float = 0.0  # when it began, by the monotonic clock
     is_logged: bool = False
 
@@ -56,11 +60,13 @@ class TickThreads:
         with self._changed:
             return [*self._waiting, *self._running]
 
-    def submit(self, key: int, name: str, work: Callable[[Call], Ticked], *, comes_last: bool) -> None:
+    def submit(
+        self, key: int, name: str, work: Callable[[Call], Ticked], *, comes_last: bool, late_by: float = 0.0
+    ) -> None:
         """Do this work in a thread, again as long as it leaves some, unless work with this key is known."""
         with self._changed:
             if key not in self._waiting and key not in self._running:
-                self._add(_Work(key, name, work, comes_last))
+                self._add(_Work(key, name, work, comes_last, late_by))
 
     def enforce(self) -> None:
         """Close connections that did not respond in time, and log schedules that are stuck. The loop calls it."""
@@ -94,20 +100,26 @@ class TickThreads:
         is_idle = len(self._databases) - len(self._running) >= len(self._waiting)
         if not is_idle and len(self._databases) < MOST_THREADS + min(stuck, MOST_STUCK):
             database = GuardedConnection(self._alias, self._purpose)
-            self._databases[database] = start_thread(self._purpose, lambda: self._run(database))
+            try:
+                self._databases[database] = start_thread(self._purpose, lambda: self._run(database))
+            except RuntimeError as error:  # the process may have no more; the loop tries again
+                logger.error("Late schedules wait for a thread: %s", error_in_one_line(error))
 
     def _run(self, database: GuardedConnection) -> None:
         while (work := self._next(database)) is not None:
             has_more, pause = False, 0.0
             try:
+                for one in connections.all(initialized_only=True):  # of functions of the project
+                    if one.alias != self._alias:
+                        one.close_if_unusable_or_obsolete()
                 has_more = work.decide(database.call).has_more
             except BaseException as error:  # it stays due, and the loop submits it again
                 pause = database.failed(error)
             self._closing.wait(pause)
             with self._changed:
                 del self._running[work.key]
-                if has_more:
-                    self._add(_Work(work.key, work.name, work.decide, work.comes_last))
+                if has_more:  # a backlog: others come first
+                    self._add(_Work(work.key, work.name, work.decide, comes_last=True, late_by=work.late_by))
                 self._changed.notify_all()
         database.hang_up()
 
@@ -125,6 +137,6 @@ class TickThreads:
             return work
 
     def _startable(self) -> _Work | None:
-        last = sum(work.comes_last and not work.is_stuck for work in self._running.values())
-        may_come = [work for work in self._waiting.values() if not work.comes_last or last < MOST_THREADS - 1]
-        return min(may_come, key=lambda work: work.comes_last, default=None)
+        running = Counter(work.comes_last for work in self._running.values() if not work.is_stuck)
+        may_start = [work for work in self._waiting.values() if running[work.comes_last] < MOST_THREADS - 1]
+        return min(may_start, key=lambda work: (work.comes_last, work.late_by), default=None)

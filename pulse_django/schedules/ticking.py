@@ -17,6 +17,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from django.db import Error
+
 from pulse_django.exceptions import AlreadyEnqueued, InvalidSchedule
 from pulse_django.models import Job, Schedule
 from pulse_django.queue.database.database_errors import DatabaseFault, fault_of, is_refused
@@ -42,6 +44,8 @@ MOST_ROWS, LEAST_ROWS = 500, 20
 TICKS_OF_THE_LATEST = 20
 SLOW, FAST = 0.5, 0.2  # seconds
 LONGEST_PLANNING = 0.25  # seconds; then it writes the planned changes
+# Ticks of a schedule that is decided alone. Each tick of a unique task takes three statements.
+MOST_ALONE = 20
 # A schedule that takes so long alone comes after the others from then on.
 SLOW_ALONE = 0.1  # seconds
 # If so many fail one after another, all have the same error, which is then not logged again.
@@ -59,6 +63,7 @@ class Ticked:
     ticks: list[tuple[Schedule, Tick]] = field(default_factory=list)
     job_ids: list[int] = field(default_factory=list)
     has_more: bool = False  # that is due and was left for the next step
+    took: float = 0.0  # seconds, of a schedule that was decided alone
 
     def add(self, other: Ticked) -> None:
         self.schedules += other.schedules
@@ -78,7 +83,13 @@ class Threads(Protocol):
 
     @property
     def taken(self) -> Collection[int]: ...  # the keys of work that waits or is being done
-    def submit(self, key: int, name: str, work: Callable[[Call], Ticked], *, comes_last: bool) -> object: ...
+    def submit(
+        self, key: int, name: str, work: Callable[[Call], Ticked], *, comes_last: bool, late_by: float
+    ) -> object: ...
+
+
+class PlanFailed(Exception):
+    """A function of the project could not use a database."""
 
 
 class Ticker:
@@ -106,31 +117,34 @@ class Ticker:
         if self._threads is None:
             ticked.add(self._late.step(until))
         elif has_late:
-            self._threads.submit(LATE, "", lambda call: call(self._late.step, until), comes_last=True)
+            self._threads.submit(LATE, "", lambda call: call(self._late.step, until), comes_last=True, late_by=0.0)
         which = self.due(until)
         ticked.add(self.alone(due_alone(self.alias, which, limit=MOST_ROWS), which))
         return ticked
 
     def due(self, until: datetime | None) -> Due:
         """Return which schedules are due for this process, and which of them are decided alone."""
+        return Due(until, list(registry), *keyed_tasks(), troubled=list(self._troubled), without=self.not_now())
+
+    def not_now(self) -> list[int]:
+        """Return the schedules that threads are deciding, or that are tried again later."""
         now, troubled = time.monotonic(), dict(self._troubled)  # a copy: other threads change it
         later = [schedule_id for schedule_id, (_, at) in troubled.items() if at > now]
-        taken = [] if self._threads is None else list(self._threads.taken)
-        return Due(until, list(registry), *keyed_tasks(), troubled=list(troubled), without=later + taken)
+        return later if self._threads is None else [*later, *self._threads.taken]
 
-    def alone(self, schedules: Sequence[tuple[int, str]], which: Due) -> Ticked:
+    def alone(self, schedules: Sequence[tuple[int, str, float]], which: Due) -> Ticked:
         """Decide each of these schedules alone, or let the threads do it."""
         ticked = Ticked()
-        for schedule_id, name in schedules:
+        for schedule_id, name, late_by in schedules:
             work = partial(self._alone, schedule_id, name, which)
             if self._threads is None:
                 ticked.add(work(_call))
             else:
-                self._threads.submit(schedule_id, name, work, comes_last=schedule_id in self._troubled)
+                last = schedule_id in self._troubled
+                self._threads.submit(schedule_id, name, work, comes_last=last, late_by=late_by)
         return ticked
 
     def _alone(self, schedule_id: int, name: str, which: Due, call: Call) -> Ticked:
-        began = time.monotonic()
         try:
             ticked = self._decided(schedule_id, which, call)
         except Exception as error:
@@ -139,7 +153,7 @@ class Ticker:
             self._put_off(schedule_id, name, error)
             return Ticked()
         self._failures = 0
-        if schedule_id in self._troubled or time.monotonic() - began > SLOW_ALONE:
+        if schedule_id in self._troubled or ticked.took > SLOW_ALONE:
             self._troubled[schedule_id] = 0, 0.0
         return ticked
 
@@ -147,8 +161,9 @@ class Ticker:
         try:
             return _decide_alone(self.alias, schedule_id, which, call)
         except Exception as error:
-            if _is_of_all(error) or fault_of(error) is DatabaseFault.BUSY:
+            if _is_of_all(error) or fault_of(error) is DatabaseFault.BUSY or isinstance(error, PlanFailed):
                 raise
+            self._troubled.setdefault(schedule_id, (0, 0.0))  # it would fail its batch again
             return _decide_alone(self.alias, schedule_id, which, call, refusal=error_in_one_line(error))
 
     def _put_off(self, schedule_id: int, name: str, error: Exception) -> None:
@@ -210,7 +225,7 @@ def tick_due(alias: str, *, only: int | None = None, until: datetime | None = No
     if only is None:
         return ticker.step(until=until)
     registry.discover()
-    return ticker.alone([(only, "")], ticker.due(until))
+    return ticker.alone([(only, "", 0.0)], ticker.due(until))
 
 
 def _call(verb: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
@@ -224,13 +239,18 @@ def _is_of_all(error: Exception) -> bool:
     return fault_of(error) in (DatabaseFault.CUT_OFF, DatabaseFault.FULL, DatabaseFault.CHANGING)
 
 
+_OF_JOBS = ("task", "args", "kwargs", "queue", "priority")  # columns of which jobs are made
+
+
 def run_now(alias: str, schedule_id: int, *, by: str = "") -> int:
     """Enqueue a job of a schedule at once, and return its id. The next time does not change."""
     # Functions of the project make its keys, so the schedule is not locked yet.
-    at = clock(alias)
-    [job] = jobs_of(Schedule.objects.using(alias).get(pk=schedule_id), [at], None, {})
+    at, planned_for = clock(alias), Schedule.objects.using(alias).get(pk=schedule_id)
+    [job] = jobs_of(planned_for, [at], None, {})
     with joined(alias):
         schedule = Schedule.objects.using(alias).select_for_update(no_key=True).get(pk=schedule_id)
+        if any(getattr(schedule, name) != getattr(planned_for, name) for name in _OF_JOBS):
+            raise InvalidSchedule(f"{schedule.name}: it was changed at this moment. Run it again")
         is_running = bool(unfinished(alias, [schedule.last_job_id] if schedule.last_job_id else []))
         plan = Advance(
             schedule=schedule,
@@ -280,8 +300,14 @@ def _decide_alone(alias: str, schedule_id: int, which: Due, call: Call, *, refus
     if found is None:
         return Ticked()
     schedule, now, is_running = found
-    plan = planned(schedule, now, {}, is_running=is_running, most=MOST_ROWS, refusal=refusal)
-    return call(_write_alone, alias, plan, now)
+    began = time.monotonic()
+    try:
+        plan = planned(schedule, now, {}, is_running=is_running, most=MOST_ALONE, refusal=refusal)
+    except Error as error:
+        raise PlanFailed(f"{type(error).__name__}: {error_in_one_line(error)}") from error
+    ticked = call(_write_alone, alias, plan, now)
+    ticked.took = time.monotonic() - began
+    return ticked
 
 
 def _write_alone(alias: str, plan: Advance, now: datetime) -> Ticked:

@@ -15,7 +15,7 @@ from pulse_django.exceptions import InvalidSchedule
 from pulse_django.models import Job, Schedule, Tick
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.states import Status
-from pulse_django.schedules import declarations, planning
+from pulse_django.schedules import declarations, planning, ticking
 from pulse_django.schedules.tick import look
 from pulse_django.schedules.tick_rules import Pause, decide
 from pulse_django.schedules.ticking import run_now, tick_due
@@ -391,8 +391,10 @@ class TestOneBadSchedule:
             return made
 
         monkeypatch.setattr(planning, "jobs_of", spoilt)
-        tick_due("default")
+        ticker = ticking.Ticker("default")
+        ticker.step()
         assert (ticks_of(bad), ticks_of(good)) == (["REFUSED"], ["FIRED"])
+        assert list(ticker._troubled) == [bad.pk], "it does not fail the next batch"
 
 
 class TestCreating:

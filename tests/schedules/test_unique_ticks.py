@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from pulse_django import Every, Unique, task
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.models import Job, Schedule, Tick
+from pulse_django.schedules import ticking
+from pulse_django.schedules.planning import jobs_of
 from pulse_django.schedules.ticking import run_now, tick_due
+from pulse_django.unique.rule import OnConflict
 from tests.database import empty_tables
 from tests.faults import all_faults
 from tests.queue.steps import sql
@@ -62,6 +65,29 @@ def test_a_tick_of_a_task_that_replaces_changes_the_job_that_waits() -> None:
     assert (Tick.objects.get().outcome, str(Tick.objects.get().job_id)) == ("FIRED", there.id)
     assert Job.objects.count() == 1
     assert Schedule.objects.get(pk=schedule.pk).last_job_id == int(there.id)
+
+
+def test_a_tick_of_each_rule_fires() -> None:
+    for conflict in get_args(OnConflict):
+        unique = task(name=f"tests.unique_{conflict}", unique=Unique(on_conflict=conflict, by=()))(replaced.func)
+        schedule = due(conflict, task=unique)
+        tick_due("default")
+        assert [tick.outcome for tick in Tick.objects.filter(schedule=schedule)] == ["FIRED"], conflict
+        Job.objects.all().delete()
+        assert run_now("default", schedule.pk)
+
+
+def test_a_run_by_hand_of_a_schedule_that_changes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = due("one", task=report, kwargs={"customer": 1})
+
+    def changing(*args: Any) -> Any:
+        Schedule.objects.filter(pk=schedule.pk).update(kwargs={"customer": 2})
+        return jobs_of(*args)
+
+    monkeypatch.setattr(ticking, "jobs_of", changing)
+    with pytest.raises(InvalidSchedule, match="it was changed at this moment"):
+        run_now("default", schedule.pk)
+    assert not Job.objects.exists()
 
 
 def test_a_run_by_hand_says_which_job_has_the_key() -> None:

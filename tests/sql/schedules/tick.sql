@@ -2,11 +2,12 @@
 SELECT
     (
         SELECT EXTRACT(epoch FROM next_at - clock_timestamp())::float8
-        FROM pulse_django_schedule WHERE next_at IS NOT NULL ORDER BY next_at LIMIT 1
+        FROM pulse_django_schedule WHERE next_at IS NOT NULL AND id <> ALL (:without::bigint[])
+        ORDER BY next_at LIMIT 1
     ),
     EXISTS (
         SELECT 1 FROM pulse_django_schedule AS schedule
-        WHERE waiting_at IS NOT NULL AND NOT EXISTS (
+        WHERE waiting_at IS NOT NULL AND id <> ALL (:without::bigint[]) AND NOT EXISTS (
             SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
         )
     );
@@ -92,7 +93,7 @@ LIMIT :limit
 FOR NO KEY UPDATE OF schedule SKIP LOCKED;
 
 -- due_together()
-SELECT schedule.id, schedule.name
+SELECT schedule.id, schedule.name, COALESCE(EXTRACT(epoch FROM statement_timestamp() - schedule.next_at), 0)::float8
 FROM pulse_django_schedule AS schedule
 WHERE schedule.gone_at IS NULL
     AND (
@@ -124,7 +125,7 @@ ORDER BY schedule.next_at ASC, schedule.id
 LIMIT :limit;
 
 -- due_together()
-SELECT schedule.id, schedule.name
+SELECT schedule.id, schedule.name, COALESCE(EXTRACT(epoch FROM statement_timestamp() - schedule.next_at), 0)::float8
 FROM pulse_django_schedule AS schedule
 WHERE schedule.gone_at IS NULL
     AND (
@@ -156,7 +157,7 @@ ORDER BY schedule.next_at DESC, schedule.id
 LIMIT :limit;
 
 -- due_alone()
-SELECT schedule.id, schedule.name
+SELECT schedule.id, schedule.name, COALESCE(EXTRACT(epoch FROM statement_timestamp() - schedule.next_at), 0)::float8
 FROM pulse_django_schedule AS schedule
 WHERE schedule.gone_at IS NULL
     AND (
