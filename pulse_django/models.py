@@ -104,7 +104,7 @@ class StoredAttempt(LedgerRow):
 
     id = models.BigAutoField(primary_key=True)
     # The statement that updates a job inserts this row, and the one that deletes the job deletes it. A checked foreign
-    # key would verify that for every settle, and cost an eighth of the throughput (docs/adr/0010).
+    # key would verify that for every settle, and cost an eighth of the throughput (docs/adr/0049).
     job = models.ForeignKey(
         Job, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="stored_attempts"
     )

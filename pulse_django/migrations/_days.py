@@ -2,7 +2,7 @@
 
 Plain PostgreSQL has two levels: the days are partitions of ``pulse_django_job_over``, which is one of
 ``pulse_django_job``. Citus distributes no such table, so there the days belong to ``pulse_django_job`` itself
-(docs/adr/0067).
+(docs/adr/0086).
 """
 
 from __future__ import annotations

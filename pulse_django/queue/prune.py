@@ -146,7 +146,7 @@ CLEANED_AT_ONCE, MOST_BATCHES = 5_000, 20
 MOST_MOVED = 10_000
 
 
-# On Citus, the days are partitions of the table of all jobs (docs/adr/0067).
+# On Citus, the days are partitions of the table of all jobs (docs/adr/0086).
 _ERAS = """
 SELECT
     (pg_catalog.regexp_match(pg_catalog.pg_get_expr(day.relpartbound, day.oid), '[0-9]{8}'))[1]::int AS era,

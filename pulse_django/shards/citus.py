@@ -1,4 +1,4 @@
-"""Differences for tables in the layout for Citus, which keeps a schema on one of its nodes (docs/adr/0067).
+"""Differences for tables in the layout for Citus, which keeps a schema on one of its nodes (docs/adr/0086).
 
 Each process checks the layout of a database once, before the first statement for which it matters.
 """

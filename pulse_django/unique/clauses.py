@@ -95,7 +95,7 @@ _OF_NEW = 'SELECT task, unique_key, id FROM new ORDER BY task COLLATE "C", uniqu
 
 NEXT_ID = "pg_catalog.nextval('pulse_django_job_id_seq'::regclass)"
 TAKE_WINDOW = f"WITH taken AS ({_TAKE_WINDOW.format(wanted=_ONE_WANTED.format(id=NEXT_ID))})\n"
-# On Citus, because a node would use the sequence of another shard (docs/adr/0067).
+# On Citus, because a node would use the sequence of another shard (docs/adr/0086).
 TAKE_WINDOW_WITH_ID = f"WITH taken AS ({_TAKE_WINDOW.format(wanted=_ONE_WANTED.format(id='%s::bigint'))})\n"
 TAKE_WINDOWS = _TAKE_WINDOW.format(wanted=_OF_NEW)
 

@@ -42,7 +42,7 @@ JOB_INDEXES = [
     # The same for jobs that are found by an argument, and for jobs that have failed. Other jobs are in neither.
     TagIndex(fields=["search_terms"], name="pulse_job_search", condition=HAS_TERMS),
     index("pulse_job_errors", ["id"], HAS_ERROR),
-    # Only dead letters, so that the fingerprint costs other jobs nothing (docs/adr/0024, 0074).
+    # Only dead letters, so that the fingerprint costs other jobs nothing (docs/adr/0074).
     models.Index(
         Fingerprint("last_error"), InUtc("finished_at"), "id", name="pulse_job_error_group", condition=_IS_DEAD
     ),

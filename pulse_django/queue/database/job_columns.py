@@ -41,7 +41,7 @@ class JobColumns(models.Model):
     parent = models.ForeignKey("self", null=True, blank=True, related_name="children", **UNCHECKED)
 
     trace = ShortText(max_length=MAX_TRACE, null=True, blank=True)  # NULL is "none"
-    # The arguments that its task hid when the job was enqueued, as the text of Masks (docs/adr/0038).
+    # The arguments that its task hid when the job was enqueued, as the text of Masks (docs/adr/0057).
     sensitive = ShortText(max_length=MAX_MASKS, null=True, blank=True, editable=False)  # NULL is "none"
 
     give_up_after = models.DurationField(null=True, blank=True, editable=False)  # after created_at: no later retry
@@ -75,7 +75,7 @@ class JobColumns(models.Model):
 
     last_error = models.TextField(blank=True, default="", db_default="")
     result = Document(null=True, blank=True)
-    # The run that completed the job: the ledger reads it here, and has no row for it (docs/adr/0048).
+    # The run that completed the job: the ledger reads it here, and has no row for it (docs/adr/0006).
     completed_by = ShortText(max_length=MAX_HOLDER, null=True, blank=True)
     completed_token = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=ClockTimestamp())

@@ -1,4 +1,4 @@
-"""The rules of a job as constraints of a domain: PostgreSQL parses these once a session (docs/adr/0098).
+"""The rules of a job as constraints of a domain: PostgreSQL parses these once a session (docs/adr/0088).
 
 PostgreSQL parses the text of a CHECK for each statement that writes a row. So the table has one short CHECK, which
 casts the columns that these rules use to the domain. The rules keep their names.
