@@ -140,6 +140,6 @@ CAPABILITY = Capability(
     name="expiry",
     exists=ARE_EXPIRED,
     gates=(_EXPIRED,),
-    carries=("expires_at",),
+    carries={"expires_at": "expires_at"},
     sweeps=(SweepStep(name="expired", run=_sweep, says={"expired": 0}),),
 )

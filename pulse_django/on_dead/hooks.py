@@ -71,6 +71,10 @@ _ENQUEUE = f"""
     )
 """  # noqa: S608 - made of constants
 
+# Bytes, as the row is stored. A copy of the job gets it (``fork()``). The rows of declared hooks have 350 or less, and
+# a longer one, stored outside of its row, would triple the time that the end of its job takes.
+_MOST_CARRIED = 2_000
+
 
 def has_hook(task: Any) -> bool:
     return getattr(task, "on_dead", None) is not None
@@ -102,6 +106,6 @@ def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
 CAPABILITY = Capability(
     name="on_dead",
     of_call=OfCall(has_hook, of_call),
-    carries=("on_dead",),
+    carries={"on_dead": f"CASE WHEN pg_catalog.pg_column_size(on_dead) <= {_MOST_CARRIED} THEN on_dead END"},
     at_end=AtEnd(columns={}, over="", stayed=_ENQUEUE, is_noted="verdict = 'DEAD_LETTERED'", may_fail=True),
 )

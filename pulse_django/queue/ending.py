@@ -109,7 +109,8 @@ def carried() -> list[str]:
 
 def _columns(values: Mapping[str, str]) -> dict[str, str]:
     """Return the value for each column of the history."""
-    return {column: column for column in carried()} | {"era": ERA, "finished_at": CLOCK, **values}
+    kept = {column: value for one in installed() for column, value in one.carries.items()}
+    return {column: column for column in _CARRIED} | kept | {"era": ERA, "finished_at": CLOCK, **values}
 
 
 def at_ends() -> list[tuple[str, AtEnd]]:

@@ -35,7 +35,7 @@ CAPABILITY = Capability(
     exists="EXISTS (SELECT 1 FROM pulse_django_batch) OR EXISTS (SELECT 1 FROM pulse_django_dependency)"
     " OR EXISTS (SELECT 1 FROM pulse_django_step) OR EXISTS (SELECT 1 FROM pulse_django_event)",
     around_insert=AROUND_INSERT,
-    carries=("batch_id", "node", "awaited"),
+    carries={column: column for column in ("batch_id", "node", "awaited")},
     at_end=AT_END,
     when_over=free,
     is_needed=IS_NEEDED,

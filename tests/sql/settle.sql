@@ -98,7 +98,7 @@ history AS (
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, on_dead, batch_id, node, awaited, (
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -234,7 +234,8 @@ history AS (
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
-        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node, awaited, (
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, CASE WHEN
+        pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'COMPLETED', CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END, locked_by,
             token
@@ -425,7 +426,7 @@ history AS (
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, on_dead, batch_id, node, awaited, (
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -652,9 +653,9 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, on_dead, batch_id, node, awaited, source_today, source_written_at, source_verdict,
-        source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome =
-        'SUCCEEDED' THEN source_token END
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited,
+        source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
+        THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
@@ -944,9 +945,9 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, on_dead, batch_id, node, awaited, source_today, source_written_at, source_verdict,
-        source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome =
-        'SUCCEEDED' THEN source_token END
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited,
+        source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
+        THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
@@ -1078,7 +1079,7 @@ history AS (
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, on_dead, batch_id, node, awaited, (
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -1214,7 +1215,8 @@ history AS (
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
-        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node, awaited, (
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, CASE WHEN
+        pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'COMPLETED', CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END, locked_by,
             token
@@ -1249,9 +1251,9 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, on_dead, batch_id, node, awaited, source_today, source_written_at, source_verdict,
-        source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome =
-        'SUCCEEDED' THEN source_token END
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited,
+        source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
+        THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
@@ -1394,9 +1396,9 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, on_dead, batch_id, node, awaited, source_today, source_written_at, source_verdict,
-        source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE WHEN source_outcome =
-        'SUCCEEDED' THEN source_token END
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited,
+        source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
+        THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,

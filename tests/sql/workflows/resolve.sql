@@ -195,7 +195,8 @@ history AS (
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, source_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
-        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node, awaited, (
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, CASE WHEN
+        pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'CANCELLED'
     FROM gone
@@ -360,8 +361,9 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
     SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
         refunds, losses, progress, progress_at, cancel_requested_at, source_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
-        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node, awaited,
-        source_today, source_written_at, 'CANCELLED'
+        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, CASE WHEN
+        pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, source_today,
+        source_written_at, 'CANCELLED'
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
         job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
