@@ -74,8 +74,9 @@ class GuardedConnection:
         self.errors = 0  # database errors so far
         # By the monotonic clock: the last turn or failure of its loop, the last failure, and the last answer.
         self.turned_at, self.failed_at, self.answered_at = time.monotonic(), float("-inf"), float("-inf")
-        self.refused = ""  # the error, since the role lacks a right
-        self._failing: dict[str, float] = {}  # when verbs failed, by name; other verbs do not show that they work again
+        # When verbs failed, and the error if the role lacked a right. Other verbs do not show that they work again.
+        self._failing: dict[str, tuple[float, str]] = {}
+        self._failed_verb: str | None = None  # of the last call; not noted before ``failed``: a caller may go on
         self.cut_off_since = 0.0  # since when it cannot connect, by the monotonic clock; 0: it can
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
@@ -87,10 +88,16 @@ class GuardedConnection:
     def jobs(self) -> Any:
         return Job.objects.db_manager(self.alias)
 
+    @property
+    def refused(self) -> str:
+        """Return the error, if the role lacks a right. Empty: nothing is refused."""
+        return next((error for _, error in reversed(self._failing.values()) if error), "")
+
     def call(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a verb on this thread's connection. If the connection is lost, the next call opens another one."""
         wrapper, name = self._prepared(), getattr(getattr(verb, "func", verb), "__qualname__", "")
         self._calls += 1
+        self._failed_verb = None
         self.turned_at = time.monotonic()
         self._until = self.turned_at + longest_wait()
         try:
@@ -101,7 +108,7 @@ class GuardedConnection:
             if fault_of(error) is DatabaseFault.CUT_OFF or wrapper.connection is None or wrapper.connection.closed:
                 self.hang_up()
             elif fault_of(error) in (DatabaseFault.CHANGING, DatabaseFault.MISTAKE):
-                self._failing[name] = time.monotonic()
+                self._failed_verb = name
             raise
         finally:
             self._until = float("inf")
@@ -110,9 +117,8 @@ class GuardedConnection:
         self.cut_off_since = 0.0
         if self.patience.failures:
             recent = self.answered_at - FORGOTTEN_AFTER
-            self._failing = {verb: at for verb, at in self._failing.items() if verb != name and at > recent}
+            self._failing = {verb: at for verb, at in self._failing.items() if verb != name and at[0] > recent}
             if not self._failing and self.patience.succeeded():
-                self.refused = ""
                 logger.info("%s: the database is responding again", self.purpose)
         return answer
 
@@ -183,7 +189,10 @@ class GuardedConnection:
         is_cut_off = fault is DatabaseFault.CUT_OFF or not sqlstate_of(error)
         self.cut_off_since = (self.cut_off_since or time.monotonic()) if is_cut_off else 0.0
         said = error_in_one_line(error)
-        self.refused = said if is_refused(error) else self.refused
+        if fault is DatabaseFault.CUT_OFF:
+            self._failing = {}  # any verb shows the end of an outage
+        elif self._failed_verb is not None:  # another thread may be reading the old dictionary
+            self._failing = {**self._failing, self._failed_verb: (self.failed_at, said if is_refused(error) else "")}
         if fault is DatabaseFault.MISTAKE:
             logger.error("%s: %s", self.purpose, said, exc_info=error)
             return pause

@@ -151,6 +151,40 @@ def test_a_missing_right_is_told_once_while_other_statements_succeed(caplog: pyt
     database.hang_up()
 
 
+def fail_with(database: GuardedConnection, state: str, verb: Callable[[str], None] = raise_state) -> DatabaseError:
+    with pytest.raises(DatabaseError) as raised:
+        database.call(verb, state)
+    return raised.value
+
+
+def test_a_failure_that_a_caller_swallows_hides_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    database = GuardedConnection("default", "schedules")
+    for outages in (1, 2):
+        fail_with(database, "42601")
+        database.call(lambda: sql("SELECT 1"))
+        database.failed(fail_with(database, "57P01", lambda state: raise_state(state)))
+        database.call(lambda: sql("SELECT 1"))
+        assert caplog.text.count("as a test wanted") == outages
+        assert caplog.text.count("responding again") == outages
+    database.hang_up()
+
+
+def test_a_right_is_missing_until_the_verb_that_lacked_it_succeeds() -> None:
+    def look(state: str) -> None:
+        if state:
+            raise_state(state)
+
+    database = GuardedConnection("default", "schedules")
+    database.failed(fail_with(database, "42501", look))
+    database.failed(fail_with(database, "42P01"))  # another verb, which goes on failing
+    database.call(lambda: sql("SELECT 1"))
+    assert "as a test wanted" in database.refused
+    database.call(look, "")
+    assert database.refused == ""
+    database.hang_up()
+
+
 Start = Callable[[GuardedConnection, Callable[[], object]], threading.Thread]
 
 
