@@ -80,7 +80,8 @@ class GuardedConnection:
         self.cut_off_since = 0.0  # since when it cannot connect, by the monotonic clock; 0: it can
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
-        self._calls = 0
+        self._calls = 0  # it grows with each call, with its end and with each renewal of its deadline
+        self._cut_call = -1
         self._looked_at = float("-inf")  # last check of the deployment, by the monotonic clock
         self._prepared_statements = PreparedStatements() if keeps_plans else None
 
@@ -134,6 +135,7 @@ class GuardedConnection:
         """Give a verb that sends another statement as much time again."""
         self.turned_at = time.monotonic()
         self._until = self.turned_at + longest_wait()
+        self._calls += 1  # so that a cut that has begun spares the next statement
 
     def connection_params(self) -> dict[str, Any]:
         """Return the parameters with which psycopg opens another such connection. It sends no query."""
@@ -142,11 +144,11 @@ class GuardedConnection:
 
     def enforce(self, now: float) -> None:
         """Close a connection that has waited too long. Another thread calls it, and it does not block."""
-        wrapper = self._wrapper
-        if now < self._until or wrapper is None or wrapper.connection is None:
+        call, wrapper = self._calls, self._wrapper  # the call first: the deadline may be renewed meanwhile
+        if now < self._until or call == self._cut_call or wrapper is None or wrapper.connection is None:
             return
-        self._until = float("inf")
-        start_thread("cut-connection", partial(self._cut, wrapper, wrapper.connection, self._calls))
+        self._cut_call = call
+        start_thread("cut-connection", partial(self._cut, wrapper, wrapper.connection, call))
 
     def _cut(self, wrapper: BaseDatabaseWrapper, raw: Any, call: int) -> None:
         """Cancel the statement on the server, and close its connection."""

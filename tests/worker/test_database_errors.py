@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest import mock
 
 import psycopg
@@ -356,4 +358,21 @@ def test_a_verb_that_repeats_a_statement_has_time_for_it_again() -> None:
 
     before, after = database.call(verb)
     assert before < after
+    database.hang_up()
+
+
+def test_a_connection_whose_verb_sends_its_next_statement_is_not_closed() -> None:
+    """The cancellation has ended the one that took too long."""
+    database, (ours, theirs) = GuardedConnection("default", "reports"), socket.socketpair()
+
+    def cancel(**_: object) -> None:
+        renew_deadline("default")
+
+    def verb() -> None:
+        raw = SimpleNamespace(fileno=ours.fileno, closed=False, cancel_safe=cancel, cancel=cancel)
+        database._cut(cast(Any, SimpleNamespace(connection=raw)), raw, database._calls)
+
+    with ours, theirs:
+        database.call(verb)
+        ours.send(b"more")
     database.hang_up()
