@@ -177,8 +177,8 @@ class Watchdog:
         lately = timedelta(seconds=SWEEPS_TO_NOTICE * self.interval)
         ended: list[Reaped] = []
         while True:
-            reaped: list[Reaped] = self.database.call(self.database.jobs.reap, within=lately)
-            ended += self._announced(reaped)
+            reaped = self._ended_by(self.database.jobs.reap, within=lately)
+            ended += reaped
             if len(reaped) < REAP_LIMIT:
                 return ended + self._reap_overlooked(lately)
 
@@ -195,8 +195,18 @@ class Watchdog:
         ended: list[Reaped] = []
         for start in range(0, len(overlooked), REAP_LIMIT):
             some = overlooked[start : start + REAP_LIMIT]
-            ended += self._announced(self.database.call(self.database.jobs.reap_these, some))
+            ended += self._ended_by(self.database.jobs.reap_these, some)
         return ended
+
+    def _ended_by(self, verb: Callable[..., list[Reaped]], *args: Any, **kwargs: Any) -> list[Reaped]:
+        """Call a verb that ends runs, and announce these, even if it raises an error after it ended some."""
+        before_error: list[Reaped] = []
+        try:
+            ended = self.database.call(verb, *args, **kwargs, ended=before_error)
+        except Exception:
+            self._announced(before_error)
+            raise
+        return self._announced(ended)
 
     def _announced(self, reaped: list[Reaped]) -> list[Reaped]:
         if reaped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,11 +17,14 @@ from django.db.utils import Error
 
 from pulse_django.managers import JobManager
 from pulse_django.models import Job
+from pulse_django.queue import reap
 from pulse_django.queue.database.database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
 from pulse_django.queue.database.transactions import renew_deadline, run_joined
+from pulse_django.queue.statements import in_halves
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import Status
 from pulse_django.run.execute import perform
+from pulse_django.signals import job_reaped
 from pulse_django.worker.guarded_connection import GuardedConnection, keep_calling
 from pulse_django.worker.heartbeat import Heartbeat
 from pulse_django.worker.in_flight import InFlight
@@ -376,3 +379,77 @@ def test_a_connection_whose_verb_sends_its_next_statement_is_not_closed() -> Non
         database.call(verb)
         ours.send(b"more")
     database.hang_up()
+
+
+@contextmanager
+def ending_in_vain(job_id: int) -> Iterator[None]:
+    """Let each attempt to end this run time out."""
+    refuse = "RAISE EXCEPTION USING ERRCODE = '57014'"
+    sql(f"CREATE FUNCTION in_vain() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {refuse}; END $$")
+    sql(
+        "CREATE TRIGGER in_vain BEFORE INSERT ON pulse_django_attempt "
+        f"FOR EACH ROW WHEN (NEW.job_id = {job_id}) EXECUTE FUNCTION in_vain()"
+    )
+    try:
+        yield
+    finally:
+        sql("DROP FUNCTION in_vain CASCADE")
+
+
+def test_attempts_after_a_timeout_have_their_own_deadlines_and_those_with_many_rows_are_short() -> None:
+    """While an attempt waits for the end of one run, it locks the rows of healthy ones."""
+    database, sent = GuardedConnection("default", "reports", keeps_plans=True), list[tuple[int, str, int]]()
+
+    def send(rows: Sequence[int], is_bare: bool) -> list[int]:
+        [(timeout,)] = run_joined("default", "SELECT pg_catalog.current_setting('statement_timeout')", [], plan_once=True)
+        sent.append((len(rows), timeout, database._calls))
+        if 2 in rows and not is_bare:
+            raise_state("57014")
+        return list(rows)
+
+    found = database.call(in_halves, "default", send, range(4))
+    assert sorted(found) == [0, 1, 2, 3]
+    attempts = [(4, "8s"), (2, "1s"), (2, "1s"), (1, "8s"), (1, "8s"), (1, "8s"), (1, "8s")]
+    assert [one[:2] for one in sent] == attempts
+    assert len({calls for *_, calls in sent}) == len(sent)
+    database.hang_up()
+
+
+def test_each_statement_of_a_reap_after_a_timeout_has_its_own_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [make_job(Status.RUNNING, expired=True) for _ in range(4)]
+    database, calls = GuardedConnection("default", "watchdog"), list[int]()
+
+    def watch(name: str) -> None:
+        original = getattr(reap, name)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            calls.append(database._calls)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(reap, name, watched)
+
+    watch("_reap")
+    watch("touch_expired")
+    with ending_in_vain(jobs[3].pk), pytest.raises(OperationalError):
+        database.call(database.jobs.reap)
+    assert len(calls) > 8
+    assert len(set(calls)) == len(calls)
+    database.hang_up()
+
+
+def test_the_watchdog_announces_what_it_ended_before_an_error() -> None:
+    jobs = [make_job(Status.RUNNING, expired=True) for _ in range(4)]
+    announced: list[int] = []
+
+    def receive(sender: object, reaped: Any, **_: object) -> None:
+        announced.append(reaped.lease.job_id)
+
+    dog = Watchdog(GuardedConnection("default", "watchdog"))
+    job_reaped.connect(receive)
+    try:
+        with ending_in_vain(jobs[1].pk), pytest.raises(OperationalError):
+            dog.sweep()
+    finally:
+        job_reaped.disconnect(receive)
+        dog.database.hang_up()
+    assert sorted(announced) == [jobs[0].pk, jobs[2].pk, jobs[3].pk]
