@@ -401,7 +401,8 @@ def test_attempts_after_a_timeout_have_their_own_deadlines_and_those_with_many_r
     database, sent = GuardedConnection("default", "reports", keeps_plans=True), list[tuple[int, str, int]]()
 
     def send(rows: Sequence[int], is_bare: bool) -> list[int]:
-        [(timeout,)] = run_joined("default", "SELECT pg_catalog.current_setting('statement_timeout')", [], plan_once=True)
+        ask = "SELECT pg_catalog.current_setting('statement_timeout')"
+        [(timeout,)] = run_joined("default", ask, [], plan_once=True)
         sent.append((len(rows), timeout, database._calls))
         if 2 in rows and not is_bare:
             raise_state("57014")
