@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from .capability import assembled
 from .database.database_errors import is_timeout
 from .database.job_queries import JobReader
 from .database.querysets import JobQuerySet, lease_ran_out_lately
-from .database.transactions import Row, refuse_callers_transaction, run_alone
+from .database.transactions import Row, refuse_callers_transaction, renew_deadline, run_alone
 from .ending import end, end_on_citus, listed, noted_columns, verdict
 from .settle import settle
 from .statements import UNSTORABLE, Compiled, check_limit, compiled, in_halves, skip_locked
@@ -134,42 +134,53 @@ RETURNING job.id
 """
 
 
-def reap(jobs: JobReader, *, limit: int = REAP_LIMIT, within: timedelta | None = None) -> list[Reaped]:
+def reap(
+    jobs: JobReader,
+    *,
+    limit: int = REAP_LIMIT,
+    within: timedelta | None = None,
+    ended: list[Reaped] | None = None,
+) -> list[Reaped]:
     """End up to ``limit`` runs whose lease ran out, whose deadline passed or whose progress stopped.
 
     Any number of watchdogs may reap at once: each skips the rows that another one has locked. With ``within``, leave
-    out leases that ran out longer ago.
+    out leases that ran out longer ago. If an error is raised, ``ended`` has the runs that were ended before it.
     """
     check_limit(limit)
     refuse_callers_transaction(jobs.write_alias)
     try:
         return _reap(jobs, _reap_pick(jobs.model, jobs.write_alias, limit, within=within))
     except (*UNSTORABLE, OperationalError) as error:
-        if is_timeout(error):
-            touch_expired(jobs)  # as in _reap_in_halves
-        elif isinstance(error, OperationalError):
+        timeouts = int(is_timeout(error))
+        if isinstance(error, OperationalError) and not timeouts:
             raise
+        renew_deadline(jobs.write_alias)
+        if timeouts:
+            touch_expired(jobs)  # as in _reap_in_halves
         logger.exception("Reaping a batch of %d runs failed; trying fewer at a time", limit)
     over = jobs.using(jobs.write_alias).reapable()
     if within is not None:
         over = over.filter(lease_ran_out_lately(within))
     ids = list(over.order_by("id").values_list("id", flat=True)[:limit])
     half = len(ids) // 2
-    return _reap_in_halves(jobs, ids[:half], ids[half:])
+    renew_deadline(jobs.write_alias)
+    return _reap_in_halves(jobs, ids[:half], ids[half:], timeouts=timeouts, ended=ended)
 
 
-def reap_these(jobs: JobReader, job_ids: Sequence[int]) -> list[Reaped]:
-    """End the runs of these jobs that ``reap`` would end."""
-    return _reap_in_halves(jobs, job_ids)
+def reap_these(jobs: JobReader, job_ids: Sequence[int], *, ended: list[Reaped] | None = None) -> list[Reaped]:
+    """End the runs of these jobs that ``reap`` would end. ``ended`` is as there."""
+    return _reap_in_halves(jobs, job_ids, ended=ended)
 
 
-def _reap_in_halves(jobs: JobReader, *parts: Sequence[int]) -> list[Reaped]:
+def _reap_in_halves(
+    jobs: JobReader, *parts: Sequence[int], timeouts: int = 0, ended: list[Reaped] | None = None
+) -> list[Reaped]:
     # If a write is slow as well, heartbeats may be, and expired leases say nothing.
-    slow_for_all = partial(touch_expired, jobs)
-    return in_halves(jobs.write_alias, partial(_reap_these, jobs), *parts, go_on=slow_for_all)
+    slow_for_all, some = partial(touch_expired, jobs), partial(_reap_these, jobs)
+    return in_halves(jobs.write_alias, some, *parts, go_on=slow_for_all, timeouts=timeouts, found=ended)
 
 
-def _reap_these(jobs: JobReader, job_ids: Sequence[int], bare: bool) -> list[Reaped]:
+def _reap_these(jobs: JobReader, job_ids: Sequence[int], bare: bool) -> Iterable[Reaped]:
     over = jobs.using(jobs.write_alias).reapable().filter(pk__in=job_ids)
     try:
         return _reap(jobs, _compiled_reap_pick(over, jobs.write_alias, len(job_ids)), bare)
@@ -178,7 +189,8 @@ def _reap_these(jobs: JobReader, job_ids: Sequence[int], bare: bool) -> list[Rea
             logger.exception("Reaping job %d failed; it becomes a dead letter", job_ids[0])
             return _dead_letter_what_cannot_wait(jobs, job_ids[0], error)
         logger.exception("Reaping %d runs failed; trying them one by one", len(job_ids))
-    return [reaped for job_id in job_ids for reaped in _reap_these(jobs, [job_id], bare)]
+    # Not a list: those that were ended before an error are committed, and must be announced.
+    return (reaped for job_id in job_ids for reaped in _reap_these(jobs, [job_id], bare))
 
 
 def overlooked(jobs: JobReader, beyond: timedelta, *, limit: int = REAP_LIMIT) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from django.db import DataError, IntegrityError, OperationalError, connections, 
 from pulse_django.safe_logging import SafeLogger
 
 from .database.database_errors import is_timeout
-from .database.transactions import renew_deadline
+from .database.transactions import hurried, renew_deadline
 from .words.bounds import MAX_DELAY
 from .words.durations import WANTED
 from .words.leases import Lease
@@ -22,7 +23,8 @@ R = TypeVar("R")
 
 logger = SafeLogger(__name__)
 
-# To find one row among a thousand takes twelve. More show that the database is slow for all of them.
+# To find one row among a thousand takes twelve. More show that the database is slow for all of them. Short attempts
+# count as well: if only full ones did, a call could make hundreds of them.
 MOST_TIMEOUTS = 24
 
 UNSTORABLE = (DataError, IntegrityError)  # errors that one bad value raises for its whole statement
@@ -63,28 +65,34 @@ def keys_of(lease: Lease) -> dict[str, Any]:
 
 def in_halves(
     alias: str,
-    send: Callable[[Sequence[T], bool], list[R]],
+    send: Callable[[Sequence[T], bool], Iterable[R]],
     *parts: Sequence[T],
     go_on: Callable[[], object] = lambda: None,
+    timeouts: int = 0,
+    found: list[R] | None = None,
 ) -> list[R]:
     """Send a statement about each part. If it times out, send it about each half of that part, and so on.
 
     A single row is sent twice, and then bare: without the notes that may fail, such as its hook. ``go_on`` is called
     after each timeout, and raises if the database is slow for all rows. Other rows are sent before an error is raised.
+    Answers are added to ``found``, which has those before an error, too. ``timeouts``: so many came before.
     """
-    waiting, found, timeouts = [(part, 0) for part in reversed(parts) if part], [], 0
+    waiting, found = [(part, 0) for part in reversed(parts) if part], [] if found is None else found
     refused: OperationalError | None = None
     while waiting:
         some, tries = waiting.pop()
+        # One row may make it slow. Until it is alone, each attempt keeps the leases of the others from being extended.
+        is_short = timeouts > 0 and len(some) > 1
         try:
-            found += send(some, tries == 2)
+            with hurried(alias) if is_short else nullcontext():
+                found.extend(send(some, tries == 2))
         except OperationalError as error:
             timeouts += 1
             if not is_timeout(error) or timeouts == MOST_TIMEOUTS or connections[alias].in_atomic_block:
                 raise
             logger.warning("A statement that ends %d runs timed out%s", len(some), " even without hooks" * (tries == 2))
-            go_on()
             renew_deadline(alias)
+            go_on()
             half = len(some) // 2
             if half:
                 waiting += [(some[half:], 0), (some[:half], 0)]
@@ -92,6 +100,8 @@ def in_halves(
                 waiting.append((some, tries + 1))
             else:
                 refused = error
+        if timeouts or waiting:
+            renew_deadline(alias)  # for the next statement, here or of the caller
     if refused is not None:
         raise refused
     return found

@@ -74,12 +74,14 @@ class GuardedConnection:
         self.errors = 0  # database errors so far
         # By the monotonic clock: the last turn or failure of its loop, the last failure, and the last answer.
         self.turned_at, self.failed_at, self.answered_at = time.monotonic(), float("-inf"), float("-inf")
-        self.refused = ""  # the error, since the role lacks a right
-        self._failing: dict[str, float] = {}  # when verbs failed, by name; other verbs do not show that they work again
+        # When verbs failed, and the error if the role lacked a right. Other verbs do not show that they work again.
+        self._failing: dict[str, tuple[float, str]] = {}
+        self._failed_verb: str | None = None  # of the last call; not noted before ``failed``: a caller may go on
         self.cut_off_since = 0.0  # since when it cannot connect, by the monotonic clock; 0: it can
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
-        self._calls = 0
+        self._calls = 0  # it grows with each call, with its end and with each renewal of its deadline
+        self._cut_call = -1
         self._looked_at = float("-inf")  # last check of the deployment, by the monotonic clock
         self._prepared_statements = PreparedStatements() if keeps_plans else None
 
@@ -87,10 +89,16 @@ class GuardedConnection:
     def jobs(self) -> Any:
         return Job.objects.db_manager(self.alias)
 
+    @property
+    def refused(self) -> str:
+        """Return the error, if the role lacks a right. Empty: nothing is refused."""
+        return next((error for _, error in reversed(self._failing.values()) if error), "")
+
     def call(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a verb on this thread's connection. If the connection is lost, the next call opens another one."""
         wrapper, name = self._prepared(), getattr(getattr(verb, "func", verb), "__qualname__", "")
         self._calls += 1
+        self._failed_verb = None
         self.turned_at = time.monotonic()
         self._until = self.turned_at + longest_wait()
         try:
@@ -101,7 +109,7 @@ class GuardedConnection:
             if fault_of(error) is DatabaseFault.CUT_OFF or wrapper.connection is None or wrapper.connection.closed:
                 self.hang_up()
             elif fault_of(error) in (DatabaseFault.CHANGING, DatabaseFault.MISTAKE):
-                self._failing[name] = time.monotonic()
+                self._failed_verb = name
             raise
         finally:
             self._until = float("inf")
@@ -110,9 +118,8 @@ class GuardedConnection:
         self.cut_off_since = 0.0
         if self.patience.failures:
             recent = self.answered_at - FORGOTTEN_AFTER
-            self._failing = {verb: at for verb, at in self._failing.items() if verb != name and at > recent}
+            self._failing = {verb: at for verb, at in self._failing.items() if verb != name and at[0] > recent}
             if not self._failing and self.patience.succeeded():
-                self.refused = ""
                 logger.info("%s: the database is responding again", self.purpose)
         return answer
 
@@ -128,6 +135,7 @@ class GuardedConnection:
         """Give a verb that sends another statement as much time again."""
         self.turned_at = time.monotonic()
         self._until = self.turned_at + longest_wait()
+        self._calls += 1  # so that a cut that has begun spares the next statement
 
     def connection_params(self) -> dict[str, Any]:
         """Return the parameters with which psycopg opens another such connection. It sends no query."""
@@ -136,11 +144,11 @@ class GuardedConnection:
 
     def enforce(self, now: float) -> None:
         """Close a connection that has waited too long. Another thread calls it, and it does not block."""
-        wrapper = self._wrapper
-        if now < self._until or wrapper is None or wrapper.connection is None:
+        call, wrapper = self._calls, self._wrapper  # the call first: the deadline may be renewed meanwhile
+        if now < self._until or call == self._cut_call or wrapper is None or wrapper.connection is None:
             return
-        self._until = float("inf")
-        start_thread("cut-connection", partial(self._cut, wrapper, wrapper.connection, self._calls))
+        self._cut_call = call
+        start_thread("cut-connection", partial(self._cut, wrapper, wrapper.connection, call))
 
     def _cut(self, wrapper: BaseDatabaseWrapper, raw: Any, call: int) -> None:
         """Cancel the statement on the server, and close its connection."""
@@ -183,7 +191,10 @@ class GuardedConnection:
         is_cut_off = fault is DatabaseFault.CUT_OFF or not sqlstate_of(error)
         self.cut_off_since = (self.cut_off_since or time.monotonic()) if is_cut_off else 0.0
         said = error_in_one_line(error)
-        self.refused = said if is_refused(error) else self.refused
+        if fault is DatabaseFault.CUT_OFF:
+            self._failing = {}  # any verb shows the end of an outage
+        elif self._failed_verb is not None:  # another thread may be reading the old dictionary
+            self._failing = {**self._failing, self._failed_verb: (self.failed_at, said if is_refused(error) else "")}
         if fault is DatabaseFault.MISTAKE:
             logger.error("%s: %s", self.purpose, said, exc_info=error)
             return pause

@@ -177,8 +177,8 @@ class Watchdog:
         lately = timedelta(seconds=SWEEPS_TO_NOTICE * self.interval)
         ended: list[Reaped] = []
         while True:
-            reaped: list[Reaped] = self.database.call(self.database.jobs.reap, within=lately)
-            ended += self._announced(reaped)
+            reaped = self._announced(self.database.jobs.reap, within=lately)
+            ended += reaped
             if len(reaped) < REAP_LIMIT:
                 return ended + self._reap_overlooked(lately)
 
@@ -195,23 +195,28 @@ class Watchdog:
         ended: list[Reaped] = []
         for start in range(0, len(overlooked), REAP_LIMIT):
             some = overlooked[start : start + REAP_LIMIT]
-            ended += self._announced(self.database.call(self.database.jobs.reap_these, some))
+            ended += self._announced(self.database.jobs.reap_these, some)
         return ended
 
-    def _announced(self, reaped: list[Reaped]) -> list[Reaped]:
-        if reaped:
-            self._ended()
-        for one in reaped:
-            lease = one.lease
-            facts = {"job_id": lease.job_id, "attempt": lease.attempt, "holder": lease.holder}
-            logger.warning(
-                "job %d attempt %d: %s, held by %s; now %s",
-                *(lease.job_id, lease.attempt, one.outcome, one_line(lease.holder), one.status),
-                extra=facts,
-            )
-            send(job_reaped, Job, reaped=one, using=self.database.alias)
-            send_finished(Job, one.ending, using=self.database.alias)
-        return reaped
+    def _announced(self, verb: Callable[..., list[Reaped]], *args: Any, **kwargs: Any) -> list[Reaped]:
+        """Call a verb that ends runs, and announce these, even if it raises an error after it ended some."""
+        reaped: list[Reaped] = []
+        try:
+            reaped = self.database.call(verb, *args, **kwargs, ended=reaped)
+            return reaped
+        finally:
+            if reaped:
+                self._ended()
+            for one in reaped:
+                lease = one.lease
+                facts = {"job_id": lease.job_id, "attempt": lease.attempt, "holder": lease.holder}
+                logger.warning(
+                    "job %d attempt %d: %s, held by %s; now %s",
+                    *(lease.job_id, lease.attempt, one.outcome, one_line(lease.holder), one.status),
+                    extra=facts,
+                )
+                send(job_reaped, Job, reaped=one, using=self.database.alias)
+                send_finished(Job, one.ending, using=self.database.alias)
 
     def _keep_house(self, swept: Swept) -> None:
         """Do work that is not urgent: delete old rows.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest import mock
 
 import psycopg
@@ -15,11 +17,14 @@ from django.db.utils import Error
 
 from pulse_django.managers import JobManager
 from pulse_django.models import Job
+from pulse_django.queue import reap
 from pulse_django.queue.database.database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
 from pulse_django.queue.database.transactions import renew_deadline, run_joined
+from pulse_django.queue.statements import in_halves
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import Status
 from pulse_django.run.execute import perform
+from pulse_django.signals import job_reaped
 from pulse_django.worker.guarded_connection import GuardedConnection, keep_calling
 from pulse_django.worker.heartbeat import Heartbeat
 from pulse_django.worker.in_flight import InFlight
@@ -148,6 +153,40 @@ def test_a_missing_right_is_told_once_while_other_statements_succeed(caplog: pyt
     database.call(verb)
     assert caplog.text.count("responding again") == 1
     assert (database.refused, database.patience.failures) == ("", 0)
+    database.hang_up()
+
+
+def fail_with(database: GuardedConnection, state: str, verb: Callable[[str], None] = raise_state) -> DatabaseError:
+    with pytest.raises(DatabaseError) as raised:
+        database.call(verb, state)
+    return raised.value
+
+
+def test_a_failure_that_a_caller_swallows_hides_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    database = GuardedConnection("default", "schedules")
+    for outages in (1, 2):
+        fail_with(database, "42601")
+        database.call(lambda: sql("SELECT 1"))
+        database.failed(fail_with(database, "57P01", lambda state: raise_state(state)))
+        database.call(lambda: sql("SELECT 1"))
+        assert caplog.text.count("as a test wanted") == outages
+        assert caplog.text.count("responding again") == outages
+    database.hang_up()
+
+
+def test_a_right_is_missing_until_the_verb_that_lacked_it_succeeds() -> None:
+    def look(state: str) -> None:
+        if state:
+            raise_state(state)
+
+    database = GuardedConnection("default", "schedules")
+    database.failed(fail_with(database, "42501", look))
+    database.failed(fail_with(database, "42P01"))  # another verb, which goes on failing
+    database.call(lambda: sql("SELECT 1"))
+    assert "as a test wanted" in database.refused
+    database.call(look, "")
+    assert database.refused == ""
     database.hang_up()
 
 
@@ -323,3 +362,95 @@ def test_a_verb_that_repeats_a_statement_has_time_for_it_again() -> None:
     before, after = database.call(verb)
     assert before < after
     database.hang_up()
+
+
+def test_a_connection_whose_verb_sends_its_next_statement_is_not_closed() -> None:
+    """The cancellation has ended the one that took too long."""
+    database, (ours, theirs) = GuardedConnection("default", "reports"), socket.socketpair()
+
+    def cancel(**_: object) -> None:
+        renew_deadline("default")
+
+    def verb() -> None:
+        raw = SimpleNamespace(fileno=ours.fileno, closed=False, cancel_safe=cancel, cancel=cancel)
+        database._cut(cast(Any, SimpleNamespace(connection=raw)), raw, database._calls)
+
+    with ours, theirs:
+        database.call(verb)
+        ours.send(b"more")
+    database.hang_up()
+
+
+@contextmanager
+def ending_in_vain(job_id: int) -> Iterator[None]:
+    """Let each attempt to end this run time out."""
+    refuse = "RAISE EXCEPTION USING ERRCODE = '57014'"
+    sql(f"CREATE FUNCTION in_vain() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {refuse}; END $$")
+    sql(
+        "CREATE TRIGGER in_vain BEFORE INSERT ON pulse_django_attempt "
+        f"FOR EACH ROW WHEN (NEW.job_id = {job_id}) EXECUTE FUNCTION in_vain()"
+    )
+    try:
+        yield
+    finally:
+        sql("DROP FUNCTION in_vain CASCADE")
+
+
+def test_attempts_after_a_timeout_have_their_own_deadlines_and_those_with_many_rows_are_short() -> None:
+    """While an attempt waits for the end of one run, it locks the rows of healthy ones."""
+    database, sent = GuardedConnection("default", "reports", keeps_plans=True), list[tuple[int, str, int]]()
+
+    def send(rows: Sequence[int], is_bare: bool) -> list[int]:
+        ask = "SELECT pg_catalog.current_setting('statement_timeout')"
+        [(timeout,)] = run_joined("default", ask, [], plan_once=True)
+        sent.append((len(rows), timeout, database._calls))
+        if 2 in rows and not is_bare:
+            raise_state("57014")
+        return list(rows)
+
+    found = database.call(in_halves, "default", send, range(4))
+    assert sorted(found) == [0, 1, 2, 3]
+    attempts = [(4, "8s"), (2, "1s"), (2, "1s"), (1, "8s"), (1, "8s"), (1, "8s"), (1, "8s")]
+    assert [one[:2] for one in sent] == attempts
+    assert len({calls for *_, calls in sent}) == len(sent)
+    database.hang_up()
+
+
+def test_each_statement_of_a_reap_after_a_timeout_has_its_own_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [make_job(Status.RUNNING, expired=True) for _ in range(4)]
+    database, calls = GuardedConnection("default", "watchdog"), list[int]()
+
+    def watch(name: str) -> None:
+        original = getattr(reap, name)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            calls.append(database._calls)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(reap, name, watched)
+
+    watch("_reap")
+    watch("touch_expired")
+    with ending_in_vain(jobs[3].pk), pytest.raises(OperationalError):
+        database.call(database.jobs.reap)
+    assert len(calls) > 8
+    assert len(set(calls)) == len(calls)
+    database.hang_up()
+
+
+def test_the_watchdog_announces_what_it_ended_before_an_error() -> None:
+    jobs = [make_job(Status.RUNNING, expired=True) for _ in range(4)]
+    announced: list[int] = []
+
+    def receive(sender: object, reaped: Any, **_: object) -> None:
+        announced.append(reaped.lease.job_id)
+
+    dog = Watchdog(GuardedConnection("default", "watchdog"))
+    job_reaped.connect(receive)
+    try:
+        with ending_in_vain(jobs[1].pk), pytest.raises(OperationalError):
+            dog.sweep()
+    finally:
+        job_reaped.disconnect(receive)
+        dog.database.hang_up()
+    assert sorted(announced) == [jobs[0].pk, jobs[2].pk, jobs[3].pk]

@@ -49,6 +49,10 @@ _ANSWER_SOON = "SET LOCAL idle_in_transaction_session_timeout = '10s'; "
 _TIMEOUTS = "PULSE_TIMEOUTS"  # the key for them, as SQL, in the settings of a connection
 RENEW_DEADLINE = "PULSE_RENEW_DEADLINE"  # the key for a function that gives the present call more time
 _PREPARED = "PULSE_PREPARED"  # the key for its prepared statements
+_SHORT_TIMEOUTS = "PULSE_SHORT_TIMEOUTS"  # the key for those of ``hurried``
+# The share of a statement's time in ``hurried``. If larger, leases expire while their rows are locked. If smaller,
+# batches that would soon end are halved.
+HURRIED_SHARE = 1 / 8
 
 
 class TableManager(models.Manager[_Model]):
@@ -68,7 +72,21 @@ def with_timeouts(
     """
     limits = {"jit": "off", "lock_timeout": f"{lock * 1000:.0f}", "statement_timeout": f"{statement * 1000:.0f}"}
     timeouts = "".join(f"SET LOCAL {name} = {value}; " for name, value in limits.items())
-    return {**settings, _TIMEOUTS: timeouts, _PREPARED: prepared}
+    short = f"{timeouts}SET LOCAL statement_timeout = {HURRIED_SHARE * statement * 1000:.0f}; "
+    return {**settings, _TIMEOUTS: timeouts, _SHORT_TIMEOUTS: short, _PREPARED: prepared}
+
+
+@contextmanager
+def hurried(alias: str) -> Iterator[None]:
+    """Give the statements in this block a short time, if their connection has limits."""
+    settings = connections[alias].settings_dict
+    usual = {key: settings[key] for key in (_TIMEOUTS, _PREPARED) if key in settings}
+    if usual:  # prepared statements have the limits of their session
+        settings.update({_TIMEOUTS: settings[_SHORT_TIMEOUTS], _PREPARED: None})
+    try:
+        yield
+    finally:
+        settings.update(usual)
 
 
 def renew_deadline(alias: str) -> None:
