@@ -293,7 +293,7 @@ class Capability:
     codec: Codec | None = None
     on_insert: OnInsert | None = None
     around_insert: AroundInsert | None = None
-    carries: Mapping[str, str] = MappingProxyType({})  # its columns of jobs that are kept when a job ends, as SQL
+    carries: Mapping[str, str] = field(default_factory=dict)  # its columns of jobs that ended jobs keep, as SQL
     at_end: AtEnd | None = None
     # Frees jobs that waited for other jobs, and calls its argument if it freed any. Returns whether more are left.
     when_over: Callable[[WorkerDatabase, Callable[[], object]], bool] | None = None
