@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -182,11 +183,14 @@ def _reap_in_halves(
 
 def _reap_these(jobs: JobReader, job_ids: Sequence[int], bare: bool) -> Iterable[Reaped]:
     over = jobs.using(jobs.write_alias).reapable().filter(pk__in=job_ids)
+    pick = _compiled_reap_pick(over, jobs.write_alias, len(job_ids))
     try:
-        return _reap(jobs, _compiled_reap_pick(over, jobs.write_alias, len(job_ids)), bare)
+        return _reap(jobs, pick, bare)
     except UNSTORABLE as error:
         if len(job_ids) == 1:
             logger.exception("Reaping job %d failed; it becomes a dead letter", job_ids[0])
+            with suppress(*UNSTORABLE):  # the row of its hook may have caused the error
+                return _reap(jobs, pick, bare=True)
             return _dead_letter_what_cannot_wait(jobs, job_ids[0], error)
         logger.exception("Reaping %d runs failed; trying them one by one", len(job_ids))
     # Not a list: those that were ended before an error are committed, and must be announced.

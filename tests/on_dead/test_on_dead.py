@@ -184,7 +184,9 @@ class TestHook:
                 assert sql("SELECT outcome FROM pulse_django_attempt") == [("TIMED_OUT",)]
             else:
                 expire(Job.objects.get(pk=claim_one(ME).lease.job_id))
-                assert [one.status for one in Job.objects.reap()] == [Status.DEAD_LETTERED]
+                [reaped] = Job.objects.reap()
+                assert (reaped.status, reaped.outcome) == (Status.DEAD_LETTERED, "WORKER_LOST")
+                assert Job.objects.get(pk=reaped.lease.job_id).last_error == "worker lease expired"
             assert hooks() == []
 
     @pytest.mark.django_db(transaction=True)
