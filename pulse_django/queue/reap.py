@@ -190,7 +190,7 @@ def _reap_these(jobs: JobReader, job_ids: Sequence[int], bare: bool) -> Iterable
         if len(job_ids) == 1:
             logger.exception("Reaping job %d failed; it becomes a dead letter", job_ids[0])
             with suppress(*UNSTORABLE):  # the row of its hook may have caused the error
-                return _reap(jobs, pick, bare=True)
+                return _reap(jobs, pick, True)
             return _dead_letter_what_cannot_wait(jobs, job_ids[0], error)
         logger.exception("Reaping %d runs failed; trying them one by one", len(job_ids))
     # Not a list: those that were ended before an error are committed, and must be announced.
