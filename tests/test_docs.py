@@ -38,7 +38,7 @@ text_of = cache(Path.read_text)
 
 
 def test_nothing_leads_to_a_name_or_an_address_that_is_not_ours() -> None:
-    """Whoever registered the name on the index would run code on the machines of our readers."""
+    """Our name is free on the index. If somebody else takes it, readers would install their package."""
     strange = re.compile(r"""pip install [^\n]*["' ]pulse[-_.]django\b|github(usercontent)?\.com/example\b""", re.I)
     assert strange.search('pip install "pulse-django[binary]"')
     files = [*PAGES, ROOT / "pyproject.toml", *(ROOT / "pulse_django").rglob("*.py")]

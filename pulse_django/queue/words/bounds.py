@@ -21,7 +21,7 @@ MAX_USER = 150  # of the name of a user, as in Django's own
 MAX_META_BYTES = 16_384  # as JSON: a claim returns it with every job
 SMALLEST_CHUNK, LARGEST_CHUNK = 2, 1_000
 LONGEST_GATHERING = timedelta(minutes=1)  # of a chunk: its jobs wait while their time limits run
-# Of columns as text, in bytes. The tables refuse more, whoever writes it. Our code cuts or refuses at less.
+# Limits of columns, in bytes of their text. The tables refuse longer values. Our code cuts or refuses them before that.
 MAX_NOTE_TEXT = 16_384  # of a reason or an error in one line: twice 2,000 characters of four bytes
 MAX_HOOK_TEXT = 128 * 1024
 MAX_OPTIONS_TEXT = 256 * 1024
