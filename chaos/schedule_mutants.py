@@ -31,7 +31,7 @@ def _replaced(name: str, *pairs: tuple[str, str]) -> None:
 
 def tick_without_lock_and_key() -> None:
     """Lock no schedule, and take the tick of another watchdog for a new one."""
-    _replaced("_LOCK", ("FOR NO KEY UPDATE OF schedule SKIP LOCKED", ""))
+    _replaced("_DUE_TOGETHER", ("FOR NO KEY UPDATE OF schedule SKIP LOCKED", ""))
     _replaced(
         "_WRITE_TICKS_AND_KEYS",
         ("WHERE tick.outcome::text = 'WAITING' AND excluded.outcome::text <> 'WAITING'", ""),

@@ -77,7 +77,7 @@ _IS_ALONE = """(
     ) IS TRUE"""
 _LATE_BY = "COALESCE(EXTRACT(epoch FROM statement_timestamp() - schedule.next_at), 0)::float8"
 _DUE_TOGETHER = f"""
-SELECT schedule.id, {{columns}}
+SELECT schedule.id, schedule.name, {_LATE_BY}, clock_timestamp()
 FROM pulse_django_schedule AS schedule
 WHERE {_IS_DUE}
     AND NOT ({_IS_ALONE})
@@ -86,11 +86,11 @@ WHERE {_IS_DUE}
         schedule.next_at <= COALESCE(%(until)s::timestamptz, statement_timestamp()) - %(in_time)s::interval
     ) IS TRUE = %(is_late)s
 ORDER BY schedule.next_at {{order}}, schedule.id
-LIMIT %(limit)s{{lock}}
+LIMIT %(limit)s
+FOR NO KEY UPDATE OF schedule SKIP LOCKED
 """  # noqa: S608 - made of constants
-_LOCK = "\nFOR NO KEY UPDATE OF schedule SKIP LOCKED"
 _DUE_ALONE = f"""
-SELECT schedule.id, schedule.name, {_LATE_BY}
+SELECT schedule.id, schedule.name, {_LATE_BY}, clock_timestamp()
 FROM pulse_django_schedule AS schedule
 WHERE {_IS_DUE}
     AND {_IS_ALONE}
@@ -196,7 +196,6 @@ RETURNING tick.schedule_id
 
 FORGET_LIMIT = 5_000
 _NOT_NEEDED = ("declared", "overrides")  # columns that no decision reads
-_ORDERS = {False: "DESC", True: "ASC"}  # of the next tick, by ``oldest_first``
 
 CANCELLED_FOR = "the next run of its schedule is due"
 
@@ -245,33 +244,30 @@ class Due(NamedTuple):
         return self._asdict() | {"silence": silence, "in_time": IN_TIME, "large": LARGE} | others
 
 
-def lock_due(
-    schedules: Any, which: Due, *, is_late: bool, oldest_first: bool, limit: int
-) -> tuple[list[Schedule], datetime | None]:
-    """Lock schedules that are due, or whose tick waits no longer. Return them and the server's time."""
-    alias = schedules.write_alias
-    statement = _DUE_TOGETHER.format(columns="clock_timestamp()", order=_ORDERS[oldest_first], lock=_LOCK)
-    rows: list[Any] = run_joined(alias, statement, which.params(is_late=is_late, limit=limit))
-    if not rows:
-        return [], which.until
-    # Read the rows after they are locked: the first statement may have waited, and its snapshot is older.
-    found = schedules.using(alias).defer(*_NOT_NEEDED).in_bulk([schedule_id for schedule_id, _ in rows])
-    return [found[schedule_id] for schedule_id, _ in rows], which.until or max(now for _, now in rows)
+class DueRow(NamedTuple):
+    """A schedule that is due. Its row may be unreadable."""
+
+    id: int
+    name: str
+    late_by: float  # seconds
+    now: datetime  # the server's time
 
 
-def due_together(
-    alias: str, which: Due, *, is_late: bool, oldest_first: bool, limit: int
-) -> list[tuple[int, str, float]]:
-    """Return the ids, names and lateness of the schedules that ``lock_due`` would lock: rows may be unreadable."""
-    statement = _DUE_TOGETHER.format(columns=f"schedule.name, {_LATE_BY}", order=_ORDERS[oldest_first], lock="")
-    rows: list[Any] = run_joined(alias, statement, which.params(is_late=is_late, limit=limit))
-    return rows
+def lock_due(alias: str, which: Due, *, is_late: bool, oldest_first: bool, limit: int) -> list[DueRow]:
+    """Lock schedules that are due, or whose tick waits no longer."""
+    statement = _DUE_TOGETHER.format(order="ASC" if oldest_first else "DESC")
+    return [DueRow(*row) for row in run_joined(alias, statement, which.params(is_late=is_late, limit=limit))]
 
 
-def due_alone(alias: str, which: Due, *, limit: int) -> list[tuple[int, str, float]]:
-    """Return the ids and names of the schedules that are due and decided alone, and by how much each is late."""
-    rows: list[Any] = run_joined(alias, _DUE_ALONE, which.params(limit=limit))
-    return rows
+def read_locked(schedules: Any, due: Sequence[DueRow]) -> list[Schedule]:
+    """Read schedules after they are locked: the statement that locks may have waited, and its snapshot is older."""
+    found = schedules.using(schedules.write_alias).defer(*_NOT_NEEDED).in_bulk([row.id for row in due])
+    return [found[row.id] for row in due]
+
+
+def due_alone(alias: str, which: Due, *, limit: int) -> list[DueRow]:
+    """Return the schedules that are due and decided alone."""
+    return [DueRow(*row) for row in run_joined(alias, _DUE_ALONE, which.params(limit=limit))]
 
 
 def read_due(schedules: Any, which: Due, schedule_id: int) -> tuple[Schedule, datetime, bool] | None:

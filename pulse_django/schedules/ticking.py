@@ -30,7 +30,18 @@ from pulse_django.run.registry import registry
 from pulse_django.safe_logging import SafeLogger
 
 from .planning import Alike, jobs_of, keyed_tasks, planned
-from .tick import Advance, Due, advance, due_alone, due_together, is_unchanged, lock_due, read_due, unfinished
+from .tick import (
+    Advance,
+    Due,
+    DueRow,
+    advance,
+    due_alone,
+    is_unchanged,
+    lock_due,
+    read_due,
+    read_locked,
+    unfinished,
+)  # fmt: skip
 from .tick_rules import Tick, TickOutcome
 from .verbs import clock
 
@@ -132,16 +143,15 @@ class Ticker:
         later = [schedule_id for schedule_id, (_, at) in troubled.items() if at > now]
         return later if self._threads is None else [*later, *self._threads.taken]
 
-    def alone(self, schedules: Sequence[tuple[int, str, float]], which: Due) -> Ticked:
+    def alone(self, due: Sequence[DueRow], which: Due) -> Ticked:
         """Decide each of these schedules alone, or let the threads do it."""
         ticked = Ticked()
-        for schedule_id, name, late_by in schedules:
-            work = partial(self._alone, schedule_id, name, which)
+        for row in due:
+            work = partial(self._alone, row.id, row.name, which)
             if self._threads is None:
                 ticked.add(work(_call))
             else:
-                last = schedule_id in self._troubled
-                self._threads.submit(schedule_id, name, work, comes_last=last, late_by=late_by)
+                self._threads.submit(row.id, row.name, work, comes_last=row.id in self._troubled, late_by=row.late_by)
         return ticked
 
     def _alone(self, schedule_id: int, name: str, which: Due, call: Call) -> Ticked:
@@ -207,16 +217,25 @@ class _Together:
         alias, which = self._ticker.alias, self._ticker.due(until)
         # A schedule in time has one tick, and a late one many.
         limit = max(1, self._rows // TICKS_OF_THE_LATEST) if self._oldest_first else self._rows
-        chosen: dict[str, Any] = {"is_late": self._is_late, "oldest_first": self._oldest_first, "limit": limit}
+        due: list[DueRow] = []
         try:
-            return _decide_together(alias, which, rows=self._rows, **chosen)
+            with durable(alias):
+                due = lock_due(alias, which, is_late=self._is_late, oldest_first=self._oldest_first, limit=limit)
+                if not due:
+                    return Ticked()
+                now = which.until or max(row.now for row in due)
+                plans = _plans(alias, read_locked(Schedule.objects.db_manager(alias), due), now, self._rows)
+                made = advance(Job.objects.db_manager(alias), plans)
         except Exception as error:
-            if _is_of_all(error):
+            if not due or _is_of_all(error):
                 raise
-        return self._ticker.alone(due_together(alias, which, **chosen), which)
+            return self._ticker.alone(due, which)
+        ticked = _written(alias, plans, made, now)
+        ticked.has_more = ticked.has_more or len(plans) < len(due) or len(due) == limit
+        return ticked
 
 
-def tick_due(alias: str, *, only: int | None = None, until: datetime | None = None) -> Ticked:
+def tick_due(alias: str, *, only: Schedule | None = None, until: datetime | None = None) -> Ticked:
     """Decide due ticks in one step, of all schedules or of one.
 
     ``until`` replaces the server's time, for tests.
@@ -225,7 +244,7 @@ def tick_due(alias: str, *, only: int | None = None, until: datetime | None = No
     if only is None:
         return ticker.step(until=until)
     registry.discover()
-    return ticker.alone([(only, "", 0.0)], ticker.due(until))
+    return ticker._alone(only.pk, only.name, ticker.due(until), _call)
 
 
 def _call(verb: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
@@ -266,18 +285,6 @@ def run_now(alias: str, schedule_id: int, *, by: str = "") -> int:
         [job_id] = advance(Job.objects.db_manager(alias), [plan])[schedule.pk]
     wake_workers(alias, [job.queue])
     return job_id
-
-
-def _decide_together(alias: str, which: Due, *, rows: int, limit: int, **chosen: Any) -> Ticked:
-    with durable(alias):
-        due, now = lock_due(Schedule.objects.db_manager(alias), which, limit=limit, **chosen)
-        if not due or now is None:
-            return Ticked()
-        plans = _plans(alias, due, now, rows)
-        made = advance(Job.objects.db_manager(alias), plans)
-    ticked = _written(alias, plans, made, now)
-    ticked.has_more = ticked.has_more or len(plans) < len(due) or len(due) == limit
-    return ticked
 
 
 def _plans(alias: str, due: Sequence[Schedule], now: datetime, rows: int) -> list[Advance]:

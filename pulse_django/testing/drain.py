@@ -311,7 +311,7 @@ def run_schedules(
     while (one := (due.filter(name__in=names) if names else due).first()) is not None and one.next_at is not None:
         if len(fired) >= MOST_TICKS:
             raise AssertionError(f"{len(fired)} ticks fired, and {one.name} is due again at {one.next_at}: until what?")
-        ticked = tick_due(alias, only=one.pk, until=one.next_at)
+        ticked = tick_due(alias, only=one, until=one.next_at)
         fired += [Fired(row.name, tick.at, tick.outcome, tick.note) for row, tick in ticked.ticks]
         if not ticked.ticks:
             raise AssertionError(f"{one.name} is due at {one.next_at}, and was not decided")

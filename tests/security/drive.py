@@ -79,7 +79,7 @@ from pulse_django.run.fencing import fence
 from pulse_django.schedules import facts
 from pulse_django.schedules.definitions import Definition
 from pulse_django.schedules.forms import ScheduleForm
-from pulse_django.schedules.tick import due_together, forget_ticks
+from pulse_django.schedules.tick import forget_ticks
 from pulse_django.schedules.tick import look as look_at_schedules
 from pulse_django.schedules.ticking import Ticker, run_now, tick_due
 from pulse_django.schedules.timings import Every
@@ -484,11 +484,10 @@ def schedules() -> None:
     assert look_at_schedules(ALIAS).due_in is not None
     for oldest_first in (True, False):
         ticker = Ticker(ALIAS)
-        assert due_together(ALIAS, ticker.due(None), is_late=False, oldest_first=oldest_first, limit=9)
         ticker._in_time._oldest_first = oldest_first
         assert ticker.step().ticks
         sql("UPDATE pulse_django_schedule SET next_at = %s", now_in_python() - SOON)
-    assert tick_due(ALIAS, only=schedule.pk).ticks
+    assert tick_due(ALIAS, only=schedule).ticks
     [(fired,)] = sql("SELECT pg_catalog.min(at) FROM pulse_django_tick WHERE outcome::text = 'FIRED'")
     sql("UPDATE pulse_django_schedule SET next_at = %s", fired)
     tick_due(ALIAS)  # with the keys of jobs that are there

@@ -187,7 +187,7 @@ class TestFromOutside:
                     )
                     change = "UPDATE pulse_django_schedule SET task = %s, args = '[]', kwargs = %s, next_at = now()"
                     sql(change, task, json.dumps(kwargs))
-                    ticked = tick_due("default", only=row.pk)
+                    ticked = tick_due("default", only=row)
                     assert ticked.job_ids == []
                     assert "Pulse" in ticked.ticks[0][1].note
 

@@ -13,7 +13,8 @@ SELECT
     );
 
 -- lock_due()
-SELECT schedule.id, clock_timestamp()
+SELECT schedule.id, schedule.name, COALESCE(EXTRACT(epoch
+        FROM statement_timestamp() - schedule.next_at), 0)::float8, clock_timestamp()
 FROM pulse_django_schedule AS schedule
 WHERE schedule.gone_at IS NULL
     AND (
@@ -46,6 +47,40 @@ LIMIT :limit
 FOR NO KEY UPDATE OF schedule SKIP LOCKED;
 
 -- lock_due()
+SELECT schedule.id, schedule.name, COALESCE(EXTRACT(epoch
+        FROM statement_timestamp() - schedule.next_at), 0)::float8, clock_timestamp()
+FROM pulse_django_schedule AS schedule
+WHERE schedule.gone_at IS NULL
+    AND (
+        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp())
+        OR schedule.waiting_at IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
+        )
+    )
+    AND (
+        schedule.task::text = ANY (:known::text[])
+        OR NOT EXISTS (
+            SELECT 1 FROM pulse_django_worker AS worker
+            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - :silence::interval
+                AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
+        )
+    )
+    AND NOT ((
+        schedule.id = ANY (:troubled::bigint[])
+        OR schedule.task::text = ANY (:tasks::text[])
+        OR schedule.queue::text = ANY (:queues::text[])
+        OR schedule.overlap::text = 'cancel' AND schedule.last_job_id IS NOT NULL
+        OR pg_catalog.pg_column_size(schedule.args) + pg_catalog.pg_column_size(schedule.kwargs) > :large
+    ) IS TRUE)
+    AND schedule.id <> ALL (:without::bigint[])
+    AND (
+        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp()) - :in_time::interval
+    ) IS TRUE = :is_late
+ORDER BY schedule.next_at DESC, schedule.id
+LIMIT :limit
+FOR NO KEY UPDATE OF schedule SKIP LOCKED;
+
+-- read_locked()
 SELECT pulse_django_schedule.id, pulse_django_schedule.name, pulse_django_schedule.task, pulse_django_schedule.args,
     pulse_django_schedule.kwargs, pulse_django_schedule.queue, pulse_django_schedule.priority,
     pulse_django_schedule.cron, pulse_django_schedule.tz, pulse_django_schedule.every, pulse_django_schedule.phase,
@@ -59,105 +94,9 @@ SELECT pulse_django_schedule.id, pulse_django_schedule.name, pulse_django_schedu
 FROM pulse_django_schedule
 WHERE pulse_django_schedule.id IN (:id);
 
--- lock_due()
-SELECT schedule.id, clock_timestamp()
-FROM pulse_django_schedule AS schedule
-WHERE schedule.gone_at IS NULL
-    AND (
-        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp())
-        OR schedule.waiting_at IS NOT NULL AND NOT EXISTS (
-            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
-        )
-    )
-    AND (
-        schedule.task::text = ANY (:known::text[])
-        OR NOT EXISTS (
-            SELECT 1 FROM pulse_django_worker AS worker
-            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - :silence::interval
-                AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
-        )
-    )
-    AND NOT ((
-        schedule.id = ANY (:troubled::bigint[])
-        OR schedule.task::text = ANY (:tasks::text[])
-        OR schedule.queue::text = ANY (:queues::text[])
-        OR schedule.overlap::text = 'cancel' AND schedule.last_job_id IS NOT NULL
-        OR pg_catalog.pg_column_size(schedule.args) + pg_catalog.pg_column_size(schedule.kwargs) > :large
-    ) IS TRUE)
-    AND schedule.id <> ALL (:without::bigint[])
-    AND (
-        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp()) - :in_time::interval
-    ) IS TRUE = :is_late
-ORDER BY schedule.next_at DESC, schedule.id
-LIMIT :limit
-FOR NO KEY UPDATE OF schedule SKIP LOCKED;
-
--- due_together()
-SELECT schedule.id, schedule.name, COALESCE(EXTRACT(epoch FROM statement_timestamp() - schedule.next_at), 0)::float8
-FROM pulse_django_schedule AS schedule
-WHERE schedule.gone_at IS NULL
-    AND (
-        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp())
-        OR schedule.waiting_at IS NOT NULL AND NOT EXISTS (
-            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
-        )
-    )
-    AND (
-        schedule.task::text = ANY (:known::text[])
-        OR NOT EXISTS (
-            SELECT 1 FROM pulse_django_worker AS worker
-            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - :silence::interval
-                AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
-        )
-    )
-    AND NOT ((
-        schedule.id = ANY (:troubled::bigint[])
-        OR schedule.task::text = ANY (:tasks::text[])
-        OR schedule.queue::text = ANY (:queues::text[])
-        OR schedule.overlap::text = 'cancel' AND schedule.last_job_id IS NOT NULL
-        OR pg_catalog.pg_column_size(schedule.args) + pg_catalog.pg_column_size(schedule.kwargs) > :large
-    ) IS TRUE)
-    AND schedule.id <> ALL (:without::bigint[])
-    AND (
-        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp()) - :in_time::interval
-    ) IS TRUE = :is_late
-ORDER BY schedule.next_at ASC, schedule.id
-LIMIT :limit;
-
--- due_together()
-SELECT schedule.id, schedule.name, COALESCE(EXTRACT(epoch FROM statement_timestamp() - schedule.next_at), 0)::float8
-FROM pulse_django_schedule AS schedule
-WHERE schedule.gone_at IS NULL
-    AND (
-        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp())
-        OR schedule.waiting_at IS NOT NULL AND NOT EXISTS (
-            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
-        )
-    )
-    AND (
-        schedule.task::text = ANY (:known::text[])
-        OR NOT EXISTS (
-            SELECT 1 FROM pulse_django_worker AS worker
-            WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - :silence::interval
-                AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
-        )
-    )
-    AND NOT ((
-        schedule.id = ANY (:troubled::bigint[])
-        OR schedule.task::text = ANY (:tasks::text[])
-        OR schedule.queue::text = ANY (:queues::text[])
-        OR schedule.overlap::text = 'cancel' AND schedule.last_job_id IS NOT NULL
-        OR pg_catalog.pg_column_size(schedule.args) + pg_catalog.pg_column_size(schedule.kwargs) > :large
-    ) IS TRUE)
-    AND schedule.id <> ALL (:without::bigint[])
-    AND (
-        schedule.next_at <= COALESCE(:until::timestamptz, statement_timestamp()) - :in_time::interval
-    ) IS TRUE = :is_late
-ORDER BY schedule.next_at DESC, schedule.id
-LIMIT :limit;
-
 -- due_alone()
-SELECT schedule.id, schedule.name, COALESCE(EXTRACT(epoch FROM statement_timestamp() - schedule.next_at), 0)::float8
+SELECT schedule.id, schedule.name, COALESCE(EXTRACT(epoch
+        FROM statement_timestamp() - schedule.next_at), 0)::float8, clock_timestamp()
 FROM pulse_django_schedule AS schedule
 WHERE schedule.gone_at IS NULL
     AND (
