@@ -57,7 +57,7 @@ Every statement below follows seven rules:
 - Locks are FOR NO KEY UPDATE, except on rows that are deleted. An open transaction of an app that refers to a job by
   foreign key must not make a heartbeat skip the job.
 - A bad row or value does not fail its batch: values are cleaned and bounded first, and if PostgreSQL still refuses a
-  batch, its rows are tried one by one.
+  batch, its halves are tried, down to single rows.
 - Instants are written with clock_timestamp() and compared with statement_timestamp(). Python's clock is not used.
 - ``request_cancel``, ``reschedule``, ``move``, ``amend`` and ``retry`` take an ``attempt``, because an operator decides
   by what a page showed. They leave a job alone that has had another attempt since, even if its status is the same

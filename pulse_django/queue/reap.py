@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -181,20 +181,18 @@ def _reap_in_halves(
     return in_halves(jobs.write_alias, some, *parts, go_on=slow_for_all, timeouts=timeouts, found=ended)
 
 
-def _reap_these(jobs: JobReader, job_ids: Sequence[int], bare: bool) -> Iterable[Reaped]:
+def _reap_these(jobs: JobReader, job_ids: Sequence[int], bare: bool) -> list[Reaped]:
     over = jobs.using(jobs.write_alias).reapable().filter(pk__in=job_ids)
     pick = _compiled_reap_pick(over, jobs.write_alias, len(job_ids))
     try:
         return _reap(jobs, pick, bare)
     except UNSTORABLE as error:
-        if len(job_ids) == 1:
-            logger.exception("Reaping job %d failed; it becomes a dead letter", job_ids[0])
-            with suppress(*UNSTORABLE):  # the row of its hook may have caused the error
-                return _reap(jobs, pick, True)
-            return _dead_letter_what_cannot_wait(jobs, job_ids[0], error)
-        logger.exception("Reaping %d runs failed; trying them one by one", len(job_ids))
-    # Not a list: those that were ended before an error are committed, and must be announced.
-    return (reaped for job_id in job_ids for reaped in _reap_these(jobs, [job_id], bare))
+        if len(job_ids) > 1:
+            raise
+        logger.exception("Reaping job %d failed", job_ids[0])
+        with suppress(*UNSTORABLE):  # the row of its hook may have caused the error
+            return _reap(jobs, pick, True)
+        return _dead_letter_what_cannot_wait(jobs, job_ids[0], error)
 
 
 def overlooked(jobs: JobReader, beyond: timedelta, *, limit: int = REAP_LIMIT) -> list[int]:

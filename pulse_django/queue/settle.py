@@ -232,11 +232,8 @@ def _settle(jobs: JobReader, reports: Sequence[Report], wait: bool, bare: bool =
         sql = statement_of(source, completes, wait=wait, bare=bare)
         return run_joined(jobs.write_alias, sql, params, plan_once=not bare)
     except UNSTORABLE as error:
-        if connections[jobs.write_alias].in_atomic_block:
-            raise  # the caller's transaction is broken, and the caller decides what to do
-        if len(reports) > 1:
-            return [row for report in reports for row in _settle(jobs, [report], wait)]
-        if bare:
+        # In a transaction of the caller it is broken, and the caller decides what to do. Several are halved.
+        if connections[jobs.write_alias].in_atomic_block or len(reports) > 1 or bare:
             raise
         _log_failure(reports[0].lease.job_id)
         if isinstance(reports[0].decision, DeadLetter):  # the row of its hook may have caused the error

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from django.db import DataError, IntegrityError, OperationalError, connections, transaction
+from django.db import DataError, Error, IntegrityError, OperationalError, connections, transaction
 
 from pulse_django.safe_logging import SafeLogger
 
@@ -16,6 +16,7 @@ from .database.transactions import hurried, renew_deadline
 from .words.bounds import MAX_DELAY
 from .words.durations import WANTED
 from .words.leases import Lease
+from .words.payloads import error_in_one_line
 from .words.states import HOT_PARTITION, Status
 
 T = TypeVar("T")
@@ -65,38 +66,41 @@ def keys_of(lease: Lease) -> dict[str, Any]:
 
 def in_halves(
     alias: str,
-    send: Callable[[Sequence[T], bool], Iterable[R]],
+    send: Callable[[Sequence[T], bool], list[R]],
     *parts: Sequence[T],
     go_on: Callable[[], object] = lambda: None,
     timeouts: int = 0,
     found: list[R] | None = None,
 ) -> list[R]:
-    """Send a statement about each part. If it times out, send it about each half of that part, and so on.
+    """Send a statement about each part. If it is refused or times out, send it about each half of that part, and so on.
 
-    A single row is sent twice, and then bare: without the notes that may fail, such as its hook. ``go_on`` is called
-    after each timeout, and raises if the database is slow for all rows. Other rows are sent before an error is raised.
-    Answers are added to ``found``, which has those before an error, too. ``timeouts``: so many came before.
+    ``send`` handles a single row that is refused. One that times out is sent twice, and then bare: without the notes
+    that may fail, such as its hook. ``go_on`` is called after each timeout, and raises if the database is slow for all
+    rows. Other rows are sent before an error is raised. Answers are added to ``found``, which has those before an
+    error, too. ``timeouts``: so many came before.
     """
     waiting, found = [(part, 0) for part in reversed(parts) if part], [] if found is None else found
-    refused: OperationalError | None = None
+    refused: Error | None = None
     while waiting:
         some, tries = waiting.pop()
         # One row may make it slow. Until it is alone, each attempt keeps the leases of the others from being extended.
         is_short = timeouts > 0 and len(some) > 1
         try:
             with hurried(alias) if is_short else nullcontext():
-                found.extend(send(some, tries == 2))
-        except OperationalError as error:
-            timeouts += 1
-            if not is_timeout(error) or timeouts == MOST_TIMEOUTS or connections[alias].in_atomic_block:
+                found += send(some, tries == 2)
+        except (OperationalError, *UNSTORABLE) as error:
+            half, is_slow = len(some) // 2, is_timeout(error)
+            timeouts += is_slow
+            is_of_all = isinstance(error, OperationalError) and not is_slow
+            if is_of_all or timeouts == MOST_TIMEOUTS or connections[alias].in_atomic_block:
                 raise
-            logger.warning("A statement that ends %d runs timed out%s", len(some), " even without hooks" * (tries == 2))
+            logger.warning("Ending %d runs%s failed: %s", len(some), " bare" * (tries == 2), error_in_one_line(error))
             renew_deadline(alias)
-            go_on()
-            half = len(some) // 2
+            if is_slow:
+                go_on()
             if half:
                 waiting += [(some[half:], 0), (some[:half], 0)]
-            elif tries < 2:
+            elif is_slow and tries < 2:
                 waiting.append((some, tries + 1))
             else:
                 refused = error

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from pulse_django.models import Attempt, Job, Pause
 from pulse_django.queue.words.decisions import Complete, DeadLetter, Postpone, Retry
@@ -42,6 +43,22 @@ class TestReap:
             }
             assert f"Reaping job {jobs[1].pk} failed" in caplog.text
         assert len(Job.objects.reap()) == 1
+
+    def test_a_batch_that_is_refused_is_halved(self) -> None:
+        """One of 64 costs the others a dozen statements, and not 64."""
+        jobs = [make_job(Status.RUNNING, expired=reaps) for reaps in (True, False) for _ in range(64)]
+        with a_rule_against(jobs[40].pk), CaptureQueriesContext(connection) as sent:
+            assert len(Job.objects.reap()) == 63
+        reaps = sum("UPDATE pulse_django_job_hot" in one["sql"] for one in sent)
+        failed = Failed(ErrorReport.of(ValueError("x")))
+        reports = [Report(lease_of(job), failed, Retry(timedelta(), "x")) for job in jobs[64:]]
+        with a_rule_against(jobs[100].pk), CaptureQueriesContext(connection) as sent:
+            with pytest.raises(IntegrityError):
+                Job.objects.settle(reports)
+            settled = Job.objects.filter(pk__in=[job.pk for job in jobs[64:]], status=Status.RETRYING)
+            assert settled.count() == 63, "before the error is raised"
+        settles = sum("UPDATE pulse_django_job_hot" in one["sql"] for one in sent)
+        assert max(reaps, settles) < 24
 
     def test_a_limit_of_nothing_is_a_mistake_and_harms_no_transaction(self) -> None:
         with all_faults() as about:
