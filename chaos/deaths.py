@@ -1,4 +1,7 @@
-"""Two rules for the judge: each death has one hook, and what runs at most once begins again for an operator alone."""
+"""Rules for the judge: each death has one hook, and what runs at most once begins again for an operator alone.
+
+The server refuses the hook of one task, and is too slow for that of another. Their jobs die without it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,24 @@ if TYPE_CHECKING:
 
 HOOK, ONCE = "chaos.note_death", "chaos.once"
 WITH_HOOK = (ONCE, "chaos.failing", "chaos.poison")
+WITHOUT_HOOK = ("chaos.dies_with_refused_hook", "chaos.dies_with_slow_hook")
+FAILING_HOOKS = (
+    """
+CREATE FUNCTION chaos_hook() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.task = 'chaos.refused_hook' THEN
+        RAISE 'refused' USING ERRCODE = '23514';
+    END IF;
+    PERFORM pg_catalog.pg_sleep(5);
+    RETURN NEW;
+END
+$$
+""",
+    """
+CREATE TRIGGER chaos_hook BEFORE INSERT ON pulse_django_job_hot FOR EACH ROW
+    WHEN (NEW.task IN ('chaos.refused_hook', 'chaos.slow_hook')) EXECUTE FUNCTION chaos_hook()
+""",
+)
 
 
 def judge(history: History, verdict: Verdict) -> None:
@@ -26,6 +47,8 @@ def judge(history: History, verdict: Verdict) -> None:
             deaths[change.job] += after.status == "DEAD_LETTERED"
         if after.task == ONCE:
             allowed[change.job] += before is None or (before.status, after.status) == ("DEAD_LETTERED", "PENDING")
+        dies = after.task in WITHOUT_HOOK and before is not None and before.status != after.status == "DEAD_LETTERED"
+        verdict.counts["deaths whose hook fails"] += dies
     verdict.counts["hooks"] = hooks.total()
     for job in sorted((deaths - hooks) | (hooks - deaths)):
         verdict.break_("each death has one hook", job, f"{deaths[job]} deaths, {hooks[job]} hooks")

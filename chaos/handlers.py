@@ -126,6 +126,26 @@ def failing(context: Context, fails: int) -> str:
         return execution
 
 
+@task(name="chaos.refused_hook")
+def refused_hook(dead: DeadJob) -> None:
+    """Never runs: the server refuses its row."""
+
+
+@task(name="chaos.slow_hook")
+def slow_hook(dead: DeadJob) -> None:
+    """Never runs: its row takes longer than a statement may."""
+
+
+@task(name="chaos.dies_with_refused_hook", max_attempts=1, on_dead=refused_hook)
+def dies_with_refused_hook() -> None:
+    raise ValueError("dies")
+
+
+@task(name="chaos.dies_with_slow_hook", max_attempts=1, on_dead=slow_hook)
+def dies_with_slow_hook() -> None:
+    raise ValueError("dies")
+
+
 @task(name="chaos.kept", takes_context=True, unique=Unique(by=("key",)))
 def kept(context: Context, key: str, wish: int) -> str:
     """One for each key that is not over."""

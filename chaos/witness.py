@@ -17,6 +17,7 @@ from typing import Any
 
 from django.db import connections
 
+from chaos.deaths import FAILING_HOOKS
 from pulse_django.queue.words.states import Status
 from tests.citus import is_on_citus
 
@@ -137,7 +138,7 @@ def install(alias: str, shard: int) -> None:
         cursor.execute("SELECT current_schema()")
         [schema] = cursor.fetchone()
         by = BY_ON_CITUS if is_on_citus() else BY
-        for statement in INSTALL:
+        for statement in INSTALL if is_on_citus() else (*INSTALL, *FAILING_HOOKS):
             told = statement.replace("{schema}", schema).replace("{by}", by)
             cursor.execute(told.replace("{first_wish}", str(shard * MOST_WISHES + 1)))
 
