@@ -30,13 +30,14 @@ WAITING, SHORT = 5, 60
 
 
 def begun(workers: Workers) -> int:
-    """Enqueue a job and others behind it. Return its id once its handler was called."""
+    """Enqueue a job and others around it. Return its id once its handler was called and those before it ended."""
     for _ in range(SHORT):  # so that jobs prove short, and more would be claimed
         handlers.writes_a_line.using(priority=9).enqueue()
     job_id = int(handlers.naps_once.using(priority=5).enqueue(60).id)
     for _ in range(WAITING):
         handlers.naps_once.enqueue(0)
     wait_until(lambda: bool(workers.trace.of(job_id, "begin")))
+    wait_until(lambda: Job.objects.filter(status=Status.COMPLETED).count() == SHORT)
     return job_id
 
 
