@@ -71,9 +71,9 @@ _ENQUEUE = f"""
     )
 """  # noqa: S608 - made of constants
 
-# Bytes, as the row is stored. A copy of the job gets it (``fork()``). The rows of declared hooks have 350 or less, and
-# a longer one, stored outside of its row, would triple the time that the end of its job takes.
-_MOST_CARRIED = 2_000
+# Bytes, as the row is stored. A copy of the job gets it (``fork()``). The rows of declared hooks have 350 or less. A
+# long one makes ends slow: 128 kB of one letter are stored in 1,500 bytes, and ends would take half as long again.
+_MOST_CARRIED = 1_000
 
 
 def has_hook(task: Any) -> bool:

@@ -153,7 +153,7 @@ history AS (
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -558,7 +558,7 @@ history AS (
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -874,7 +874,7 @@ history AS (
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -1110,7 +1110,7 @@ history AS (
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END

@@ -98,7 +98,7 @@ history AS (
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -235,7 +235,7 @@ history AS (
         refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
         count_lost_workers, idempotency_key, give_up_after, weight, expires_at, CASE WHEN
-        pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
+        pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'COMPLETED', CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END, locked_by,
             token
@@ -426,7 +426,7 @@ history AS (
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -653,7 +653,7 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited,
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited,
         source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
         THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
@@ -945,7 +945,7 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited,
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited,
         source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
         THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
@@ -1079,7 +1079,7 @@ history AS (
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END, CASE
             WHEN source_outcome = 'SUCCEEDED' THEN source_token END
@@ -1216,7 +1216,7 @@ history AS (
         refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
         count_lost_workers, idempotency_key, give_up_after, weight, expires_at, CASE WHEN
-        pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
+        pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'COMPLETED', CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END, locked_by,
             token
@@ -1251,7 +1251,7 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited,
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited,
         source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
         THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
@@ -1396,7 +1396,7 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
         progress), progress_at, cancel_requested_at, COALESCE(source_cancel_reason, cancel_reason),
         COALESCE(source_error, last_error), created_at, started_at, tags, search_terms, meta, max_attempts, timeout,
         lease_ttl, progress_timeout, max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight,
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited,
+        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited,
         source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
         THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (

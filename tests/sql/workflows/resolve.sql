@@ -196,7 +196,7 @@ history AS (
         refunds, losses, progress, progress_at, cancel_requested_at, source_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
         count_lost_workers, idempotency_key, give_up_after, weight, expires_at, CASE WHEN
-        pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, (
+        pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, (
         SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), clock_timestamp(),
             'CANCELLED'
     FROM gone
@@ -362,7 +362,7 @@ INSERT INTO pulse_django_job_over (id, task, queue, priority, args, kwargs, payl
         refunds, losses, progress, progress_at, cancel_requested_at, source_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
         count_lost_workers, idempotency_key, give_up_after, weight, expires_at, CASE WHEN
-        pg_catalog.pg_column_size(on_dead) <= 2000 THEN on_dead END, batch_id, node, awaited, source_today,
+        pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, source_today,
         source_written_at, 'CANCELLED'
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
