@@ -6,7 +6,6 @@ import ast
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
