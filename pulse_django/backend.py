@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
-from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.db import ProgrammingError
-from django.utils import timezone
 
 from .exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
 from .models import Job
+from .queue.database.sql_functions import aware
 from .queue.database.tables import explain_missing_tables
 from .queue.enqueue import Added, add
 from .queue.words import traces
@@ -38,8 +36,6 @@ from .run.results import PulseTaskResult, as_enqueued, result_of, result_of_new
 from .run.run import current_run
 from .shards.placement import alias_of_jobs, alias_of_run, locate, shard_of_call
 from .tasks import PulseTask
-
-T = TypeVar("T")
 
 
 class PulseBackend(BaseTaskBackend):
@@ -174,11 +170,3 @@ def _result_of_other(job: Job, task: Task) -> TaskResult:
         return result_of(job, as_enqueued(task, job), is_new=False)
     except (CannotDecrypt, DecryptionFailed):
         return result_of(job, as_enqueued(task, job), decrypt=False, is_new=False)
-
-
-def aware(instant: T) -> T:
-    """Return an instant with a time zone. Without USE_TZ, the project's instants are naive, and in TIME_ZONE."""
-    if not isinstance(instant, datetime) or settings.USE_TZ or timezone.is_aware(instant):
-        return instant
-    made: Any = timezone.make_aware(instant, timezone.get_default_timezone())
-    return made  # type: ignore[no-any-return]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from pulse_django.queue.database.read_only import rows
+from pulse_django.queue.database.sql_functions import aware
 from pulse_django.queue.words.counters import TrafficCounts, TrafficKind
 
 from .traffic import COLUMNS, DAY, MINUTE, TEN_MINUTES, TWO_HOURS, WINDOW, TrafficSpan, span_of
@@ -113,7 +114,7 @@ def read_course(alias: str, kind: TrafficKind, name: str, window: Window) -> Cou
     begin = now - window.span
     marks = [
         Mark(version=version, at=seen_at, place=(seen_at - begin) / window.span)
-        for version, seen_at in rows(alias, _RELEASES, [begin])
+        for version, seen_at in ((version, aware(at)) for version, at in rows(alias, _RELEASES, [begin]))
     ]
     begins = [begin + timedelta(minutes=window.point) * place for place in range(window.points)]
     return Course(window=window, begins=begins, points=points, marks=marks)
@@ -140,8 +141,8 @@ def _read(
 ) -> tuple[datetime, list[TrafficSpan]]:
     """Read the longest available spans, and shorter ones before and after them."""
     found = rows(alias, _ENDS, [list(lengths), kind])
-    now: datetime = found[0][0]
-    ends = {length: until for _, length, until in found}
+    now: datetime = aware(found[0][0])
+    ends = {length: aware(until) for _, length, until in found}
     parts = list(_cover(now - window.span, now, lengths, ends))
     params = {
         "lengths": [length for length, _, _ in parts],

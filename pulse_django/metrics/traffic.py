@@ -14,6 +14,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from pulse_django.queue.database.sql_functions import aware
 from pulse_django.queue.database.transactions import run_joined
 from pulse_django.queue.words.counters import Durations, TrafficCounts, TrafficKind, capped
 
@@ -127,7 +128,7 @@ def span_of(row: tuple[Any, ...]) -> TrafficSpan:
     kind, name, began_at, length, *numbers, ran_seconds, ran, waited_seconds, waited = row
     counts = TrafficCounts(*numbers)
     counts.ran, counts.waited = Durations(ran_seconds, ran), Durations(waited_seconds, waited)
-    return TrafficSpan(TrafficKind(kind), name, began_at, length, counts)
+    return TrafficSpan(TrafficKind(kind), name, aware(began_at), length, counts)
 
 
 def _row(kind: TrafficKind, name: str, counts: TrafficCounts) -> dict[str, Any]:

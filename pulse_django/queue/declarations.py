@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 
+from .database.sql_functions import aware
 from .database.transactions import joined, run_joined
 
 MAX_SCOPE = 200
@@ -81,7 +82,7 @@ def declare_once(
         run_joined(alias, _FIRST, [declarer.scope])
         params = [declarer.worker, silence, silence, declarer.scope]
         [(last, booted_at, is_own, lives)] = run_joined(alias, _STANDING, params)
-        if lives and not is_own and booted_at > declarer.booted_at:
+        if lives and not is_own and aware(booted_at) > aware(declarer.booted_at):
             return False
         if last != fingerprint or not is_own or stored() < len(wanted):
             store()

@@ -10,6 +10,7 @@ from typing import Any
 
 from pulse_django.exceptions import PulseError
 from pulse_django.models import Job, Schedule
+from pulse_django.queue.database.sql_functions import aware
 from pulse_django.queue.database.transactions import run_joined
 
 from .tick_rules import MOMENT, TickOutcome
@@ -56,7 +57,7 @@ def recent(alias: str, schedule_ids: Sequence[int], most: int = 20) -> dict[int,
         took = job.finished_at - job.started_at if job and job.finished_at and job.started_at else None
         late, status = decided_at - at, job.status if job else ""
         tick = RecentTick(
-            at=at, outcome=TickOutcome(outcome), note=note, late=late, job_id=job_id, status=status, took=took
+            at=aware(at), outcome=TickOutcome(outcome), note=note, late=late, job_id=job_id, status=status, took=took
         )
         found[schedule_id].append(tick)
     return found

@@ -14,6 +14,7 @@ from typing import Any
 from django.db import OperationalError, ProgrammingError, connections, transaction
 
 from pulse_django.exceptions import InvalidSchedule
+from pulse_django.queue.database.sql_functions import aware
 from pulse_django.queue.words.bounds import HIGHEST_PRIORITY
 
 from .timings import EPOCH, Cron, Every, Timing
@@ -71,7 +72,7 @@ def _rows(alias: str, table: str) -> list[dict[str, Any]]:
         with transaction.atomic(using=alias), connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")  # noqa: S608 - a constant
             names = [column[0] for column in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+            return [dict(zip(names, map(aware, row), strict=True)) for row in cursor.fetchall()]
     except (OperationalError, ProgrammingError) as error:
         raise NothingToRead(f"There is no table {table} in database {alias!r} that can be read.") from error
 

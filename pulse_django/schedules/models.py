@@ -16,6 +16,7 @@ from pulse_django.managers import ScheduleManager
 from pulse_django.queue.database.sql_functions import (
     ClockTimestamp,
     Document,
+    Instant,
     ShortText,
     bounded,
     in_range,
@@ -68,12 +69,12 @@ class Schedule(models.Model):
         _("overlap"), max_length=8, choices=_OVERLAPS, default=Overlap.SKIP.value, db_default=Overlap.SKIP.value
     )
     jitter = models.DurationField(_("jitter"), null=True, blank=True)
-    starts_at = models.DateTimeField(_("starts"), null=True, blank=True)
-    ends_at = models.DateTimeField(_("ends"), null=True, blank=True)
+    starts_at = Instant(_("starts"), null=True, blank=True)
+    ends_at = Instant(_("ends"), null=True, blank=True)
 
-    next_at = models.DateTimeField(null=True, blank=True, editable=False)  # NULL: never again
-    waiting_at = models.DateTimeField(null=True, blank=True, editable=False)  # the tick that waits for the last job
-    last_at = models.DateTimeField(null=True, blank=True, editable=False)  # the last tick that fired
+    next_at = Instant(null=True, blank=True, editable=False)  # NULL: never again
+    waiting_at = Instant(null=True, blank=True, editable=False)  # the tick that waits for the last job
+    last_at = Instant(null=True, blank=True, editable=False)  # the last tick that fired
     last_job_id = models.BigIntegerField(null=True, blank=True, editable=False)
 
     # The latest declaration of the code, by field. NULL: the schedule was created at run time.
@@ -81,15 +82,15 @@ class Schedule(models.Model):
     declared_in = ShortText(max_length=200, null=True, blank=True, editable=False)  # the settings module of that code
     # The changes of users, by field: {"value": ..., "by": ..., "reason": ..., "at": ...}. They override the code.
     overrides = Document(default=dict, db_default=models.Value({}, models.JSONField()), editable=False)
-    gone_at = models.DateTimeField(null=True, blank=True, editable=False)  # when the code stopped declaring it
+    gone_at = Instant(null=True, blank=True, editable=False)  # when the code stopped declaring it
 
-    paused_at = models.DateTimeField(null=True, blank=True, editable=False)
-    paused_until = models.DateTimeField(null=True, blank=True, editable=False)  # NULL: until it is resumed
+    paused_at = Instant(null=True, blank=True, editable=False)
+    paused_until = Instant(null=True, blank=True, editable=False)  # NULL: until it is resumed
     pause_reason = models.TextField(blank=True, default="", db_default="", editable=False)
 
     owner = ShortText(_("owner"), max_length=MAX_OWNER, blank=True, default="", db_default="")
-    created_at = models.DateTimeField(db_default=ClockTimestamp(), editable=False)
-    changed_at = models.DateTimeField(db_default=ClockTimestamp(), editable=False)
+    created_at = Instant(db_default=ClockTimestamp(), editable=False)
+    changed_at = Instant(db_default=ClockTimestamp(), editable=False)
     changed_by = ShortText(max_length=MAX_BY, blank=True, default="", db_default="", editable=False)
 
     objects: ClassVar[ScheduleManager] = ScheduleManager()
@@ -171,10 +172,10 @@ class Tick(models.Model):
     """The ledger of schedules: each tick and its outcome. Ticks are unique, so none fires twice."""
 
     pk = models.CompositePrimaryKey("schedule_id", "at")
-    at = models.DateTimeField()
+    at = Instant()
     outcome = ShortText(max_length=8, choices=_OUTCOMES)
     job_id = models.BigIntegerField(null=True, blank=True)
-    decided_at = models.DateTimeField(db_default=ClockTimestamp())
+    decided_at = Instant(db_default=ClockTimestamp())
     note = models.TextField(blank=True, default="", db_default="")
     schedule = models.ForeignKey(
         Schedule, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="ticks"
@@ -201,9 +202,9 @@ class Declaration(models.Model):
 
     scope = ShortText(max_length=200, primary_key=True)  # the settings module
     worker = ShortText(max_length=160)
-    booted_at = models.DateTimeField()
+    booted_at = Instant()
     fingerprint = ShortText(max_length=64)  # a hash of all its declarations
-    declared_at = models.DateTimeField(db_default=ClockTimestamp())
+    declared_at = Instant(db_default=ClockTimestamp())
 
     class Meta:
         constraints: ClassVar = [instants_of("declaration", "booted_at", "declared_at")]

@@ -16,6 +16,7 @@ from django.db import connections
 from pulse_django import conf
 from pulse_django.queue.cancel import request_cancel
 from pulse_django.queue.database.job_queries import JobReader
+from pulse_django.queue.database.sql_functions import aware
 from pulse_django.queue.database.transactions import joined, run_joined
 from pulse_django.queue.enqueue import copy_with_ids, take_ids
 from pulse_django.queue.words.job_options import NewJob
@@ -256,7 +257,7 @@ class DueRow(NamedTuple):
 def lock_due(alias: str, which: Due, *, is_late: bool, oldest_first: bool, limit: int) -> list[DueRow]:
     """Lock schedules that are due, or whose tick waits no longer."""
     statement = _DUE_TOGETHER.format(order="ASC" if oldest_first else "DESC")
-    return [DueRow(*row) for row in run_joined(alias, statement, which.params(is_late=is_late, limit=limit))]
+    return _due(run_joined(alias, statement, which.params(is_late=is_late, limit=limit)))
 
 
 def read_locked(schedules: Any, due: Sequence[DueRow]) -> list[Schedule]:
@@ -267,7 +268,11 @@ def read_locked(schedules: Any, due: Sequence[DueRow]) -> list[Schedule]:
 
 def due_alone(alias: str, which: Due, *, limit: int) -> list[DueRow]:
     """Return the schedules that are due and decided alone."""
-    return [DueRow(*row) for row in run_joined(alias, _DUE_ALONE, which.params(limit=limit))]
+    return _due(run_joined(alias, _DUE_ALONE, which.params(limit=limit)))
+
+
+def _due(rows: Sequence[Any]) -> list[DueRow]:
+    return [row._replace(now=aware(row.now)) for row in map(DueRow._make, rows)]
 
 
 def read_due(schedules: Any, which: Due, schedule_id: int) -> tuple[Schedule, datetime, bool] | None:
@@ -275,7 +280,7 @@ def read_due(schedules: Any, which: Due, schedule_id: int) -> tuple[Schedule, da
     alias = schedules.write_alias
     for now, is_running in run_joined(alias, _IS_THIS_DUE, which.params(id=schedule_id)):
         for schedule in schedules.using(alias).defer(*_NOT_NEEDED).filter(pk=schedule_id):
-            return schedule, which.until or now, is_running
+            return schedule, which.until or aware(now), is_running
     return None
 
 

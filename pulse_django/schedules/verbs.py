@@ -15,6 +15,7 @@ from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.pauses.statements import MAX_REASON
 from pulse_django.queue.database.database_errors import DatabaseFault, fault_of
+from pulse_django.queue.database.sql_functions import aware
 from pulse_django.queue.database.transactions import joined, run_joined
 from pulse_django.queue.declarations import Declarer, declare_once
 from pulse_django.queue.words.bounds import MAX_DELAY
@@ -100,7 +101,7 @@ SELECT id FROM written
 
 def clock(alias: str) -> datetime:
     """Return the server's time."""
-    now: datetime = run_joined(alias, "SELECT clock_timestamp()", [])[0][0]
+    now: datetime = aware(run_joined(alias, "SELECT clock_timestamp()", [])[0][0])
     return now
 
 

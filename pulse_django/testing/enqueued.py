@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pulse_django.backend import PulseBackend, aware, new_job
+from pulse_django.backend import PulseBackend, new_job
 from pulse_django.encryption.values import arguments_of as arguments_of_job
 from pulse_django.models import Job
+from pulse_django.queue.database.sql_functions import aware
 from pulse_django.queue.words.states import CLAIMABLE
 from pulse_django.run.calls import checked, names_of
 from pulse_django.run.registry import registry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -98,7 +99,9 @@ class TestOne:
         assert "8 succeeded, 2 failed, 1 dead-lettered, 10 enqueued</title>" in page
         assert "p50 256ms, p95 256ms, p99 256ms</title>" in page
 
-    def test_a_release_is_a_mark(self, admin_client: Client) -> None:
+    @pytest.mark.parametrize("use_tz", [True, False])
+    def test_a_release_is_a_mark(self, admin_client: Client, settings: Any, use_tz: bool) -> None:
+        settings.USE_TZ = use_tz
         last = recorded(shop__send=counts())
         Release.objects.create(version=EVIL, seen_at=last - timedelta(minutes=20))
         page = text(admin_client, ONE, name="shop.send", window="hour")

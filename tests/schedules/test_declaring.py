@@ -129,6 +129,19 @@ class TestFollowing:
         assert one("ours").gone_at is None
         assert one("theirs").gone_at is None
 
+    @pytest.mark.parametrize("zone", ["Asia/Kathmandu", "Europe/Berlin"])
+    def test_they_fire_in_a_project_without_time_zones(self, zone: str, settings: Any) -> None:
+        settings.USE_TZ, settings.TIME_ZONE = False, zone
+        for worker in ("w:1", "w:2"):
+            declare(defined(timing=Every(HOUR)), worker=worker)
+        Schedule.objects.create(name="at run time", task="tests.declared", timing=Every(HOUR))
+        due = one().next_at
+        assert due is not None
+        tick_due("default", until=due)
+        assert list(Tick.objects.values_list("outcome", flat=True)) == ["FIRED", "FIRED"]
+        settings.USE_TZ = True
+        assert one().last_at == due
+
 
 class TestOverrides:
     def test_people_win_field_by_field(self) -> None:

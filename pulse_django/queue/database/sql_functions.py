@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from django.conf import settings
 from django.db import models
 from django.db.models import (
     BooleanField,
@@ -27,12 +28,15 @@ from django.db.models import (
 )
 from django.db.models.functions import Greatest, Least
 from django.db.models.lookups import Exact, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual, Range
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.queue.words.bounds import FIRST_YEAR, LAST_YEAR
 from pulse_django.queue.words.outcomes import OutcomeName
 from pulse_django.queue.words.payloads import clean_text
 from pulse_django.queue.words.states import Status
+
+T = TypeVar("T")
 
 
 class ClockTimestamp(Func):
@@ -188,6 +192,36 @@ class Document(models.JSONField):
         """Appear as Django's own field in migrations."""
         name, _path, args, kwargs = super().deconstruct()
         return name, "django.db.models.JSONField", args, kwargs
+
+
+# Instants with a time zone. Without USE_TZ, Django reads and asks for naive ones, which are in TIME_ZONE.
+
+
+def aware(instant: T) -> T:
+    """Return an instant with a time zone, and any other value as it is."""
+    if not isinstance(instant, datetime) or settings.USE_TZ or timezone.is_aware(instant):
+        return instant
+    made: Any = timezone.make_aware(instant, timezone.get_default_timezone())
+    return made  # type: ignore[no-any-return]
+
+
+if TYPE_CHECKING:
+    Instant = models.DateTimeField  # the mypy plugin knows its values
+else:
+
+    class Instant(models.DateTimeField):
+        """A column whose values have a time zone, also without USE_TZ."""
+
+        def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+            return aware(value)
+
+        def save_form_data(self, instance: Any, data: Any) -> None:
+            setattr(instance, self.attname, aware(data))
+
+        def deconstruct(self) -> Any:
+            """Appear as Django's own field in migrations."""
+            name, _path, args, kwargs = super().deconstruct()
+            return name, "django.db.models.DateTimeField", args, kwargs
 
 
 # Ranges that Python can read. PostgreSQL can store more, and a row that cannot be read breaks a whole list of rows.
