@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import transaction
+from django.db import ProgrammingError, transaction
 from django.urls import NoReverseMatch, reverse
 
 from pulse_django import conf
@@ -17,6 +17,7 @@ from pulse_django.backend import uses_pulse
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow
 from pulse_django.models import Job, StoredBatch
 from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.database.tables import explain_missing_tables
 from pulse_django.queue.database.transactions import is_in_callers_transaction, joined
 from pulse_django.queue.enqueue import has_key, take_ids
 from pulse_django.queue.words.bounds import MAX_USER
@@ -85,7 +86,11 @@ class Batch:
             encoded = encode_arguments(dict(context), limit=conf.current().max_payload_bytes, what="context")
         parent_id = None if parent is None else parent.id
         jobs = Job.objects.db_manager(alias)
-        return cls(open_batch(jobs, name, kind=kind, parent_id=parent_id, context=encoded), alias)
+        try:
+            return cls(open_batch(jobs, name, kind=kind, parent_id=parent_id, context=encoded), alias)
+        except ProgrammingError as error:
+            explain_missing_tables(error, alias)
+            raise
 
     @classmethod
     def get(cls, batch_id: int, *, using: str | None = None) -> Batch:

@@ -40,7 +40,10 @@ def test_every_command_says_migrate_in_one_line_and_fails(empty: NewProject) -> 
 def test_enqueue_says_migrate_also_in_a_transaction(empty: NewProject) -> None:
     one, many = "send_invoice.enqueue(1)", "pulse_django.enqueue_many(send_invoice, [[1]])"
     unclear = MISSING.replace("are missing ", "").replace(".", " are missing or older than this code.", 1)
-    for call, sentence in ((one, MISSING), (many, MISSING), (f"with atomic(): {one}", unclear)):
+    graph = "pulse_django.chain(send_invoice.prepare(1)).enqueue()"
+    batch = "pulse_django.Batch.open('x')"
+    calls = [(one, MISSING), (many, MISSING), (graph, unclear), (batch, MISSING), (f"with atomic(): {one}", unclear)]
+    for call, sentence in calls:
         imports = "import pulse_django\nfrom django.db.transaction import atomic\nfrom shop.tasks import send_invoice"
         said = empty.shell(f"{imports}\n{call}", ok=False).stderr.strip().splitlines()[-1]
         assert said == f"django.core.exceptions.ImproperlyConfigured: {sentence}", call
