@@ -10,6 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from pulse_django.conf import PulseSettings
 from pulse_django.models import Job, Worker
@@ -17,8 +19,9 @@ from pulse_django.queue.words.decisions import Complete, Decision, Postpone, Ret
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import Released
 from pulse_django.queue.words.verb_results import Report
+from pulse_django.run import notify
 from pulse_django.run.judging import Performed
-from pulse_django.run.notify import ANY_QUEUE, WakeUp, is_due_soon
+from pulse_django.run.notify import ANY_QUEUE, SILENCE, WakeUp, is_due_soon
 from pulse_django.worker import claimer as claimer_module
 from pulse_django.worker import claimer as passing_on
 from pulse_django.worker import reporter as reporter_module
@@ -337,3 +340,26 @@ def test_jobs_that_are_due_soon_wake_workers() -> None:
         for run_after, is_soon in cases:
             with about((run_after, is_soon)):
                 assert is_due_soon(run_after) == is_soon
+
+
+def test_workers_are_notified_after_the_commit_in_another_transaction_and_once_in_a_moment(
+    pulse_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(notify, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(notify, "_notified_at", {})
+    with CaptureQueriesContext(connection) as queries:
+
+        def notified() -> list[str]:
+            return [one["sql"] for one in queries.captured_queries if "pg_notify" in one["sql"]]
+
+        with transaction.atomic():
+            for _ in range(2):
+                handlers.writes_a_line.enqueue()
+            assert notified() == []
+        [alone] = notified()
+        assert alone.startswith("BEGIN; SET LOCAL synchronous_commit = off; ")
+        for passed, number in ((0.0, 1), (SILENCE, 2)):
+            clock[0] += passed
+            handlers.writes_a_line.enqueue()
+            assert len(notified()) == number
