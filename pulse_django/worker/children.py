@@ -75,17 +75,17 @@ class Children:
         except Hung:
             return False
         for message in messages:
-            number = message.get("born") or message.get("died") or message.get("stillborn")
+            number = message.get("forked") or message.get("ended") or message.get("not_started")
             child = next((child for child in self.child_slots if child.number == number), None)
             if child is None:
                 continue
-            if "born" in message:
+            if "forked" in message:
                 child.pid = message["pid"]
-            elif "died" in message:
-                self._died(child, message["status"])
+            elif "ended" in message:
+                self._child_ended(child, message["status"])
             else:
                 logger.error("Starting a process failed: %s", message["why"])
-                self._buried(child, clean=False)
+                self._clear(child, clean=False)
         return True
 
     def wake(
@@ -172,7 +172,7 @@ class Children:
 
         self._lines[message["shard"]].recovery.relay(from_wire(message["reports"]), answer)
 
-    def _died(self, child: ChildSlot, status: int) -> None:
+    def _child_ended(self, child: ChildSlot, status: int) -> None:
         """Clean up after a dead child."""
         with suppress(Hung):
             self.hear(child)  # its last messages
@@ -199,9 +199,9 @@ class Children:
             log("Process %d (pid %s) ended: %s", child.number, child.pid, child.ended)
         elif child.killed_for != "stopped":
             logger.error("Process %d (pid %s) died: %s, with %d jobs", child.number, child.pid, how, lost)
-        self._buried(child, clean)
+        self._clear(child, clean)
 
-    def _buried(self, child: ChildSlot, clean: bool) -> None:
+    def _clear(self, child: ChildSlot, clean: bool) -> None:
         if child.channel is not None:
             with suppress(KeyError, ValueError):
                 self._selector.unregister(child.channel)

@@ -44,15 +44,15 @@ def start_fork_server(child: ChildMain, runner: RunnerMain) -> Channel:
         theirs.close()
         return ours
     ours.close()
-    return _leave(_Nursery(Channel(theirs), child, runner).run)
+    return _leave(_ForkServer(Channel(theirs), child, runner).run)
 
 
-class _Nursery:
+class _ForkServer:
     def __init__(self, keeper: Channel, child: ChildMain, runner: RunnerMain) -> None:
         self._child, self._runner = child, runner
         self._asking: dict[Channel, str] = {keeper: "child"}
-        self._born: dict[int, tuple[Channel, int]] = {}  # by pid: the channel and the number of the request
-        self._nursing: dict[int, Channel] = {}  # by pid of a child: the channel for its requests
+        self._forked: dict[int, tuple[Channel, int]] = {}  # by pid: the channel and the number of its request
+        self._of_children: dict[int, Channel] = {}  # by pid of a child: the channel for its requests
         self._selector = selectors.DefaultSelector()
         self._keeper = keeper
 
@@ -73,7 +73,7 @@ class _Nursery:
                 elif isinstance(key.fileobj, Channel) and not self._serve(key.fileobj):
                     self._end_runners(None)
                     return 0
-            self._bury()
+            self._reap()
             for channel in self._asking:
                 channel.flush()
 
@@ -86,37 +86,37 @@ class _Nursery:
             self._end_runners(channel)
             return True
         for request in requests:
-            self._bear(channel, request)
+            self._fork(channel, request)
         return True
 
-    def _bear(self, channel: Channel, request: Message) -> None:
+    def _fork(self, channel: Channel, request: Message) -> None:
         theirs = socket.socket(fileno=channel.take_fd())
         is_child = self._asking[channel] == "child"
-        nursing, nursed = Channel.pair() if is_child else (None, None)
+        ours, of_child = Channel.pair() if is_child else (None, None)
         try:
             pid = os.fork()
         except OSError as error:
             theirs.close()
-            channel.send({"stillborn": request["number"], "why": str(error)})
+            channel.send({"not_started": request["number"], "why": str(error)})
             return
         if pid == 0:
             self._forget()
-            if nursing is not None and nursed is not None:
-                nursing.close()
-                links = Channel(theirs), Channel(nursed)
+            if ours is not None and of_child is not None:
+                ours.close()
+                links = Channel(theirs), Channel(of_child)
                 _leave(lambda: self._child(request, *links))
             os.setsid()  # so that processes of a handler can be killed with it
             _leave(lambda: self._runner(request, Channel(theirs)))
         theirs.close()
-        self._born[pid] = (channel, request["number"])
-        channel.send({"born": request["number"], "pid": pid})
-        if nursing is not None and nursed is not None:
-            nursed.close()
-            self._nursing[pid] = nursing
-            self._asking[nursing] = "runner"
-            self._selector.register(nursing, selectors.EVENT_READ)
+        self._forked[pid] = (channel, request["number"])
+        channel.send({"forked": request["number"], "pid": pid})
+        if ours is not None and of_child is not None:
+            of_child.close()
+            self._of_children[pid] = ours
+            self._asking[ours] = "runner"
+            self._selector.register(ours, selectors.EVENT_READ)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -124,21 +124,21 @@ class _Nursery:
                 return
             if not pid:
                 return
-            if pid in self._nursing:
-                self._end_runners(self._nursing.pop(pid))  # before the keeper gets the news of the child's end
-            if pid in self._born:
-                channel, number = self._born.pop(pid)
+            if pid in self._of_children:
+                self._end_runners(self._of_children.pop(pid))  # before the keeper learns that the child has ended
+            if pid in self._forked:
+                channel, number = self._forked.pop(pid)
                 if channel in self._asking:
-                    channel.send({"died": number, "pid": pid, "status": status})
+                    channel.send({"ended": number, "pid": pid, "status": status})
 
     def _end_runners(self, channel: Channel | None) -> None:
         """Kill the processes of a child's runs, or all of them, because their leases are not extended any more.
 
         Return when they have ended, so that no job that goes back to the queue is still running.
         """
-        for pid, (asked_by, _) in list(self._born.items()):
+        for pid, (asked_by, _) in list(self._forked.items()):
             if asked_by is channel or (channel is None and asked_by is not self._keeper):
-                del self._born[pid]
+                del self._forked[pid]
                 kill_family(pid)
                 with suppress(ChildProcessError):
                     os.waitpid(pid, 0)
@@ -167,9 +167,9 @@ def _leave(main: Callable[[], int]) -> NoReturn:
         traceback.print_exc()
     finally:
         with suppress(BaseException):
-            last_words = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
-            last_words.start()
-            last_words.join(PATIENCE_AT_EXIT)
+            at_exit = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
+            at_exit.start()
+            at_exit.join(PATIENCE_AT_EXIT)
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)

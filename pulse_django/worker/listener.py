@@ -61,7 +61,7 @@ class Listener:
         watched: Callable[[int], None] = lambda job_id: None,
         of_shard: str = "",
     ) -> None:
-        """``told`` is called when notifications are known to arrive, and when they do not any more.
+        """``hears_changed`` is called when notifications are known to arrive, and when they do not any more.
 
         ``standing`` returns the position of this worker in the fleet. While it is unknown, every notification counts.
         ``watched`` gets the id of a job whose progress a user is watching. ``of_shard`` is the suffix of its loop's

@@ -197,13 +197,13 @@ class Processes(Executor):
                 self._ended(number, "was lost with its fork server")
             return
         for message in messages:
-            if "born" in message and (ward := self._wards.get(message["born"])):
+            if "forked" in message and (ward := self._wards.get(message["forked"])):
                 ward.pid = message["pid"]
-            elif "died" in message:
+            elif "ended" in message:
                 how = status_in_words(message["status"])
-                self._ended(message["died"], how if how.startswith("exited") else f"was {how}")
-            elif "stillborn" in message:
-                self._ended(message["stillborn"], f"was not started: {message['why']}")
+                self._ended(message["ended"], how if how.startswith("exited") else f"was {how}")
+            elif "not_started" in message:
+                self._ended(message["not_started"], f"was not started: {message['why']}")
 
     def _hear(self, ward: Ward) -> None:
         try:
