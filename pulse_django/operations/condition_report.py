@@ -24,6 +24,7 @@ def findings_in_words(
         one = finding.condition
         if finding.is_clear:
             yield f"{good('ok  ')} {one.name}: {one.says}"
+            yield from _figures(finding)
             continue
         mark = bad("FAIL") if finding.is_problem else warning("WARN")
         yield f"{mark} {one.name} ({one.severity}): {one.means}"
@@ -31,11 +32,16 @@ def findings_in_words(
             yield f"       {finding.says}"
             continue
         yield from _subjects(finding, "       ")
+        yield from _figures(finding)
         yield f"       Expected: {one.says}"
         yield f"       What to do: {one.to_do}"
         yield f"       More: {page(one.page)}"
         if one.repair is not None:
             yield f"       Repair: pulse_check --repair {one.name}"
+
+
+def _figures(finding: Finding) -> Iterator[str]:
+    yield from (f"       {inert(figures)}" for figures in finding.figures)
 
 
 def _subjects(finding: Finding, indent: str) -> Iterator[str]:

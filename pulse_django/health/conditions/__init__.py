@@ -1,7 +1,8 @@
 """The catalogue of conditions, the problems that Pulse detects. Each has a query, its meaning and its remedy.
 
-``pulse_status``, ``pulse_check --all``, ``pulse_check``, the health view, the alerts, the board, the doctor and
-the metrics all use it, so they give the same answer. An app adds its own conditions in ``AppConfig.ready()``::
+``pulse_status``, ``pulse_check --all``, ``pulse_check``, the health view, the alerts, the board and the metrics
+all use it, so they give the same answer. ``pulse_check --advice`` adds advice, a few conditions of the database and the
+settings. An app adds its own conditions in ``AppConfig.ready()``::
 
     from pulse_django.health.conditions import Condition, Severity, register
 
@@ -19,7 +20,7 @@ the metrics all use it, so they give the same answer. An app adds its own condit
 
 from __future__ import annotations
 
-from . import failures, jobs, queues, schema, server, workers
+from . import citus, connections, failures, jobs, queues, schema, server, tables, timing, workers
 from .asking import Finding as Finding
 from .asking import Step as Step
 from .asking import Verdict as Verdict
@@ -40,7 +41,7 @@ from .catalogue import named as named
 from .catalogue import register as register
 
 for one in (
-    *failures.CONDITIONS, *jobs.CONDITIONS, *queues.CONDITIONS,
-    *schema.CONDITIONS, *server.CONDITIONS, *workers.CONDITIONS,
+    *failures.CONDITIONS, *jobs.CONDITIONS, *queues.CONDITIONS, *schema.CONDITIONS, *server.CONDITIONS,
+    *workers.CONDITIONS, *citus.CONDITIONS, *connections.CONDITIONS, *tables.CONDITIONS, *timing.CONDITIONS,
 ):  # fmt: skip
     OURS.add(register(one).name)

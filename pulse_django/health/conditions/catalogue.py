@@ -21,6 +21,8 @@ class Severity(StrEnum):
     STUCK = "stuck"
     FAILING = "failing"
     RISK = "risk"
+    WARNING = "warning"
+    HINT = "hint"
 
     @property
     def means(self) -> str:
@@ -30,12 +32,20 @@ class Severity(StrEnum):
             Severity.STUCK: "Work waits, and will not be done unless a person acts.",
             Severity.FAILING: "Too much work fails.",
             Severity.RISK: "Work continues, but may stop one day. This is a warning: the fleet counts as healthy.",
+            Severity.WARNING: "Advice on the database and the settings: a problem now or soon. Only "
+            "`pulse_check --advice` checks it.",
+            Severity.HINT: "Advice on the database and the settings: an improvement.",
         }[self]
 
     @property
     def is_problem(self) -> bool:
         """Return whether such a condition makes the fleet unhealthy and raises an alert by default."""
-        return self is not Severity.RISK
+        return self in (Severity.BROKEN, Severity.STUCK, Severity.FAILING)
+
+    @property
+    def is_advice(self) -> bool:
+        """Return whether only ``pulse_check --advice`` checks such a condition."""
+        return self in (Severity.WARNING, Severity.HINT)
 
 
 class About(StrEnum):
@@ -53,7 +63,7 @@ class About(StrEnum):
 class Subject(NamedTuple):
     """One object to which a condition applies, such as a job or a queue."""
 
-    key: Any  # an id or a name, for the repair
+    key: Any  # an id or a name, for the repair; of advice, None: the words are figures, and not a problem
     words: str
 
 
@@ -119,6 +129,10 @@ class Limits:
         return values | {one.name.replace("-", "_"): self.allowed(one) for one in measured}
 
 
+class CannotTell(Exception):
+    """There are too few facts to check the condition. The message says which."""
+
+
 class RepairRefused(Exception):
     """The repair would do harm now. The message says why."""
 
@@ -155,7 +169,7 @@ class Condition:
             raise ValueError(f"{self.name!r} is not a name for a condition: use lowercase words, joined by hyphens")
         if self.threshold is not None and self.name.replace("-", "_") in Limits.__slots__:
             raise ValueError(f"{self.name!r} has a threshold, but is a parameter of Limits: rename the condition")
-        if (not self.sql) == (self.look is None):
+        if (not self.sql) == (self.look is None) and self.look_on_citus is None:
             raise ValueError(f"{self.name}: give either sql or look")
         if self.sql and "%(limit)s" not in self.sql:
             raise ValueError(f"{self.name}: its SQL could return a whole table: add LIMIT %(limit)s")
@@ -186,17 +200,17 @@ def register(condition: Condition) -> Condition:
     return condition
 
 
-def known() -> list[Condition]:
-    """Return all conditions, the worst first."""
+def known(*, advice: bool = False) -> list[Condition]:
+    """Return all conditions, the worst first. Those that are advice are added if ``advice`` is true."""
     worst_first = list(Severity)
     of_capabilities = {condition.name: condition for one in installed() for condition in one.conditions}
-    all_of_them = (of_capabilities | _known).values()
-    return sorted(all_of_them, key=lambda one: (worst_first.index(one.severity), one.name))
+    wanted = [one for one in (of_capabilities | _known).values() if advice or not one.severity.is_advice]
+    return sorted(wanted, key=lambda one: (worst_first.index(one.severity), one.name))
 
 
 def named(name: str) -> Condition:
     """Return the condition with this name, or raise ``KeyError``."""
-    return {one.name: one for one in known()}[name]
+    return {one.name: one for one in known(advice=True)}[name]
 
 
 def is_ours(condition: Condition) -> bool:

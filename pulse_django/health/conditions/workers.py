@@ -11,6 +11,7 @@ from pulse_django.queue.database.workers import IS_LOST
 from .catalogue import Condition, Repair, Severity, Threshold
 
 WORKERS_VANISH = "how-to/symptoms/workers-vanish.md"
+_LIVE = "pulse_django_worker WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s"
 _KEY = "pg_catalog.concat('worker ', name, ':', boot_id)"
 
 
@@ -115,6 +116,51 @@ SELECT 'latest minute', pg_catalog.concat(
 )
 FROM (SELECT pg_catalog.max(minute) FROM pulse_django_minute WHERE minute <= statement_timestamp()) AS recorded (latest)
 WHERE latest < statement_timestamp() - %(unrecorded)s
+LIMIT %(limit)s
+""",
+    ),
+    Condition(
+        name="workers",
+        severity=Severity.WARNING,
+        says="A worker is alive.",
+        means="Jobs are stored, but none will run.",
+        to_do="Start one: manage.py pulse_worker.",
+        sql=f"""
+SELECT
+    CASE count(*) WHEN 0 THEN 'all queues' END,
+    CASE count(*)
+        WHEN 0 THEN 'no worker is alive'
+        ELSE pg_catalog.concat(count(*), ' live on ', pg_catalog.count(DISTINCT host), ' hosts')
+    END
+FROM {_LIVE}
+LIMIT %(limit)s
+""",
+    ),
+    Condition(
+        name="hosts",
+        severity=Severity.HINT,
+        says="The fleet survives the loss of one host.",
+        means="If that host fails, its jobs are not recovered until another worker starts.",
+        to_do="Run a worker or pulse_watchdog on a second host.",
+        sql=f"""
+SELECT pg_catalog.min(host), pg_catalog.concat(count(*), ' live, all on one host')
+FROM {_LIVE}
+HAVING pg_catalog.count(DISTINCT host) = 1
+LIMIT %(limit)s
+""",
+    ),
+    Condition(
+        name="versions",
+        severity=Severity.HINT,
+        says="All workers have the same version.",
+        means="Mixed versions are supported during a deploy, but not tested for longer.",
+        to_do="Finish the deploy.",
+        sql=f"""
+SELECT 'pulse_django', pg_catalog.concat(
+    'workers of ', count(*), ' versions are running: ', pg_catalog.string_agg(version, ', ' ORDER BY version)
+)
+FROM (SELECT DISTINCT COALESCE(versions ->> 'pulse_django'::text, 'unknown') FROM {_LIVE}) AS live (version)
+HAVING count(*) > 1
 LIMIT %(limit)s
 """,
     ),
