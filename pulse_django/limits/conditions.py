@@ -40,15 +40,15 @@ WITH due AS (
 limiter AS (
     SELECT name, {IN_FORCE} AS n, paused_until, pause_reason FROM pulse_django_limiter
 )
-SELECT due.limiter, pg_catalog.concat(
-    'the oldest job has been due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since), ', ',
-    held.n, COALESCE(' of ' || (limiter.n ->> 'max_running'::text), ''), ' running',
-    CASE
-        WHEN limiter.paused_until > statement_timestamp() THEN pg_catalog.concat(
-            ', paused until ', pg_catalog.date_trunc('second', limiter.paused_until), ' (', limiter.pause_reason, ')'
-        )
-    END
-)
+SELECT
+    due.limiter, pg_catalog.concat(
+        'the oldest job has been due for %%(time)s, %%(runs)s',
+        CASE WHEN (limiter.n ->> 'max_running'::text) IS NOT NULL THEN ' of %%(most)s' END, ' running',
+        CASE WHEN limiter.paused_until > statement_timestamp() THEN ', paused until %%(until)s (%%(reason)s)' END
+    ),
+    pg_catalog.date_trunc('second', statement_timestamp() - due.since) AS time, held.n AS runs,
+    limiter.n ->> 'max_running'::text AS most, pg_catalog.date_trunc('second', limiter.paused_until)::text AS until,
+    limiter.pause_reason AS reason
 FROM due
 LEFT JOIN limiter ON limiter.name::text = due.limiter
 CROSS JOIN LATERAL (
@@ -60,7 +60,6 @@ CROSS JOIN LATERAL (
     END
 ) AS held
 ORDER BY due.since
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -74,9 +73,9 @@ LIMIT %(limit)s
         page=LIMITS,
         sql=f"""
 {TASKS_SET_ASIDE}
-SELECT queue, pg_catalog.concat(
-    'due for ', pg_catalog.date_trunc('second', statement_timestamp() - pg_catalog.min(next_run_at)), ' and not ready'
-)
+SELECT
+    queue, 'due for %%(time)s and not ready',
+    pg_catalog.date_trunc('second', statement_timestamp() - pg_catalog.min(next_run_at)) AS time
 FROM (
     (
         SELECT queue, task, next_run_at
@@ -105,7 +104,6 @@ FROM (
 WHERE {is_not_paused("unready.")} AND next_run_at < statement_timestamp() - %(silence)s
 GROUP BY queue
 ORDER BY pg_catalog.min(next_run_at)
-LIMIT %(limit)s
 """,
     ),
 )

@@ -86,7 +86,7 @@ def test_two_of_one_name_are_refused() -> None:
 
 def test_sql_without_a_limit_is_refused() -> None:
     with pytest.raises(ValueError, match="could return a whole table: add LIMIT"):
-        condition("greedy", sql="SELECT id, '' FROM pulse_django_job")
+        register(condition("greedy", sql="SELECT id, '' FROM pulse_django_job"))
     with pytest.raises(ValueError, match="either sql or look"):
         condition("empty")
 

@@ -27,12 +27,13 @@ from .asking import Verdict as Verdict
 from .asking import ask as ask
 from .asking import ask_all as ask_all
 from .asking import repair as repair
-from .catalogue import OURS
+from .catalogue import OURS, _known
 from .catalogue import About as About
 from .catalogue import Condition as Condition
 from .catalogue import Limits as Limits
 from .catalogue import Repair as Repair
 from .catalogue import RepairRefused as RepairRefused
+from .catalogue import Sentence as Sentence
 from .catalogue import Severity as Severity
 from .catalogue import Subject as Subject
 from .catalogue import Threshold as Threshold
@@ -44,4 +45,5 @@ for one in (
     *failures.CONDITIONS, *jobs.CONDITIONS, *queues.CONDITIONS, *schema.CONDITIONS, *server.CONDITIONS,
     *workers.CONDITIONS, *citus.CONDITIONS, *connections.CONDITIONS, *tables.CONDITIONS, *timing.CONDITIONS,
 ):  # fmt: skip
-    OURS.add(register(one).name)
+    _known[one.name] = one
+    OURS.add(one.name)

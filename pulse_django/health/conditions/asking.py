@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.shards.citus import is_for_citus
 
-from .catalogue import CannotTell, Condition, Limits, Severity, Subject, is_ours, known
+from .catalogue import CannotTell, Condition, Limits, Severity, Subject, as_json, is_ours, known, subject_of
 from .shared_queries import with_shared_queries
 
 logger = SafeLogger("pulse_django.conditions")
@@ -177,10 +176,11 @@ def look_for(condition: Condition, alias: str, limits: Limits) -> list[Subject]:
         look = condition.look_on_citus
     if look is None and not condition.sql:
         return []  # it is only for Citus
+    if look is None and is_ours(condition):
+        return [subject_of(row) for _, row in _rows(alias, with_shared_queries(as_json(condition.sql)), limits)]
     if look is None:
         # An app may have a table with the name of a shared query.
-        sql = with_shared_queries(condition.sql) if is_ours(condition) else condition.sql
-        return [_subject(row) for row in _rows(alias, sql, limits)]
+        return [_subject(row) for row in _rows(alias, condition.sql, limits)]
     with briefly(alias, STATEMENT_TIMEOUT):
         return [_subject(row) for row in islice(look(alias, limits), limits.limit)]
 
@@ -189,16 +189,12 @@ def _subject(row: Sequence[Any]) -> Subject:
     if len(row) != 2:
         raise ValueError(f"a condition must return rows of (key, words), not {len(row)} columns")
     key, words = row
-    return Subject(key, "" if words is None else str(words))
+    return Subject(key, words if isinstance(words, str) else "" if words is None else str(words))
 
 
 def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -> dict[str, Finding]:
     """Check conditions in one statement. Return {} if it fails, or on Citus, which cannot run it."""
-    questions = [
-        f"(SELECT {place}, pg_catalog.row_number() OVER (), pg_catalog.to_jsonb(key)::text, words::text"
-        f" FROM ({one.sql}) AS found (key, words))"
-        for place, one in enumerate(conditions)
-    ]
+    questions = [f"({as_json(one.sql, place)})" for place, one in enumerate(conditions)]
     if not questions:
         return {}
     try:
@@ -211,8 +207,8 @@ def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -
         logger.warning("Checking all conditions in one statement failed: %s", error_in_one_line(error))
         return {}
     subjects = defaultdict(list)
-    for place, _, key, words in sorted(rows, key=lambda row: row[:2]):
-        subjects[place].append(_subject((None if key is None else json.loads(key), words)))
+    for place, row in rows:
+        subjects[place].append(subject_of(row))
     return {one.name: _finding(one, subjects[place], limits) for place, one in enumerate(conditions)}
 
 

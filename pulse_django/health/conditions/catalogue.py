@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -60,6 +61,18 @@ class About(StrEnum):
     OTHER = ""  # integer keys are ids of jobs
 
 
+class Sentence(str):
+    """A sentence in English. It keeps its form and its values, so that a page can translate it."""
+
+    form: str
+    values: Mapping[str, Any]
+
+    def __new__(cls, form: str, **values: Any) -> Sentence:
+        said = super().__new__(cls, form % values if values else form)
+        said.form, said.values = form, values
+        return said
+
+
 class Subject(NamedTuple):
     """One object to which a condition applies, such as a job or a queue."""
 
@@ -74,6 +87,19 @@ class Threshold:
     default: float
     unit: str  # text for the documentation
     most: float = 1e9  # maximum of the setting
+
+
+def as_json(sql: str, place: int = 0) -> str:
+    """Return a query for the subjects of a condition of ours, as rows of the place and JSON."""
+    return f"""
+SELECT {place} AS place, pg_catalog.row_to_json(found)::text AS subject
+FROM (SELECT * FROM ({sql}) AS asked LIMIT %(limit)s) AS found"""
+
+
+def subject_of(row: str) -> Subject:
+    """Return the subject of a row of ``as_json``: its key, the form of a sentence, and the values by name."""
+    (_, key), (_, form), *values = json.loads(row, object_pairs_hook=list)
+    return Subject(key, Sentence(form or "", **{name: "" if value is None else value for name, value in values}))
 
 
 FOR_EVER = timedelta(days=36_500)
@@ -148,7 +174,11 @@ class Repair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One condition. Its query returns its subjects as rows of (key, words), at most ``%(limit)s``."""
+    """One condition. Its query returns its subjects as rows of (key, words), at most ``%(limit)s``.
+
+    In the query of a condition of ours or of a capability, the words are the form of a sentence. The other columns have
+    the names and the values of its places. The limit is added to the query.
+    """
 
     name: str
     severity: Severity
@@ -171,8 +201,6 @@ class Condition:
             raise ValueError(f"{self.name!r} has a threshold, but is a parameter of Limits: rename the condition")
         if (not self.sql) == (self.look is None) and self.look_on_citus is None:
             raise ValueError(f"{self.name}: give either sql or look")
-        if self.sql and "%(limit)s" not in self.sql:
-            raise ValueError(f"{self.name}: its SQL could return a whole table: add LIMIT %(limit)s")
 
     def refuses(self, allowed: float) -> str:
         """Return why a number cannot be its threshold, or "" if it can."""
@@ -188,12 +216,14 @@ class Condition:
         return wanted is not False
 
 
-_known: dict[str, Condition] = {}
+_known: dict[str, Condition] = {}  # of ``health`` and of apps
 OURS: set[str] = set()  # the names of conditions of ``health``
 
 
 def register(condition: Condition) -> Condition:
     """Add a condition to the catalogue."""
+    if condition.sql and "%(limit)s" not in condition.sql:
+        raise ValueError(f"{condition.name}: its SQL could return a whole table: add LIMIT %(limit)s")
     if _known.get(condition.name, condition) != condition:
         raise ValueError(f"Condition {condition.name!r} is already registered: choose another name.")
     _known[condition.name] = condition

@@ -35,13 +35,11 @@ FROM (
     CROSS JOIN LATERAL (SELECT pg_catalog.concat(c.reloptions)) AS set (options)
     WHERE c.oid = 'pulse_django_job_hot'::regclass::oid
 ) AS found
-LIMIT %(limit)s
 """
 _NAPTIME = """
 SELECT 'autovacuum', pg_catalog.concat('it checks each database every ', naptime)
 FROM (SELECT pg_catalog.current_setting('autovacuum_naptime')) AS setting (naptime)
 WHERE naptime::interval > interval '10 s'
-LIMIT %(limit)s
 """
 # Runs are counted as stored attempts plus completed jobs.
 _COUNTED = """
@@ -59,7 +57,6 @@ SELECT
         ' (HOT); ', updates - hot, ' in ', runs, ' runs were not', CASE WHEN runs < 1000 THEN ', too few to judge' END
     )
 FROM ({_COUNTED}) AS counted (updates, hot, runs)
-LIMIT %(limit)s
 """
 _SCANS = """
 SELECT 'pulse_django_job_hot', pg_catalog.concat(
@@ -67,7 +64,6 @@ SELECT 'pulse_django_job_hot', pg_catalog.concat(
 )
 FROM pg_stat_user_tables
 WHERE relid = 'pulse_django_job_hot'::regclass::oid AND seq_scan > 0 AND seq_tup_read > 10000 * seq_scan
-LIMIT %(limit)s
 """
 _INDEXES = """
 SELECT s.indexrelname, s.idx_scan, pg_catalog.pg_get_indexdef(s.indexrelid), x.indisunique, t.n_live_tup

@@ -38,15 +38,14 @@ CONDITIONS = (
             act=_acknowledge,
         ),
         sql=f"""
-SELECT {_KEY}, pg_catalog.concat(
-    'lost ', pg_catalog.date_trunc('second', statement_timestamp() - last_beat_at), ' ago, with ', in_flight, ' runs'
-)
+SELECT
+    {_KEY}, 'lost %%(time)s ago, with %%(runs)s runs',
+    pg_catalog.date_trunc('second', statement_timestamp() - last_beat_at) AS time, in_flight AS runs
 FROM pulse_django_worker
 WHERE {IS_LOST} AND (
     SELECT pg_catalog.count(*) FROM pulse_django_worker WHERE {IS_LOST}
 )::float8 > %(worker_lost)s::float8
 ORDER BY last_beat_at DESC, id
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -58,14 +57,12 @@ LIMIT %(limit)s
         to_do="Check its host. Replace the worker if its capacity is needed.",
         page=WORKERS_VANISH,
         sql=f"""
-SELECT {_KEY}, pg_catalog.concat(
-    'no heartbeat for ', pg_catalog.date_trunc('second', statement_timestamp() - last_beat_at), ', with ', in_flight,
-    ' runs'
-)
+SELECT
+    {_KEY}, 'no heartbeat for %%(time)s, with %%(runs)s runs',
+    pg_catalog.date_trunc('second', statement_timestamp() - last_beat_at) AS time, in_flight AS runs
 FROM pulse_django_worker
 WHERE stopped_at IS NULL AND last_beat_at < statement_timestamp() - %(silence)s
 ORDER BY last_beat_at
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -76,12 +73,11 @@ LIMIT %(limit)s
         "replaced.",
         to_do="Call context.check() in long loops, or set isolation='process' for such tasks.",
         page="how-to/timeouts.md",
-        sql="""
-SELECT pg_catalog.concat('worker ', name, ':', boot_id), pg_catalog.concat(stuck_slots, ' of ', slots, ' slots')
+        sql=f"""
+SELECT {_KEY}, '%%(stuck)s of %%(all)s slots', stuck_slots AS stuck, slots AS "all"
 FROM pulse_django_worker
 WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s AND stuck_slots > 0
 ORDER BY stuck_slots DESC, id
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -99,7 +95,6 @@ CROSS JOIN LATERAL pg_catalog.jsonb_each_text(COALESCE(worker.vitals -> 'restart
 WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %(silence)s
 GROUP BY worker.id, worker.name, worker.boot_id
 ORDER BY worker.id
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -111,12 +106,11 @@ LIMIT %(limit)s
         to_do="Start a worker or pulse_watchdog, and read its log.",
         page=WORKERS_VANISH,
         sql="""
-SELECT 'latest minute', pg_catalog.concat(
-    'recorded for ', latest, ', ', pg_catalog.date_trunc('second', statement_timestamp() - latest), ' ago'
-)
+SELECT
+    'latest minute', 'recorded for %%(minute)s, %%(time)s ago', latest::text AS minute,
+    pg_catalog.date_trunc('second', statement_timestamp() - latest) AS time
 FROM (SELECT pg_catalog.max(minute) FROM pulse_django_minute WHERE minute <= statement_timestamp()) AS recorded (latest)
 WHERE latest < statement_timestamp() - %(unrecorded)s
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -133,7 +127,6 @@ SELECT
         ELSE pg_catalog.concat(count(*), ' live on ', pg_catalog.count(DISTINCT host), ' hosts')
     END
 FROM {_LIVE}
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -146,7 +139,6 @@ LIMIT %(limit)s
 SELECT pg_catalog.min(host), pg_catalog.concat(count(*), ' live, all on one host')
 FROM {_LIVE}
 HAVING pg_catalog.count(DISTINCT host) = 1
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -161,7 +153,6 @@ SELECT 'pulse_django', pg_catalog.concat(
 )
 FROM (SELECT DISTINCT COALESCE(versions ->> 'pulse_django'::text, 'unknown') FROM {_LIVE}) AS live (version)
 HAVING count(*) > 1
-LIMIT %(limit)s
 """,
     ),
 )
