@@ -56,7 +56,6 @@ _PARTS_OF_LIMITS = (
     _("%(n)s in %(time)s"),
     _("no limit"),
 )
-_INTERVALS = (_("every %(time)s"),)
 _PLACE = re.compile(r"%\\\((\w+)\\\)s")  # after re.escape()
 _DAYS = re.compile(r"(\d+) days? (\d\d:\d\d:\d\d)")
 
@@ -99,9 +98,8 @@ def sentence_shown(said: str) -> str:
     translated = translation.gettext(form) if form else form
     if translated == form:
         return _shown(inert(said, MOST_CHARACTERS), None)
-    return _shown(
-        said, inert(translated % {name: _days(str(value)) for name, value in values.items()}, MOST_CHARACTERS)
-    )
+    shown = {name: _days(str(value)) for name, value in values.items()}
+    return format_html("{}", inert(translated % shown if shown else translated, MOST_CHARACTERS))
 
 
 def reason_shown(reason: str) -> str:
@@ -123,8 +121,7 @@ def timing_shown(schedule: Schedule) -> str:
     if schedule.cron:
         return format_html('<code title="{}" lang="en">{}</code> {}', words, schedule.cron, schedule.tz)
     if schedule.every:
-        words = f"every {seconds_in_words(schedule.every.total_seconds())}"
-        return _shown(words, _translated(words, _INTERVALS))
+        return sentence_shown(Sentence("every %(time)s", time=seconds_in_words(schedule.every.total_seconds())))
     return _shown(words, None)
 
 

@@ -8,36 +8,23 @@ from pulse_django.health.conditions import ask, citus, named
 from tests.citus import is_on_citus, schema_name
 from tests.faults import all_faults
 
-COORDINATOR = citus.NodeFacts(id=1, group=0, address="db-0:5432", holds_shards=False, is_here=True)
-FIRST = citus.NodeFacts(id=2, group=1, address="db-1:5432", holds_shards=True, is_here=False)
-SECOND = citus.NodeFacts(id=3, group=2, address="db-2:5432", holds_shards=True, is_here=False)
+COORDINATOR = citus.NodeFacts(id=1, group=0, address="db-0:5432", holds_shards=False)
+FIRST = citus.NodeFacts(id=2, group=1, address="db-1:5432", holds_shards=True)
+SECOND = citus.NodeFacts(id=3, group=2, address="db-2:5432", holds_shards=True)
 NODES = (COORDINATOR, FIRST, SECOND)
 ALL_ON = [(1, True, "on"), (2, True, "on"), (3, True, "remote_apply")]
-NAMES = ("citus", "shard", "balance", "synchronous-commit")
+NAMES = ("shard", "balance", "synchronous-commit")
 
 
 def shard(schema: str, group: int, *, is_ours: bool = False) -> citus.Shard:
     return citus.Shard(schema=schema, group=group, is_ours=is_ours)
 
 
-def test_it_says_which_node_one_talks_to() -> None:
-    here = citus.NodeFacts(id=2, group=1, address="db-1:5432", holds_shards=True, is_here=True)
-    leads = "this connection is to"
-    cases = [
-        (NODES, None, f"{leads} db-0:5432, the coordinator; the cluster has 3 nodes"),
-        ((here,), "worker node", f"{leads} db-1:5432, a worker node; the cluster has 1 nodes"),
-        ((FIRST, SECOND), None, f"{leads} a server that is not a node of its cluster; the cluster has 2 nodes"),
-    ]
-    with all_faults() as about:
-        for nodes, key, said in cases:
-            with about(said):
-                assert citus.of_the_node(nodes) == (key, said)
-
-
 def test_it_says_where_the_schema_is() -> None:
     ours = shard("jobs", 2, is_ours=True)
-    assert citus.of_the_shard(NODES, [shard("other", 1), ours]) == (None, "schema jobs is on db-2:5432")
-    assert citus.of_the_shard([FIRST], [ours]) == (None, "schema jobs is on group 2")
+    said = "schema jobs is on db-2:5432; the cluster has 3 nodes"
+    assert citus.of_the_shard(NODES, [shard("other", 1), ours]) == (None, said)
+    assert citus.of_the_shard([FIRST], [ours]) == (None, "schema jobs is on group 2; the cluster has 1 nodes")
     assert citus.of_the_shard(NODES, [shard("other", 1)]).key == "schema"
 
 
@@ -72,5 +59,5 @@ def test_only_a_cluster_is_told_of_citus() -> None:
     findings = {name: ask(named(name), "default") for name in NAMES}
     assert {name for name, finding in findings.items() if not finding.is_clear} == set()
     said = {name: finding.figures[0].partition(" is ")[0] for name, finding in findings.items() if finding.figures}
-    assert said.keys() == ({"citus", "shard", "balance"} if is_on_citus() else set())
+    assert said.keys() == ({"shard", "balance"} if is_on_citus() else set())
     assert said.get("shard", "") == (f"schema {schema_name()}" if is_on_citus() else "")

@@ -14,13 +14,10 @@ MOST_APART = 1  # the allowed difference in schemas between two nodes
 DURABLE = ("on", "remote_apply")
 
 _NODES = """
-SELECT
-    node.nodeid, node.groupid, pg_catalog.concat(node.nodename, ':', node.nodeport), node.shouldhaveshards,
-    node.groupid = here.groupid
-FROM pg_dist_node AS node
-CROSS JOIN pg_dist_local_group AS here
-WHERE node.isactive AND node.noderole::text = 'primary'
-ORDER BY node.groupid
+SELECT nodeid, groupid, pg_catalog.concat(nodename, ':', nodeport), shouldhaveshards
+FROM pg_dist_node
+WHERE isactive AND noderole::text = 'primary'
+ORDER BY groupid
 """
 # Each schema with tables of Pulse, and the group of its node.
 _SHARDS = """
@@ -41,7 +38,6 @@ class NodeFacts(NamedTuple):
     group: int  # 0: the coordinator
     address: str
     holds_shards: bool
-    is_here: bool  # this connection is to this node
 
 
 class Shard(NamedTuple):
@@ -62,21 +58,12 @@ def _answers(alias: str) -> Iterable[tuple[int, bool, str]]:
     return run_joined(alias, _COMMITS, [])
 
 
-def of_the_node(nodes: Sequence[NodeFacts]) -> Subject:
-    here = next((node for node in nodes if node.is_here), None)
-    if here is None:
-        what = "this connection is to a server that is not a node of its cluster"
-    else:
-        what = f"this connection is to {here.address}, {'a worker node' if here.group else 'the coordinator'}"
-    is_wrong = here is not None and here.group
-    return Subject("worker node" if is_wrong else None, f"{what}; the cluster has {len(nodes)} nodes")
-
-
 def of_the_shard(nodes: Sequence[NodeFacts], shards: Sequence[Shard]) -> Subject:
     ours = next((shard for shard in shards if shard.is_ours), None)
     if ours is None:
         return Subject("schema", "the tables of this database are not distributed")
-    return Subject(None, f"schema {ours.schema} is on {_address(nodes, ours.group)}")
+    where = _address(nodes, ours.group)
+    return Subject(None, f"schema {ours.schema} is on {where}; the cluster has {len(nodes)} nodes")
 
 
 def of_the_balance(nodes: Sequence[NodeFacts], shards: Sequence[Shard]) -> Subject:
@@ -100,14 +87,6 @@ def _address(nodes: Sequence[NodeFacts], group: int) -> str:
 
 
 CONDITIONS = (
-    Condition(
-        name="citus",
-        severity=Severity.WARNING,
-        says="The coordinator knows the node of every schema, and sends statements there.",
-        means="A worker node creates ids in its own range, without the number of the shard: workers refuse it (E017).",
-        to_do="Connect to the coordinator.",
-        look_on_citus=lambda alias, _: [of_the_node(_nodes(alias))],
-    ),
     Condition(
         name="shard",
         severity=Severity.HINT,
