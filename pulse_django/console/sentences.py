@@ -121,7 +121,7 @@ def timing_shown(schedule: Schedule) -> str:
     if schedule.cron:
         return format_html('<code title="{}" lang="en">{}</code> {}', words, schedule.cron, schedule.tz)
     if schedule.every:
-        return sentence_shown(Sentence("every %(time)s", time=seconds_in_words(schedule.every.total_seconds())))
+        return sentence_shown(Sentence("every %(time)s", {"time": seconds_in_words(schedule.every.total_seconds())}))
     return _shown(words, None)
 
 

@@ -51,7 +51,7 @@ def test_what_has_no_known_form_is_shown_as_it_is_and_marked_as_english() -> Non
 
 def test_a_language_without_a_translation_shows_english_and_says_so() -> None:
     with override("fr"):
-        assert sentences.sentence_shown(Sentence("due for %(time)s and not ready", time="00:05:00")) == (
+        assert sentences.sentence_shown(Sentence("due for %(time)s and not ready", {"time": "00:05:00"})) == (
             '<span lang="en">due for 00:05:00 and not ready</span>'
         )
         assert sentences.limit_shown("5 running") == '<span lang="en">5 running</span>'
@@ -64,7 +64,7 @@ def test_what_rows_say_within_a_sentence_is_kept_and_escaped() -> None:
         shown = sentences.sentence_shown(
             Sentence(
                 "paused for %(time)s without an end (%(reason)s), jobs due for %(due)s",
-                time="00:05:00", reason="<i>, 100% (bank)", due="1 day 02:00:00",
+                {"time": "00:05:00", "reason": "<i>, 100% (bank)", "due": "1 day 02:00:00"},
             )
         )  # fmt: skip
     assert shown == ("seit 00:05:00 ohne Ende pausiert (&lt;i&gt;, 100% (bank)), Jobs seit 1 Tag, 02:00:00 fällig")

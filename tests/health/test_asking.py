@@ -288,6 +288,25 @@ def test_rows_of_another_shape_are_an_error() -> None:
                 assert "must return rows of (key, words)" in finding.error
 
 
+def test_a_row_of_a_capability_that_gives_no_sentence_hides_no_other_condition() -> None:
+    statements = {
+        "SELECT 1": "not enough values",
+        "SELECT 1, '%%(gone)s', 2 AS here": "KeyError: 'gone'",
+        "SELECT 1, '%%(form)s', 2 AS form": "",
+    }
+    with all_faults() as about:
+        for statement, said in statements.items():
+            with about(statement), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(catalogue, "_known", {**catalogue._known, "odd": condition("odd", sql=statement)})
+                patch.setattr(catalogue, "OURS", {*catalogue.OURS, "odd"})
+                empty_and_vacuum()
+                pause()
+                found = {finding.condition.name: finding for finding in ask_all("default").found}
+                assert set(found) == {"odd", "paused-backlog"}
+                assert said in found["odd"].error
+                assert found["odd"].says == "1: 2" or said
+
+
 def test_python_of_an_app_runs_inside_the_guards(monkeypatch: pytest.MonkeyPatch) -> None:
     def exits(alias: str, limits: Any) -> Any:
         raise SystemExit(3)

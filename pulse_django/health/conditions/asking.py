@@ -189,26 +189,26 @@ def _subject(row: Sequence[Any]) -> Subject:
     if len(row) != 2:
         raise ValueError(f"a condition must return rows of (key, words), not {len(row)} columns")
     key, words = row
-    return Subject(key, words if isinstance(words, str) else "" if words is None else str(words))
+    return Subject(key, words if isinstance(words, str) else str("" if words is None else words))
 
 
 def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -> dict[str, Finding]:
     """Check conditions in one statement. Return {} if it fails, or on Citus, which cannot run it."""
     questions = [f"({as_json(one.sql, place)})" for place, one in enumerate(conditions)]
+    subjects: defaultdict[int, list[Subject]] = defaultdict(list)
     if not questions:
         return {}
     try:
         if is_for_citus(connections[alias]):
             return {}
         rows = _rows(alias, with_shared_queries(" UNION ALL ".join(questions)), replace(limits, limit=limits.limit + 1))
-    except DatabaseError as error:
+        for place, row in rows:
+            subjects[place].append(subject_of(row))
+    except (DatabaseError, ValueError, KeyError, TypeError) as error:  # also of a capability whose rows give no sentence
         if is_lost(alias):
             raise
         logger.warning("Checking all conditions in one statement failed: %s", error_in_one_line(error))
         return {}
-    subjects = defaultdict(list)
-    for place, row in rows:
-        subjects[place].append(subject_of(row))
     return {one.name: _finding(one, subjects[place], limits) for place, one in enumerate(conditions)}
 
 

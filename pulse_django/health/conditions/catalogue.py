@@ -67,9 +67,9 @@ class Sentence(str):
     form: str
     values: Mapping[str, Any]
 
-    def __new__(cls, form: str, **values: Any) -> Sentence:
+    def __new__(cls, form: str, values: Mapping[str, Any] | None = None) -> Sentence:
         said = super().__new__(cls, form % values if values else form)
-        said.form, said.values = form, values
+        said.form, said.values = form, values or {}
         return said
 
 
@@ -99,7 +99,7 @@ FROM (SELECT * FROM ({sql}) AS asked LIMIT %(limit)s) AS found"""
 def subject_of(row: str) -> Subject:
     """Return the subject of a row of ``as_json``: its key, the form of a sentence, and the values by name."""
     (_, key), (_, form), *values = json.loads(row, object_pairs_hook=list)
-    return Subject(key, Sentence(form or "", **{name: "" if value is None else value for name, value in values}))
+    return Subject(key, Sentence(form or "", {name: "" if value is None else value for name, value in values}))
 
 
 FOR_EVER = timedelta(days=36_500)

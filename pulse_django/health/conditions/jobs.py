@@ -46,7 +46,7 @@ def _repeated_on_citus(alias: str, _: Limits) -> Iterator[Subject]:
     seen, position = _seen(alias), position_of(alias, TOKENS)
     if seen > position:
         yield Subject(
-            TOKENS, Sentence("stands at %(position)s, and %(seen)s was granted", position=position, seen=seen)
+            TOKENS, Sentence("stands at %(position)s, and %(seen)s was granted", {"position": position, "seen": seen})
         )
 
 

@@ -82,9 +82,9 @@ def _look(alias: str, limits: Limits) -> Iterable[Subject]:
         for one in _named(model):
             kind = "index" if isinstance(one, Index) else "constraint"
             if one.name not in valid_by_name:
-                yield Subject(one.name, Sentence(f"the {kind} of %(table)s is missing", table=table))
+                yield Subject(one.name, Sentence(f"the {kind} of %(table)s is missing", {"table": table}))
             elif not valid_by_name[one.name]:
-                yield Subject(one.name, Sentence(f"the {kind} of %(table)s is not valid", table=table))
+                yield Subject(one.name, Sentence(f"the {kind} of %(table)s is not valid", {"table": table}))
 
 
 def _rebuild(alias: str, names: Sequence[str]) -> int:
