@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_django.health.conditions.catalogue import About, Condition, Severity, Threshold
+from pulse_django.health.conditions.catalogue import About, Condition, Severity, Threshold, time_since
 from pulse_django.pauses.statements import first_that_can_start, is_not_paused
 from pulse_django.queue.database.constraints import IS_CLAIMABLE
 from pulse_django.queue.database.lane_queries import IN_LANE, IS_SET_ASIDE, TASKS_SET_ASIDE, limits_of
@@ -46,7 +46,7 @@ SELECT
         CASE WHEN (limiter.n ->> 'max_running'::text) IS NOT NULL THEN ' of %%(most)s' END, ' running',
         CASE WHEN limiter.paused_until > statement_timestamp() THEN ', paused until %%(until)s (%%(reason)s)' END
     ),
-    pg_catalog.date_trunc('second', statement_timestamp() - due.since) AS time, held.n AS runs,
+    {time_since("due.since")} AS time, held.n AS runs,
     limiter.n ->> 'max_running'::text AS most, pg_catalog.date_trunc('second', limiter.paused_until)::text AS until,
     limiter.pause_reason AS reason
 FROM due
@@ -73,9 +73,7 @@ ORDER BY due.since
         page=LIMITS,
         sql=f"""
 {TASKS_SET_ASIDE}
-SELECT
-    queue, 'due for %%(time)s and not ready',
-    pg_catalog.date_trunc('second', statement_timestamp() - pg_catalog.min(next_run_at)) AS time
+SELECT queue, 'due for %%(time)s and not ready', {time_since("pg_catalog.min(next_run_at)")} AS time
 FROM (
     (
         SELECT queue, task, next_run_at

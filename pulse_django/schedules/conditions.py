@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_django.health.conditions.catalogue import About, Condition, Severity, Threshold
+from pulse_django.health.conditions.catalogue import About, Condition, Severity, Threshold, time_since
 
 SCHEDULES = "how-to/schedules.md"
 
@@ -19,7 +19,7 @@ CONDITIONS = (
         "names the schedule and the error; or a transaction in pg_stat_activity has locked its row.",
         page=SCHEDULES,
         threshold=Threshold(default=60, unit="seconds"),
-        sql="""
+        sql=f"""
 SELECT
     schedule.name, pg_catalog.concat('due for %%(time)s, task %%(task)s: ', CASE
         WHEN NOT EXISTS (
@@ -36,7 +36,7 @@ SELECT
         THEN 'no live worker has the task'
         ELSE 'watchdogs fail to decide it, or a transaction has locked its row'
     END),
-    pg_catalog.date_trunc('second', statement_timestamp() - schedule.next_at) AS time, schedule.task
+    {time_since("schedule.next_at")} AS time, schedule.task
 FROM pulse_django_schedule AS schedule
 LEFT JOIN LATERAL (
     SELECT decided_at FROM pulse_django_tick WHERE schedule_id = schedule.id ORDER BY at DESC LIMIT 1

@@ -204,7 +204,12 @@ def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -
         rows = _rows(alias, with_shared_queries(" UNION ALL ".join(questions)), replace(limits, limit=limits.limit + 1))
         for place, row in rows:
             subjects[place].append(subject_of(row))
-    except (DatabaseError, ValueError, KeyError, TypeError) as error:  # also of a capability whose rows give no sentence
+    except (
+        DatabaseError,
+        ValueError,
+        KeyError,
+        TypeError,
+    ) as error:  # of rows without a sentence
         if is_lost(alias):
             raise
         logger.warning("Checking all conditions in one statement failed: %s", error_in_one_line(error))

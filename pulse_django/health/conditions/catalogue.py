@@ -89,6 +89,11 @@ class Threshold:
     most: float = 1e9  # maximum of the setting
 
 
+def time_since(instant: str) -> str:
+    """Return SQL for the time since an instant, in whole seconds."""
+    return f"pg_catalog.date_trunc('second', statement_timestamp() - {instant})"
+
+
 def as_json(sql: str, place: int = 0) -> str:
     """Return a query for the subjects of a condition of ours, as rows of the place and JSON."""
     return f"""

@@ -11,7 +11,7 @@ from pulse_django.queue.words.outcomes import CANNOT_DECRYPT
 from pulse_django.shards.ids import TOKENS, position_of, raise_sequence
 from pulse_django.shards.moving import finish
 
-from .catalogue import Condition, Limits, Repair, RepairRefused, Sentence, Severity, Subject
+from .catalogue import Condition, Limits, Repair, RepairRefused, Sentence, Severity, Subject, time_since
 from .shared_queries import with_shared_queries
 
 
@@ -143,10 +143,10 @@ ORDER BY id
         means="No watchdog is running or working: jobs of dead workers stay RUNNING.",
         to_do="Start a worker without --no-watchdog, or pulse_watchdog, and read its log.",
         page="how-to/symptoms/workers-vanish.md",
-        sql="""
+        sql=f"""
 SELECT
     id, '%%(task)s attempt %%(number)s by %%(holder)s: over for %%(time)s', task, attempts AS number,
-    locked_by AS holder, pg_catalog.date_trunc('second', statement_timestamp() - lease_until) AS time
+    locked_by AS holder, {time_since("lease_until")} AS time
 FROM pulse_django_job_hot
 WHERE status::text = 'RUNNING' AND lease_until < statement_timestamp() - %(unreaped)s
 ORDER BY id
@@ -259,10 +259,10 @@ ORDER BY era
         to_do="Run pulse_shards move from this shard again: it first finishes the interrupted move. The repair does "
         "the same. Both need the owner of the tables. A job is delivered only to a shard that is still in SHARDS.",
         page="how-to/shards.md",
-        sql="""
+        sql=f"""
 SELECT
     pg_catalog.concat('job ', job_id), 'it left for shard %%(shard)s %%(time)s ago', to_shard AS shard,
-    pg_catalog.date_trunc('second', statement_timestamp() - at) AS time
+    {time_since("at")} AS time
 FROM pulse_django_departure
 WHERE at < statement_timestamp() - %(silence)s
 ORDER BY id
@@ -299,10 +299,10 @@ ORDER BY job.task
         to_do="Start a worker of this release; its watchdog finds such jobs. Look in pg_stat_activity for a "
         "transaction that locks jobs, and terminate it.",
         page="how-to/workflows.md",
-        sql="""
+        sql=f"""
 SELECT
     pg_catalog.concat('job ', unmet.job_id), 'job %%(needed)s, which it needs, is over for %%(time)s',
-    unmet.needs AS needed, pg_catalog.date_trunc('second', statement_timestamp() - need.finished_at) AS time
+    unmet.needs AS needed, {time_since("need.finished_at")} AS time
 FROM (
     SELECT job_id, needs
     FROM pulse_django_dependency

@@ -9,7 +9,7 @@ from pulse_django.models import Pause
 from pulse_django.queue.database.lane_queries import IN_LANE
 from pulse_django.queue.words.outcomes import UNKNOWN_TASK
 
-from .catalogue import About, Condition, Repair, Severity, Threshold
+from .catalogue import About, Condition, Repair, Severity, Threshold, time_since
 
 JOBS_WAIT = "how-to/symptoms/jobs-wait.md"
 
@@ -36,9 +36,7 @@ CONDITIONS = (
         to_do="Start a worker for the queue, or check --queues and QUEUES.",
         page=JOBS_WAIT,
         sql=f"""
-SELECT
-    due.queue, 'due for %%(time)s, and no live worker serves it',
-    pg_catalog.date_trunc('second', statement_timestamp() - due.since) AS time
+SELECT due.queue, 'due for %%(time)s, and no live worker serves it', {time_since("due.since")} AS time
 FROM due_queues AS due
 WHERE due.since < statement_timestamp() - %(silence)s
     AND due.queue::text NOT IN (SELECT name::text FROM paused_queues)
@@ -55,7 +53,7 @@ ORDER BY due.since
         means="Workers cannot claim jobs: a transaction holds locks, or the workers fail or hang.",
         to_do="Read a worker's log. Look in pg_stat_activity for a transaction that locks jobs, and terminate it.",
         page=JOBS_WAIT,
-        sql="""
+        sql=f"""
 WITH begun AS (
     SELECT queue, started_at FROM pulse_django_job_hot WHERE status::text = 'RUNNING'
     UNION ALL
@@ -68,8 +66,8 @@ WITH begun AS (
     SELECT queue, started_at FROM latest_cancelled
 )
 SELECT
-    due.queue, 'due for %%(time)s while %%(slots)s slots are free',
-    pg_catalog.date_trunc('second', statement_timestamp() - due.unlimited_since) AS time, idle.free AS slots
+    due.queue, 'due for %%(time)s while %%(slots)s slots are free', idle.free AS slots,
+    {time_since("due.unlimited_since")} AS time
 FROM due_queues AS due
 CROSS JOIN LATERAL (
     SELECT pg_catalog.sum(live.free) AS free
@@ -96,9 +94,7 @@ ORDER BY due.unlimited_since
         page=JOBS_WAIT,
         threshold=Threshold(default=900, unit="seconds"),
         sql=f"""
-SELECT
-    due.queue, 'the oldest job has been due for %%(time)s',
-    pg_catalog.date_trunc('second', statement_timestamp() - due.unlimited_since) AS time
+SELECT due.queue, 'the oldest job has been due for %%(time)s', {time_since("due.unlimited_since")} AS time
 FROM due_queues AS due
 WHERE due.unlimited_since < statement_timestamp() - %(queue_overdue)s::float8 * interval '1 s'
     AND due.queue::text NOT IN (SELECT name::text FROM paused_queues)
@@ -114,16 +110,15 @@ ORDER BY due.unlimited_since
         means="The jobs wait until the queue is resumed or its pause ends.",
         to_do="Check whether the reason for the pause still applies.",
         page=JOBS_WAIT,
-        sql="""
+        sql=f"""
 SELECT
     paused.name, pg_catalog.concat(
         'paused for %%(time)s ',
         CASE WHEN paused.paused_until IS NULL THEN 'without an end' ELSE 'until %%(until)s' END,
         CASE WHEN paused.reason <> '' THEN ' (%%(reason)s)' ELSE ' (no reason given)' END, ', jobs due for %%(due)s'
     ),
-    pg_catalog.date_trunc('second', statement_timestamp() - paused.paused_at) AS time,
-    pg_catalog.date_trunc('second', paused.paused_until)::text AS until, paused.reason,
-    pg_catalog.date_trunc('second', statement_timestamp() - due.since) AS due
+    {time_since("paused.paused_at")} AS time, {time_since("due.since")} AS due, paused.reason,
+    pg_catalog.date_trunc('second', paused.paused_until)::text AS until
 FROM paused_queues AS paused
 JOIN due_queues AS due ON due.queue::text = paused.name::text
 ORDER BY paused.name

@@ -8,7 +8,7 @@ from typing import Any
 from pulse_django.models import Worker
 from pulse_django.queue.database.workers import IS_LOST
 
-from .catalogue import Condition, Repair, Severity, Threshold
+from .catalogue import Condition, Repair, Severity, Threshold, time_since
 
 WORKERS_VANISH = "how-to/symptoms/workers-vanish.md"
 _LIVE = "pulse_django_worker WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s"
@@ -38,9 +38,7 @@ CONDITIONS = (
             act=_acknowledge,
         ),
         sql=f"""
-SELECT
-    {_KEY}, 'lost %%(time)s ago, with %%(runs)s runs',
-    pg_catalog.date_trunc('second', statement_timestamp() - last_beat_at) AS time, in_flight AS runs
+SELECT {_KEY}, 'lost %%(time)s ago, with %%(runs)s runs', {time_since("last_beat_at")} AS time, in_flight AS runs
 FROM pulse_django_worker
 WHERE {IS_LOST} AND (
     SELECT pg_catalog.count(*) FROM pulse_django_worker WHERE {IS_LOST}
@@ -58,8 +56,8 @@ ORDER BY last_beat_at DESC, id
         page=WORKERS_VANISH,
         sql=f"""
 SELECT
-    {_KEY}, 'no heartbeat for %%(time)s, with %%(runs)s runs',
-    pg_catalog.date_trunc('second', statement_timestamp() - last_beat_at) AS time, in_flight AS runs
+    {_KEY}, 'no heartbeat for %%(time)s, with %%(runs)s runs', {time_since("last_beat_at")} AS time,
+    in_flight AS runs
 FROM pulse_django_worker
 WHERE stopped_at IS NULL AND last_beat_at < statement_timestamp() - %(silence)s
 ORDER BY last_beat_at
@@ -105,12 +103,10 @@ ORDER BY worker.id
         "running, lost runs are not recovered.",
         to_do="Start a worker or pulse_watchdog, and read its log.",
         page=WORKERS_VANISH,
-        sql="""
-SELECT
-    'latest minute', 'recorded for %%(minute)s, %%(time)s ago', latest::text AS minute,
-    pg_catalog.date_trunc('second', statement_timestamp() - latest) AS time
-FROM (SELECT pg_catalog.max(minute) FROM pulse_django_minute WHERE minute <= statement_timestamp()) AS recorded (latest)
-WHERE latest < statement_timestamp() - %(unrecorded)s
+        sql=f"""
+SELECT 'latest minute', 'recorded for %%(minute)s, %%(time)s ago', minute::text, {time_since("minute")} AS time
+FROM (SELECT pg_catalog.max(minute) FROM pulse_django_minute WHERE minute <= statement_timestamp()) AS recorded (minute)
+WHERE minute < statement_timestamp() - %(unrecorded)s
 """,
     ),
     Condition(
