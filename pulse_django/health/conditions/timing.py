@@ -58,7 +58,8 @@ def _heartbeats(alias: str, _: Limits) -> Iterator[Subject]:
 
 def _recovery(alias: str, _: Limits) -> Iterator[Subject]:
     ttl, tick = conf.current().lease_ttl.total_seconds(), conf.current().watchdog_interval.total_seconds()
-    said = f"the jobs of a dead host are recovered after at most {in_words(ttl + tick)}: LEASE_TTL and that"
+    most = in_words(ttl + tick)
+    said = f"the jobs of a dead host are recovered after at most {most}: LEASE_TTL and WATCHDOG_INTERVAL"
     yield Subject("WATCHDOG_INTERVAL" if tick > ttl / 2 else None, said)
 
 
