@@ -24,7 +24,7 @@ def findings_in_words(
         one = finding.condition
         if finding.is_clear:
             yield f"{good('ok  ')} {one.name}: {one.says}"
-            yield from _figures(finding)
+            yield from _subjects(finding, "       ")
             continue
         mark = bad("FAIL") if finding.is_problem else warning("WARN")
         yield f"{mark} {one.name} ({one.severity}): {one.means}"
@@ -32,7 +32,6 @@ def findings_in_words(
             yield f"       {finding.says}"
             continue
         yield from _subjects(finding, "       ")
-        yield from _figures(finding)
         yield f"       Expected: {one.says}"
         yield f"       What to do: {one.to_do}"
         yield f"       More: {page(one.page)}"
@@ -40,15 +39,12 @@ def findings_in_words(
             yield f"       Repair: pulse_check --repair {one.name}"
 
 
-def _figures(finding: Finding) -> Iterator[str]:
-    yield from (f"       {inert(figures)}" for figures in finding.figures)
-
-
 def _subjects(finding: Finding, indent: str) -> Iterator[str]:
     for subject in finding.subjects:
         yield f"{indent}{inert(str(subject.key))}: {inert(subject.words)}"
     if finding.is_more:
         yield f"{indent}and more"
+    yield from (f"{indent}{inert(figures)}" for figures in finding.figures)
 
 
 def repairable(name: str) -> Condition:
