@@ -7,7 +7,9 @@ form here. A sentence without a translation, such as that of an app's condition,
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from django.utils import translation
 from django.utils.html import format_html
@@ -16,6 +18,7 @@ from django.utils.translation import gettext_noop as _
 
 from pulse_django.health.conditions import Sentence
 from pulse_django.health.conditions.asking import MOST_CHARACTERS
+from pulse_django.limits.rules import in_words as numbers_in_words
 from pulse_django.models import Schedule
 from pulse_django.queue.words.display import in_words as seconds_in_words
 from pulse_django.queue.words.display import inert
@@ -48,13 +51,6 @@ _REASONS = (
     _("no job of the batch became a dead letter"),
     _("batch %(batch)s, which it needs, has dead letters"),
     _("batch %(batch)s, which it needs, was cancelled"),
-)
-_PARTS_OF_LIMITS = (
-    _("%(n)s running"),
-    _("%(n)s of each key in %(time)s"),
-    _("%(n)s of each key"),
-    _("%(n)s in %(time)s"),
-    _("no limit"),
 )
 _PLACE = re.compile(r"%\\\((\w+)\\\)s")  # after re.escape()
 _DAYS = re.compile(r"(\d+) days? (\d\d:\d\d:\d\d)")
@@ -125,8 +121,7 @@ def timing_shown(schedule: Schedule) -> str:
     return _shown(words, None)
 
 
-def limit_shown(words: str) -> str:
+def limit_shown(numbers: Mapping[str, Any]) -> str:
     """Show the numbers of a limit."""
-    parts = [_translated(part, _PARTS_OF_LIMITS) for part in words.split(", ")]
-    whole = None if None in parts else ", ".join(part for part in parts if part)
-    return _shown(words, whole)
+    english, words = numbers_in_words(numbers), numbers_in_words(numbers, translation.gettext)
+    return _shown(english, None if words == english else words)

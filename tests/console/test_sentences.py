@@ -9,7 +9,6 @@ from django.utils.translation import override
 
 from pulse_django.console import sentences
 from pulse_django.health.conditions import Limits, Sentence, ask, named
-from pulse_django.limits.rules import in_words
 from pulse_django.models import Schedule
 from tests.faults import all_faults
 from tests.health.states import SIMPLE, WITH_AN_END, brought_about, empty_and_vacuum
@@ -44,7 +43,6 @@ def test_what_has_no_known_form_is_shown_as_it_is_and_marked_as_english() -> Non
         )
         assert sentences.subject_shown("mail <b>") == "mail &lt;b&gt;"
         assert sentences.reason_shown("the bank is down") == "the bank is down"
-        assert sentences.limit_shown("as many as it likes") == '<span lang="en">as many as it likes</span>'
     with override("en"):
         assert sentences.sentence_shown("7 invoices <b>wait</b>") == "7 invoices &lt;b&gt;wait&lt;/b&gt;"
 
@@ -54,7 +52,7 @@ def test_a_language_without_a_translation_shows_english_and_says_so() -> None:
         assert sentences.sentence_shown(Sentence("due for %(time)s and not ready", {"time": "00:05:00"})) == (
             '<span lang="en">due for 00:05:00 and not ready</span>'
         )
-        assert sentences.limit_shown("5 running") == '<span lang="en">5 running</span>'
+        assert sentences.limit_shown({"max_running": 5}) == '<span lang="en">5 running</span>'
         hourly = Schedule(name="a", task="shop.echo", every=timedelta(hours=1))
         assert sentences.timing_shown(hourly) == '<span lang="en">every 1h</span>'
 
@@ -90,7 +88,7 @@ def test_what_a_limit_allows_is_translated() -> None:
     with all_faults() as about:
         for numbers, words in cases:
             with about((numbers, words)), override("de"):
-                assert sentences.limit_shown(in_words(numbers)) == words
+                assert sentences.limit_shown(numbers) == words
 
 
 def test_a_schedule_is_a_sentence_in_english_and_its_expression_in_other_languages() -> None:
