@@ -120,7 +120,7 @@ themes: $(READY)
 # test_pulse_... there. PULSE_TEST_CITUS_STOPPER names a command that may stop nodes (tests/citus.py). What needs a server of its own, and why, is printed.
 CITUS = $(STORED) tests/crash/test_worker.py tests/crash/test_exactly_once.py tests/crash/test_children.py \
 	tests/crash/test_overstayers.py tests/crash/test_stopping.py tests/chunks/test_crashes.py \
-	tests/health/test_conditions.py tests/health/test_doctor_on_citus.py \
+	tests/health/test_conditions.py tests/health/test_advice_on_citus.py \
 	$(filter-out %/test_command.py %/test_page.py %/test_reading.py %/test_rewinding.py,$(wildcard tests/workflows/test_*.py))
 CITUS_SEEDS ?= 1 2
 citus: $(READY)

@@ -104,8 +104,9 @@ def conditions_page() -> str:
     lines = [
         "# Conditions\n",
         GENERATED,
-        "What can be wrong with a fleet. `pulse_status`, `pulse_check`, `--all` and `--advice` too, the health view,\n",
-        "the board, the alerts and the metrics all use this catalogue, so they give the same answer.\n",
+        "What can be wrong with a fleet. `pulse_status`, `pulse_check`, `pulse_check --all`, the health view, the\n",
+        "board, the alerts and the metrics all use this catalogue, so they give the same answer.\n",
+        "`pulse_check --advice` also has the warnings and hints, which no other outlet checks.\n",
         "`ALERTS` sets the thresholds and which conditions raise [alerts](../how-to/alerts.md).\n",
         "[Check and repair conditions](../how-to/conditions.md) shows how to use it, and how to add your own.\n",
     ]
@@ -115,7 +116,7 @@ def conditions_page() -> str:
             "\n| name | when all is well | if not | what to do | allowed | repair |\n",
             "|---|---|---|---|---|---|\n",
         ]
-        for one in known():
+        for one in known(advice=True):
             if one.severity is severity:
                 allowed = f"{one.threshold.default:g} {one.threshold.unit}" if one.threshold else ""
                 repair = one.repair.says if one.repair else ""

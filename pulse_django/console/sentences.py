@@ -1,90 +1,30 @@
-"""Translate sentences that the server or a command writes in English into the language of the page.
+"""Show sentences that are written in English, for logs and commands too, in the language of the page.
 
-The conditions build their findings in SQL, and all their other outputs are in English. A sentence is recognised by its
-form here, and the form is translated. A sentence without a form, such as that of an app's condition, is shown as it is
-and marked as English.
+The finding of a condition has its form and its values. A reason of a job is stored as text: it is recognised by its
+form here. A sentence without a translation, such as that of an app's condition, is marked as English.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from django.utils import translation
 from django.utils.html import format_html
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext_noop as _
 
+from pulse_django.health.conditions import Sentence
+from pulse_django.health.conditions.asking import MOST_CHARACTERS
+from pulse_django.limits.rules import in_words as numbers_in_words
 from pulse_django.models import Schedule
 from pulse_django.queue.words.display import in_words as seconds_in_words
+from pulse_django.queue.words.display import inert
 from pulse_django.schedules.facts import in_words
 
-# The first form that matches is used, so longer forms come first.
-_FORMS = (
-    # Conditions: failures
-    _("%(jobs)s dead letters in the last hour"),
-    _("%(bad)s of %(tried)s runs failed in the last %(minutes)s minutes, and %(before)s of %(all)s in the hour before"),
-    _("%(bad)s of %(tried)s runs failed in the last %(minutes)s minutes"),
-    _(
-        "%(bad)s of %(tried)s ended jobs died in the last %(minutes)s minutes, and %(before)s of %(all)s in the hour "
-        "before"
-    ),
-    _("%(bad)s of %(tried)s ended jobs died in the last %(minutes)s minutes"),
-    _("%(leases)s leases expired in the last hour"),
-    # jobs
-    _("%(task)s attempt %(number)s: locked_by %(holder)s, lease_until %(until)s"),
-    _("%(task)s attempt %(number)s: leased for %(time)s"),
-    _("%(task)s attempt %(number)s by %(holder)s: over for %(time)s"),
-    _("%(task)s attempt %(number)s ended as %(status)s and left no entry"),
-    _("stands at %(position)s, and %(seen)s was granted"),
-    _("%(task)s is %(status)s, enqueued by job %(parent)s, which was cancelled"),
-    _("job %(needed)s, which it needs, is over for %(time)s"),
-    _("it left for shard %(shard)s %(time)s ago"),
-    _("%(jobs)s or more jobs; %(message)s"),
-    # limits
-    _("the oldest job has been due for %(time)s, %(runs)s of %(most)s running, paused until %(until)s (%(reason)s)"),
-    _("the oldest job has been due for %(time)s, %(runs)s running, paused until %(until)s (%(reason)s)"),
-    _("the oldest job has been due for %(time)s, %(runs)s of %(most)s running"),
-    _("the oldest job has been due for %(time)s, %(runs)s running"),
-    # queues
-    _("the oldest job has been due for %(time)s"),
-    _("due for %(time)s and not ready"),
-    _("due for %(time)s, and no live worker serves it"),
-    _("due for %(time)s while %(slots)s slots are free"),
-    _("paused for %(time)s without an end (no reason given), jobs due for %(due)s"),
-    _("paused for %(time)s without an end (%(reason)s), jobs due for %(due)s"),
-    _("paused for %(time)s until %(until)s (no reason given), jobs due for %(due)s"),
-    _("paused for %(time)s until %(until)s (%(reason)s), jobs due for %(due)s"),
-    _("%(jobs)s or more jobs, in %(queues)s"),
-    # schedules
-    _("due for %(time)s, task %(task)s: no watchdog is running"),
-    _("due for %(time)s, task %(task)s: it is catching up with missed ticks"),
-    _("due for %(time)s, task %(task)s: no live worker has the task"),
-    _("due for %(time)s, task %(task)s: watchdogs fail to decide it, or a transaction has locked its row"),
-    _("refused at %(at)s: %(note)s"),
-    # the schema and the server
-    _("the sequence is missing: run migrate"),
-    _("the column is missing: run migrate"),
-    _("it has no unique index: add a UNIQUE constraint"),
-    _("the index of %(table)s is missing"),
-    _("the index of %(table)s is not valid"),
-    _("the constraint of %(table)s is missing"),
-    _("the constraint of %(table)s is not valid"),
-    _("jobs that ended on this day are in pulse_django_job_other"),
-    _("the day has no partition"),
-    _("%(dead)s dead rows beside %(live)s live ones; last vacuum never"),
-    _("%(dead)s dead rows beside %(live)s live ones; last vacuum %(at)s"),
-    _("is %(ahead)s ahead of the server's clock"),
-    _("a prepared transaction of %(owner)s, for %(time)s"),
-    _("%(user)s is %(state)s, for %(time)s"),
-    _("%(transactions)s transactions behind, and not in use"),
-    # workers
-    _("lost %(time)s ago, with %(runs)s runs"),
-    _("no heartbeat for %(time)s, with %(runs)s runs"),
-    _("%(stuck)s of %(all)s slots"),
-    _("recorded for %(minute)s, %(time)s ago"),
-)
-# The subjects of conditions.
+# The subjects of conditions. The first form that matches is used.
 _SUBJECTS = (
     _("all queues"),
     _("latest minute"),
@@ -112,14 +52,6 @@ _REASONS = (
     _("batch %(batch)s, which it needs, has dead letters"),
     _("batch %(batch)s, which it needs, was cancelled"),
 )
-_PARTS_OF_LIMITS = (
-    _("%(n)s running"),
-    _("%(n)s of each key in %(time)s"),
-    _("%(n)s of each key"),
-    _("%(n)s in %(time)s"),
-    _("no limit"),
-)
-_INTERVALS = (_("every %(time)s"),)
 _PLACE = re.compile(r"%\\\((\w+)\\\)s")  # after re.escape()
 _DAYS = re.compile(r"(\d+) days? (\d\d:\d\d:\d\d)")
 
@@ -156,9 +88,14 @@ def _shown(sentence: str, translated: str | None) -> str:
     return format_html("{}", sentence if translated is None else translated)
 
 
-def sentence_shown(sentence: str) -> str:
-    """Show the finding of a condition."""
-    return _shown(sentence, _translated(sentence, _FORMS))
+def sentence_shown(said: str) -> str:
+    """Show the finding of a condition. Text from rows is made inert."""
+    form, values = (said.form, said.values) if isinstance(said, Sentence) else (said, {})
+    translated = translation.gettext(form) if form else form
+    if translated == form:
+        return _shown(inert(said, MOST_CHARACTERS), None)
+    shown = {name: _days(str(value)) for name, value in values.items()}
+    return format_html("{}", inert(translated % shown if shown else translated, MOST_CHARACTERS))
 
 
 def reason_shown(reason: str) -> str:
@@ -180,13 +117,11 @@ def timing_shown(schedule: Schedule) -> str:
     if schedule.cron:
         return format_html('<code title="{}" lang="en">{}</code> {}', words, schedule.cron, schedule.tz)
     if schedule.every:
-        words = f"every {seconds_in_words(schedule.every.total_seconds())}"
-        return _shown(words, _translated(words, _INTERVALS))
+        return sentence_shown(Sentence("every %(time)s", {"time": seconds_in_words(schedule.every.total_seconds())}))
     return _shown(words, None)
 
 
-def limit_shown(words: str) -> str:
+def limit_shown(numbers: Mapping[str, Any]) -> str:
     """Show the numbers of a limit."""
-    parts = [_translated(part, _PARTS_OF_LIMITS) for part in words.split(", ")]
-    whole = None if None in parts else ", ".join(part for part in parts if part)
-    return _shown(words, whole)
+    english, words = numbers_in_words(numbers), numbers_in_words(numbers, translation.gettext)
+    return _shown(english, None if words == english else words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -88,8 +88,6 @@ class Health:
     statuses: tuple[StatusCount, ...] = ()
     workers: tuple[WorkerFacts, ...] = ()
     dead_letters: tuple[DeadLetterFacts, ...] = ()  # the latest
-    expired_leases: int = 0  # expired and not reaped
-    oldest_expired: timedelta | None = None
     workflows: WorkflowCounts = WorkflowCounts()
 
 
@@ -123,9 +121,7 @@ GROUP BY queue, status
 """
 
 _RUNNING = """
-SELECT
-    queue, count(*), count(*) FILTER (WHERE lease_until < statement_timestamp()),
-    statement_timestamp() - pg_catalog.min(lease_until) FILTER (WHERE lease_until < statement_timestamp())
+SELECT queue, count(*)
 FROM pulse_django_job_hot
 WHERE status::text = 'RUNNING'
 GROUP BY queue
@@ -222,33 +218,29 @@ LIMIT 5
 def take(alias: str, *, stopped_workers: bool = False) -> Health:
     """Read all facts, once."""
     waiting = rows(alias, _WAITING)
-    standing = read_message(alias, [*_STANDING, KNOWN_QUEUES, (_WORKERS, [stopped_workers, MOST_WORKERS])])
+    health = _health(alias, _waiting_by_queue(waiting), stopped_workers=stopped_workers)
     [ended], estimated = read_message(alias, [(_ENDED, [COUNTED + 1] * 3), (_ESTIMATED, [])])
-    return _health(
-        _waiting_by_queue(waiting),
-        *standing,
-        statuses=_statuses(waiting, standing[0], ended, dict(estimated)),
+    running = sum(queue.running for queue in health.queues)
+    return replace(
+        health,
+        statuses=_statuses(waiting, running, ended, dict(estimated)),
         dead_letters=tuple(map(DeadLetterFacts._make, rows(alias, _DEAD_LETTERS))),
     )
 
 
 def glance(alias: str) -> Health:
     """Read facts that change often, for frequent readers: depths up to a bound, and no ended jobs."""
-    standing = read_message(alias, [*_STANDING, KNOWN_QUEUES, (_WORKERS, [False, MOST_WORKERS])])
-    return _health(_depths(alias), *standing)
+    return _health(alias, _depths(alias), stopped_workers=False)
 
 
-def _health(
-    found: Found, running: list[Row], paused: list[Row], known: list[Row], workers: list[Row], **ended: Any
-) -> Health:
+def _health(alias: str, found: Found, *, stopped_workers: bool) -> Health:
+    statements = [*_STANDING, KNOWN_QUEUES, (_WORKERS, [stopped_workers, MOST_WORKERS])]
+    running, paused, known, workers = read_message(alias, statements)
     open_batches, held, waiting, *_ = paused[0]
     return Health(
         queues=_queues(found, running, paused, known),
         workers=tuple(map(_worker, workers)),
-        expired_leases=sum(row[2] for row in running),
-        oldest_expired=max((row[3] for row in running if row[3] is not None), default=None),
         workflows=WorkflowCounts(open=open_batches, held=held, waiting=waiting),
-        **ended,
     )
 
 
@@ -279,27 +271,22 @@ def _waiting_by_queue(waiting: list[Row]) -> Found:
 def _queues(found: Found, running: list[Row], paused: list[Row], known: list[Row]) -> tuple[QueueFacts, ...]:
     for name, one in known_queues(known).items():
         found[name] |= one
-    for name, jobs, *_ in running:
+    for name, jobs in running:
         found[name]["running"] = jobs
     for *_, name, reason, until in paused:
         if name is None:
             continue
         found[name] |= {"is_paused": True, "pause_reason": reason, "paused_until": until}
     queues = [QueueFacts(name=name, **facts) for name, facts in found.items()]
-    return tuple(sorted(queues, key=by_due))
+    return tuple(sorted(queues, key=lambda queue: (-queue.due, -queue.running, -queue.dead, queue.name)))
 
 
-def by_due(queue: QueueFacts) -> tuple[int, int, int, str]:
-    """Return the sort key of queues: most due jobs first, then most running jobs, then most dead letters."""
-    return (-queue.due, -queue.running, -queue.dead, queue.name)
-
-
-def _statuses(waiting: list[Row], running: list[Row], ended: Row, guesses: dict[str, float]) -> tuple[StatusCount, ...]:
+def _statuses(waiting: list[Row], running: int, ended: Row, guesses: dict[str, float]) -> tuple[StatusCount, ...]:
     held, dead, completed, cancelled = ended
     exact = {
         Status.WAITING: held,
         Status.PENDING: sum(due + later for _, status, due, later, _ in waiting if status == Status.PENDING),
-        Status.RUNNING: sum(jobs for _, jobs, *_ in running),
+        Status.RUNNING: running,
         Status.RETRYING: sum(due + later for _, status, due, later, _ in waiting if status == Status.RETRYING),
         Status.COMPLETED: completed,
         Status.DEAD_LETTERED: dead,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_django.health.conditions.catalogue import About, Condition, Severity, Threshold
+from pulse_django.health.conditions.catalogue import About, Condition, Severity, Threshold, time_since
 from pulse_django.pauses.statements import first_that_can_start, is_not_paused
 from pulse_django.queue.database.constraints import IS_CLAIMABLE
 from pulse_django.queue.database.lane_queries import IN_LANE, IS_SET_ASIDE, TASKS_SET_ASIDE, limits_of
@@ -40,15 +40,15 @@ WITH due AS (
 limiter AS (
     SELECT name, {IN_FORCE} AS n, paused_until, pause_reason FROM pulse_django_limiter
 )
-SELECT due.limiter, pg_catalog.concat(
-    'the oldest job has been due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since), ', ',
-    held.n, COALESCE(' of ' || (limiter.n ->> 'max_running'::text), ''), ' running',
-    CASE
-        WHEN limiter.paused_until > statement_timestamp() THEN pg_catalog.concat(
-            ', paused until ', pg_catalog.date_trunc('second', limiter.paused_until), ' (', limiter.pause_reason, ')'
-        )
-    END
-)
+SELECT
+    due.limiter, pg_catalog.concat(
+        'the oldest job has been due for %%(time)s, %%(runs)s',
+        CASE WHEN (limiter.n ->> 'max_running'::text) IS NOT NULL THEN ' of %%(most)s' END, ' running',
+        CASE WHEN limiter.paused_until > statement_timestamp() THEN ', paused until %%(until)s (%%(reason)s)' END
+    ),
+    {time_since("due.since")} AS time, held.n AS runs,
+    limiter.n ->> 'max_running'::text AS most, pg_catalog.date_trunc('second', limiter.paused_until)::text AS until,
+    limiter.pause_reason AS reason
 FROM due
 LEFT JOIN limiter ON limiter.name::text = due.limiter
 CROSS JOIN LATERAL (
@@ -60,7 +60,6 @@ CROSS JOIN LATERAL (
     END
 ) AS held
 ORDER BY due.since
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -74,9 +73,7 @@ LIMIT %(limit)s
         page=LIMITS,
         sql=f"""
 {TASKS_SET_ASIDE}
-SELECT queue, pg_catalog.concat(
-    'due for ', pg_catalog.date_trunc('second', statement_timestamp() - pg_catalog.min(next_run_at)), ' and not ready'
-)
+SELECT queue, 'due for %%(time)s and not ready', {time_since("pg_catalog.min(next_run_at)")} AS time
 FROM (
     (
         SELECT queue, task, next_run_at
@@ -105,7 +102,6 @@ FROM (
 WHERE {is_not_paused("unready.")} AND next_run_at < statement_timestamp() - %(silence)s
 GROUP BY queue
 ORDER BY pg_catalog.min(next_run_at)
-LIMIT %(limit)s
 """,
     ),
 )

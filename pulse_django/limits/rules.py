@@ -191,14 +191,17 @@ def check_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
     return dict(numbers)
 
 
-def in_words(numbers: Mapping[str, Any]) -> str:
+_FORMS = {
+    "max_running": "%(n)s running",
+    "max_running_per_key": "%(n)s of each key",
+    "rate": "%(n)s in %(time)s",
+    "key_rate": "%(n)s of each key in %(time)s",
+}
+
+
+def in_words(numbers: Mapping[str, Any], translate: Callable[[str], str] = str) -> str:
     """Describe numbers from the row of a limiter."""
-    parts = []
-    if (running := numbers.get("max_running")) is not None:
-        parts.append(f"{running} running")
-    if (per_key := numbers.get("max_running_per_key")) is not None:
-        parts.append(f"{per_key} of each key")
-    for name, whose in (("rate", ""), ("key_rate", " of each key")):
-        if (n := numbers.get(name)) is not None:
-            parts.append(f"{n}{whose} in {seconds_in_words(numbers[f'{name}_per'])}")
-    return ", ".join(parts) or "no limit"
+    given = {name: n for name in _FORMS if (n := numbers.get(name)) is not None}
+    times = {name: seconds_in_words(numbers[f"{name}_per"]) for name in given if name.endswith("rate")}
+    parts = [translate(_FORMS[name]) % {"n": n, "time": times.get(name)} for name, n in given.items()]
+    return ", ".join(parts) or translate("no limit")

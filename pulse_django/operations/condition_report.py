@@ -24,6 +24,7 @@ def findings_in_words(
         one = finding.condition
         if finding.is_clear:
             yield f"{good('ok  ')} {one.name}: {one.says}"
+            yield from _subjects(finding, "       ")
             continue
         mark = bad("FAIL") if finding.is_problem else warning("WARN")
         yield f"{mark} {one.name} ({one.severity}): {one.means}"
@@ -43,6 +44,7 @@ def _subjects(finding: Finding, indent: str) -> Iterator[str]:
         yield f"{indent}{inert(str(subject.key))}: {inert(subject.words)}"
     if finding.is_more:
         yield f"{indent}and more"
+    yield from (f"{indent}{inert(figures)}" for figures in finding.figures)
 
 
 def repairable(name: str) -> Condition:

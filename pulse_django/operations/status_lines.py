@@ -45,9 +45,6 @@ def health_in_lines(health: Health, verdict: Verdict, *, width: int | None = Non
     if health.statuses:  # a glance does not read ended jobs
         dead = [(letter.id, letter.task, _ago(letter.age), letter.error) for letter in health.dead_letters]
         lines += _section("Latest dead letters", ("id", "task", "died", "error"), dead, width)
-    if health.oldest_expired is not None:
-        ago = in_words(health.oldest_expired.total_seconds())
-        lines += ["", f"Expired leases not recovered: {health.expired_leases}, the oldest {ago} ago."]
     return lines
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_django.health.conditions.catalogue import About, Condition, Severity, Threshold
+from pulse_django.health.conditions.catalogue import About, Condition, Severity, Threshold, time_since
 
 SCHEDULES = "how-to/schedules.md"
 
@@ -19,11 +19,9 @@ CONDITIONS = (
         "names the schedule and the error; or a transaction in pg_stat_activity has locked its row.",
         page=SCHEDULES,
         threshold=Threshold(default=60, unit="seconds"),
-        sql="""
-SELECT schedule.name, pg_catalog.concat(
-    'due for ', pg_catalog.date_trunc('second', statement_timestamp() - schedule.next_at),
-    ', task ', schedule.task, ': ',
-    CASE
+        sql=f"""
+SELECT
+    schedule.name, pg_catalog.concat('due for %%(time)s, task %%(task)s: ', CASE
         WHEN NOT EXISTS (
             SELECT 1 FROM pulse_django_duty WHERE done_at > statement_timestamp() - interval '1 min'
         )
@@ -37,8 +35,8 @@ SELECT schedule.name, pg_catalog.concat(
         )
         THEN 'no live worker has the task'
         ELSE 'watchdogs fail to decide it, or a transaction has locked its row'
-    END
-)
+    END),
+    {time_since("schedule.next_at")} AS time, schedule.task
 FROM pulse_django_schedule AS schedule
 LEFT JOIN LATERAL (
     SELECT decided_at FROM pulse_django_tick WHERE schedule_id = schedule.id ORDER BY at DESC LIMIT 1
@@ -46,7 +44,6 @@ LEFT JOIN LATERAL (
 WHERE schedule.next_at < statement_timestamp() - %(schedule_overdue)s::float8 * interval '1 s'
     AND (schedule.paused_at IS NULL OR schedule.paused_until <= statement_timestamp())
 ORDER BY schedule.next_at
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -59,7 +56,8 @@ LIMIT %(limit)s
         to_do="Correct the schedule in the admin or in the code. If its expression was wrong, it stops until then.",
         page=SCHEDULES,
         sql="""
-SELECT schedule.name, pg_catalog.concat('refused at ', pg_catalog.date_trunc('second', latest.at), ': ', latest.note)
+SELECT
+    schedule.name, 'refused at %%(at)s: %%(note)s', pg_catalog.date_trunc('second', latest.at)::text AS at, latest.note
 FROM pulse_django_schedule AS schedule
 CROSS JOIN LATERAL (
     SELECT at, outcome, note, decided_at FROM pulse_django_tick WHERE schedule_id = schedule.id ORDER BY at DESC LIMIT 1
@@ -67,7 +65,6 @@ CROSS JOIN LATERAL (
 WHERE latest.outcome::text = 'REFUSED' AND schedule.gone_at IS NULL
     AND (schedule.changed_at < latest.decided_at OR schedule.next_at IS NULL)
 ORDER BY latest.at DESC
-LIMIT %(limit)s
 """,
     ),
 )

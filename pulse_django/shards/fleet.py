@@ -62,14 +62,14 @@ class FleetVerdict:
         return {"is_well": self.is_well, "shards": reports}
 
 
-def ask_shards(aliases: Iterable[str], limits: Limits | None = None) -> FleetVerdict:
+def ask_shards(aliases: Iterable[str], limits: Limits | None = None, *, advice: bool = False) -> FleetVerdict:
     """Check every condition in each of these shards. With a single shard, raise its error."""
     aliases = list(aliases)
     verdicts: dict[str, Verdict] = {}
     away: dict[str, str] = {}
     for alias in aliases:
         try:
-            verdicts[alias] = ask_all(alias, limits)
+            verdicts[alias] = ask_all(alias, limits, advice=advice)
         except Error as error:
             if len(aliases) == 1:
                 raise

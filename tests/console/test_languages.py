@@ -86,6 +86,14 @@ def test_what_conditions_mean_and_what_to_do_is_translated() -> None:
     assert texts - catalogue().keys() == set()
 
 
+def test_each_form_of_a_sentence_in_the_query_of_a_condition_is_translated() -> None:
+    """A query may put a form together, so each part with a value must be within a text of the catalogue."""
+    of_sql = {part for one in known() for part in re.findall(r"'((?:[^']|'')*%%\((?:[^']|'')*)'", one.sql)}
+    parts = {part.replace("%%", "%").replace("''", "'") for part in of_sql}
+    assert len(parts) > 30
+    assert {part for part in parts if not any(part in text for text in catalogue())} == set()
+
+
 @pytest.mark.usefixtures("pulse_db")
 @override_settings(LANGUAGE_CODE="de")
 def test_the_board_says_in_german_what_to_do(admin_client: Client) -> None:

@@ -8,8 +8,7 @@ import pytest
 from django.utils.translation import override
 
 from pulse_django.console import sentences
-from pulse_django.health.conditions import Limits, ask, named
-from pulse_django.limits.rules import in_words
+from pulse_django.health.conditions import Limits, Sentence, ask, named
 from pulse_django.models import Schedule
 from tests.faults import all_faults
 from tests.health.states import SIMPLE, WITH_AN_END, brought_about, empty_and_vacuum
@@ -44,17 +43,16 @@ def test_what_has_no_known_form_is_shown_as_it_is_and_marked_as_english() -> Non
         )
         assert sentences.subject_shown("mail <b>") == "mail &lt;b&gt;"
         assert sentences.reason_shown("the bank is down") == "the bank is down"
-        assert sentences.limit_shown("as many as it likes") == '<span lang="en">as many as it likes</span>'
     with override("en"):
         assert sentences.sentence_shown("7 invoices <b>wait</b>") == "7 invoices &lt;b&gt;wait&lt;/b&gt;"
 
 
 def test_a_language_without_a_translation_shows_english_and_says_so() -> None:
     with override("fr"):
-        assert sentences.sentence_shown("due for 00:05:00 and not ready") == (
+        assert sentences.sentence_shown(Sentence("due for %(time)s and not ready", {"time": "00:05:00"})) == (
             '<span lang="en">due for 00:05:00 and not ready</span>'
         )
-        assert sentences.limit_shown("5 running") == '<span lang="en">5 running</span>'
+        assert sentences.limit_shown({"max_running": 5}) == '<span lang="en">5 running</span>'
         hourly = Schedule(name="a", task="shop.echo", every=timedelta(hours=1))
         assert sentences.timing_shown(hourly) == '<span lang="en">every 1h</span>'
 
@@ -62,8 +60,11 @@ def test_a_language_without_a_translation_shows_english_and_says_so() -> None:
 def test_what_rows_say_within_a_sentence_is_kept_and_escaped() -> None:
     with override("de"):
         shown = sentences.sentence_shown(
-            "paused for 00:05:00 without an end (<i>, 100% (bank)), jobs due for 1 day 02:00:00"
-        )
+            Sentence(
+                "paused for %(time)s without an end (%(reason)s), jobs due for %(due)s",
+                {"time": "00:05:00", "reason": "<i>, 100% (bank)", "due": "1 day 02:00:00"},
+            )
+        )  # fmt: skip
     assert shown == ("seit 00:05:00 ohne Ende pausiert (&lt;i&gt;, 100% (bank)), Jobs seit 1 Tag, 02:00:00 fällig")
 
 
@@ -87,7 +88,7 @@ def test_what_a_limit_allows_is_translated() -> None:
     with all_faults() as about:
         for numbers, words in cases:
             with about((numbers, words)), override("de"):
-                assert sentences.limit_shown(in_words(numbers)) == words
+                assert sentences.limit_shown(numbers) == words
 
 
 def test_a_schedule_is_a_sentence_in_english_and_its_expression_in_other_languages() -> None:

@@ -65,11 +65,6 @@ def on_the_board() -> set[str]:
     return {name for name in OURS if f"<strong>{name}</strong>" in page}
 
 
-def by_doctor() -> set[str]:
-    advices = json.loads(run("pulse_check", "--advice", "--json")[0])
-    return {advice["topic"] for advice in advices} & set(OURS)
-
-
 def alerted() -> set[str]:
     """Record a minute as a watchdog does."""
     heard: set[str] = set()
@@ -105,7 +100,7 @@ def expect_all_to_say(names: set[str]) -> None:
         "health, in words": in_text("pulse_check"),
         "health by HTTP": probed[0],
         "board": on_the_board(),
-        "doctor": by_doctor(),
+        "advice": in_json("pulse_check", "--advice")[0] & set(OURS),
     }
     assert {outlet: named for outlet, named in said.items() if named != names} == {}
     is_well = not any(OURS[name].severity.is_problem for name in names)

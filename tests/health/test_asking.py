@@ -86,7 +86,7 @@ def test_two_of_one_name_are_refused() -> None:
 
 def test_sql_without_a_limit_is_refused() -> None:
     with pytest.raises(ValueError, match="could return a whole table: add LIMIT"):
-        condition("greedy", sql="SELECT id, '' FROM pulse_django_job")
+        register(condition("greedy", sql="SELECT id, '' FROM pulse_django_job"))
     with pytest.raises(ValueError, match="either sql or look"):
         condition("empty")
 
@@ -286,6 +286,25 @@ def test_rows_of_another_shape_are_an_error() -> None:
                 register(condition("wrong-shape", sql=f"SELECT {columns} LIMIT %(limit)s"))
                 [finding] = ask_all("default").found
                 assert "must return rows of (key, words)" in finding.error
+
+
+def test_a_row_of_a_capability_that_gives_no_sentence_hides_no_other_condition() -> None:
+    statements = {
+        "SELECT 1": "not enough values",
+        "SELECT 1, '%%(gone)s', 2 AS here": "KeyError: 'gone'",
+        "SELECT 1, '%%(form)s', 2 AS form": "",
+    }
+    with all_faults() as about:
+        for statement, said in statements.items():
+            with about(statement), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(catalogue, "_known", {**catalogue._known, "odd": condition("odd", sql=statement)})
+                patch.setattr(catalogue, "OURS", {*catalogue.OURS, "odd"})
+                empty_and_vacuum()
+                pause()
+                found = {finding.condition.name: finding for finding in ask_all("default").found}
+                assert set(found) == {"odd", "paused-backlog"}
+                assert said in found["odd"].error
+                assert found["odd"].says == "1: 2" or said
 
 
 def test_python_of_an_app_runs_inside_the_guards(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def test_a_stranger_with_a_cookie_learns_nothing_of_a_database_that_is_away(monk
 
 
 def test_a_database_that_does_not_answer_is_unknown(token: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(alias: str, limits: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise OperationalError("gone")
 
     monkeypatch.setattr("pulse_django.shards.fleet.ask_all", fail)

@@ -84,7 +84,7 @@ def test_minutes_are_written_with_what_the_conditions_say(
         question("holds", NONE),
         question("odd", "SELECT 1/0 -- %(limit)s"),
     ]
-    monkeypatch.setattr("pulse_django.health.conditions.asking.known", lambda: asked)
+    monkeypatch.setattr("pulse_django.health.conditions.asking.known", lambda **_: asked)
     writer.write()
     assert Minute.objects.count() == 10
     assert latest()["conditions"] == {"broken": 2, "much": 20}
@@ -118,7 +118,7 @@ def test_slow_questions_are_left_unasked_when_their_time_is_up(
 
     slow = Condition(name="slow", look=takes_a_minute, **WORDS)
     late = Condition(name="late", look=lambda alias, limits: [], **WORDS)
-    monkeypatch.setattr("pulse_django.health.conditions.asking.known", lambda: [slow, late])
+    monkeypatch.setattr("pulse_django.health.conditions.asking.known", lambda **_: [slow, late])
     monkeypatch.setattr("pulse_django.health.conditions.asking.time", SimpleNamespace(monotonic=lambda: clock[0]))
     writer.write()
     assert latest()["unasked"] == ["late"]

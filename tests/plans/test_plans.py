@@ -23,6 +23,7 @@ from django.urls import reverse
 
 from pulse_django.expiry import expire
 from pulse_django.health.conditions import Limits, known
+from pulse_django.health.conditions.catalogue import as_json
 from pulse_django.health.conditions.shared_queries import with_shared_queries
 from pulse_django.limits import claim_limited
 from pulse_django.models import Job, Limiter, Minute, Pause
@@ -120,7 +121,9 @@ def read_by_conditions() -> dict[str, int]:
     for one in known():
         if one.sql:
             with connection.cursor() as cursor:
-                cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {with_shared_queries(one.sql)}", params)
+                cursor.execute(
+                    f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {with_shared_queries(as_json(one.sql))}", params
+                )
                 [(plan,)] = cursor.fetchall()
             read[one.name] = buffers((json.loads(plan) if isinstance(plan, str) else plan)[0])
     return read

@@ -32,9 +32,8 @@ from pulse_django.database_checks import check_database
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.expiry import expire
 from pulse_django.health import conditions
-from pulse_django.health.conditions import schema
-from pulse_django.health.doctor import citus, connections
-from pulse_django.health.doctor.advice import rows
+from pulse_django.health.conditions import citus, schema
+from pulse_django.health.conditions import connections as advice_on_connections
 from pulse_django.health.explanation import explain
 from pulse_django.health.known_names import unknown_queue, unknown_task
 from pulse_django.health.unknown_tasks import give_up
@@ -670,10 +669,10 @@ def commands() -> None:
     for command in COMMANDS:
         with suppress(SystemExit, CommandError):
             call_command(*command, stdout=io.StringIO(), stderr=io.StringIO())
-    connections._hears_itself(ALIAS)
-    for question in (citus._NODES, citus._SHARDS):
+    advice_on_connections._hears_itself(ALIAS)
+    for look in (citus._nodes, citus._shards, citus._answers):
         with suppress(ProgrammingError):  # this server has none of the tables of Citus
-            rows(ALIAS, question)
+            look(ALIAS)
     preview(Job.objects.all(), limit=3)
     api.cancel(jobs[0].pk, children=True)
     list(api.jobs(status=Status.PENDING, queue="mail", task="t"))

@@ -58,10 +58,12 @@ SEVERAL_WRITES = {
 }  # fmt: skip
 
 
+_ASKED = "All conditions are asked in one statement. If a server refuses it, each is asked alone."
 # What is read of the server's catalogue beside our tables.
 CATALOGUE = {
-    "pg_prepared_xacts, pg_replication_slots, pg_stat_activity, pg_stat_progress_vacuum, "
-    "pg_stat_user_tables": "All conditions are asked in one statement. If a server refuses it, each is asked alone.",
+    "pg_prepared_xacts, pg_replication_slots, pg_stat_activity, pg_stat_progress_vacuum, pg_stat_user_tables": _ASKED,
+    "pg_class, pg_prepared_xacts, pg_replication_slots, pg_stat_activity, pg_stat_progress_vacuum, "
+    "pg_stat_user_tables": _ASKED,  # with advice
 }
 
 EXCEPTIONS = {"writes": SEVERAL_WRITES, "catalogue": CATALOGUE}

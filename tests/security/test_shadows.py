@@ -37,7 +37,7 @@ SQL = re.compile(r"^\s*(?:SELECT|INSERT INTO|UPDATE \w+|DELETE FROM|WITH(?: RECU
 
 # Where the server binds parameters, a number has the type of its size: another chance for a better match.
 # What a plain server cannot plan.
-OF_CITUS = re.compile("pg_dist_|master_run_on_worker|citus_schema_")
+OF_CITUS = re.compile("pg_dist_|master_run_on_worker|run_command_on_all_nodes|citus_schema_")
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["client", "server"])

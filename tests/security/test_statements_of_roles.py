@@ -31,7 +31,7 @@ OWNERS = {
 # Whose statements PostgreSQL cannot plan here.
 UNPLANNED = {
     "pulse_django.shards.citus_nodes": "tables of Citus",
-    "pulse_django.health.doctor.advice": "tables of Citus",
+    "pulse_django.health.conditions.citus": "tables of Citus",
     "pulse_django.limits.claim_limited": "a setting of its message",
 }
 

@@ -50,7 +50,7 @@ def _alarm(links: _Links, finding: Finding) -> dict[str, Any]:
     subjects = [
         {
             "key": inert(str(subject.key), MOST_CHARACTERS),
-            "words": inert(subject.words, MOST_CHARACTERS),
+            "words": subject.words,
             "url": links.to(condition.about, subject.key),
         }
         for subject in finding.subjects

@@ -161,11 +161,6 @@ def _signs(health: Health, past: History) -> list[Sign]:
             _("Failures mean that the database was unreachable. Delay: %(delay)s.")
             % {"delay": quantiles_in_words(past.histogram(HEARTBEAT_DELAY, HOUR))},
         ),
-        Sign(
-            _("Expired leases not recovered"),
-            str(health.expired_leases),
-            _("If there are many for longer than a tick, no watchdog is running."),
-        ),
         counted(
             _("Expired leases, in the last hour"),
             _("Their workers were killed, frozen or disconnected."),

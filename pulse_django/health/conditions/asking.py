@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.shards.citus import is_for_citus
 
-from .catalogue import Condition, Limits, Subject, is_ours, known
+from .catalogue import CannotTell, Condition, Limits, Severity, Subject, as_json, is_ours, known, subject_of
 from .shared_queries import with_shared_queries
 
 logger = SafeLogger("pulse_django.conditions")
@@ -46,6 +45,7 @@ class Finding:
 
     condition: Condition
     subjects: list[Subject] = field(default_factory=list)
+    figures: list[str] = field(default_factory=list)  # of advice, whether it is clear or not
     is_more: bool = False  # there are more subjects than these
     error: str = ""  # why it could not be checked
     is_timeout: bool = False  # of the server or of our own limits
@@ -58,6 +58,11 @@ class Finding:
     @property
     def is_problem(self) -> bool:
         return not self.is_clear and self.condition.severity.is_problem
+
+    @property
+    def is_warning(self) -> bool:
+        """Return whether ``pulse_check --advice --strict`` fails."""
+        return self.is_problem or (bool(self.subjects) and self.condition.severity is Severity.WARNING)
 
     @property
     def number(self) -> str:
@@ -89,6 +94,7 @@ class Finding:
                 {"key": key if isinstance(key, int) else str(key), "words": words} for key, words in self.subjects
             ],
             "is_more": self.is_more,
+            "figures": self.figures,
             "error": self.error,
         }
 
@@ -128,9 +134,9 @@ class Verdict:
         return {"is_well": self.is_well, "conditions": [finding.to_json() for finding in findings]}
 
 
-def ask_all(alias: str, limits: Limits | None = None, *, call: Call = _directly) -> Verdict:
+def ask_all(alias: str, limits: Limits | None = None, *, advice: bool = False, call: Call = _directly) -> Verdict:
     """Check every condition. ``call`` runs each step that uses the database."""
-    limits, conditions = limits or Limits.of(conf.current()), known()
+    limits, conditions = limits or Limits.of(conf.current()), known(advice=advice)
     until, timeouts = time.monotonic() + BUDGET, 0
     # Conditions of apps are checked alone: an error in one would make the common statement fail.
     found = call(_ask_together, [one for one in conditions if one.sql and is_ours(one)], alias, limits)
@@ -150,7 +156,7 @@ def ask(condition: Condition, alias: str, limits: Limits | None = None) -> Findi
     limits = limits or Limits.of(conf.current())
     try:
         subjects = look_for(condition, alias, replace(limits, limit=limits.limit + 1))
-    except DatabaseError as error:
+    except (DatabaseError, CannotTell) as error:
         if is_lost(alias):
             raise
         is_timeout = getattr(error.__cause__, "sqlstate", None) in TIMEOUTS
@@ -168,10 +174,13 @@ def look_for(condition: Condition, alias: str, limits: Limits) -> list[Subject]:
     look = condition.look
     if condition.look_on_citus is not None and is_for_citus(connections[alias]):
         look = condition.look_on_citus
+    if look is None and not condition.sql:
+        return []  # it is only for Citus
+    if look is None and is_ours(condition):
+        return [subject_of(row) for _, row in _rows(alias, with_shared_queries(as_json(condition.sql)), limits)]
     if look is None:
         # An app may have a table with the name of a shared query.
-        sql = with_shared_queries(condition.sql) if is_ours(condition) else condition.sql
-        return [_subject(row) for row in _rows(alias, sql, limits)]
+        return [_subject(row) for row in _rows(alias, condition.sql, limits)]
     with briefly(alias, STATEMENT_TIMEOUT):
         return [_subject(row) for row in islice(look(alias, limits), limits.limit)]
 
@@ -180,36 +189,40 @@ def _subject(row: Sequence[Any]) -> Subject:
     if len(row) != 2:
         raise ValueError(f"a condition must return rows of (key, words), not {len(row)} columns")
     key, words = row
-    return Subject(key, "" if words is None else str(words))
+    return Subject(key, words if isinstance(words, str) else str("" if words is None else words))
 
 
 def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -> dict[str, Finding]:
     """Check conditions in one statement. Return {} if it fails, or on Citus, which cannot run it."""
-    questions = [
-        f"(SELECT {place}, pg_catalog.row_number() OVER (), pg_catalog.to_jsonb(key)::text, words::text"
-        f" FROM ({one.sql}) AS found (key, words))"
-        for place, one in enumerate(conditions)
-    ]
+    questions = [f"({as_json(one.sql, place)})" for place, one in enumerate(conditions)]
+    subjects: defaultdict[int, list[Subject]] = defaultdict(list)
     if not questions:
         return {}
     try:
         if is_for_citus(connections[alias]):
             return {}
         rows = _rows(alias, with_shared_queries(" UNION ALL ".join(questions)), replace(limits, limit=limits.limit + 1))
-    except DatabaseError as error:
+        for place, row in rows:
+            subjects[place].append(subject_of(row))
+    except (
+        DatabaseError,
+        ValueError,
+        KeyError,
+        TypeError,
+    ) as error:  # of rows without a sentence
         if is_lost(alias):
             raise
         logger.warning("Checking all conditions in one statement failed: %s", error_in_one_line(error))
         return {}
-    subjects = defaultdict(list)
-    for place, _, key, words in sorted(rows, key=lambda row: row[:2]):
-        subjects[place].append(_subject((None if key is None else json.loads(key), words)))
     return {one.name: _finding(one, subjects[place], limits) for place, one in enumerate(conditions)}
 
 
 def _finding(condition: Condition, subjects: list[Subject], limits: Limits) -> Finding:
-    is_more = len(subjects) > limits.limit
-    return Finding(condition=condition, subjects=subjects[: limits.limit], is_more=is_more)
+    is_more, figures = len(subjects) > limits.limit, list[str]()
+    if condition.severity.is_advice:
+        figures = [one.words for one in subjects if one.key is None]
+        subjects = [one for one in subjects if one.key is not None]
+    return Finding(condition=condition, subjects=subjects[: limits.limit], is_more=is_more, figures=figures)
 
 
 def _rows(alias: str, sql: str, limits: Limits) -> list[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,6 +22,8 @@ class Severity(StrEnum):
     STUCK = "stuck"
     FAILING = "failing"
     RISK = "risk"
+    WARNING = "warning"
+    HINT = "hint"
 
     @property
     def means(self) -> str:
@@ -30,12 +33,20 @@ class Severity(StrEnum):
             Severity.STUCK: "Work waits, and will not be done unless a person acts.",
             Severity.FAILING: "Too much work fails.",
             Severity.RISK: "Work continues, but may stop one day. This is a warning: the fleet counts as healthy.",
+            Severity.WARNING: "Advice on the database and the settings: a problem now or soon. Only "
+            "`pulse_check --advice` checks it.",
+            Severity.HINT: "Advice on the database and the settings: an improvement.",
         }[self]
 
     @property
     def is_problem(self) -> bool:
         """Return whether such a condition makes the fleet unhealthy and raises an alert by default."""
-        return self is not Severity.RISK
+        return self in (Severity.BROKEN, Severity.STUCK, Severity.FAILING)
+
+    @property
+    def is_advice(self) -> bool:
+        """Return whether only ``pulse_check --advice`` checks such a condition."""
+        return self in (Severity.WARNING, Severity.HINT)
 
 
 class About(StrEnum):
@@ -50,10 +61,22 @@ class About(StrEnum):
     OTHER = ""  # integer keys are ids of jobs
 
 
+class Sentence(str):
+    """A sentence in English. It keeps its form and its values, so that a page can translate it."""
+
+    form: str
+    values: Mapping[str, Any]
+
+    def __new__(cls, form: str, values: Mapping[str, Any] | None = None) -> Sentence:
+        said = super().__new__(cls, form % values if values else form)
+        said.form, said.values = form, values or {}
+        return said
+
+
 class Subject(NamedTuple):
     """One object to which a condition applies, such as a job or a queue."""
 
-    key: Any  # an id or a name, for the repair
+    key: Any  # an id or a name, for the repair; of advice, None: the words are figures, and not a problem
     words: str
 
 
@@ -64,6 +87,24 @@ class Threshold:
     default: float
     unit: str  # text for the documentation
     most: float = 1e9  # maximum of the setting
+
+
+def time_since(instant: str) -> str:
+    """Return SQL for the time since an instant, in whole seconds."""
+    return f"pg_catalog.date_trunc('second', statement_timestamp() - {instant})"
+
+
+def as_json(sql: str, place: int = 0) -> str:
+    """Return a query for the subjects of a condition of ours, as rows of the place and JSON."""
+    return f"""
+SELECT {place} AS place, pg_catalog.row_to_json(found)::text AS subject
+FROM (SELECT * FROM ({sql}) AS asked LIMIT %(limit)s) AS found"""
+
+
+def subject_of(row: str) -> Subject:
+    """Return the subject of a row of ``as_json``: its key, the form of a sentence, and the values by name."""
+    (_, key), (_, form), *values = json.loads(row, object_pairs_hook=list)
+    return Subject(key, Sentence(form or "", {name: "" if value is None else value for name, value in values}))
 
 
 FOR_EVER = timedelta(days=36_500)
@@ -119,6 +160,10 @@ class Limits:
         return values | {one.name.replace("-", "_"): self.allowed(one) for one in measured}
 
 
+class CannotTell(Exception):
+    """There are too few facts to check the condition. The message says which."""
+
+
 class RepairRefused(Exception):
     """The repair would do harm now. The message says why."""
 
@@ -134,7 +179,11 @@ class Repair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One condition. Its query returns its subjects as rows of (key, words), at most ``%(limit)s``."""
+    """One condition. Its query returns its subjects as rows of (key, words), at most ``%(limit)s``.
+
+    In the query of a condition of ours or of a capability, the words are the form of a sentence. The other columns have
+    the names and the values of its places. The limit is added to the query.
+    """
 
     name: str
     severity: Severity
@@ -155,10 +204,8 @@ class Condition:
             raise ValueError(f"{self.name!r} is not a name for a condition: use lowercase words, joined by hyphens")
         if self.threshold is not None and self.name.replace("-", "_") in Limits.__slots__:
             raise ValueError(f"{self.name!r} has a threshold, but is a parameter of Limits: rename the condition")
-        if (not self.sql) == (self.look is None):
+        if (not self.sql) == (self.look is None) and self.look_on_citus is None:
             raise ValueError(f"{self.name}: give either sql or look")
-        if self.sql and "%(limit)s" not in self.sql:
-            raise ValueError(f"{self.name}: its SQL could return a whole table: add LIMIT %(limit)s")
 
     def refuses(self, allowed: float) -> str:
         """Return why a number cannot be its threshold, or "" if it can."""
@@ -174,29 +221,31 @@ class Condition:
         return wanted is not False
 
 
-_known: dict[str, Condition] = {}
+_known: dict[str, Condition] = {}  # of ``health`` and of apps
 OURS: set[str] = set()  # the names of conditions of ``health``
 
 
 def register(condition: Condition) -> Condition:
     """Add a condition to the catalogue."""
+    if condition.sql and "%(limit)s" not in condition.sql:
+        raise ValueError(f"{condition.name}: its SQL could return a whole table: add LIMIT %(limit)s")
     if _known.get(condition.name, condition) != condition:
         raise ValueError(f"Condition {condition.name!r} is already registered: choose another name.")
     _known[condition.name] = condition
     return condition
 
 
-def known() -> list[Condition]:
-    """Return all conditions, the worst first."""
+def known(*, advice: bool = False) -> list[Condition]:
+    """Return all conditions, the worst first. Those that are advice are added if ``advice`` is true."""
     worst_first = list(Severity)
     of_capabilities = {condition.name: condition for one in installed() for condition in one.conditions}
-    all_of_them = (of_capabilities | _known).values()
-    return sorted(all_of_them, key=lambda one: (worst_first.index(one.severity), one.name))
+    wanted = [one for one in (of_capabilities | _known).values() if advice or not one.severity.is_advice]
+    return sorted(wanted, key=lambda one: (worst_first.index(one.severity), one.name))
 
 
 def named(name: str) -> Condition:
     """Return the condition with this name, or raise ``KeyError``."""
-    return {one.name: one for one in known()}[name]
+    return {one.name: one for one in known(advice=True)}[name]
 
 
 def is_ours(condition: Condition) -> bool:

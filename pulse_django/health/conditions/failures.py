@@ -69,7 +69,7 @@ CONDITIONS = (
         page=DEAD_LETTERS_GROW,
         threshold=Threshold(default=100, unit="in the last hour, of one queue or task"),
         sql=f"""
-SELECT named.key, pg_catalog.concat(count(*), ' dead letters in the last hour')
+SELECT named.key, '%%(jobs)s dead letters in the last hour', count(*) AS jobs
 FROM (
     SELECT queue::text, task::text
     FROM pulse_django_job_hot
@@ -81,7 +81,6 @@ CROSS JOIN LATERAL (SELECT 'queue ' || died.queue UNION ALL SELECT 'task ' || di
 GROUP BY named.key
 HAVING count(*)::float8 > %(dead_letters)s::float8
 ORDER BY count(*) DESC, 1
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -93,11 +92,12 @@ LIMIT %(limit)s
         page=DEAD_LETTERS_GROW,
         threshold=Threshold(default=0.5, unit="failed share of the recent runs of a task or jobs of a queue", most=1),
         sql=f"""
-SELECT key, pg_catalog.concat(bad, ' of ', tried, ' ', what, ' in the last ', {_LATELY}, ' minutes')
+SELECT
+    key, pg_catalog.concat('%%(bad)s of %%(tried)s ', what, ' in the last %%(minutes)s minutes'),
+    bad, tried, {_LATELY} AS minutes
 FROM ended_lately
 WHERE tried >= %(few_runs)s::float8 AND bad > %(failure_rate)s::float8 * tried
 ORDER BY bad DESC, key
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -110,15 +110,16 @@ LIMIT %(limit)s
         page=DEAD_LETTERS_GROW,
         threshold=Threshold(default=0.2, unit="increase of the failed share, compared with the hour before", most=1),
         sql=f"""
-SELECT key, pg_catalog.concat(
-    bad, ' of ', tried, ' ', what, ' in the last ', {_LATELY}, ' minutes, and ', bad_before, ' of ', tried_before,
-    ' in the hour before'
-)
+SELECT
+    key, pg_catalog.concat(
+        '%%(bad)s of %%(tried)s ', what,
+        ' in the last %%(minutes)s minutes, and %%(before)s of %%(all)s in the hour before'
+    ),
+    bad, tried, {_LATELY} AS minutes, bad_before AS before, tried_before AS "all"
 FROM ended_lately
 WHERE tried >= %(few_runs)s::float8 AND tried_before >= %(few_runs)s::float8
     AND bad / GREATEST(tried, 1) - bad_before / GREATEST(tried_before, 1) > %(failures_rise)s::float8
 ORDER BY bad DESC, key
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -130,7 +131,7 @@ LIMIT %(limit)s
         page="how-to/symptoms/leases-expire.md",
         threshold=Threshold(default=100, unit="in the last hour"),
         sql=f"""
-SELECT 'all queues', pg_catalog.concat(pg_catalog.sum(expired), ' leases expired in the last hour')
+SELECT 'all queues', '%%(leases)s leases expired in the last hour', pg_catalog.sum(expired) AS leases
 FROM (
     SELECT CASE
         WHEN pg_catalog.jsonb_typeof(signs -> '{LEASE_EXPIRATIONS.name}'::text) = 'number'
@@ -140,7 +141,6 @@ FROM (
     WHERE minute > statement_timestamp() - interval '1 h' AND minute <= statement_timestamp()
 ) AS minute
 HAVING pg_catalog.sum(expired) > %(leases_expired)s::float8
-LIMIT %(limit)s
 """,
     ),
 )

@@ -11,7 +11,7 @@ from pulse_django.queue.words.outcomes import CANNOT_DECRYPT
 from pulse_django.shards.ids import TOKENS, position_of, raise_sequence
 from pulse_django.shards.moving import finish
 
-from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject
+from .catalogue import Condition, Limits, Repair, RepairRefused, Sentence, Severity, Subject, time_since
 from .shared_queries import with_shared_queries
 
 
@@ -45,7 +45,9 @@ def _repeated_on_citus(alias: str, _: Limits) -> Iterator[Subject]:
     """Read the position of the sequence of claims, which is on the node and unknown to Citus."""
     seen, position = _seen(alias), position_of(alias, TOKENS)
     if seen > position:
-        yield Subject(TOKENS, f"stands at {position}, and {seen} was granted")
+        yield Subject(
+            TOKENS, Sentence("stands at %(position)s, and %(seen)s was granted", {"position": position, "seen": seen})
+        )
 
 
 _SEEN = """
@@ -101,15 +103,13 @@ CONDITIONS = (
         means="The CHECK constraint was dropped and the table was modified. Watchdogs do not see such a job.",
         to_do="Find out what writes to pulse_django_job. --repair schema-incomplete restores the constraint.",
         sql="""
-SELECT id, pg_catalog.concat(
-    task, ' attempt ', attempts, ': locked_by ', COALESCE(locked_by, 'nobody'),
-    ', lease_until ', COALESCE(lease_until::text, 'never')
-)
+SELECT
+    id, '%%(task)s attempt %%(number)s: locked_by %%(holder)s, lease_until %%(until)s', task, attempts AS number,
+    COALESCE(locked_by, 'nobody') AS holder, COALESCE(lease_until::text, 'never') AS until
 FROM pulse_django_job_hot
 WHERE status::text = 'RUNNING'
     AND (locked_by IS NULL OR lease_until IS NULL OR token IS NULL OR started_at IS NULL OR attempts <= refunds)
 ORDER BY id
-LIMIT %(limit)s
 """,
         repair=Repair(
             says="Give each job a lease that expires one TTL from now; a watchdog then ends the run.",
@@ -124,14 +124,13 @@ LIMIT %(limit)s
         "recovered late.",
         to_do="Check the server's clock (NTP, failover to another host), then repair.",
         sql="""
-SELECT id, pg_catalog.concat(
-    task, ' attempt ', attempts, ': leased for ', pg_catalog.date_trunc('second', lease_until - statement_timestamp())
-)
+SELECT
+    id, '%%(task)s attempt %%(number)s: leased for %%(time)s', task, attempts AS number,
+    pg_catalog.date_trunc('second', lease_until - statement_timestamp()) AS time
 FROM pulse_django_job_hot
 WHERE status::text = 'RUNNING'
     AND lease_until > statement_timestamp() + COALESCE(lease_ttl, %(longest_lease)s) + %(slack)s
 ORDER BY id
-LIMIT %(limit)s
 """,
         repair=Repair(
             says="Shorten each lease to one TTL from now. Live workers continue to extend them.", act=_bring_leases_back
@@ -144,15 +143,13 @@ LIMIT %(limit)s
         means="No watchdog is running or working: jobs of dead workers stay RUNNING.",
         to_do="Start a worker without --no-watchdog, or pulse_watchdog, and read its log.",
         page="how-to/symptoms/workers-vanish.md",
-        sql="""
-SELECT id, pg_catalog.concat(
-    task, ' attempt ', attempts, ' by ', locked_by,
-    ': over for ', pg_catalog.date_trunc('second', statement_timestamp() - lease_until)
-)
+        sql=f"""
+SELECT
+    id, '%%(task)s attempt %%(number)s by %%(holder)s: over for %%(time)s', task, attempts AS number,
+    locked_by AS holder, {time_since("lease_until")} AS time
 FROM pulse_django_job_hot
 WHERE status::text = 'RUNNING' AND lease_until < statement_timestamp() - %(unreaped)s
 ORDER BY id
-LIMIT %(limit)s
 """,
         repair=Repair(says="Reap: retry or dead-letter the jobs of these leases.", act=_reap, at_a_time=1_000),
     ),
@@ -164,7 +161,9 @@ LIMIT %(limit)s
         "or a backup was partly restored.",
         to_do="Find out what deletes these rows. They cannot be reconstructed; the jobs are not affected.",
         sql="""
-SELECT job.id, pg_catalog.concat(job.task, ' attempt ', job.attempts, ' ended as ', job.status, ' and left no entry')
+SELECT
+    job.id, '%%(task)s attempt %%(number)s ended as %%(status)s and left no entry',
+    job.task, job.attempts AS number, job.status
 FROM (
     (
         SELECT id, task, attempts, status, completed_by FROM latest_completed
@@ -196,7 +195,6 @@ WHERE job.attempts > 0 AND job.completed_by IS NULL AND NOT EXISTS (
     SELECT 1 FROM pulse_django_attempt AS attempt WHERE attempt.job_id = job.id AND attempt.number = job.attempts
 )
 ORDER BY job.id
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -206,10 +204,9 @@ LIMIT %(limit)s
         means="A restore or failover reset the sequence: systems that check tokens will reject new runs as stale.",
         to_do="Repair before workers continue. Check what else the restore lost.",
         sql=f"""
-SELECT 'pulse_django_token', pg_catalog.concat('stands at ', last_value, ', and ', seen, ' was granted')
+SELECT 'pulse_django_token', 'stands at %%(position)s, and %%(seen)s was granted', last_value AS position, seen
 FROM pulse_django_token, ({_SEEN}) AS granted (seen)
 WHERE seen > last_value
-LIMIT %(limit)s
 """,
         look_on_citus=_repeated_on_citus,
         repair=Repair(says="Set the sequence to the largest granted token.", act=_raise_the_token),
@@ -221,9 +218,9 @@ LIMIT %(limit)s
         means="The job was cancelled without its children, whose results may no longer be needed.",
         to_do="Decide whether they are still needed. Next time, use pulse_cancel --children.",
         sql="""
-SELECT child.id, pg_catalog.concat(
-    child.task, ' is ', child.status, ', enqueued by job ', parent.id, ', which was cancelled'
-)
+SELECT
+    child.id, '%%(task)s is %%(status)s, enqueued by job %%(parent)s, which was cancelled', child.task, child.status,
+    parent.id AS parent
 FROM latest_cancelled AS parent
 CROSS JOIN LATERAL (
     SELECT id, task, status
@@ -232,7 +229,6 @@ CROSS JOIN LATERAL (
     LIMIT %(limit)s
 ) AS child
 ORDER BY child.id
-LIMIT %(limit)s
 """,
         repair=Repair(says="Cancel waiting jobs, and ask running jobs to stop.", act=_cancel),
     ),
@@ -248,7 +244,6 @@ LIMIT %(limit)s
 SELECT era, what
 FROM ({_STRAY}    UNION ALL{_WITHOUT_PARTITION}) AS missing (era, what)
 ORDER BY era
-LIMIT %(limit)s
 """,
         look_on_citus=_missing_days_on_citus,
         repair=Repair(
@@ -264,14 +259,13 @@ LIMIT %(limit)s
         to_do="Run pulse_shards move from this shard again: it first finishes the interrupted move. The repair does "
         "the same. Both need the owner of the tables. A job is delivered only to a shard that is still in SHARDS.",
         page="how-to/shards.md",
-        sql="""
-SELECT pg_catalog.concat('job ', job_id), pg_catalog.concat(
-    'it left for shard ', to_shard, ' ', pg_catalog.date_trunc('second', statement_timestamp() - at), ' ago'
-)
+        sql=f"""
+SELECT
+    pg_catalog.concat('job ', job_id), 'it left for shard %%(shard)s %%(time)s ago', to_shard AS shard,
+    {time_since("at")} AS time
 FROM pulse_django_departure
 WHERE at < statement_timestamp() - %(silence)s
 ORDER BY id
-LIMIT %(limit)s
 """,
         repair=Repair(says="Deliver the jobs to their shards.", act=_finish),
     ),
@@ -283,7 +277,7 @@ LIMIT %(limit)s
         to_do="Add the key to PULSE['ENCRYPTION_KEYS'] of all workers and restart them. Then run the jobs now.",
         page="how-to/encryption.md",
         sql=f"""
-SELECT job.task, pg_catalog.concat(count(*), ' or more jobs; ', pg_catalog.max(latest.message))
+SELECT job.task, '%%(jobs)s or more jobs; %%(message)s', count(*) AS jobs, pg_catalog.max(latest.message) AS message
 FROM latest_attempts AS latest
 CROSS JOIN LATERAL (  -- one by one: a planner that joins the two reads the whole backlog
     SELECT task
@@ -294,7 +288,6 @@ CROSS JOIN LATERAL (  -- one by one: a planner that joins the two reads the whol
 WHERE latest.outcome::text = 'RELEASED' AND pg_catalog.starts_with(latest.message, '{CANNOT_DECRYPT}')
 GROUP BY job.task
 ORDER BY job.task
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -306,11 +299,10 @@ LIMIT %(limit)s
         to_do="Start a worker of this release; its watchdog finds such jobs. Look in pg_stat_activity for a "
         "transaction that locks jobs, and terminate it.",
         page="how-to/workflows.md",
-        sql="""
-SELECT pg_catalog.concat('job ', unmet.job_id), pg_catalog.concat(
-    'job ', unmet.needs, ', which it needs, is over for ',
-    pg_catalog.date_trunc('second', statement_timestamp() - need.finished_at)
-)
+        sql=f"""
+SELECT
+    pg_catalog.concat('job ', unmet.job_id), 'job %%(needed)s, which it needs, is over for %%(time)s',
+    unmet.needs AS needed, {time_since("need.finished_at")} AS time
 FROM (
     SELECT job_id, needs
     FROM pulse_django_dependency
@@ -325,7 +317,6 @@ WHERE need.finished_at < statement_timestamp() - %(silence)s
     AND EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = unmet.job_id AND status::text = 'WAITING')
     AND NOT EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = unmet.needs)
 ORDER BY need.finished_at
-LIMIT %(limit)s
 """,
     ),
 )

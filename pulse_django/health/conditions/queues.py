@@ -9,7 +9,7 @@ from pulse_django.models import Pause
 from pulse_django.queue.database.lane_queries import IN_LANE
 from pulse_django.queue.words.outcomes import UNKNOWN_TASK
 
-from .catalogue import About, Condition, Repair, Severity, Threshold
+from .catalogue import About, Condition, Repair, Severity, Threshold, time_since
 
 JOBS_WAIT = "how-to/symptoms/jobs-wait.md"
 
@@ -36,15 +36,12 @@ CONDITIONS = (
         to_do="Start a worker for the queue, or check --queues and QUEUES.",
         page=JOBS_WAIT,
         sql=f"""
-SELECT due.queue, pg_catalog.concat(
-    'due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since), ', and no live worker serves it'
-)
+SELECT due.queue, 'due for %%(time)s, and no live worker serves it', {time_since("due.since")} AS time
 FROM due_queues AS due
 WHERE due.since < statement_timestamp() - %(silence)s
     AND due.queue::text NOT IN (SELECT name::text FROM paused_queues)
     AND NOT {_IS_SERVED}
 ORDER BY due.since
-LIMIT %(limit)s
 """,
     ),
     # A queue that is only busy is excluded: if runs begin, the other jobs wait for their turn.
@@ -56,7 +53,7 @@ LIMIT %(limit)s
         means="Workers cannot claim jobs: a transaction holds locks, or the workers fail or hang.",
         to_do="Read a worker's log. Look in pg_stat_activity for a transaction that locks jobs, and terminate it.",
         page=JOBS_WAIT,
-        sql="""
+        sql=f"""
 WITH begun AS (
     SELECT queue, started_at FROM pulse_django_job_hot WHERE status::text = 'RUNNING'
     UNION ALL
@@ -68,10 +65,9 @@ WITH begun AS (
     UNION ALL
     SELECT queue, started_at FROM latest_cancelled
 )
-SELECT due.queue, pg_catalog.concat(
-    'due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.unlimited_since),
-    ' while ', idle.free, ' slots are free'
-)
+SELECT
+    due.queue, 'due for %%(time)s while %%(slots)s slots are free', idle.free AS slots,
+    {time_since("due.unlimited_since")} AS time
 FROM due_queues AS due
 CROSS JOIN LATERAL (
     SELECT pg_catalog.sum(live.free) AS free
@@ -86,7 +82,6 @@ WHERE due.unlimited_since < statement_timestamp() - %(overdue)s
         WHERE begun.queue::text = due.queue::text AND begun.started_at > statement_timestamp() - %(overdue)s
     )
 ORDER BY due.unlimited_since
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -99,15 +94,12 @@ LIMIT %(limit)s
         page=JOBS_WAIT,
         threshold=Threshold(default=900, unit="seconds"),
         sql=f"""
-SELECT due.queue, pg_catalog.concat(
-    'the oldest job has been due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.unlimited_since)
-)
+SELECT due.queue, 'the oldest job has been due for %%(time)s', {time_since("due.unlimited_since")} AS time
 FROM due_queues AS due
 WHERE due.unlimited_since < statement_timestamp() - %(queue_overdue)s::float8 * interval '1 s'
     AND due.queue::text NOT IN (SELECT name::text FROM paused_queues)
     AND {_IS_SERVED}
 ORDER BY due.unlimited_since
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -118,17 +110,18 @@ LIMIT %(limit)s
         means="The jobs wait until the queue is resumed or its pause ends.",
         to_do="Check whether the reason for the pause still applies.",
         page=JOBS_WAIT,
-        sql="""
-SELECT paused.name, pg_catalog.concat(
-    'paused for ', pg_catalog.date_trunc('second', statement_timestamp() - paused.paused_at),
-    COALESCE(' until ' || pg_catalog.date_trunc('second', paused.paused_until)::text, ' without an end'),
-    ' (', COALESCE(NULLIF(paused.reason, ''), 'no reason given'), '), jobs due for ',
-    pg_catalog.date_trunc('second', statement_timestamp() - due.since)
-)
+        sql=f"""
+SELECT
+    paused.name, pg_catalog.concat(
+        'paused for %%(time)s ',
+        CASE WHEN paused.paused_until IS NULL THEN 'without an end' ELSE 'until %%(until)s' END,
+        CASE WHEN paused.reason <> '' THEN ' (%%(reason)s)' ELSE ' (no reason given)' END, ', jobs due for %%(due)s'
+    ),
+    {time_since("paused.paused_at")} AS time, {time_since("due.since")} AS due, paused.reason,
+    pg_catalog.date_trunc('second', paused.paused_until)::text AS until
 FROM paused_queues AS paused
 JOIN due_queues AS due ON due.queue::text = paused.name::text
 ORDER BY paused.name
-LIMIT %(limit)s
 """,
         repair=Repair(says="Resume the queue.", act=_resume),
     ),
@@ -168,7 +161,9 @@ put_back AS (
     ) AS job
     WHERE latest.outcome::text = 'RELEASED' AND pg_catalog.starts_with(latest.message, '{UNKNOWN_TASK}')
 )
-SELECT task, pg_catalog.concat(pg_catalog.sum(jobs), ' or more jobs, in ', pg_catalog.string_agg(DISTINCT queue, ', '))
+SELECT
+    task, '%%(jobs)s or more jobs, in %%(queues)s', pg_catalog.sum(jobs) AS jobs,
+    pg_catalog.string_agg(DISTINCT queue, ', ') AS queues
 FROM (
     SELECT task, queue, count(*) AS jobs
     FROM (SELECT id, task, queue FROM oldest UNION SELECT id, task, queue FROM put_back) AS job
@@ -185,7 +180,6 @@ WHERE EXISTS (SELECT 1 FROM live_workers WHERE tasks IS NOT NULL)  -- asked once
     AND serving.one_tells AND NOT serving.one_may_know
 GROUP BY task
 ORDER BY task
-LIMIT %(limit)s
 """,
         repair=Repair(
             says="Dead-letter the jobs that were put back for longer than UNKNOWN_TASK_AGE, as every watchdog does.",

@@ -12,7 +12,7 @@ from pulse_django.queue.database import rules as job_rules
 from pulse_django.queue.database.tables import COLUMNS, indexed_table, models_with_tables
 from pulse_django.queue.database.transactions import read_message
 
-from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject
+from .catalogue import Condition, Limits, Repair, RepairRefused, Sentence, Severity, Subject
 
 # Rebuilding a CHECK needs the strongest lock of the table for a moment. Waiting longer for it would block all claims.
 LOCK_TIMEOUT = "2s"
@@ -82,9 +82,9 @@ def _look(alias: str, limits: Limits) -> Iterable[Subject]:
         for one in _named(model):
             kind = "index" if isinstance(one, Index) else "constraint"
             if one.name not in valid_by_name:
-                yield Subject(one.name, f"the {kind} of {table} is missing")
+                yield Subject(one.name, Sentence(f"the {kind} of %(table)s is missing", {"table": table}))
             elif not valid_by_name[one.name]:
-                yield Subject(one.name, f"the {kind} of {table} is not valid")
+                yield Subject(one.name, Sentence(f"the {kind} of %(table)s is not valid", {"table": table}))
 
 
 def _rebuild(alias: str, names: Sequence[str]) -> int:

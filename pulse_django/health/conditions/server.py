@@ -12,17 +12,17 @@ from pulse_django.pauses.statements import IS_OF_QUEUE
 from pulse_django.queue.database.transactions import run_joined
 from pulse_django.shards import citus_nodes
 
-from .catalogue import Condition, Limits, Repair, Severity, Subject
+from .catalogue import Condition, Limits, Repair, Severity, Subject, as_json, subject_of
 
 TABLE_GROWS = "how-to/symptoms/table-grows.md"
 
 _LONG_TRANSACTIONS = """
-SELECT which, pg_catalog.concat(what, ', for ' || pg_catalog.date_trunc('second', age)::text)
+SELECT which, form, who, state, transactions, pg_catalog.date_trunc('second', age) AS time
 FROM (
     SELECT
-        pg_catalog.concat('pid ', pid) AS which,
-        pg_catalog.concat_ws(' ', usename, NULLIF(application_name, ''), 'is', state) AS what,
-        statement_timestamp() - xact_start AS age
+        pg_catalog.concat('pid ', pid) AS which, '%%(who)s is %%(state)s, for %%(time)s' AS form,
+        pg_catalog.concat_ws(' ', usename, NULLIF(application_name, '')) AS who, state,
+        NULL::int AS transactions, statement_timestamp() - xact_start AS age
     FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
         AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum)  -- they do not hold back one another
@@ -30,30 +30,31 @@ FROM (
         AND xact_start < statement_timestamp() - %(long_transaction)s
     UNION ALL
     SELECT
-        pg_catalog.concat('prepared ', gid), pg_catalog.concat('a prepared transaction of ', owner),
-        statement_timestamp() - prepared
+        pg_catalog.concat('prepared ', gid), 'a prepared transaction of %%(who)s, for %%(time)s', owner::text, NULL,
+        NULL, statement_timestamp() - prepared
     FROM pg_prepared_xacts
     WHERE database = current_database() AND prepared < statement_timestamp() - %(long_transaction)s
     UNION ALL
     SELECT
-        pg_catalog.concat('replication slot ', slot_name),
-        pg_catalog.concat(pg_catalog.age(xmin), ' transactions behind, and not in use'), NULL
+        pg_catalog.concat('replication slot ', slot_name), '%%(transactions)s transactions behind, and not in use',
+        NULL, NULL, pg_catalog.age(xmin), NULL
     FROM pg_replication_slots
     WHERE NOT active AND xmin IS NOT NULL
 ) AS open
 ORDER BY age DESC NULLS LAST
-LIMIT %(limit)s
 """
 _BLOAT = """
-SELECT relname, pg_catalog.concat(
-    n_dead_tup, ' dead rows beside ', n_live_tup, ' live ones; last vacuum ',
-    COALESCE(GREATEST(last_autovacuum, last_vacuum)::text, 'never')
-)
+SELECT
+    relname, CASE
+        WHEN last_autovacuum IS NULL AND last_vacuum IS NULL
+        THEN '%%(dead)s dead rows beside %%(live)s live ones; last vacuum never'
+        ELSE '%%(dead)s dead rows beside %%(live)s live ones; last vacuum %%(at)s'
+    END,
+    n_dead_tup AS dead, n_live_tup AS live, GREATEST(last_autovacuum, last_vacuum)::text AS at
 FROM pg_stat_user_tables
 WHERE relname::text LIKE 'pulse\\_django\\_%%' AND {whose}
     AND n_dead_tup > %(dead_rows)s AND n_dead_tup::float8 > %(dead_share)s::float8 * n_live_tup::float8
 ORDER BY n_dead_tup DESC
-LIMIT %(limit)s
 """
 _VISIBLE = "pg_catalog.pg_table_is_visible(relid)"
 _NUMBER_OF_SHARD = re.compile(r"_\d{6,7}$")
@@ -62,20 +63,22 @@ _IN_SCHEMA = "schemaname::text = %(schema)s"
 
 def _long_transactions_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
     """Yield the long transactions of this node, and of the node that has the tables."""
-    yield from (Subject(*row) for row in run_joined(alias, _LONG_TRANSACTIONS, limits.params()))
+    asked, params = as_json(_LONG_TRANSACTIONS), limits.params()
+    yield from (subject_of(row) for _, row in run_joined(alias, asked, params))
     if node := citus_nodes.node_of(alias):
-        found = citus_nodes.rows_on(alias, node, _LONG_TRANSACTIONS, limits.params())
+        found = (subject_of(row) for _, row in citus_nodes.rows_on(alias, node, asked, params))
         yield from (Subject(f"{key} on {node}", words) for key, words in found)
 
 
 def _bloat_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
     """Yield the tables of the node, without the shard number in their names. Citus sends VACUUM there."""
     if (node := citus_nodes.node_of(alias)) is None:
-        found: Sequence[Sequence[str]] = run_joined(alias, _BLOAT.format(whose=_VISIBLE), limits.params())
+        found: Sequence[Sequence[str]] = run_joined(alias, as_json(_BLOAT.format(whose=_VISIBLE)), limits.params())
     else:
         params = limits.params() | {"schema": citus_nodes.schema_of(alias)}
-        found = citus_nodes.rows_on(alias, node, _BLOAT.format(whose=_IN_SCHEMA), params)
-    yield from (Subject(_NUMBER_OF_SHARD.sub("", key), words) for key, words in found)
+        found = citus_nodes.rows_on(alias, node, as_json(_BLOAT.format(whose=_IN_SCHEMA)), params)
+    subjects = (subject_of(row) for _, row in found)
+    yield from (Subject(_NUMBER_OF_SHARD.sub("", key), words) for key, words in subjects)
 
 
 def _vacuum(alias: str, tables: Sequence[str]) -> int:
@@ -97,7 +100,8 @@ CONDITIONS = (
         " for their period at most.",
         to_do="Check NTP on the database host. --repair lease-too-long shortens leases; the rest resolves by itself.",
         sql=f"""
-SELECT which, pg_catalog.concat('is ', pg_catalog.date_trunc('milliseconds', ahead), ' ahead of the server''s clock')
+SELECT
+    which, 'is %%(ahead)s ahead of the server''s clock', pg_catalog.date_trunc('milliseconds', ahead) AS ahead
 FROM (
     SELECT pg_catalog.concat('worker ', name, ':', boot_id) AS which, last_beat_at - statement_timestamp() AS ahead
     FROM pulse_django_worker
@@ -132,7 +136,6 @@ FROM (
 ) AS written
 WHERE ahead > %(slack)s
 ORDER BY ahead DESC
-LIMIT %(limit)s
 """,
     ),
     Condition(

@@ -8,9 +8,10 @@ from typing import Any
 from pulse_django.models import Worker
 from pulse_django.queue.database.workers import IS_LOST
 
-from .catalogue import Condition, Repair, Severity, Threshold
+from .catalogue import Condition, Repair, Severity, Threshold, time_since
 
 WORKERS_VANISH = "how-to/symptoms/workers-vanish.md"
+_LIVE = "pulse_django_worker WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s"
 _KEY = "pg_catalog.concat('worker ', name, ':', boot_id)"
 
 
@@ -37,15 +38,12 @@ CONDITIONS = (
             act=_acknowledge,
         ),
         sql=f"""
-SELECT {_KEY}, pg_catalog.concat(
-    'lost ', pg_catalog.date_trunc('second', statement_timestamp() - last_beat_at), ' ago, with ', in_flight, ' runs'
-)
+SELECT {_KEY}, 'lost %%(time)s ago, with %%(runs)s runs', {time_since("last_beat_at")} AS time, in_flight AS runs
 FROM pulse_django_worker
 WHERE {IS_LOST} AND (
     SELECT pg_catalog.count(*) FROM pulse_django_worker WHERE {IS_LOST}
 )::float8 > %(worker_lost)s::float8
 ORDER BY last_beat_at DESC, id
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -57,14 +55,12 @@ LIMIT %(limit)s
         to_do="Check its host. Replace the worker if its capacity is needed.",
         page=WORKERS_VANISH,
         sql=f"""
-SELECT {_KEY}, pg_catalog.concat(
-    'no heartbeat for ', pg_catalog.date_trunc('second', statement_timestamp() - last_beat_at), ', with ', in_flight,
-    ' runs'
-)
+SELECT
+    {_KEY}, 'no heartbeat for %%(time)s, with %%(runs)s runs', {time_since("last_beat_at")} AS time,
+    in_flight AS runs
 FROM pulse_django_worker
 WHERE stopped_at IS NULL AND last_beat_at < statement_timestamp() - %(silence)s
 ORDER BY last_beat_at
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -75,12 +71,11 @@ LIMIT %(limit)s
         "replaced.",
         to_do="Call context.check() in long loops, or set isolation='process' for such tasks.",
         page="how-to/timeouts.md",
-        sql="""
-SELECT pg_catalog.concat('worker ', name, ':', boot_id), pg_catalog.concat(stuck_slots, ' of ', slots, ' slots')
+        sql=f"""
+SELECT {_KEY}, '%%(stuck)s of %%(all)s slots', stuck_slots AS stuck, slots AS "all"
 FROM pulse_django_worker
 WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s AND stuck_slots > 0
 ORDER BY stuck_slots DESC, id
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -98,7 +93,6 @@ CROSS JOIN LATERAL pg_catalog.jsonb_each_text(COALESCE(worker.vitals -> 'restart
 WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %(silence)s
 GROUP BY worker.id, worker.name, worker.boot_id
 ORDER BY worker.id
-LIMIT %(limit)s
 """,
     ),
     Condition(
@@ -109,13 +103,52 @@ LIMIT %(limit)s
         "running, lost runs are not recovered.",
         to_do="Start a worker or pulse_watchdog, and read its log.",
         page=WORKERS_VANISH,
-        sql="""
-SELECT 'latest minute', pg_catalog.concat(
-    'recorded for ', latest, ', ', pg_catalog.date_trunc('second', statement_timestamp() - latest), ' ago'
+        sql=f"""
+SELECT 'latest minute', 'recorded for %%(minute)s, %%(time)s ago', minute::text, {time_since("minute")} AS time
+FROM (SELECT pg_catalog.max(minute) FROM pulse_django_minute WHERE minute <= statement_timestamp()) AS recorded (minute)
+WHERE minute < statement_timestamp() - %(unrecorded)s
+""",
+    ),
+    Condition(
+        name="workers",
+        severity=Severity.WARNING,
+        says="A worker is alive.",
+        means="Jobs are stored, but none will run.",
+        to_do="Start one: manage.py pulse_worker.",
+        sql=f"""
+SELECT
+    CASE count(*) WHEN 0 THEN 'all queues' END,
+    CASE count(*)
+        WHEN 0 THEN 'no worker is alive'
+        ELSE pg_catalog.concat(count(*), ' live on ', pg_catalog.count(DISTINCT host), ' hosts')
+    END
+FROM {_LIVE}
+""",
+    ),
+    Condition(
+        name="hosts",
+        severity=Severity.HINT,
+        says="The fleet survives the loss of one host.",
+        means="If that host fails, its jobs are not recovered until another worker starts.",
+        to_do="Run a worker or pulse_watchdog on a second host.",
+        sql=f"""
+SELECT pg_catalog.min(host), pg_catalog.concat(count(*), ' live, all on one host')
+FROM {_LIVE}
+HAVING pg_catalog.count(DISTINCT host) = 1
+""",
+    ),
+    Condition(
+        name="versions",
+        severity=Severity.HINT,
+        says="All workers have the same version.",
+        means="Mixed versions are supported during a deploy, but not tested for longer.",
+        to_do="Finish the deploy.",
+        sql=f"""
+SELECT 'pulse_django', pg_catalog.concat(
+    'workers of ', count(*), ' versions are running: ', pg_catalog.string_agg(version, ', ' ORDER BY version)
 )
-FROM (SELECT pg_catalog.max(minute) FROM pulse_django_minute WHERE minute <= statement_timestamp()) AS recorded (latest)
-WHERE latest < statement_timestamp() - %(unrecorded)s
-LIMIT %(limit)s
+FROM (SELECT DISTINCT COALESCE(versions ->> 'pulse_django'::text, 'unknown') FROM {_LIVE}) AS live (version)
+HAVING count(*) > 1
 """,
     ),
 )

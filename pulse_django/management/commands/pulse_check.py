@@ -13,12 +13,11 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
-from django.db import Error, OperationalError
+from django.db import Error
 from django.db.models import Value
 
 from pulse_django import conf
 from pulse_django.health.conditions import Limits, ask, known, named
-from pulse_django.health.doctor import Advice, Level, examine
 from pulse_django.models import Worker
 from pulse_django.operations import arguments
 from pulse_django.operations.arguments import PulseCommand
@@ -27,7 +26,6 @@ from pulse_django.queue.database import deployments
 from pulse_django.queue.database.sql_functions import StatementTimestamp
 from pulse_django.queue.database.tables import explained, require_tables
 from pulse_django.queue.words.display import inert
-from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.shards.fleet import FleetVerdict, ask_shards
 
 WELL, UNWELL, UNKNOWN = 0, 1, 2
@@ -63,9 +61,7 @@ class Command(PulseCommand):
         for flag, needed in (("yes", ("repair", "adopt")), ("strict", ("advice",))):
             if options[flag] and not any(options[name] for name in needed):
                 raise CommandError(f"--{flag} requires --{' or --'.join(needed)}.", returncode=UNKNOWN)
-        if options["advice"]:
-            self._advise(options)
-        elif options["all"] or options["repair"]:
+        if options["all"] or options["advice"] or options["repair"]:
             self._conditions(options)
         elif options["adopt"]:
             for alias in arguments.aliases_of(options):
@@ -119,23 +115,28 @@ class Command(PulseCommand):
             self.reachable(aliases, require_tables)
         except ImproperlyConfigured as error:
             raise CommandError(str(error), returncode=UNKNOWN) from error
-        if options["all"]:
-            self._list(aliases, as_json=options["json"])
+        if not options["repair"]:
+            self._list(aliases, options)
             return
         for alias in aliases:
             self._repair(alias, options)
 
-    def _list(self, aliases: Sequence[str], *, as_json: bool) -> None:
-        fleet = ask_shards(aliases)
+    def _list(self, aliases: Sequence[str], options: dict[str, Any]) -> None:
+        """List every condition or, as advice, those that were found or have figures."""
+        fleet, as_json = ask_shards(aliases, advice=options["advice"]), options["json"]
         if as_json:
             self.stdout.write(json.dumps(fleet.to_json(clear_too=True)))
         for alias, verdict in fleet.by_shard.items() if not as_json else ():
             if len(aliases) > 1:
                 self.stdout.write(f"Shard {alias!r}:")
             paints = self.style.SUCCESS, self.style.WARNING, self.style.ERROR
-            self._write_lines(*findings_in_words(verdict.findings, *paints))
-        if not fleet.is_well:
+            listed = [one for one in verdict.findings if options["all"] or one.figures or not one.is_clear]
+            self._write_lines(*findings_in_words(listed, *paints))
+        warnings = [one for verdict in fleet.by_shard.values() for one in verdict.findings if one.is_warning]
+        if fleet.away or (options["all"] and not fleet.is_well):
             raise CommandError(problems_in_words(fleet), returncode=_code_of(fleet))
+        if options["strict"] and warnings:
+            raise CommandError(f"Warnings: {', '.join(one.condition.name for one in warnings)}.")
 
     def _repair(self, alias: str, options: dict[str, Any]) -> None:
         condition = repairable(options["repair"])
@@ -177,41 +178,6 @@ class Command(PulseCommand):
         said = f"Database {alias!r} {whose}, and this is {name!r}. "
         said += f"The deployment that adopts it runs its jobs and schedules. {done}"
         self._write_lines(inert(said))
-
-    # Advice
-
-    def _advise(self, options: dict[str, Any]) -> None:
-        found: dict[str, list[Advice]] = {}
-        away: dict[str, str] = {}
-        for alias in (aliases := arguments.aliases_of(options)):
-            try:
-                found[alias] = examine(alias)
-            except ImproperlyConfigured as error:
-                raise CommandError(str(error), returncode=UNKNOWN) from error
-            except OperationalError as error:
-                if len(aliases) == 1:
-                    raise
-                away[alias] = inert(error_in_one_line(error))
-        if options["json"]:
-            rows = [{"database": alias, **advice.to_json()} for alias, advices in found.items() for advice in advices]
-            self.stdout.write(json.dumps(rows))
-        else:
-            for alias, advices in found.items():
-                if len(aliases) > 1:
-                    self.stdout.write(f"Shard {alias!r}:")
-                for advice in advices:
-                    self._write_advice(advice)
-        if away:
-            said = "; ".join(f"shard {alias!r} does not respond: {error}" for alias, error in away.items())
-            raise CommandError(said, returncode=UNKNOWN)
-        warnings = sum(advice.level is Level.WARNING for advices in found.values() for advice in advices)
-        if warnings and options["strict"]:
-            raise CommandError(f"{warnings} warning{'' if warnings == 1 else 's'}.")
-
-    def _write_advice(self, advice: Advice) -> None:
-        paint = {Level.GOOD: self.style.SUCCESS, Level.WARNING: self.style.ERROR}.get(advice.level, self.style.WARNING)
-        lines = [f"{paint(f'{advice.level:7}')} {advice.topic}: {inert(advice.what)}", f"        Why: {advice.why}"]
-        self._write_lines(*lines, *([f"        Do:  {advice.to_do}"] if advice.to_do else []))
 
 
 def _code_of(verdict: FleetVerdict) -> int:
