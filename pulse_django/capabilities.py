@@ -17,20 +17,22 @@ from .sql_enqueue import loop as sql_enqueue
 from .unique import keys as unique_keys
 from .workflows import sweeps
 
+_INSTALLED = (
+    expire.CAPABILITY,
+    unique_keys.CAPABILITY,
+    amending.CAPABILITY,
+    encryption.CAPABILITY,
+    pauses.CAPABILITY,
+    claiming.CAPABILITY,
+    chunking.CAPABILITY,
+    hooks.CAPABILITY,
+    loop.CAPABILITY,
+    sql_enqueue.CAPABILITY,
+    minute_recorder.CAPABILITY,
+    unknown_tasks.CAPABILITY,
+    sweeps.CAPABILITY,
+)
+
 
 def install() -> None:
-    capability.install(
-        expire.CAPABILITY,
-        unique_keys.CAPABILITY,
-        amending.CAPABILITY,
-        encryption.CAPABILITY,
-        pauses.CAPABILITY,
-        claiming.CAPABILITY,
-        chunking.CAPABILITY,
-        hooks.CAPABILITY,
-        loop.CAPABILITY,
-        sql_enqueue.CAPABILITY,
-        minute_recorder.CAPABILITY,
-        unknown_tasks.CAPABILITY,
-        sweeps.CAPABILITY,
-    )
+    capability.install(*_INSTALLED)

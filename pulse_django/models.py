@@ -20,7 +20,6 @@ from .metrics.models import Release as Release
 from .metrics.models import Traffic as Traffic
 from .on_dead.models import HookColumns
 from .pauses.models import Pause as Pause
-from .pauses.models import Queue as Queue
 from .queue.database.constraints import ATTEMPT_CONSTRAINTS, MAX_PAYLOAD_TEXT
 from .queue.database.duties import DutyManager
 from .queue.database.indexes import ATTEMPT_INDEXES
@@ -31,7 +30,6 @@ from .queue.database.workers import WorkerManager
 from .queue.words.bounds import MAX_REGISTRY_TEXT, MAX_USER
 from .queue.words.decisions import Budget, retry_seconds
 from .queue.words.payloads import MAX_TRACEBACK
-from .schedules.models import Declaration as Declaration
 from .schedules.models import Schedule as Schedule
 from .schedules.models import Tick as Tick
 from .shards.models import Arrival as Arrival
@@ -260,6 +258,26 @@ class Duty(models.Model):
         return self.name
 
 
+class Declaration(models.Model):
+    """The worker whose code declares: the one that started last among those of one settings module.
+
+    The row ``deployment:`` has the name of the deployment that the database belongs to as its fingerprint.
+    """
+
+    scope = ShortText(max_length=200, primary_key=True)  # the settings module
+    worker = ShortText(max_length=160)
+    booted_at = models.DateTimeField()
+    fingerprint = ShortText(max_length=64)  # a hash of all its declarations
+    declared_at = models.DateTimeField(db_default=ClockTimestamp())
+
+    class Meta:
+        constraints: ClassVar = [instants_of("declaration", "booted_at", "declared_at")]
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.scope
+
+
 class DeadLetter(Job):
     """Dead letters, as a separate entry in the admin."""
 
@@ -268,6 +286,20 @@ class DeadLetter(Job):
         default_permissions = ()  # those of jobs are used
         verbose_name = _("dead letter")
         verbose_name_plural = _("dead letters")
+
+
+class Queue(Pause):
+    """The pages about queues, as an entry of their own in the admin. A queue has no row: its pages go by its name."""
+
+    class Meta:
+        proxy = True
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+        default_permissions = ()
+        permissions: ClassVar = [
+            ("pulse_view_queues", _("Can see queues")),
+            ("pulse_operate_queues", _("Can pause and resume queues")),
+        ]
 
 
 class Board(Queue):

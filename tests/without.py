@@ -1,7 +1,7 @@
 """``python -m tests.without ROOM``: take a capability out of a copy of the project, and run the tests of all others.
 
-Its folder goes, and the lines that name it: in the list of capabilities, the managers, the models, the public functions
-and the pages. The initial migration is made anew. Tests that use it are left out, and so are those of documents.
+Its folder goes, with what is built on it and what uses it (``tests.cut``), and the initial migration is made anew. The
+columns of jobs stay. Tests that use it are left out, and so are those of documents.
 """
 
 from __future__ import annotations
@@ -12,122 +12,154 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.cut import Project
+from tests.floors import BUILT_ON
 
 ROOT = Path(__file__).parent.parent
 
 
 class Room(NamedTuple):
-    names: tuple[str, ...]  # public ones, and of its tables
     words: tuple[str, ...]  # a test in whose source one of them stands uses the capability
-    # By file: texts, each of which stands there once and goes, or what stands there instead.
-    lines: dict[str, tuple[str | tuple[str, str], ...]]
-    functions: dict[str, tuple[str, ...]]  # by file: functions that go
+    edits: dict[str, tuple[tuple[str, str], ...]] = {}  # by file: a text that stands there once, and what replaces it
+    files: tuple[str, ...] = ()  # outside its folder, which go with it
     tests: tuple[str, ...] = ()  # that use it in a table of their module
 
 
-ROOMS = {
-    "amendments": Room(
-        names=("amend", "Amendment"),
-        words=("amend",),
-        lines={
-            "pulse_django/__init__.py": ("    from .api import amend as amend\n", "amend "),
-            "pulse_django/api.py": ("from .amendments import amending\n", "from .amendments.amend import Amended\n"),
-            "pulse_django/capabilities.py": ("from .amendments import amending\n", "        amending.CAPABILITY,\n"),
-            "pulse_django/managers.py": ("from .amendments.amend import amend\n", "    amend = amend\n"),
-            "pulse_django/models.py": (
-                "from .amendments.models import Amendment as Amendment\n",
-                '            ("pulse_amend_jobs", _("Can change the arguments of waiting jobs")),\n',
-            ),
-            "pulse_django/console/jobs/admin.py": (
-                "from pulse_django.amendments.page import AmendPage, amendments_of\n",
-                "AmendPage, ",
-                '            self.path("<path:object_id>/amend/", self.amend_view, "amend"),\n',
-                "        amendments = amendments_of(job, with_arguments=sees_arguments)\n",
-                ', [(one["at"], one["by"]) for one in amendments]',
-                '            "amend_url": self.amend_url(request, job),\n            "amendments": amendments,\n',
-            ),
-            "docs/explanation/security.md": (
-                "GRANT INSERT ON pulse_django_amendment TO pulse_operator;\n",
-                "GRANT SELECT, DELETE ON pulse_django_amendment TO pulse_watchdog, pulse_operator;\n",
-            ),
-            "tests/database.py": ('    "pulse_django_amendment",\n',),
-            "tests/security/drive.py": (
-                "from pulse_django.amendments.amend import read_for_amending\n",
-                "        amending_jobs,\n",
-            ),
-            "tests/security/verbs.py": ('    "amend": (amending, {OPERATOR}),\n',),
-            "tests/floors.py": ('    "amendments": "unique limits encryption expiry",\n',),
-        },
-        functions={
-            "pulse_django/api.py": ("amend",),
-            "tests/security/drive.py": ("amending_jobs",),
-            "tests/security/verbs.py": ("amending",),
-        },
-        tests=("test_a_job_that_is_set_aside_can_be_changed_and_stays_paused",),
+_OPTIONS = "pulse_django/queue/words/options.py"  # an option stays, and nothing uses it
+_COMMANDS = "pulse_django/management/commands"
+_READINGS = "pulse_django/metrics/exporters/readings.py"
+_NO_PAUSE = (
+    "FROM (SELECT '' AS queue, NULL::timestamptz AS paused_at, NULL::timestamptz AS paused_until, '' AS reason) AS none"
+    " WHERE false"
+)
+RECIPES = {
+    "amendments": Room(("amend",)),
+    "chunks": Room(("Chunk", "chunk=", "_chunks", "chunk_handlers", "chunking")),
+    "sql_enqueue": Room(("DeclaredTask", "sql_enqueue"), files=("pulse_django/migrations/_enqueue.py",)),
+    "expiry": Room(("expires", ".expire("), tests=("test_every_column_is_carried_or_given_or_belongs_to_a_lease",)),
+    "on_dead": Room(("on_dead",), tests=("test_every_column_is_carried_or_given_or_belongs_to_a_lease",)),
+    "unique": Room(
+        ("unique", "idempotency_key", "with_a_key"),
+        {_OPTIONS: (('Made(Unique, "Unique(...)")', 'CheckedElsewhere("nothing")'),)},
+        tests=("test_a_key_is_taken_for_as_long_as_its_job_is_kept",),
     ),
-    # The option stays, as all options do: a handler that is declared with it gets one job.
-    "chunks": Room(
-        names=("Chunk", "ChunkItem"),
-        words=("Chunk", "chunk=", "chunk_handlers", "of_chunks", "chunking"),
-        lines={
-            "pulse_django/__init__.py": (
-                "    from .chunks.chunk import Chunk as Chunk\n    from .chunks.chunk import ChunkItem as ChunkItem\n",
-                '    "chunks.chunk": "Chunk ChunkItem",\n',
-            ),
-            "pulse_django/capabilities.py": (
-                "from .chunks import gatherer as chunking\n",
-                "        chunking.CAPABILITY,\n",
-            ),
-            "pulse_django/tasks.py": (
-                "from .chunks.chunk import acall_alone, call_alone, check_chunk\n",
-                "    from .chunks.chunk import Chunk\n",
-                " call_alone(self, args, kwargs) if self.chunk else",
-                "acall_alone(self, args, kwargs) if self.chunk else ",
-                "        check_chunk(self, self)\n",
-            ),
-            "tests/floors.py": (
-                '    "chunks": "limits",\n',
-                " chunks.gatherer",
-                ("limits.keys chunks shards.moving", "limits.keys shards.moving"),
+    "schedules": Room(
+        ("schedule",),
+        {
+            _OPTIONS: (('Made(Timing, "Cron(...) or Every(...)")', 'CheckedElsewhere("nothing")'),),
+            _READINGS: (
+                (
+                    'Schedule.objects.filter(next_at__isnull=False).order_by("next_at").values("next_at")',
+                    'Minute.objects.none().values("minute")',
+                ),
             ),
         },
-        functions={},
+        files=(f"{_COMMANDS}/pulse_schedules.py", f"{_COMMANDS}/pulse_import_schedules.py"),
+        tests=("test_the_words_of_other_queues_say_the_line_to_write",),
     ),
-    "sql_enqueue": Room(
-        names=("DeclaredTask",),
-        words=("DeclaredTask", "sql_enqueue"),
-        lines={
-            "pulse_django/capabilities.py": (
-                "from .sql_enqueue import loop as sql_enqueue\n",
-                "        sql_enqueue.CAPABILITY,\n",
+    "pauses": Room(
+        ("pause",),
+        {
+            "pulse_django/models.py": (("class Queue(Pause)", "class Queue(Job)"),),
+            "pulse_django/health/conditions/queues.py": (
+                ('        repair=Repair(says="Resume the queue.", act=_resume),\n', ""),
             ),
-            "pulse_django/models.py": ("from .sql_enqueue.models import DeclaredTask as DeclaredTask\n",),
-            "pulse_django/migrations/_schema.py": (
-                "from ._enqueue import DROP, FUNCTION\n",
-                """        if found is _days.TWO_LEVELS:  # its statements are not those that Citus takes
-            cursor.execute("SELECT pg_catalog.quote_ident(pg_catalog.current_schema())")
-            cursor.execute(FUNCTION.replace("{home}", cursor.fetchone()[0]))
+            "pulse_django/health/conditions/shared_queries.py": (
+                ("({first_that_can_start(IN_LANE)})", "(SELECT next_run_at FROM pulse_django_job_hot WHERE {IN_LANE})"),
+                ("FROM pulse_django_pause\n    WHERE {IS_OF_QUEUE} AND {IS_IN_FORCE}", _NO_PAUSE),
+            ),
+            "pulse_django/health/conditions/server.py": (
+                ("FROM pulse_django_pause\n    WHERE {IS_OF_QUEUE}", _NO_PAUSE),
+            ),
+            "pulse_django/health/snapshot.py": (
+                ("FROM pulse_django_pause WHERE {IS_OF_QUEUE} AND {IS_IN_FORCE}", _NO_PAUSE),
+            ),
+            "pulse_django/console/jobs/sidebar.py": (
+                ("FROM pulse_django_pause WHERE {IS_OF_QUEUE} ORDER BY queue", _NO_PAUSE),
+            ),
+            "pulse_django/console/tasks/admin.py": (
+                ("{one.task for one in paused_tasks(alias) if not one.queue}", "set()"),
+            ),
+        },
+        files=(f"{_COMMANDS}/pulse_pause.py", f"{_COMMANDS}/pulse_resume.py"),
+    ),
+    "workflows": Room(
+        ("batch", "Batch", "workflow", "Workflow", "chain(", "chord("),
+        {
+            "pulse_django/workflows/models.py": (("models.ForeignKey(StoredBatch, ", 'models.ForeignKey("self", '),),
+            "pulse_django/metrics/minute_stats.py": (
+                (
+                    """    SELECT kind, EXTRACT(epoch FROM finished_at - created_at)::float8 AS took
+    FROM pulse_django_batch
+    WHERE finished_at IS NOT NULL AND finished_at >= %(begin)s AND finished_at < %(end)s
+        AND cancelled_at IS NULL AND parent_id IS NULL
 """,
-                "        cursor.execute(DROP)\n",
+                    "SELECT '' AS kind, 0 AS took WHERE %(begin)s > %(end)s",
+                ),
             ),
-            "docs/explanation/security.md": (
-                "GRANT SELECT, INSERT, UPDATE, DELETE ON pulse_django_declared_task TO pulse_worker;\n",
+            "pulse_django/health/snapshot.py": (
+                ("SELECT 1 FROM pulse_django_batch WHERE finished_at IS NULL ORDER BY id LIMIT {COUNTED}", "SELECT"),
+                (
+                    """SELECT 1 FROM pulse_django_batch AS batch
+            WHERE finished_at IS NULL AND EXISTS (
+                SELECT 1 FROM pulse_django_job_hot
+                WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NOT NULL
+            )
+            ORDER BY id
+            LIMIT {COUNTED}
+""",
+                    "SELECT",
+                ),
             ),
-            "tests/database.py": ('    "pulse_django_declared_task",\n',),
-            "tests/security/drive.py": ("DeclaredTask, ", "    declaring_tasks,\n"),
-            "tests/floors.py": ('    "sql_enqueue": "encryption limits unique",\n',),
         },
-        functions={"tests/security/drive.py": ("declaring_tasks",)},
+        files=(
+            f"{_COMMANDS}/pulse_workflows.py",
+            "pulse_django/testing/workflows.py",
+            *(f"pulse_django/console/mass/{name}.py" for name in ("canary", "page", "totals", "work")),
+        ),
+        tests=(
+            "test_every_column_is_carried_or_given_or_belongs_to_a_lease",
+            "test_celerys_words_say_what_to_write_instead",
+            "test_a_verb_moves_a_job_exactly_as_the_transition_table_says",
+        ),
+    ),
+    "limits": Room(
+        ("limit=", "Limit(", "imiter", "--limit", "fair_by", "declared_limits", "change_limits"),
+        {
+            _READINGS: (("Exists(Limiter.objects.all())", "Exists(Release.objects.none())"),),
+            "tests/pauses/test_facts.py": (
+                ('OF_WAITING |= {"limiter-starved": SIMPLE["limiter-starved"]}\n', ""),
+                (', "ready-overdue")', ")"),
+            ),
+            _OPTIONS: (('Made(Limit, "Limit(...)")', 'CheckedElsewhere("nothing")'),),
+            "pulse_django/health/conditions/server.py": (
+                ("FROM pulse_django_bucket", "FROM (SELECT '' AS scope, now() AS at WHERE false) AS none"),
+            ),
+            "pulse_django/conf.py": (("queue_limits: Mapping[str, Limit]", "queue_limits: Mapping[str, float]"),),
+        },
+        files=(f"{_COMMANDS}/pulse_limits.py",),
+        tests=("test_the_words_of_other_queues_say_the_line_to_write",),
     ),
 }
 
 # Pages of documents, the public names, the files of statements and the bugs of chaos are about all capabilities.
 _OF_ALL = (
     *("tests/test_docs.py", "tests/test_package.py", "tests/test_new_option.py", "tests/test_mutants.py"),
-    *("tests/sql", "tests/walk"),
+    *("tests/sql", "tests/walk", "tests/test_without.py", "tests/test_targets.py", "tests/test_commands_in_docs.py"),
 )
+_SHORT = ("tests/queue", "tests/run")
+_IMPORTS_ALL = """import django, importlib, pkgutil
+django.setup()
+import pulse_django
+for module in pkgutil.walk_packages(pulse_django.__path__, "pulse_django."):
+    if "opentelemetry" not in module.name:
+        importlib.import_module(module.name)
+"""
 _LEAVES_OUT = """import inspect
 
 
@@ -142,59 +174,97 @@ def pytest_collection_modifyitems(config: object, items: list) -> None:
 """
 
 
-def take_out(name: str, folder: Path) -> None:
-    room = ROOMS[name]
-    shutil.rmtree(folder / "pulse_django" / name)
-    for file, lines in room.lines.items():
+def built_on(name: str) -> set[str]:
+    """Return a room, and the rooms that are built on it."""
+    found = {name}
+    while more := {room for room, others in BUILT_ON.items() if found & {*others.split()}} - found:
+        found |= more
+    return found
+
+
+def take_out(name: str, folder: Path) -> set[str]:
+    """Remove a room and the rooms that are built on it, and return their names."""
+    rooms = built_on(name)
+    recipes = [RECIPES[room] for room in rooms]
+    for file, edits in [item for recipe in recipes for item in recipe.edits.items()]:
         text = (folder / file).read_text()
-        for line in lines:
-            old, new = line if isinstance(line, tuple) else (line, "")
+        for old, new in edits:
             if text.count(old) != 1:
                 raise SystemExit(f"{file} has {old!r} {text.count(old)} times, and not once")
             text = text.replace(old, new)
         (folder / file).write_text(text)
-    for file, names in room.functions.items():
-        parts = (folder / file).read_text().split("\n\n\n")
-        kept = [part for part in parts if not part.startswith(tuple(f"def {function}(" for function in names))]
-        (folder / file).write_text("\n\n\n".join(kept))
+    floors = folder / "tests/floors.py"  # lists of names, in texts
+    names = rf"\b(?:{'|'.join(rooms)})\b"
+    text = re.sub(rf'^    "{names}": .*\n', "", floors.read_text(), flags=re.MULTILINE)
+    floors.write_text(re.sub(rf"{names}(?!\.models)(\.\w+)*", "", text))
+    project = Project(folder, rooms, {file for recipe in recipes for file in recipe.files})
+    project.cut()
+    for file in ("docs/explanation/security.md", "pulse_django/migrations/_schema.py"):
+        (folder / file).write_text(without_tables((folder / file).read_text(), project.tables))
     sent = folder / "tests/sql/sent.py"  # its statements are those of the whole package
     sent.write_text(sent.read_text().replace("MADE_WITH = (6, 1)", "MADE_WITH = (0, 0)"))
-    (folder / "tests/left_out.py").write_text(
-        _LEAVES_OUT.replace("{words}", repr(room.words)).replace("{tests}", repr(room.tests))
-    )
+    words = [word for recipe in recipes for word in recipe.words]
+    tests = [test for recipe in recipes for test in recipe.tests]
+    (folder / "tests/left_out.py").write_text(_LEAVES_OUT.format(words=words, tests=tests))
+    return rooms
 
 
-def modules_that_use(name: str, folder: Path) -> list[str]:
-    """Return the modules of tests that cannot be collected without the room: they import it, or one another."""
-    public = rf"from pulse_django(\.models)? import (\([^)]*|[^\n(]*)\b({'|'.join(ROOMS[name].names)})\b"
-    imported = [rf"pulse_django\.{name}", rf"tests\.{name}", public]
-    left = {str(file.relative_to(folder)): file.read_text() for file in (folder / "tests").rglob("test_*.py")}
-    found: list[str] = []
-    while more := [file for file, text in left.items() if re.search("|".join(imported), text)]:
-        found += more
-        left = {file: text for file, text in left.items() if file not in more}
-        imported += [re.escape(file.removesuffix(".py").replace("/", ".")) for file in more]
-    return found
+def without_tables(text: str, tables: set[str]) -> str:
+    """Remove tables from statements that grant rights or set storage, and statements about no other table."""
+    if not tables:
+        return text
+    table = rf"(?:{'|'.join(tables)})\b"
+    text = re.sub(rf"{table},\s+|,\s+{table}(?!\()", "", text)
+    text = re.sub(rf"ALTER TABLE {table} SET \([^)]*\);?", "", text)
+    return re.sub(rf"^GRANT [^;]* ON {table}[^;]*;[^\n]*\n", "", text, flags=re.MULTILINE)
 
 
-def main(name: str, *arguments: str) -> int:
-    if name not in ROOMS:
-        raise SystemExit(f"ROOM is one of {', '.join(ROOMS)}")
+def copied() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="without-", dir="/tmp") as made:
         folder = Path(made)
-        tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
-        for file in tracked.stdout.split("\0")[:-1]:
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / file, folder / file)
-        take_out(name, folder)
+        for file in _git("ls-files", "--cached", "--others", "--exclude-standard"):
+            if (ROOT / file).exists():
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / file, folder / file)
+        yield folder
+
+
+def _git(*arguments: str) -> list[str]:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+
+
+def changed_rooms() -> list[str]:
+    """Return at most two rooms that the last change touched, or the first one if it touched none."""
+    base = _git("merge-base", "HEAD", "origin/main")
+    since = "HEAD~1" if base in ([], _git("rev-parse", "HEAD")) else base[0]
+    touched = {file.split("/")[1] for file in _git("diff", "--name-only", since) if file.startswith("pulse_django/")}
+    return [name for name in RECIPES if name in touched][:2] or ["chunks"]
+
+
+def tested_without(name: str, *arguments: str) -> int:
+    """Take the room out of a copy, check what is left, and test it. Return the code of pytest."""
+    with contextmanager(copied)() as folder:
+        print(f"Without {' '.join(sorted(take_out(name, folder)))}", flush=True)  # noqa: T201 - what this is about
         python = [sys.executable, "-m"]
-        environment = os.environ | {"PYTHONPATH": str(folder)}
-        made_anew = [*python, "testproject.initial_migration"]
-        subprocess.run(made_anew, cwd=folder, env=environment | {"PULSE_NO_SERVER": "1"}, check=True)
-        ignored = [f"--ignore={file}" for file in (*_OF_ALL, f"tests/{name}")]
-        ignored += [f"--ignore={file}" for file in modules_that_use(name, folder)]
+        environment = os.environ | {"PYTHONPATH": str(folder), "DJANGO_SETTINGS_MODULE": "testproject.settings"}
+        for command in (
+            [*python, "ruff", "check", "--isolated", "--no-cache", "--quiet", "--select", "F821", "pulse_django"],
+            [*python, "testproject.initial_migration"],
+            [sys.executable, "-c", _IMPORTS_ALL],
+            [sys.executable, "manage.py", "check"],
+        ):
+            subprocess.run(command, cwd=folder, env=environment | {"PULSE_NO_SERVER": "1"}, check=True)
+        ignored = [f"--ignore={file}" for file in _OF_ALL]
         tests = [*python, "pytest", "-p", "tests.left_out", "-m", "quick", "-q", *ignored, *arguments]
         return subprocess.run(tests, cwd=folder, env=environment, check=False).returncode
+
+
+def main(*arguments: str) -> int:
+    if arguments and arguments[0] in RECIPES:
+        return tested_without(*arguments)
+    if arguments and not arguments[0].startswith("-"):
+        raise SystemExit(f"ROOM is one of {', '.join(RECIPES)}")
+    return max(tested_without(name, *_SHORT, *arguments) for name in changed_rooms())
 
 
 if __name__ == "__main__":

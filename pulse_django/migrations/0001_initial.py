@@ -334,21 +334,6 @@ class Migration(PostgresMigration):
             },
         ),
         migrations.CreateModel(
-            name="Queue",
-            fields=[],
-            options={
-                "verbose_name": "queue",
-                "verbose_name_plural": "queues",
-                "permissions": [
-                    ("pulse_view_queues", "Can see queues"),
-                    ("pulse_operate_queues", "Can pause and resume queues"),
-                ],
-                "proxy": True,
-                "default_permissions": (),
-            },
-            bases=("pulse_django.pause",),
-        ),
-        migrations.CreateModel(
             name="Schedule",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
@@ -645,42 +630,6 @@ class Migration(PostgresMigration):
                         ),
                         name="pulse_tick_instants_are_finite",
                     ),
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="Declaration",
-            fields=[
-                (
-                    "scope",
-                    pulse_django.queue.database.sql_functions.ShortText(
-                        max_length=200, primary_key=True, serialize=False
-                    ),
-                ),
-                ("worker", pulse_django.queue.database.sql_functions.ShortText(max_length=160)),
-                ("booted_at", models.DateTimeField()),
-                ("fingerprint", pulse_django.queue.database.sql_functions.ShortText(max_length=64)),
-                (
-                    "declared_at",
-                    models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp()),
-                ),
-            ],
-            options={
-                "default_permissions": (),
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            django.db.models.lookups.GreaterThanOrEqual(
-                                django.db.models.functions.comparison.Least("booted_at", "declared_at"),
-                                models.Value(datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                            ),
-                            django.db.models.lookups.LessThan(
-                                django.db.models.functions.comparison.Greatest("booted_at", "declared_at"),
-                                models.Value(datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                            ),
-                        ),
-                        name="pulse_declaration_instants_can_be_read",
-                    )
                 ],
             },
         ),
@@ -2167,6 +2116,42 @@ class Migration(PostgresMigration):
             },
         ),
         migrations.CreateModel(
+            name="Declaration",
+            fields=[
+                (
+                    "scope",
+                    pulse_django.queue.database.sql_functions.ShortText(
+                        max_length=200, primary_key=True, serialize=False
+                    ),
+                ),
+                ("worker", pulse_django.queue.database.sql_functions.ShortText(max_length=160)),
+                ("booted_at", models.DateTimeField()),
+                ("fingerprint", pulse_django.queue.database.sql_functions.ShortText(max_length=64)),
+                (
+                    "declared_at",
+                    models.DateTimeField(db_default=pulse_django.queue.database.sql_functions.ClockTimestamp()),
+                ),
+            ],
+            options={
+                "default_permissions": (),
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            django.db.models.lookups.GreaterThanOrEqual(
+                                django.db.models.functions.comparison.Least("booted_at", "declared_at"),
+                                models.Value(datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                            ),
+                            django.db.models.lookups.LessThan(
+                                django.db.models.functions.comparison.Greatest("booted_at", "declared_at"),
+                                models.Value(datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                            ),
+                        ),
+                        name="pulse_declaration_instants_can_be_read",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="DeadLetter",
             fields=[],
             options={
@@ -2176,6 +2161,21 @@ class Migration(PostgresMigration):
                 "default_permissions": (),
             },
             bases=("pulse_django.job",),
+        ),
+        migrations.CreateModel(
+            name="Queue",
+            fields=[],
+            options={
+                "verbose_name": "queue",
+                "verbose_name_plural": "queues",
+                "permissions": [
+                    ("pulse_view_queues", "Can see queues"),
+                    ("pulse_operate_queues", "Can pause and resume queues"),
+                ],
+                "proxy": True,
+                "default_permissions": (),
+            },
+            bases=("pulse_django.pause",),
         ),
         migrations.CreateModel(
             name="Board",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.db import models
-from django.utils.translation import gettext_lazy as _
 
 from pulse_django.queue.database.sql_functions import ClockTimestamp, ShortText, bounded, instants_of, rule
 from pulse_django.queue.words.bounds import MAX_LANE_KEY, MAX_NOTE_TEXT, MAX_QUEUE_NAME, MAX_TASK_NAME, MAX_USER
@@ -44,17 +43,3 @@ class Pause(models.Model):
         if self.lane_key:
             return self.lane_key
         return f"{self.task} in queue {self.queue}" if self.task and self.queue else self.task or self.queue
-
-
-class Queue(Pause):
-    """The pages about queues, as an entry of their own in the admin. A queue has no row: its pages go by its name."""
-
-    class Meta:
-        proxy = True
-        verbose_name = _("queue")
-        verbose_name_plural = _("queues")
-        default_permissions = ()
-        permissions: ClassVar = [
-            ("pulse_view_queues", _("Can see queues")),
-            ("pulse_operate_queues", _("Can pause and resume queues")),
-        ]

@@ -16,7 +16,6 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.health.known_names import UnknownName, unknown_queue, unknown_task
-from pulse_django.limits.console.forms import LASTING, UNTIL_RESUMED
 from pulse_django.models import Pause
 from pulse_django.operations.acts import MAX_REASON, errors_in_words
 from pulse_django.queue.words.bounds import MAX_QUEUE_NAME, MAX_TASK_NAME
@@ -29,6 +28,13 @@ from .pausing import names_of, pause_task, resume_task
 
 KNOWN = "pulse-known-tasks"  # the suggestions of the browser
 MOST_KNOWN = 1_000
+LASTING = [
+    (600, gettext_lazy("10 minutes")),
+    (3_600, gettext_lazy("1 hour")),
+    (21_600, gettext_lazy("6 hours")),
+    (86_400, gettext_lazy("1 day")),
+]
+UNTIL_RESUMED = (0, gettext_lazy("until resumed"))
 
 
 class TaskForm(forms.Form):

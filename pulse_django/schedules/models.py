@@ -20,7 +20,6 @@ from pulse_django.queue.database.sql_functions import (
     ShortText,
     bounded,
     in_range,
-    instants_of,
     rule,
 )
 from pulse_django.queue.words.bounds import MAX_DELAY, MAX_DOCUMENT_TEXT, MAX_NOTE_TEXT, MAX_QUEUE_NAME, MAX_TASK_NAME
@@ -192,23 +191,3 @@ class Tick(models.Model):
 
     def __str__(self) -> str:
         return f"{self.at}: {self.outcome}"
-
-
-class Declaration(models.Model):
-    """The worker whose code declares schedules: the one that started last among those of one settings module.
-
-    The row ``deployment:`` has the name of the deployment that the database belongs to as its fingerprint.
-    """
-
-    scope = ShortText(max_length=200, primary_key=True)  # the settings module
-    worker = ShortText(max_length=160)
-    booted_at = Instant()
-    fingerprint = ShortText(max_length=64)  # a hash of all its declarations
-    declared_at = Instant(db_default=ClockTimestamp())
-
-    class Meta:
-        constraints: ClassVar = [instants_of("declaration", "booted_at", "declared_at")]
-        default_permissions = ()
-
-    def __str__(self) -> str:
-        return self.scope

@@ -9,7 +9,7 @@ from pulse_django.safe_logging import SafeLogger
 from .batch_verbs import AROUND_INSERT, KEPT_RESULTS
 from .resolve import ARE_UNRESOLVED, AT_END, IS_CANCELLED, IS_HOLDING, IS_NEEDED
 from .resolving import Remaining, free, hold_paused, resolve
-from .why import WHY
+from .why import CONDITIONS, WHY
 
 logger = SafeLogger("pulse_django.watchdog")
 OVERLOOKED = "were overlooked: their needs had ended without a note"
@@ -43,6 +43,7 @@ CAPABILITY = Capability(
     refuses_retry=IS_CANCELLED,
     why=WHY,
     keeps=KEPT_RESULTS,
+    conditions=CONDITIONS,
     satellites=(
         Satellite(table="pulse_django_dependency", is_walked=True),
         Satellite(table="pulse_django_step", is_walked=True),

@@ -1,4 +1,7 @@
-"""Explain why a job waits for others, for ``explain()``: first the reasons that only a person can end."""
+"""Why a job waits for others: the reasons of ``explain()``, and the condition of jobs that wait for an ended one.
+
+Reasons that only a person can end come first.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.health.conditions.catalogue import Condition, Severity, time_since
 from pulse_django.health.explanation.facts import JobFacts
 from pulse_django.health.explanation.reasons import Reason
 from pulse_django.queue.capability import Why
@@ -76,4 +80,36 @@ WHY = Why(
         "needs-met": _("All that it needs is done. A worker puts it in line within a moment."),
     },
     of_waiting=of_waiting,
+)
+
+CONDITIONS = (
+    Condition(
+        name="need-overlooked",
+        severity=Severity.STUCK,
+        says="A job that needs others continues soon after the last of them has ended.",
+        means="No process handles ended jobs: no worker runs, all workers have a release without workflows, or a "
+        "transaction has locked the job or its workflow.",
+        to_do="Start a worker of this release; its watchdog finds such jobs. Look in pg_stat_activity for a "
+        "transaction that locks jobs, and terminate it.",
+        page="how-to/workflows.md",
+        sql=f"""
+SELECT
+    pg_catalog.concat('job ', unmet.job_id), 'job %%(needed)s, which it needs, is over for %%(time)s',
+    unmet.needs AS needed, {time_since("need.finished_at")} AS time
+FROM (
+    SELECT job_id, needs
+    FROM pulse_django_dependency
+    WHERE needs IS NOT NULL AND met_at IS NULL
+    ORDER BY needs
+    LIMIT %(sample)s
+) AS unmet
+CROSS JOIN LATERAL (
+    SELECT finished_at FROM pulse_django_job WHERE id = unmet.needs AND era <> 0 LIMIT 1
+) AS need
+WHERE need.finished_at < statement_timestamp() - %(silence)s
+    AND EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = unmet.job_id AND status::text = 'WAITING')
+    AND NOT EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = unmet.needs)
+ORDER BY need.finished_at
+""",
+    ),
 )

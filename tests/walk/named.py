@@ -1,4 +1,4 @@
-"""Count the files of the kernel that name a capability, in code or SQL: a part of ``make weight``.
+"""Count the files of the kernel that name a capability, in code or SQL, and all that name Citus: for ``make weight``.
 
 Comments and docstrings do not count, nor do the modules that put together what rooms have.
 """
@@ -40,6 +40,12 @@ def named() -> dict[str, list[str]]:
     return found
 
 
+def that_name_citus() -> list[str]:
+    """Return the modules outside ``shards/`` that name Citus."""
+    others = [(module, path) for module, path in modules().items() if module.partition(".")[0] != "shards"]
+    return [module for module, path in others if re.search("citus|one_task", code_of(path.read_text()), re.IGNORECASE)]
+
+
 def code_of(source: str) -> str:
     """Return a source without comments and docstrings."""
     tree = ast.parse(source)
@@ -52,4 +58,5 @@ def code_of(source: str) -> str:
 def report() -> str:
     found = named()
     lines = [f"{len(files):6} files of the kernel name {room}" for room, files in found.items()]
-    return "\n".join([*lines, f"{len(set().union(*map(set, found.values()))):6} name any"])
+    lines += [f"{len(set().union(*map(set, found.values()))):6} name any"]
+    return "\n".join([*lines, f"{len(that_name_citus()):6} files outside shards/ name Citus"])

@@ -197,7 +197,7 @@ class JobAdmin(AmendPage, RewindPage, ExportPage, JobList):
         sees_arguments = request.user.has_perm("pulse_django.pulse_view_arguments")
         amendments = amendments_of(job, with_arguments=sees_arguments)
         context: dict[str, Any] = {
-            "story": story_of(job, [(one["at"], one["by"]) for one in amendments]),
+            "story": story_of(job, amended=[(one["at"], one["by"]) for one in amendments]),
             "acts": self._offered(request, job),
             "amend_url": self.amend_url(request, job),
             "amendments": amendments,

@@ -290,33 +290,4 @@ GROUP BY job.task
 ORDER BY job.task
 """,
     ),
-    Condition(
-        name="need-overlooked",
-        severity=Severity.STUCK,
-        says="A job that needs others continues soon after the last of them has ended.",
-        means="No process handles ended jobs: no worker runs, all workers have a release without workflows, or a "
-        "transaction has locked the job or its workflow.",
-        to_do="Start a worker of this release; its watchdog finds such jobs. Look in pg_stat_activity for a "
-        "transaction that locks jobs, and terminate it.",
-        page="how-to/workflows.md",
-        sql=f"""
-SELECT
-    pg_catalog.concat('job ', unmet.job_id), 'job %%(needed)s, which it needs, is over for %%(time)s',
-    unmet.needs AS needed, {time_since("need.finished_at")} AS time
-FROM (
-    SELECT job_id, needs
-    FROM pulse_django_dependency
-    WHERE needs IS NOT NULL AND met_at IS NULL
-    ORDER BY needs
-    LIMIT %(sample)s
-) AS unmet
-CROSS JOIN LATERAL (
-    SELECT finished_at FROM pulse_django_job WHERE id = unmet.needs AND era <> 0 LIMIT 1
-) AS need
-WHERE need.finished_at < statement_timestamp() - %(silence)s
-    AND EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = unmet.job_id AND status::text = 'WAITING')
-    AND NOT EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = unmet.needs)
-ORDER BY need.finished_at
-""",
-    ),
 )

@@ -13,22 +13,11 @@ from pulse_django.console.pages import RowForm
 from pulse_django.exceptions import InvalidJob
 from pulse_django.limits.rules import MOST_RUNNING, Rate, override_of
 from pulse_django.operations.acts import MAX_REASON
+from pulse_django.pauses.page import LASTING, UNTIL_RESUMED
 from pulse_django.queue.words.bounds import MAX_LANE_KEY
 
-PERIODS = [
-    (1, _("second")),
-    (60, _("minute")),
-    (3_600, _("hour")),
-    (86_400, _("day")),
-]
-LASTING = [
-    (600, _("10 minutes")),
-    (3_600, _("1 hour")),
-    (21_600, _("6 hours")),
-    (86_400, _("1 day")),
-]
+PERIODS = [(1, _("second")), (60, _("minute")), (3_600, _("hour")), (86_400, _("day"))]
 UNTIL_CHANGED = (0, _("until changed"))
-UNTIL_RESUMED = (0, _("until resumed"))
 
 
 def duration(given: Mapping[str, Any]) -> timedelta | None:
