@@ -110,6 +110,6 @@ WHERE need.finished_at < statement_timestamp() - %(silence)s
     AND EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = unmet.job_id AND status::text = 'WAITING')
     AND NOT EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = unmet.needs)
 ORDER BY need.finished_at
-""",
+""",  # noqa: S608 - made of constants
     ),
 )
