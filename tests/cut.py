@@ -247,6 +247,8 @@ class _File:
                 return text in self.project.tables or text in self.project.modules
             case ast.Attribute(value=ast.Name(id="self"), attr=name):
                 return name in self.of_self
+            case ast.Attribute(value=ast.Attribute(attr="objects"), attr=verb):
+                return ("pulse_django.managers", verb) in self.project.names
             case ast.Attribute(value=ast.Name(id=module), attr=name):
                 return (self.modules.get(module, ""), name) in self.project.names
         return False

@@ -38,7 +38,7 @@ _NO_PAUSE = (
     " WHERE false"
 )
 RECIPES = {
-    "amendments": Room(("amend",)),
+    "amendments": Room(("amend",), tests=("test_a_job_that_is_set_aside_can_be_changed_and_stays_paused",)),
     "chunks": Room(("Chunk", "chunk=", "_chunks", "chunk_handlers", "chunking")),
     "sql_enqueue": Room(("DeclaredTask", "sql_enqueue"), files=("pulse_django/migrations/_enqueue.py",)),
     "expiry": Room(("expires", ".expire("), tests=("test_every_column_is_carried_or_given_or_belongs_to_a_lease",)),
@@ -143,7 +143,13 @@ RECIPES = {
             "pulse_django/conf.py": (("queue_limits: Mapping[str, Limit]", "queue_limits: Mapping[str, float]"),),
         },
         files=(f"{_COMMANDS}/pulse_limits.py",),
-        tests=("test_the_words_of_other_queues_say_the_line_to_write",),
+        tests=(
+            *("test_the_words_of_other_queues_say_the_line_to_write", "test_a_range_of_keys_moves"),
+            *("test_jobs_that_no_watchdog_brings_back_are_found", "test_every_condition_was_found"),
+            *("test_so_does_a_queue_with_a_limit", "test_every_admin_of_ours_is_covered"),
+            *("test_every_problem_is_found", "test_the_limit_of_a_queue_holds_for_chunks"),
+            *("test_what_a_condition_found_is_translated", "test_every_command_is_there"),
+        ),
     ),
 }
 
