@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin
+from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html
-from django.utils.timezone import template_localtime  # type: ignore[attr-defined]  # the stubs lack it
 from django.utils.translation import gettext
 
 from pulse_django.models import Job
@@ -61,15 +62,21 @@ def instant_shown(at: datetime | None, text: str = "", *, form: str = SHORT) -> 
     """Return an element of HTML. ``text`` replaces the instant, such as "5m ago". Return "" if there is no instant."""
     if at is None:
         return ""
+    at = in_time_zone(at)
     exact = date_format(at, EXACT, use_l10n=False)
     return format_html(
         '<time datetime="{}" title="{}">{}</time>', at.isoformat(), exact, text or date_format(at, form, use_l10n=False)
     )
 
 
+def in_time_zone(at: datetime | None) -> Any:
+    """Convert an instant from UTC to TIME_ZONE in a project without USE_TZ, as Django does with USE_TZ."""
+    return at if settings.USE_TZ or at is None or at.tzinfo is not UTC else timezone.localtime(at)
+
+
 def here(at: datetime | None) -> datetime | None:
     """Return the instant in the time zone of the page."""
-    local: datetime | None = template_localtime(at)
+    local: datetime | None = timezone.template_localtime(at)  # type: ignore[attr-defined]  # the stubs lack it
     return local
 
 

@@ -199,6 +199,18 @@ class TestEditing:
         assert (schedule.cron, schedule.kwargs, schedule.changed_by) == ("0 3 * * *", {"customer": 7}, "operator")
         assert schedule.next_at is not None
 
+    def test_instants_are_local_in_a_project_without_time_zones(self, settings: Any) -> None:
+        settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+        at = datetime(2031, 7, 1, 12, tzinfo=UTC)
+        client, address = staff(*MAY_CHANGE), url("change", nightly(starts_at=at).pk)
+        shown = page(client, address)
+        assert 'value="14:00:00"' in shown
+        assert shown.count("Wed 2031-07-02 03:00:00 CEST") == 2  # in the zone of the schedule, and of the page
+        assert client.post(address, form(starts_at_0="2031-07-01", starts_at_1="14:00:00")).status_code == 302
+        assert Schedule.objects.get().starts_at == at
+        User.objects.all().delete()
+        assert "July 1, 2031, 2 p.m." in page(staff("pulse_view_schedules"), address)
+
     def test_what_could_never_run_is_refused_on_the_page(self) -> None:
         cases = [
             ({"cron": "61 * * * *"}, "Bad minute"),
