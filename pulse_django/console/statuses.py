@@ -13,6 +13,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 
 from pulse_django.models import Job
+from pulse_django.queue.database.sql_functions import aware
 from pulse_django.queue.words.display import in_words
 from pulse_django.queue.words.states import CLAIMABLE, Status
 
@@ -45,7 +46,7 @@ def status_shown(status: str, word: Any = "") -> str:
 
 def due_shown(job: Job, now: datetime) -> str:
     """Show in how long a job is due, with the instant on hover. Return "" if the job does not wait for its time."""
-    wait = (job.next_run_at - now).total_seconds()
+    wait = (aware(job.next_run_at) - aware(now)).total_seconds()
     if job.status not in CLAIMABLE or wait <= 0:
         return ""
     return instant_shown(here(job.next_run_at), gettext("due in %(wait)s") % {"wait": in_words(wait)})

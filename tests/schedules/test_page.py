@@ -16,12 +16,14 @@ from django.urls import reverse
 from pulse_django import Cron, Every, task
 from pulse_django.models import Job, Schedule, Tick
 from pulse_django.queue.declarations import Declarer
+from pulse_django.queue.words.states import Status
 from pulse_django.schedules import facts
 from pulse_django.schedules.definitions import Definition
 from pulse_django.schedules.forms import ScheduleForm
 from pulse_django.schedules.ticking import tick_due
 from pulse_django.schedules.verbs import clock
 from tests.console.staff import staff
+from tests.factories import make_job
 from tests.faults import all_faults
 from tests.undoing import undone
 
@@ -134,6 +136,15 @@ class TestThePage:
         shown = page(staff(*MAY_CHANGE), url("change", schedule.pk))
         assert reverse("admin:pulse_django_job_changelist") + f"{job.pk}/change/" in shown
         assert "FIRED" in shown
+
+    def test_a_tick_is_not_an_hour_late_because_clocks_changed(self, settings: Any) -> None:
+        settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+        at, second = datetime(2026, 10, 25, 0, 59, 59, tzinfo=UTC), timedelta(seconds=1)
+        job = make_job(Status.COMPLETED, started_at=at, finished_at=at + second)
+        schedule = nightly()
+        Tick.objects.create(schedule=schedule, at=at, outcome="FIRED", job_id=job.pk, decided_at=at + second)
+        [tick] = facts.recent("default", [schedule.pk])[schedule.pk]
+        assert (tick.at, tick.late, tick.took) == (at, second, second)
 
     def test_masked_arguments_are_not_shown(self) -> None:
         schedule = nightly(task=secret_report, kwargs={"password": "hunter2"})
