@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin
+from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html
-from django.utils.timezone import template_localtime  # type: ignore[attr-defined]  # the stubs lack it
 from django.utils.translation import gettext
 
 from pulse_django.models import Job
+from pulse_django.queue.database.sql_functions import aware
 from pulse_django.queue.words.display import in_words
 from pulse_django.queue.words.states import CLAIMABLE, Status
 
@@ -44,7 +46,7 @@ def status_shown(status: str, word: Any = "") -> str:
 
 def due_shown(job: Job, now: datetime) -> str:
     """Show in how long a job is due, with the instant on hover. Return "" if the job does not wait for its time."""
-    wait = (job.next_run_at - now).total_seconds()
+    wait = (aware(job.next_run_at) - aware(now)).total_seconds()
     if job.status not in CLAIMABLE or wait <= 0:
         return ""
     return instant_shown(here(job.next_run_at), gettext("due in %(wait)s") % {"wait": in_words(wait)})
@@ -61,15 +63,21 @@ def instant_shown(at: datetime | None, text: str = "", *, form: str = SHORT) -> 
     """Return an element of HTML. ``text`` replaces the instant, such as "5m ago". Return "" if there is no instant."""
     if at is None:
         return ""
+    at = in_time_zone(at)
     exact = date_format(at, EXACT, use_l10n=False)
     return format_html(
         '<time datetime="{}" title="{}">{}</time>', at.isoformat(), exact, text or date_format(at, form, use_l10n=False)
     )
 
 
+def in_time_zone(at: datetime | None) -> Any:
+    """Convert an instant from UTC to TIME_ZONE in a project without USE_TZ, as Django does with USE_TZ."""
+    return at if settings.USE_TZ or at is None or at.tzinfo is not UTC else timezone.localtime(at)
+
+
 def here(at: datetime | None) -> datetime | None:
     """Return the instant in the time zone of the page."""
-    local: datetime | None = template_localtime(at)
+    local: datetime | None = timezone.template_localtime(at)  # type: ignore[attr-defined]  # the stubs lack it
     return local
 
 

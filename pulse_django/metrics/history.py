@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pulse_django.models import Minute
-from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.database.sql_functions import StatementTimestamp, aware
 from pulse_django.queue.words import counters
 from pulse_django.queue.words.counters import Histogram, VitalSign
 
@@ -97,8 +97,8 @@ def read(alias: str, within: timedelta = SPAN) -> History:
         .values_list("now", "minute", "signs")
     )
     found = list(rows)
-    minutes = [(minute, signs if isinstance(signs, dict) else {}) for _, minute, signs in found]
-    return History(now=found[0][0] if found else None, minutes=minutes)
+    minutes = [(aware(minute), signs if isinstance(signs, dict) else {}) for _, minute, signs in found]
+    return History(now=aware(found[0][0]) if found else None, minutes=minutes)
 
 
 def due_in(signs: Signs, queue: str) -> int:

@@ -9,17 +9,16 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.conf import settings
 from django.db import connections
-from django.utils import timezone
 
 from pulse_django import conf
 from pulse_django.exceptions import CannotWait, InvalidPublicId, RunLost, RunStalled, RunTimedOut, UnknownTask
 from pulse_django.models import Attempt, Job
+from pulse_django.queue.database.sql_functions import as_django_reads
 from pulse_django.queue.database.transactions import is_in_callers_transaction
 from pulse_django.queue.enqueue import Added
 from pulse_django.queue.words.display import shown
@@ -230,10 +229,10 @@ def result_of_run(
         task=_as_claimed(task, claim),
         id=str(claim.job_id),
         status=TaskResultStatus.RUNNING,
-        enqueued_at=_as_django_reads(claim.created_at),
-        started_at=ledger[0].started_at if ledger else _as_django_reads(claim.started_at),
+        enqueued_at=as_django_reads(claim.created_at),
+        started_at=ledger[0].started_at if ledger else as_django_reads(claim.started_at),
         finished_at=None,
-        last_attempted_at=_as_django_reads(claim.started_at),
+        last_attempted_at=as_django_reads(claim.started_at),
         args=args,
         kwargs=kwargs,
         backend=task.backend,
@@ -261,11 +260,6 @@ def finished(result: TaskResult, status: Status, outcome: Outcome, begun_at: flo
     for name, new in news.items():
         object.__setattr__(result, name, new)  # as Django's own backends do: the class is frozen
     return result
-
-
-def _as_django_reads(instant: datetime) -> datetime:
-    """Return an instant as Django reads it from a database: naive without USE_TZ."""
-    return instant if settings.USE_TZ else timezone.make_naive(instant, timezone.get_default_timezone())
 
 
 def _errors(ledger: Iterable[Attempt]) -> Iterable[TaskError]:

@@ -54,8 +54,9 @@ def recent(alias: str, schedule_ids: Sequence[int], most: int = 20) -> dict[int,
     found: dict[int, list[RecentTick]] = defaultdict(list)
     for schedule_id, at, outcome, note, decided_at, job_id in rows:
         job = jobs.get(job_id)
-        took = job.finished_at - job.started_at if job and job.finished_at and job.started_at else None
-        late, status = decided_at - at, job.status if job else ""
+        begun_at, ended_at = (aware(job.started_at), aware(job.finished_at)) if job else (None, None)
+        took = ended_at - begun_at if begun_at and ended_at else None
+        late, status = aware(decided_at) - aware(at), job.status if job else ""
         tick = RecentTick(
             at=aware(at), outcome=TickOutcome(outcome), note=note, late=late, job_id=job_id, status=status, took=took
         )

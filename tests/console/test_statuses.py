@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
 from django.urls import reverse
 
-from pulse_django.console.statuses import SHAPES, STATUSES, status_shown
+from pulse_django.console.statuses import SHAPES, STATUSES, due_shown, status_shown
 from pulse_django.models import Job
 from pulse_django.queue.words.states import Status
 from tests.factories import AttemptFactory, make_job, now
@@ -69,6 +70,12 @@ def test_the_error_that_a_job_has_is_told_first(admin_client: Client) -> None:
                 assert f'<pre class="pulse-error">{ERROR}' in page
                 assert 'class="pulse-past"' not in page
                 assert cell(admin_client, "error_in_short") == ERROR
+
+
+def test_a_delay_over_a_change_of_clocks_counts_seconds_also_without_time_zones(settings: Any) -> None:
+    settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+    job = Job(status="PENDING", next_run_at=datetime(2026, 10, 25, 3))  # noqa: DTZ001 - as Django reads it
+    assert ">due in 3h<" in due_shown(job, datetime(2026, 10, 25, 1))  # noqa: DTZ001
 
 
 def test_a_job_with_a_delay_says_when_it_is_due(admin_client: Client) -> None:

@@ -72,6 +72,7 @@ def test_hostile_vitals_count_for_nothing() -> None:
         WorkerFactory(vitals={"beats": value, "beat_failures": value, "beat_delays": delays})
         WorkerFactory(vitals={"beat_delays": value})
         WorkerFactory(vitals=[value])
+    sql("UPDATE pulse_django_worker SET vitals = '{\"beats\": 1e5000}' WHERE vitals = '[true]'")
     assert "delay of 1000 heartbeats: p99 0.011" in figures("lease")
 
 

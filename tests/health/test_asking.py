@@ -290,7 +290,7 @@ def test_rows_of_another_shape_are_an_error() -> None:
 
 def test_a_row_of_a_capability_that_gives_no_sentence_hides_no_other_condition() -> None:
     statements = {
-        "SELECT 1": "not enough values",
+        "SELECT 1": "has 1 columns available",
         "SELECT 1, '%%(gone)s', 2 AS here": "KeyError: 'gone'",
         "SELECT 1, '%%(form)s', 2 AS form": "",
     }

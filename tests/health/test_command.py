@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.test.utils import override_settings
 
 from pulse_django.models import Worker
@@ -85,6 +85,9 @@ def test_dead_letters_of_the_last_hour_count_and_older_ones_do_not() -> None:
         make_job(Status.DEAD_LETTERED, attempts=0, finished_at=now(timedelta(minutes=-ago)))
     assert ask("--allow", "dead-letters=3")[0] == 0
     assert ask("--allow", "dead-letters=2")[0] == 1
+    call_command("pulse_check", "--all", "--allow", "dead-letters=3", stdout=StringIO())
+    with pytest.raises(CommandError, match=r"are problems: dead-letters\.$"):
+        call_command("pulse_check", "--all", "--allow", "dead-letters=2", stdout=StringIO())
 
 
 @override_settings(PULSE={"ALERTS": {"dead-letters": 0}})

@@ -758,7 +758,7 @@ def test_attempts_of_jobs_that_are_about_to_be_deleted_may_be_missing(settings: 
 @pytest.mark.usefixtures("days")
 def test_a_day_without_a_partition_gets_one_with_its_jobs() -> None:
     job = make_job(Status.COMPLETED, era=20200101)
-    assert keys(found("day-missing")) == [20200101]
+    assert keys(found("day-missing")) == ["20200101"]  # a number would be the id of a job
     assert [step.repaired for step in repaired("day-missing")] == [1]
     assert is_clear("day-missing")
     assert sql("SELECT id FROM pulse_django_job_20200101") == [(job.pk,)]

@@ -29,7 +29,8 @@ from pulse_django.metrics.exporters import exposition, prometheus, readings
 from pulse_django.metrics.exporters.exposition import BOUNDARIES, folded
 from pulse_django.metrics.exporters.readings import Reading
 from pulse_django.metrics.vital_signs import ALL, JOBS_ENQUEUED
-from pulse_django.models import Job, Minute, Pause, Release, Worker
+from pulse_django.models import Job, Minute, Pause, Release, Schedule, Worker
+from pulse_django.queue.database.sql_functions import StatementTimestamp
 from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words import counters
 from pulse_django.queue.words.counters import PER_DOUBLING, SMALLEST, Histogram, SignKind
@@ -37,6 +38,7 @@ from pulse_django.queue.words.states import Status
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now
 from tests.faults import all_faults
 from tests.queue.steps import sql
+from tests.schedules.test_declaring import declare, defined
 
 pytestmark = pytest.mark.django_db
 
@@ -252,6 +254,16 @@ class TestWhatTheySay:
         found = scrape(client, **token)
         assert number(found, "pulse_release_timestamp_seconds", version=AS_LABEL) == pytest.approx(seen_at.timestamp())
         assert len(found["pulse_release_timestamp_seconds"].samples) == 1
+
+    @pytest.mark.parametrize("use_tz", [True, False])
+    def test_how_late_a_schedule_is_in_seconds(
+        self, client: Client, token: dict[str, str], settings: Any, use_tz: bool
+    ) -> None:
+        settings.USE_TZ = use_tz
+        assert declare(defined())
+        Schedule.objects.update(next_at=StatementTimestamp() - timedelta(minutes=5))
+        minute()
+        assert 300 <= number(scrape(client, **token), "pulse_schedule_lateness_seconds") < 400
 
     def test_counters_are_the_totals_of_the_latest_minute(self, client: Client, token: dict[str, str]) -> None:
         minute(

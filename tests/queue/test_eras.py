@@ -242,7 +242,7 @@ class TestDays:
             make_job(Status.COMPLETED, era=era_of(OLD))
         assert Job.objects.make_days(most_moved=2) == []
         condition = conditions.named("day-missing")
-        assert [subject.key for subject in conditions.ask(condition, "default").subjects] == [era_of(OLD)]
+        assert [subject.key for subject in conditions.ask(condition, "default").subjects] == [str(era_of(OLD))]
         assert [step.repaired for step in conditions.repair(condition, "default")] == [1]
         assert conditions.ask(condition, "default").is_clear
         assert Job.objects.filter(era=era_of(OLD)).count() == 3

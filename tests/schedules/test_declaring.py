@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -141,6 +141,20 @@ class TestFollowing:
         assert list(Tick.objects.values_list("outcome", flat=True)) == ["FIRED", "FIRED"]
         settings.USE_TZ = True
         assert one().last_at == due
+
+    def test_clocks_that_are_set_back_or_forward_move_no_instant_of_a_project_without_time_zones(
+        self, settings: Any
+    ) -> None:
+        settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+        declare(defined(timing=Every(HOUR)))
+        changes = (datetime(2026, 10, 25, 1, tzinfo=UTC), datetime(2027, 3, 28, 1, tzinfo=UTC))
+        for change in changes:
+            before, after = change - HOUR / 2, change + HOUR / 3
+            Schedule.objects.update(next_at=before, last_at=after)
+            row = one()
+            assert (row.next_at, row.last_at) == (before, after)
+            assert row.last_at - row.next_at == after - before
+            assert row.next_at < row.last_at
 
 
 class TestOverrides:

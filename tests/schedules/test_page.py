@@ -16,12 +16,14 @@ from django.urls import reverse
 from pulse_django import Cron, Every, task
 from pulse_django.models import Job, Schedule, Tick
 from pulse_django.queue.declarations import Declarer
+from pulse_django.queue.words.states import Status
 from pulse_django.schedules import facts
 from pulse_django.schedules.definitions import Definition
 from pulse_django.schedules.forms import ScheduleForm
 from pulse_django.schedules.ticking import tick_due
 from pulse_django.schedules.verbs import clock
 from tests.console.staff import staff
+from tests.factories import make_job
 from tests.faults import all_faults
 from tests.undoing import undone
 
@@ -135,6 +137,15 @@ class TestThePage:
         assert reverse("admin:pulse_django_job_changelist") + f"{job.pk}/change/" in shown
         assert "FIRED" in shown
 
+    def test_a_tick_is_not_an_hour_late_because_clocks_changed(self, settings: Any) -> None:
+        settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+        at, second = datetime(2026, 10, 25, 0, 59, 59, tzinfo=UTC), timedelta(seconds=1)
+        job = make_job(Status.COMPLETED, started_at=at, finished_at=at + second)
+        schedule = nightly()
+        Tick.objects.create(schedule=schedule, at=at, outcome="FIRED", job_id=job.pk, decided_at=at + second)
+        [tick] = facts.recent("default", [schedule.pk])[schedule.pk]
+        assert (tick.at, tick.late, tick.took) == (at, second, second)
+
     def test_masked_arguments_are_not_shown(self) -> None:
         schedule = nightly(task=secret_report, kwargs={"password": "hunter2"})
         assert "hunter2" not in page(staff(*MAY_CHANGE), url("change", schedule.pk))
@@ -198,6 +209,18 @@ class TestEditing:
         schedule = Schedule.objects.get()
         assert (schedule.cron, schedule.kwargs, schedule.changed_by) == ("0 3 * * *", {"customer": 7}, "operator")
         assert schedule.next_at is not None
+
+    def test_instants_are_local_in_a_project_without_time_zones(self, settings: Any) -> None:
+        settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+        at = datetime(2031, 7, 1, 12, tzinfo=UTC)
+        client, address = staff(*MAY_CHANGE), url("change", nightly(starts_at=at).pk)
+        shown = page(client, address)
+        assert 'value="14:00:00"' in shown
+        assert shown.count("Wed 2031-07-02 03:00:00 CEST") == 2  # in the zone of the schedule, and of the page
+        assert client.post(address, form(starts_at_0="2031-07-01", starts_at_1="14:00:00")).status_code == 302
+        assert Schedule.objects.get().starts_at == at
+        User.objects.all().delete()
+        assert "July 1, 2031, 2 p.m." in page(staff("pulse_view_schedules"), address)
 
     def test_what_could_never_run_is_refused_on_the_page(self) -> None:
         cases = [

@@ -75,7 +75,7 @@ def test_jobs_end_in_their_day_and_go_with_it() -> None:
     Job.objects.settle([success(claim_one(Identity("me")))])
     assert sql("SELECT tableoid::regclass::text FROM pulse_django_job") == [(f"pulse_django_job_{today()}",)]
     make_job(Status.COMPLETED, era=era_of(OLD))
-    assert conditions.ask(conditions.named("day-missing"), "default").subjects[0].key == era_of(OLD)
+    assert conditions.ask(conditions.named("day-missing"), "default").subjects[0].key == str(era_of(OLD))
     assert Job.objects.make_days() == [OLD]
     assert conditions.ask(conditions.named("day-missing"), "default").is_clear
     assert Job.objects.drop_days(older_than=timedelta(days=7)) == [OLD]

@@ -98,13 +98,14 @@ def as_json(sql: str, place: int = 0) -> str:
     """Return a query for the subjects of a condition of ours, as rows of the place and JSON."""
     return f"""
 SELECT {place} AS place, pg_catalog.row_to_json(found)::text AS subject
-FROM (SELECT * FROM ({sql}) AS asked LIMIT %(limit)s) AS found"""
+FROM (SELECT * FROM ({sql}) AS asked (subject_key, sentence_form) LIMIT %(limit)s) AS found"""
 
 
 def subject_of(row: str) -> Subject:
     """Return the subject of a row of ``as_json``: its key, the form of a sentence, and the values by name."""
-    (_, key), (_, form), *values = json.loads(row, object_pairs_hook=list)
-    return Subject(key, Sentence(form or "", {name: "" if value is None else value for name, value in values}))
+    values = json.loads(row)
+    key, form = values.pop("subject_key"), values.pop("sentence_form")
+    return Subject(key, Sentence(form or "", {name: "" if value is None else value for name, value in values.items()}))
 
 
 FOR_EVER = timedelta(days=36_500)

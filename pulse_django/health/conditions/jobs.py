@@ -84,7 +84,7 @@ _WITHOUT_PARTITION = """
 def _missing_days_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
     """Run two queries: the jobs are on the node, and the names of the partitions are here."""
     found = [*run_joined(alias, _STRAY, limits.params()), *run_joined(alias, _WITHOUT_PARTITION, {})]
-    yield from (Subject(*row) for row in sorted(found))
+    yield from (Subject(str(era), words) for era, words in sorted(found))
 
 
 # The repair of jobs that are moved between shards.
@@ -241,7 +241,7 @@ ORDER BY child.id
         "the repair moves any number, but blocks settles for about a second for each 100,000.",
         page="how-to/symptoms/table-grows.md",
         sql=f"""
-SELECT era, what
+SELECT era::text, what
 FROM ({_STRAY}    UNION ALL{_WITHOUT_PARTITION}) AS missing (era, what)
 ORDER BY era
 """,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from typing import Any
 
 from pulse_django import conf
 from pulse_django.queue.database.read_only import rows
+from pulse_django.queue.database.sql_functions import read
 from pulse_django.queue.words.counters import Histogram, count_of
 from pulse_django.queue.words.display import in_words
 
@@ -26,7 +26,7 @@ SELECT vitals FROM pulse_django_worker WHERE last_beat_at > statement_timestamp(
 
 
 def _vitals(alias: str) -> list[dict[str, Any]]:
-    return [said for (row,) in rows(alias, _VITALS) if isinstance(said := json.loads(row), dict)]
+    return [said for (row,) in rows(alias, _VITALS) if isinstance(said := read(row), dict)]
 
 
 def _lease(alias: str, _: Limits) -> Iterator[Subject]:

@@ -82,9 +82,7 @@ class Command(PulseCommand):
         try:
             if len(aliases) == 1:
                 require_tables(aliases[0])
-            limits = Limits.of(conf.current())
-            allowed = {**limits.thresholds, **dict(options["allow"])}
-            verdict = ask_shards(aliases, replace(limits, thresholds=allowed))
+            verdict = ask_shards(aliases, _limits(options))
         except (Error, ImproperlyConfigured) as error:
             return UNKNOWN, explained(error, aliases[0]), {}
         code = _code_of(verdict)
@@ -123,7 +121,7 @@ class Command(PulseCommand):
 
     def _list(self, aliases: Sequence[str], options: dict[str, Any]) -> None:
         """List every condition or, as advice, those that were found or have figures."""
-        fleet, as_json = ask_shards(aliases, advice=options["advice"]), options["json"]
+        fleet, as_json = ask_shards(aliases, _limits(options), advice=options["advice"]), options["json"]
         if as_json:
             self.stdout.write(json.dumps(fleet.to_json(clear_too=True)))
         for alias, verdict in fleet.by_shard.items() if not as_json else ():
@@ -178,6 +176,11 @@ class Command(PulseCommand):
         said = f"Database {alias!r} {whose}, and this is {name!r}. "
         said += f"The deployment that adopts it runs its jobs and schedules. {done}"
         self._write_lines(inert(said))
+
+
+def _limits(options: dict[str, Any]) -> Limits:
+    limits = Limits.of(conf.current())
+    return replace(limits, thresholds={**limits.thresholds, **dict(options["allow"])})
 
 
 def _code_of(verdict: FleetVerdict) -> int:

@@ -41,7 +41,7 @@ from pulse_django.metrics.vital_signs import (
     WORKERS,
 )
 from pulse_django.models import Limiter, Minute, Release, Schedule
-from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.database.sql_functions import StatementTimestamp, aware
 from pulse_django.queue.words import counters
 from pulse_django.queue.words.counters import VitalSign
 from pulse_django.queue.words.payloads import error_in_one_line
@@ -107,7 +107,7 @@ def _latest(alias: str) -> Any:
     )  # fmt: skip
     read = ("now", "minute", "signs", "totals", "schedule_due", "has_limits", "version", "released")
     latest: Any = rows.order_by("-minute").values_list(*read).first()
-    return latest or (None, None, {}, {}, None, False, None, None)
+    return tuple(map(aware, latest or (None, None, {}, {}, None, False, None, None)))
 
 
 def _of_conditions(found: dict[str, int]) -> Iterator[Reading]:

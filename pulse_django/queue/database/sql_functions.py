@@ -198,10 +198,21 @@ class Document(models.JSONField):
 
 
 def aware(instant: T) -> T:
-    """Return an instant with a time zone, and any other value as it is."""
+    """Return an instant in UTC if it is naive, and any other value as it is.
+
+    In TIME_ZONE, Python would compare and subtract clock times, which is wrong across a change of the clocks.
+    """
     if not isinstance(instant, datetime) or settings.USE_TZ or timezone.is_aware(instant):
         return instant
-    made: Any = timezone.make_aware(instant, timezone.get_default_timezone())
+    made: Any = timezone.make_aware(instant, timezone.get_default_timezone()).astimezone(UTC)
+    return made  # type: ignore[no-any-return]
+
+
+def as_django_reads(instant: T) -> T:
+    """Return an instant as Django reads it from a database: naive without USE_TZ."""
+    if not isinstance(instant, datetime) or settings.USE_TZ or timezone.is_naive(instant):
+        return instant
+    made: Any = timezone.make_naive(instant, timezone.get_default_timezone())
     return made  # type: ignore[no-any-return]
 
 
@@ -214,6 +225,9 @@ else:
 
         def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
             return aware(value)
+
+        def value_from_object(self, obj: Any) -> Any:
+            return as_django_reads(super().value_from_object(obj))
 
         def save_form_data(self, instance: Any, data: Any) -> None:
             setattr(instance, self.attname, aware(data))

@@ -18,6 +18,7 @@ from django.views.decorators.http import require_POST
 
 from pulse_django.console.pages import ActsOnRows, RowAct, url_for
 from pulse_django.console.sentences import timing_shown
+from pulse_django.console.statuses import in_time_zone
 from pulse_django.encryption import values as encryption
 from pulse_django.exceptions import PulseError
 from pulse_django.models import Schedule
@@ -83,6 +84,13 @@ class ScheduleAdmin(ActsOnRows, ScheduleList):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
         return ("name", "task") if obj is not None and obj.declared is not None else ()
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        schedule = super().get_object(request, object_id, from_field)
+        if schedule is not None and not self.has_change_permission(request, schedule):
+            for name in ("starts_at", "ends_at"):  # Django shows them as they are
+                setattr(schedule, name, in_time_zone(getattr(schedule, name)))
+        return schedule
 
     def has_delete_permission(self, request: HttpRequest, obj: Schedule | None = None) -> bool:
         from_code = obj is not None and obj.declared is not None and obj.gone_at is None
