@@ -105,10 +105,6 @@ class ChunkGatherer:
         return chunk
 
 
-def _is_used(task: Task) -> bool:
-    return chunk_of(task) is not None and not has_lane_key(task)
-
-
 def _of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return a separate lane for jobs without a limit and a share, so that a claim can return a whole chunk."""
     return {"lane_key": lane_of_chunks(key_of(task))}
@@ -124,7 +120,7 @@ def jobs_a_slot(lane_key: str) -> int | None:
 
 CAPABILITY = Capability(
     name="chunks",
-    of_call=OfCall(_is_used, _of_call),
+    of_call=OfCall(lambda task: chunk_of(task) is not None and not has_lane_key(task), _of_call),
     jobs_a_slot=jobs_a_slot,
     chunking=Chunking(ChunkGatherer, perform_chunk, perform_chunk_async),
 )

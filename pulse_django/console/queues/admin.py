@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -72,7 +73,8 @@ class QueueAdmin(ReadOnly):
     """The admin of queues. A queue has no row, so its pages are opened by name."""
 
     def get_urls(self) -> list[URLPattern]:
-        views = {"one": self.one_view, "pause": self.pause_view, "resume": self.resume_view}
+        pause, resume = partial(self._operate, PauseForm), partial(self._operate, ResumeForm)
+        views: dict[str, Any] = {"one": self.one_view, "pause": pause, "resume": resume}
         own = [
             path(f"{name}/", self.admin_site.admin_view(view), name=f"pulse_django_queue_{name}")
             for name, view in views.items()
@@ -132,15 +134,8 @@ class QueueAdmin(ReadOnly):
             shown["acts"] = [{"form": form, "url": self._url(act), "label": label}]
         return self._page(request, SHOWN, shown)
 
-    def pause_view(self, request: HttpRequest) -> HttpResponse:
-        """Pause a queue."""
-        return self._operate(request, PauseForm)
-
-    def resume_view(self, request: HttpRequest) -> HttpResponse:
-        """Resume a queue."""
-        return self._operate(request, ResumeForm)
-
-    def _operate(self, request: HttpRequest, kind: type[PauseForm | ResumeForm]) -> HttpResponse:
+    def _operate(self, kind: type[PauseForm | ResumeForm], request: HttpRequest) -> HttpResponse:
+        """Pause or resume a queue."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         if not self._may_operate(request):
