@@ -12,7 +12,8 @@ from tests.worker import handlers
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_retry_waits_until_the_handler_of_the_run_before_has_ended(workers: Workers, processes: str) -> None:
-    workers.ready("--processes", processes, "--concurrency", "4")
+    # A watchdog may end the run before its process has seen that it is overdue: the process has a second for it.
+    workers.ready("--processes", processes, "--concurrency", "4", settings={"RETRY_BACKOFF_CAP": 1})
     job = handlers.overstays.enqueue().id
     wait_for(Status.COMPLETED, job)
     steps = [(line["what"], line["attempt"]) for line in workers.trace.lines() if line["job"] == int(job)]
