@@ -1,9 +1,9 @@
 """Remove modules from a copy of the project, and everything that uses them.
 
-What is imported from a removed module goes, and so does the smallest part that uses it: an item of a list, an argument
-with a keyword, a base class, one side of ``or``, or else the statement. A condition that asks it is false. A function
-that has lost its answer or its last statement goes, too, and whoever imports it loses it in the same way. A function of
-the tests goes as a whole. The columns of jobs stay, because the statements of the kernel name them.
+Imports from a removed module are removed, and so is the smallest part that uses them: an item of a list, an argument
+with a keyword, a base class, one side of ``or``, or else the statement. A condition that uses one is false. A function
+is removed if it has lost its return value or its last statement, and its users are changed in the same way. A function
+of the tests is removed as a whole. The columns of jobs stay, because the statements of the kernel name them.
 """
 
 from __future__ import annotations

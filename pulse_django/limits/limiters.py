@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulse_django.queue.database.transactions import TableManager, run_joined
 from pulse_django.queue.declarations import MAX_SCOPE, Declarer, declare_once
-from pulse_django.queue.words.bounds import MAX_PAUSE_REASON, MAX_USER
+from pulse_django.queue.words.bounds import MAX_STORED_REASON, MAX_USER
 from pulse_django.queue.words.durations import Seconds, as_timedelta, seconds_of
 from pulse_django.queue.words.lane_keys import check_limiter_name
 from pulse_django.queue.words.options import Duration, Note
@@ -140,7 +140,7 @@ RETURNING scope
 """  # noqa: S608 - made of constants
 
 _LASTING = Duration(or_zero=True)
-_BY, _REASON = Note(MAX_USER), Note(MAX_PAUSE_REASON)
+_BY, _REASON = Note(MAX_USER), Note(MAX_STORED_REASON)
 
 
 class LimiterManager(TableManager["Limiter"]):

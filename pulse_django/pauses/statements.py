@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.exceptions import InvalidJob
 from pulse_django.queue.capability import Gate
 from pulse_django.queue.database.transactions import TableManager, run_joined
-from pulse_django.queue.words.bounds import MAX_LANE_KEY, MAX_PAUSE_REASON, MAX_USER
+from pulse_django.queue.words.bounds import MAX_LANE_KEY, MAX_STORED_REASON, MAX_USER
 from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.job_options import QUEUE_NAME, TASK_NAME
 from pulse_django.queue.words.lane_keys import key_of
@@ -76,7 +76,7 @@ class PauseManager(TableManager["Pause"]):
         values = subject | {
             "queue": subject["queue"] or "",
             "seconds": None if lasts is None else lasts.total_seconds(),
-            "reason": clean_text(reason, MAX_PAUSE_REASON),
+            "reason": clean_text(reason, MAX_STORED_REASON),
             "by": clean_text(by, MAX_USER),
             "anew": bool(anew),
         }

@@ -17,7 +17,7 @@ from pulse_django.queue.database.database_errors import DatabaseFault, fault_of
 from pulse_django.queue.database.sql_functions import aware
 from pulse_django.queue.database.transactions import joined, run_joined
 from pulse_django.queue.declarations import Declarer, declare_once
-from pulse_django.queue.words.bounds import MAX_DELAY, MAX_PAUSE_REASON
+from pulse_django.queue.words.bounds import MAX_DELAY, MAX_STORED_REASON
 from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.job_ids import MAX_ID
 from pulse_django.queue.words.options import Whole
@@ -151,7 +151,7 @@ def pause(
     if lasts is not None and not timedelta() < lasts <= MAX_DELAY:
         raise ValueError(f"duration: {duration} must be positive and at most {MAX_DELAY.days} days")
     seconds = None if lasts is None else lasts.total_seconds()
-    params = [_ids(schedule_ids), seconds, clean_text(reason, MAX_PAUSE_REASON), clean_text(by, MAX_BY)]
+    params = [_ids(schedule_ids), seconds, clean_text(reason, MAX_STORED_REASON), clean_text(by, MAX_BY)]
     return sorted(paused for (paused,) in run_joined(schedules.write_alias, _PAUSE, params))
 
 
@@ -255,7 +255,7 @@ def _change(
     if row.declared is None:
         holds = {**definition_of(row).fields(_ZONE), **fields}
     else:
-        note = {"by": by, "reason": clean_text(reason, MAX_PAUSE_REASON), "at": now.isoformat()}
+        note = {"by": by, "reason": clean_text(reason, MAX_STORED_REASON), "at": now.isoformat()}
         given = {name: {"value": value, **note} for name, value in fields.items()}
         kept = {**row.overrides, **given}
         row.overrides = {name: one for name, one in kept.items() if one["value"] != row.declared[name]}

@@ -290,3 +290,5 @@ def test_what_cannot_be_examined_is_said_and_the_rest_is_examined(monkeypatch: p
     assert 'could not be checked: relation "nowhere" does not exist' in said
     assert "ok   pooler" in said
     assert "ok   autovacuum" in said
+    with pytest.raises(CommandError, match=r"^Warnings: updates, workers\.$"):
+        advise("--strict")

@@ -87,8 +87,10 @@ def test_two_of_one_name_are_refused() -> None:
 def test_sql_without_a_limit_is_refused() -> None:
     with pytest.raises(ValueError, match="could return a whole table: add LIMIT"):
         register(condition("greedy", sql="SELECT id, '' FROM pulse_django_job"))
-    with pytest.raises(ValueError, match="either sql or look"):
-        condition("empty")
+    both = {"sql": "SELECT 1, '' LIMIT %(limit)s", "look": lambda *_: ()}
+    for given in ({}, both, {**both, "look_on_citus": lambda *_: ()}):
+        with pytest.raises(ValueError, match="either sql or look"):
+            condition("odd", **given)
 
 
 def test_a_question_that_goes_wrong_is_a_finding_and_the_others_are_asked() -> None:

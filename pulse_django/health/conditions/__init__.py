@@ -27,7 +27,6 @@ from .asking import Verdict as Verdict
 from .asking import ask as ask
 from .asking import ask_all as ask_all
 from .asking import repair as repair
-from .catalogue import OURS, _known
 from .catalogue import About as About
 from .catalogue import Condition as Condition
 from .catalogue import Limits as Limits
@@ -37,13 +36,12 @@ from .catalogue import Sentence as Sentence
 from .catalogue import Severity as Severity
 from .catalogue import Subject as Subject
 from .catalogue import Threshold as Threshold
+from .catalogue import add_ours
 from .catalogue import known as known
 from .catalogue import named as named
 from .catalogue import register as register
 
-for one in (
+add_ours(
     *failures.CONDITIONS, *jobs.CONDITIONS, *queues.CONDITIONS, *schema.CONDITIONS, *server.CONDITIONS,
     *workers.CONDITIONS, *citus.CONDITIONS, *connections.CONDITIONS, *tables.CONDITIONS, *timing.CONDITIONS,
-):  # fmt: skip
-    _known[one.name] = one
-    OURS.add(one.name)
+)  # fmt: skip

@@ -48,6 +48,7 @@ class Finding:
     figures: list[str] = field(default_factory=list)  # of advice, whether it is clear or not
     is_more: bool = False  # there are more subjects than these
     error: str = ""  # why it could not be checked
+    cannot_tell: bool = False  # because there are too few facts, which is no failure
     is_timeout: bool = False  # of the server or of our own limits
 
     @property
@@ -62,7 +63,8 @@ class Finding:
     @property
     def is_warning(self) -> bool:
         """Return whether ``pulse_check --advice --strict`` fails."""
-        return self.is_problem or (bool(self.subjects) and self.condition.severity is Severity.WARNING)
+        is_advice = self.condition.severity is Severity.WARNING
+        return self.is_problem or (is_advice and not self.is_clear and not self.cannot_tell)
 
     @property
     def number(self) -> str:
@@ -160,7 +162,8 @@ def ask(condition: Condition, alias: str, limits: Limits | None = None) -> Findi
         if is_lost(alias):
             raise
         is_timeout = getattr(error.__cause__, "sqlstate", None) in TIMEOUTS
-        return Finding(condition=condition, error=error_in_one_line(error), is_timeout=is_timeout)
+        cannot_tell, said = isinstance(error, CannotTell), error_in_one_line(error)
+        return Finding(condition=condition, error=said, cannot_tell=cannot_tell, is_timeout=is_timeout)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # code of an app, which may raise SystemExit
@@ -204,12 +207,7 @@ def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -
         rows = _rows(alias, with_shared_queries(" UNION ALL ".join(questions)), replace(limits, limit=limits.limit + 1))
         for place, row in rows:
             subjects[place].append(subject_of(row))
-    except (
-        DatabaseError,
-        ValueError,
-        KeyError,
-        TypeError,
-    ) as error:  # of rows without a sentence
+    except (DatabaseError, ValueError, KeyError, TypeError) as error:  # the last three: of rows without a sentence
         if is_lost(alias):
             raise
         logger.warning("Checking all conditions in one statement failed: %s", error_in_one_line(error))

@@ -205,7 +205,8 @@ class Condition:
             raise ValueError(f"{self.name!r} is not a name for a condition: use lowercase words, joined by hyphens")
         if self.threshold is not None and self.name.replace("-", "_") in Limits.__slots__:
             raise ValueError(f"{self.name!r} has a threshold, but is a parameter of Limits: rename the condition")
-        if (not self.sql) == (self.look is None) and self.look_on_citus is None:
+        ways = [way for way in (self.sql, self.look) if way]
+        if len(ways) > 1 or not (ways or self.look_on_citus):
             raise ValueError(f"{self.name}: give either sql or look")
 
     def refuses(self, allowed: float) -> str:
@@ -224,6 +225,13 @@ class Condition:
 
 _known: dict[str, Condition] = {}  # of ``health`` and of apps
 OURS: set[str] = set()  # the names of conditions of ``health``
+
+
+def add_ours(*conditions: Condition) -> None:
+    """Add conditions of ``health``, whose queries get their limit when they are sent."""
+    for one in conditions:
+        _known[one.name] = one
+        OURS.add(one.name)
 
 
 def register(condition: Condition) -> Condition:

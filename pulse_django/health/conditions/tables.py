@@ -138,7 +138,6 @@ CONDITIONS = (
         says="The tables are on this server.",
         means="The statistics of this server are those of empty tables.",
         to_do="Read pg_stat_user_tables there. The conditions table-bloat and long-transaction do check the node.",
-        look=lambda alias, limits: (),
         look_on_citus=_away,
     ),
     *map(_unless_on_a_node, (

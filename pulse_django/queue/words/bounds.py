@@ -18,7 +18,7 @@ MOST_WEIGHT = 1_000
 MOST_TAGS = 20  # of one job: each is an index entry
 MAX_TAG = 200
 MAX_USER = 150  # of the name of a user, as in Django's own
-MAX_PAUSE_REASON = 2_000
+MAX_STORED_REASON = 2_000  # of a pause, or of a change of a schedule
 MAX_META_BYTES = 16_384  # as JSON: a claim returns it with every job
 SMALLEST_CHUNK, LARGEST_CHUNK = 2, 1_000
 LONGEST_GATHERING = timedelta(minutes=1)  # of a chunk: its jobs wait while their time limits run
