@@ -113,8 +113,8 @@ def read_course(alias: str, kind: TrafficKind, name: str, window: Window) -> Cou
         points[max(0, place)].add(span.counts)
     begin = now - window.span
     marks = [
-        Mark(version=version, at=seen_at, place=(seen_at - begin) / window.span)
-        for version, seen_at in ((version, aware(at)) for version, at in rows(alias, _RELEASES, [begin]))
+        Mark(version=version, at=aware(seen_at), place=(aware(seen_at) - begin) / window.span)
+        for version, seen_at in rows(alias, _RELEASES, [begin])
     ]
     begins = [begin + timedelta(minutes=window.point) * place for place in range(window.points)]
     return Course(window=window, begins=begins, points=points, marks=marks)
