@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 HOOK, ONCE = "chaos.note_death", "chaos.once"
 WITH_HOOK = (ONCE, "chaos.failing", "chaos.poison")
-WITHOUT_HOOK = ("chaos.dies_with_refused_hook", "chaos.dies_with_slow_hook")
+WITH_SLOW_HOOK = "chaos.dies_with_slow_hook"
+WITHOUT_HOOK = ("chaos.dies_with_refused_hook", WITH_SLOW_HOOK)
 FAILING_HOOKS = (
     """
 CREATE FUNCTION chaos_hook() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -24,9 +24,10 @@ R = TypeVar("R")
 
 logger = SafeLogger(__name__)
 
-# To find one row among a thousand takes twelve. More show that the database is slow for all of them. Short attempts
+# To find one row among a thousand takes thirteen. More show that the database is slow for all of them. Short attempts
 # count as well: if only full ones did, a call could make hundreds of them.
 MOST_TIMEOUTS = 24
+BARE = 3  # tries of a single row: one with a short time, two with the full time, and this one
 
 UNSTORABLE = (DataError, IntegrityError)  # errors that one bad value raises for its whole statement
 
@@ -74,34 +75,36 @@ def in_halves(
 ) -> list[R]:
     """Send a statement about each part. If it is refused or times out, send it about each half of that part, and so on.
 
-    ``send`` handles a single row that is refused. One that times out is sent twice, and then bare: without the notes
-    that may fail, such as its hook. ``go_on`` is called after each timeout, and raises if the database is slow for all
-    rows. Other rows are sent before an error is raised. Answers are added to ``found``, which has those before an
-    error, too. ``timeouts``: so many came before.
+    ``send`` handles a single row that is refused. One that times out waits until all others were sent. It is sent twice
+    with the full time, and then bare: without the notes that may fail, such as its hook. ``go_on`` is called after each
+    timeout, and raises if the database is slow for all rows. Other rows are sent before an error is raised. Answers are
+    added to ``found``, which has those before an error, too. ``timeouts``: so many came before.
     """
     waiting, found = [(part, 0) for part in reversed(parts) if part], [] if found is None else found
     refused: Error | None = None
     while waiting:
         some, tries = waiting.pop()
-        # One row may make it slow. Until it is alone, each attempt keeps the leases of the others from being extended.
-        is_short = timeouts > 0 and len(some) > 1
+        # One row may make it slow. Until all others are sent, each attempt keeps their leases from being extended.
+        is_short = timeouts > 0 and not tries
         try:
             with hurried(alias) if is_short else nullcontext():
-                found += send(some, tries == 2)
+                found += send(some, tries == BARE)
         except (OperationalError, *UNSTORABLE) as error:
             half, is_slow = len(some) // 2, is_timeout(error)
             timeouts += is_slow
             is_of_all = isinstance(error, OperationalError) and not is_slow
             if is_of_all or timeouts == MOST_TIMEOUTS or connections[alias].in_atomic_block:
                 raise
-            logger.warning("Ending %d runs%s failed: %s", len(some), " bare" * (tries == 2), error_in_one_line(error))
+            logger.warning(
+                "Ending %d runs%s failed: %s", len(some), " bare" * (tries == BARE), error_in_one_line(error)
+            )
             renew_deadline(alias)
             if is_slow:
                 go_on()
             if half:
                 waiting += [(some[half:], 0), (some[:half], 0)]
-            elif is_slow and tries < 2:
-                waiting.append((some, tries + 1))
+            elif is_slow and tries < BARE:
+                waiting.insert(0, (some, 1 if is_short else max(tries, 1) + 1))
             else:
                 refused = error
         if timeouts or waiting:
