@@ -20,6 +20,7 @@ from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Claim, Identity
 from pulse_django.queue.words.states import CLAIMABLE, Status
 from pulse_django.unique.rule import Unique, UniqueKey
+from tests.cluster import wait_until
 from tests.crash.processes import run_script
 from tests.database import empty_tables
 from tests.factories import make_job, now
@@ -318,6 +319,8 @@ class TestSettingAside:
             "    os.kill(os.getpid(), signal.SIGKILL)\n"
         )
         assert killed.returncode == -signal.SIGKILL, killed.stderr
+        # A pooler may take a moment to see that its client is gone, and to roll back.
+        wait_until(lambda: len(sql("SELECT id FROM pulse_django_job_hot FOR UPDATE SKIP LOCKED")) == 5)
         assert Job.objects.filter(ready=None).count() == 2
         assert len(Job.objects.set_aside()) == 3
         Pause.objects.resume(SEND)
