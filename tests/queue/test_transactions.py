@@ -101,7 +101,7 @@ def test_everything_works_with_server_side_binding() -> None:
 @pytest.mark.usefixtures("server_side_binding")
 def test_a_watchdog_that_looked_before_it_began_does_not_bind_on_the_server() -> None:
     job = make_job(Status.RUNNING, expired=True)
-    short = {"LEASE_TTL": 1, "HEARTBEAT_INTERVAL": 0.3, "WATCHDOG_INTERVAL": 0.3}
+    short = {"LEASE_TTL": 4, "HEARTBEAT_INTERVAL": 0.3, "WATCHDOG_INTERVAL": 0.3}
     with override_settings(PULSE=short):  # a server that was only just started is given a lease's time
         call_command("pulse_watchdog", "--once", stdout=StringIO())
     job.refresh_from_db()

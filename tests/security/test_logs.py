@@ -205,9 +205,9 @@ def test_a_watchdogs_lines_cannot_be_forged_under_the_formatter_of_a_project(cap
     make_job(Status.RUNNING, expired=True, locked_by=f"{FORGED}:b:1")
     WorkerFactory(name=FORGED[:80], last_beat_at=now(timedelta(hours=-1)))
     watchdog = Watchdog(GuardedConnection("default", "watchdog"))
-    with override_settings(PULSE={"LEASE_TTL": 0.2, "HEARTBEAT_INTERVAL": 0.05, "WATCHDOG_INTERVAL": 0.1}):
+    with override_settings(PULSE={"LEASE_TTL": 2, "HEARTBEAT_INTERVAL": 0.05, "WATCHDOG_INTERVAL": 0.1}):
         watchdog.sweep()
-        wait_until(lambda: (watchdog.sweep(), Worker.objects.get().stopped_at is not None)[1], patience=5)
+        wait_until(lambda: (watchdog.sweep(), Worker.objects.get().stopped_at is not None)[1])
     watchdog.database.hang_up()
     told = [record.getMessage() for record in caplog.records]
     assert any("marked as lost" in one for one in told)
