@@ -103,9 +103,8 @@ STORED = tests/queue tests/run tests/amendments/test_amend.py tests/chunks/test_
 	tests/encryption/test_masking.py tests/encryption/test_searched_tasks.py tests/expiry \
 	tests/limits/test_claim_limited.py tests/limits/test_limited_tasks.py tests/limits/test_limiters.py \
 	tests/limits/test_weights.py tests/metrics/test_minute_stats.py tests/metrics/test_traffic.py \
-	tests/pauses/test_calls.py tests/pauses/test_paused_tasks.py tests/shards/test_citus_nodes.py \
-	tests/shards/test_citus_one_task.py tests/shards/test_ids.py tests/shards/test_one_level.py \
-	tests/shards/test_one_task.py tests/shards/test_sequences.py tests/unique/test_unique.py \
+	tests/pauses/test_calls.py tests/pauses/test_paused_tasks.py tests/shards/test_ids.py \
+	tests/shards/test_sequences.py $(filter-out %/test_outage.py,$(wildcard tests/citus/test_*.py)) tests/unique/test_unique.py \
 	tests/unique/test_unique_tasks.py tests/unique/test_unique_torture.py
 POOLED = $(STORED) tests/crash/test_worker.py tests/crash/test_pooler.py tests/crash/test_exactly_once.py
 pooled: $(READY)
@@ -118,10 +117,10 @@ themes: $(READY)
 	@for theme in $(THEMES); do echo "$$theme"; PULSE_TEST_THEME=$$theme $(PY) -m pytest tests/browser/test_themes.py $(ARGS) || exit 1; done
 
 # A cluster of Citus is not part of CI. Its database has the extension and the nodes, and the tests make and drop schemas
-# test_pulse_... there. PULSE_TEST_CITUS_STOPPER names a command that may stop nodes (tests/citus.py). What needs a server of its own, and why, is printed.
+# test_pulse_... there. PULSE_TEST_CITUS_STOPPER names a command that may stop nodes (tests/citus/). What needs a server of its own, and why, is printed.
 CITUS = $(STORED) tests/crash/test_worker.py tests/crash/test_exactly_once.py tests/crash/test_children.py \
 	tests/crash/test_overstayers.py tests/crash/test_stopping.py tests/chunks/test_crashes.py \
-	tests/health/test_conditions.py tests/health/test_advice_on_citus.py \
+	tests/health/test_conditions.py \
 	$(filter-out %/test_command.py %/test_page.py %/test_reading.py %/test_rewinding.py,$(wildcard tests/workflows/test_*.py))
 CITUS_SEEDS ?= 1 2
 citus: $(READY)
@@ -130,7 +129,7 @@ ifeq ($(CITUS_URL),)
 else
 	@export PULSE_TEST_CITUS=1 DATABASE_URL='$(CITUS_URL)' failed=0; \
 	$(PY) -m pytest -n $(JOBS) -m "not proof" $(CITUS) $(ARGS) || failed=1; \
-	$(PY) -m pytest tests/shards/test_citus_outage.py || failed=1; \
+	$(PY) -m pytest tests/citus/test_outage.py || failed=1; \
 	for seed in $(CITUS_SEEDS); do $(PY) -m chaos.run --seed $$seed || failed=1; done; \
 	exit $$failed
 endif

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .amendments import amending
 from .chunks import gatherer as chunking
+from .citus import dialect as citus
 from .encryption import values as encryption
 from .expiry import expire
 from .health import unknown_tasks
@@ -31,6 +32,7 @@ _INSTALLED = (
     minute_recorder.CAPABILITY,
     unknown_tasks.CAPABILITY,
     sweeps.CAPABILITY,
+    citus.CAPABILITY,
 )
 
 

@@ -19,8 +19,9 @@ from django.test import Client
 from hypothesis import HealthCheck
 
 from pulse_django.models import Job
+from pulse_django.queue.database.dialects import statements_for
+from pulse_django.queue.prune import Carrying
 from pulse_django.queue.words.leases import Identity
-from pulse_django.shards.citus import is_for_citus
 from tests import citus
 from tests.crash.workers import workers
 from tests.database import TABLES, drop_copy, empty_tables, forget_session, leave_no_line_behind, use_copy
@@ -169,7 +170,7 @@ def pulse_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock():
         connection.close_if_unusable_or_obsolete()  # a test may have cut it off
         empty_tables()
-        is_for_citus(connection)  # asked once in a process: no test is to count that
+        statements_for(Carrying, "default")  # asked once in a process: no test is to count that
         yield
         connection.close_if_unusable_or_obsolete()
         if not connection.get_autocommit():

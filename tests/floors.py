@@ -34,6 +34,7 @@ ROOMS = {
     "workflows": "encryption health",
     "metrics": "limits health",
     "health": "pauses metrics",
+    "citus": "expiry health limits schedules unique workflows",
 }
 # A room goes with those that it is built on (``tests/without.py``), and can do without the others that it imports.
 BUILT_ON = {"limits": "pauses", "schedules": "unique", "sql_enqueue": "unique limits"}
@@ -49,15 +50,8 @@ VERBS = (
         "schedules.verbs",
         "sql_enqueue.statements",
     ),
-    *(
-        "shards.citus",
-        "shards.citus_nodes",
-        "shards.ids",
-        "shards.one_task",
-        "shards.transfer",
-        "unique.admission",
-        "unique.clauses",
-    ),
+    *("shards.ids", "shards.transfer", "unique.admission", "unique.clauses"),
+    *("citus.capabilities", "citus.conditions", "citus.dialect", "citus.jobs", "citus.nodes"),
     *("workflows.batch_progress", "workflows.batch_verbs", "workflows.events", "workflows.needs", "workflows.resolve"),
     "workflows.steps",
 )
@@ -73,7 +67,7 @@ _FLOORS = (
     "console metrics.exporters amendments.page limits.console pauses.page schedules.console workflows.console"
     " shards.page",
     "operations testing immediate limits.command pauses.command shards.command workflows.acts",
-    "capabilities metrics.minute_recorder chunks.gatherer schedules.loop schedules.tick_threads sql_enqueue.loop"
+    "capabilities citus metrics.minute_recorder chunks.gatherer schedules.loop schedules.tick_threads sql_enqueue.loop"
     " workflows.sweeps",
     "worker",
     "health limits.facts pauses.facts schedules workflows.reading workflows.why shards.fleet metrics.spans"
@@ -88,8 +82,8 @@ _FLOORS = (
     " amendments.models metrics.models on_dead.models sql_enqueue.models",
     "queue expiry unique limits.claim_limited limits.limiters schedules.tick schedules.verbs workflows shards"
     " amendments sql_enqueue",
-    "queue.database queue.capability queue.gates pauses.statements workflows.batch_progress shards.ids shards.citus"
-    " shards.citus_nodes metrics.minute_stats metrics.traffic conf signals",
+    "queue.database queue.capability queue.gates pauses.statements workflows.batch_progress shards.ids"
+    " metrics.minute_stats metrics.traffic conf signals",
     "queue.words embedded unique.rule encryption.envelopes limits.rules schedules.definitions schedules.tick_rules"
     " schedules.timings metrics.vital_signs exceptions require_app safe_logging signed_texts",
 )

@@ -32,7 +32,7 @@ TARGETS = {
         "security/test_statements_of_roles.py::test_a_role_may_send_each_statement_of_the_pages",
         "security/test_statements_of_roles.py::test_each_right_is_needed_by_a_statement",
         "shards/test_moving.py::test_a_mover_that_is_killed_again_and_again_loses_nothing",
-        "shards/test_one_level.py",
+        "citus/test_one_level.py",
         "sql_enqueue/test_torture.py",
         "unique/test_unique.py::TestEveryVerb",
         "unique/test_unique_torture.py",
@@ -95,6 +95,9 @@ DJANGO_VERSIONS = (
 # Python, and plans and catalogues of PostgreSQL, too.
 VERSIONS = (
     *DJANGO_VERSIONS,
+    "citus/test_nodes.py",
+    "citus/test_one_level.py",
+    "citus/test_one_node.py",
     "crash/test_worker.py",
     "metrics/test_minute_stats.py",
     "metrics/test_traffic.py",
@@ -113,9 +116,6 @@ VERSIONS = (
     "queue/test_short_texts.py",
     "queue/test_transactions.py",
     "security/test_reprs.py",
-    "shards/test_citus_nodes.py",
-    "shards/test_citus_one_task.py",
-    "shards/test_one_level.py",
     "shards/test_sequences.py",
     "worker/test_connection_cleanup.py",
     "worker/test_executors.py",

@@ -12,18 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.db import connections
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.queue.capability import Capability, Gate, StepDone, SweepStep, WorkerDatabase, assembled
+from pulse_django.queue.database.dialects import Statements, statements_for
 from pulse_django.queue.database.job_queries import ARE_EXPIRED, IS_EXPIRED, JobReader, is_expired
 from pulse_django.queue.database.transactions import Row, refuse_callers_transaction, run_alone, run_joined
-from pulse_django.queue.ending import leave, leave_on_citus
-from pulse_django.queue.statements import UNSTORABLE, Compiled, check_limit
+from pulse_django.queue.ending import leave
+from pulse_django.queue.statements import UNSTORABLE, check_limit
 from pulse_django.queue.words.states import NOT_STARTED_IN_TIME, EndedBy, Ending, Status
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.shards.citus import is_for_citus
-from pulse_django.shards.one_task import Given, act_on
 from pulse_django.signals import send_finished, send_when_committed
 
 logger, watchdog_logger = SafeLogger(__name__), SafeLogger("pulse_django.watchdog")
@@ -38,9 +36,9 @@ _EXPIRED = Gate(
 # Longer statements would hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
 EXPIRE_LIMIT = 1_000
 
-_HAS_NOT_STARTED = "job.attempts = 0"
-_PICKED = "\nWITH expired AS MATERIALIZED ({pick})"
-_CANCELLED = {"status": "'CANCELLED'", "cancel_reason": f"'{NOT_STARTED_IN_TIME}'"}
+HAS_NOT_STARTED = "job.attempts = 0"
+PICKED = "\nWITH expired AS MATERIALIZED ({pick})"
+CANCELLED = {"status": "'CANCELLED'", "cancel_reason": f"'{NOT_STARTED_IN_TIME}'"}
 
 # A worker that has locked one of them is about to claim it, or read it before it expired.
 SWEEP_PICK = f"""
@@ -61,10 +59,18 @@ _FIRST = f"SELECT id FROM pulse_django_job_hot WHERE {IS_EXPIRED} ORDER BY expir
 
 @assembled
 def expire_sql(pick: str) -> str:
-    return f"""{_PICKED.format(pick=pick)},
-{leave("expired", _HAS_NOT_STARTED, **_CANCELLED)}
+    return f"""{PICKED.format(pick=pick)},
+{leave("expired", HAS_NOT_STARTED, **CANCELLED)}
 SELECT id, task, queue FROM gone
 """  # noqa: S608 - made of constants
+
+
+class Expiring(Statements):
+    """The statement that cancels jobs that have not started in time."""
+
+    def expire(self, pick: str, limit_or_ids: int | list[int]) -> list[Row]:
+        """Return id, task and queue of each cancelled job."""
+        return run_joined(self.alias, expire_sql(pick), [limit_or_ids])
 
 
 def expire(jobs: JobReader, *, limit: int = EXPIRE_LIMIT) -> list[Ending]:
@@ -75,9 +81,7 @@ def expire(jobs: JobReader, *, limit: int = EXPIRE_LIMIT) -> list[Ending]:
     check_limit(limit)
     refuse_callers_transaction(jobs.write_alias)
     try:
-        if is_for_citus(connections[jobs.write_alias]):
-            return _endings(_expire_on_citus(jobs.write_alias, SWEEP_PICK, limit), EndedBy.WATCHDOG)
-        return _endings(run_alone(jobs.write_alias, expire_sql(SWEEP_PICK), [limit]), EndedBy.WATCHDOG)
+        return _endings(statements_for(Expiring, jobs.write_alias).expire(SWEEP_PICK, limit), EndedBy.WATCHDOG)
     except UNSTORABLE:
         logger.exception("Ending up to %d expired jobs failed; trying them one by one", limit)
     ids = [job_id for (job_id,) in run_alone(jobs.write_alias, _FIRST, [limit])]
@@ -99,18 +103,7 @@ def expire_these(jobs: JobReader, job_ids: Sequence[int]) -> None:
 
 
 def _these(alias: str, job_ids: Sequence[int]) -> list[Row]:
-    if is_for_citus(connections[alias]):
-        return _expire_on_citus(alias, _THESE_PICK, sorted(job_ids))
-    return run_joined(alias, expire_sql(_THESE_PICK), [sorted(job_ids)])
-
-
-def _expire_on_citus(alias: str, pick: str, limit_or_ids: int | list[int]) -> list[Row]:
-    def leave_expired(given: Given) -> list[Compiled]:
-        return leave_on_citus(given, _HAS_NOT_STARTED, _CANCELLED)
-
-    picked = _PICKED.format(pick=pick), (limit_or_ids,)
-    _, answers = act_on(alias, picked, "expired", {"id": "bigint"}, leave_expired)
-    return answers[-1] if answers else []
+    return statements_for(Expiring, alias).expire(_THESE_PICK, sorted(job_ids))
 
 
 # Statements in one sweep, because lost runs wait meanwhile. If jobs are left, the next sweep follows at once.

@@ -169,7 +169,7 @@ SELECT
     ) AS latest)
 """
 
-# A separate statement: Citus does not combine the system catalog and distributed tables in one statement.
+# A separate statement: a cluster does not combine the system catalog and distributed tables in one statement.
 _ESTIMATED = """
 SELECT common.value, pg_catalog.sum(common.share * GREATEST(class.reltuples, live.tuples, 0))
 FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass) AS tree

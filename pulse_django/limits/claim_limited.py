@@ -10,21 +10,18 @@ worker: a worker that dies or freezes holds no lock.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from django.db import connections
-
 from pulse_django.queue.capability import Bounds
 from pulse_django.queue.claim import FROM_THE_FIRST, GRANTED, Claims, Parts, Slots, claiming, claims_of, pick_from_lanes
+from pulse_django.queue.database.dialects import Statements, statements_for
 from pulse_django.queue.database.job_queries import JobReader
-from pulse_django.queue.database.transactions import Row, joined, refuse_callers_transaction, run_joined, run_message
+from pulse_django.queue.database.transactions import Row, refuse_callers_transaction, run_message
 from pulse_django.queue.words.lane_keys import limiter_of_queue
 from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Claim, Identity
-from pulse_django.shards.citus import is_for_citus
 
 from .limiters import IN_FORCE
 
@@ -120,26 +117,17 @@ def claim_limited(
     holder, slots = identity.mint_holder(), slots or Slots(limit, limit)
     picked, pick_params = pick_from_lanes(_PICK, jobs.model, jobs.write_alias, keyed=True, heaviest=HEAVIEST)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
-    is_split = is_for_citus(connections[jobs.write_alias])
+    sending = statements_for(LimitedClaiming, jobs.write_alias)
+    lane_params = [queues, priorities, keys, [FROM_THE_FIRST] * len(keys)]
     sql, values = claiming(
-        picked,
-        [queues, priorities, keys, [FROM_THE_FIRST] * len(keys), *pick_params],
-        holder,
-        slots,
-        _LIMITED._replace(spent="" if is_split else SPENT),
-        on_citus=is_split,
+        jobs.write_alias, picked, [*lane_params, *pick_params], holder, slots, LIMITED._replace(spent=sending.spent)
     )
     count = [
         limiter, queue_limit, limiter, marks.get(limiter, 0), queue or "", marks.get(queue_limit, 0), keys,
         [takes[lane] for lane in visited], [marks.get(key, 0) for key in keys], limit, slots.free,
     ]  # fmt: skip
     lock, limiters = [limiter, queue_limit, [queue_limit, limiter, *keys]], [limiter, queue_limit]
-    if is_split:
-        [[_, locked]], [counted], rows = _one_by_one(jobs.write_alias, lock, count, sql, values, limiters)
-    else:
-        [[_, locked]], [counted], rows = run_message(
-            jobs.write_alias, [(LOCK, lock), (COUNT, count), (sql, [*values, *limiters])]
-        )
+    [[_, locked]], [counted], rows = sending.send(lock, count, sql, values, limiters)
     claims = claims_of(rows, holder)
     too_heavy = {visited[place - 1] for place in rows[0][-1] or ()}
     _, most, allowed, *_, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why, at_once = counted
@@ -156,22 +144,6 @@ def claim_limited(
     running = [number for number in (are_counted["limiter"], are_counted["queue"]) if number is not None]
     may_wait = None if at_once else Bounds(min(running, default=None), are_counted["key"])
     return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal, may_wait)
-
-
-def _one_by_one(
-    alias: str, lock: list[Any], count: list[Any], claim: str, params: list[Any], limiters: list[str]
-) -> list[list[Row]]:
-    """Do this on Citus: send one message for each statement, with the results of the previous one as values."""
-    with joined(alias):
-        locked = run_joined(alias, LOCK, lock)
-        counted = run_joined(alias, spelt_out(COUNT, {"got": locked[0][0]}), count)
-        said = dict(zip(SAID, counted[0], strict=False))
-        rows = run_joined(alias, spelt_out(claim, said), params)
-        if lanes := [claim.lane_key for claim in claims_of(rows, "")]:
-            spent = run_joined(alias, spelt_out(SPENT_BY, said), [lanes, *limiters])
-            if spent:
-                run_joined(alias, SPEND, [list(column) for column in zip(*spent, strict=True)])
-        return [locked, counted, rows]
 
 
 def _marks(lowest: Mapping[str, int | None], shared: tuple[str, str], claims: Sequence[Claim]) -> dict[str, int]:
@@ -215,12 +187,12 @@ _NUMBERS = f"""
 LIMITER = f"""
 limiter AS MATERIALIZED ({_NUMBERS})"""
 # The limit of the queue, if it has one in addition to that of its tasks.
-_LIMITERS = f"""{LIMITER},
+LIMITERS = f"""{LIMITER},
 queue_limit AS MATERIALIZED ({_NUMBERS})"""
 
 # Scope 0 is the queue, scope 1 the limiter, and the others are keys. A scope without a limit needs no lock.
 LOCK = f"""
-WITH {_LIMITERS}
+WITH {LIMITERS}
 SELECT
     pg_catalog.set_config('pulse.got', COALESCE(pg_catalog.array_agg(scope.place)::text, '{{}}'), true),
     COALESCE(pg_catalog.array_agg(scope.name), '{{}}'::text[])
@@ -283,7 +255,7 @@ _AT_ONCE = """(
 # A mark is the smallest token that a run of the scope can have: runs with smaller tokens have ended. Tokens of a scope
 # are created under its lock, so the transaction that holds it sees all of them.
 COUNT = f"""
-WITH {_LIMITERS},
+WITH {LIMITERS},
 clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_catalog.current_setting('pulse.got')::int[] AS got),
 held AS MATERIALIZED (
     SELECT
@@ -405,7 +377,7 @@ CROSS JOIN of_queue
 
 # A limiter that is paused or has no rate spends nothing. Jobs that are older than the limit's keys have no key, and the
 # bucket of their lane would be that of the limiter.
-_SPENDING = f"""
+SPENDING = f"""
     SELECT
         taken.scope,
         {TOKENS.format(at=AT, n="taken.n", per="taken.per", burst="taken.burst", bucket="old")} - taken.starts,
@@ -433,16 +405,28 @@ _SPENDING = f"""
     ) AS taken
     LEFT JOIN pulse_django_bucket AS old ON old.scope::text = taken.scope
 """  # noqa: S608 - made of constants
-_INTO_BUCKETS = "INSERT INTO pulse_django_bucket AS bucket (scope, tokens, at)"
-_AGAIN = "ON CONFLICT (scope) DO UPDATE SET tokens = excluded.tokens, at = excluded.at"
+INTO_BUCKETS = "INSERT INTO pulse_django_bucket AS bucket (scope, tokens, at)"
+AGAIN = "ON CONFLICT (scope) DO UPDATE SET tokens = excluded.tokens, at = excluded.at"
 SPENT = f""",
-{_LIMITERS},
+{LIMITERS},
 spent AS (
-    {_INTO_BUCKETS}{_SPENDING}    {_AGAIN}
+    {INTO_BUCKETS}{SPENDING}    {AGAIN}
 )"""
 
+
+class LimitedClaiming(Statements):
+    """The statements of a claim of jobs with a limit: lock, count, claim."""
+
+    spent = SPENT  # the CTE of the claim that stores the spent tokens
+
+    def send(
+        self, lock: list[Any], count: list[Any], claim: str, params: list[Any], limiters: list[str]
+    ) -> list[list[Row]]:
+        return run_message(self.alias, [(LOCK, lock), (COUNT, count), (claim, [*params, *limiters])])
+
+
 _LANES = ", pg_catalog.array_agg(DISTINCT lane) FILTER (WHERE NOT (has_slots AND has_room)) AS lanes"
-_LIMITED = Parts(
+LIMITED = Parts(
     in_line=_IN_LINE,
     has_room="fits_key AND weighs <= pg_catalog.current_setting('pulse.slots')::int",
     of_lane=", lane",
@@ -451,28 +435,3 @@ _LIMITED = Parts(
     columns=", line.is_left, line.lanes",
     granted=GRANTED.format(more=_LANES),
 )
-
-# Citus cannot send this to a node: it computes the spent tokens from the lanes of the claimed jobs, and writes them.
-SPENT_BY = f"WITH claimed AS MATERIALIZED (SELECT pg_catalog.unnest(%s::text[]) AS lane_key),{_LIMITERS}{_SPENDING}"
-SPEND = f"""
-{_INTO_BUCKETS}
-SELECT *
-FROM ROWS FROM (
-    pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::float8[]), pg_catalog.unnest(%s::timestamptz[])
-) AS taken (scope, tokens, at)
-{_AGAIN}
-RETURNING scope
-"""  # noqa: S608 - made of constants
-
-# The results that one of these statements passes to the next, in settings of the transaction.
-SAID = ("at", "most", "takes", "slots", "heaviest", "key_slots", "probe")
-_SETTING = re.compile(r"pg_catalog\.current_setting\('pulse\.(\w+)'\)")
-_PLAIN_VALUE = re.compile(r"[\w{},:.+ -]*")  # numbers, arrays of them, true, false, an instant
-
-
-def spelt_out(sql: str, values: Mapping[str, str]) -> str:
-    """Return the statement with values in place of these settings, which Citus keeps on the node that set them."""
-    for value in values.values():
-        if not _PLAIN_VALUE.fullmatch(value):
-            raise ValueError("unexpected result of a statement of a limited claim")
-    return _SETTING.sub(lambda found: f"'{values[found[1]]}'::text", sql)

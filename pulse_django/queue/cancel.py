@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from django.db import connections
-
-from pulse_django.shards.citus import is_for_citus
-from pulse_django.shards.one_task import Given, act_on
 from pulse_django.signals import send_when_committed
 
 from .capability import assembled
+from .database.dialects import Statements, statements_for
 from .database.job_queries import JobReader
 from .database.transactions import Row, run_joined
-from .ending import leave, leave_on_citus
-from .statements import Compiled
+from .ending import leave
 from .words.job_ids import check_attempt, job_ids_of
 from .words.payloads import MAX_SUMMARY, clean_text
 from .words.states import EndedBy, Ending, Status
 from .words.verb_results import CancelRequested
 
 _IS_WANTED = "job.finished_at IS NULL AND job.cancel_requested_at IS NULL"
-_CANCELLED = {"status": "'CANCELLED'", "cancel_requested_at": "clock_timestamp()", "cancel_reason": "source_reason"}
+CANCELLED = {"status": "'CANCELLED'", "cancel_requested_at": "clock_timestamp()", "cancel_reason": "source_reason"}
 
 # Whether a job waits is decided once, from the locked row. A claim or a settle may commit between the snapshot of this
 # statement and the lock; two separate conditions could then both be false, one in each version of the row. The CASE is
 # for the version in the snapshot: PostgreSQL checks constraints on it before it finds the newer one, and the table
 # allows no request to stop on a job that waits.
-_WANTED = f"""
+WANTED = f"""
 WITH wanted AS MATERIALIZED (
     SELECT id, status, task, queue, attempts, locked_by IS NULL AS waits, %s::text AS reason
     FROM pulse_django_job_hot AS job
@@ -36,7 +32,7 @@ WITH wanted AS MATERIALIZED (
     ORDER BY id
     FOR NO KEY UPDATE
 )"""  # noqa: S608 - made of constants
-_ASK = """
+ASK = """
 running AS MATERIALIZED (
     SELECT id, status, reason, clock_timestamp() AS now FROM wanted WHERE NOT waits
 ),
@@ -48,22 +44,25 @@ asked AS (
     WHERE job.id = running.id
     RETURNING job.id, running.status, job.task, job.queue, job.attempts
 )"""
-_WAITS, _BRINGS = "wanted.waits", ("status", "reason")
-_ANSWERS = ("status", "task", "queue", "attempts")
-_TYPES = {
-    "id": "bigint", "status": "text", "task": "text", "queue": "text", "attempts": "int", "waits": "boolean",
-    "reason": "text",
-}  # fmt: skip
+WAITS, BRINGS = "wanted.waits", ("status", "reason")
 
 
 @assembled
 def _request_cancel_sql() -> str:
-    return f"""{_WANTED},
-{leave("wanted", _WAITS, brings=_BRINGS, **_CANCELLED)},{_ASK}
+    return f"""{WANTED},
+{leave("wanted", WAITS, brings=BRINGS, **CANCELLED)},{ASK}
 SELECT id, 'CANCELLED', source_status, task, queue, attempts FROM gone
 UNION ALL
 SELECT id, 'RUNNING', status, task, queue, attempts FROM asked
 """  # noqa: S608 - made of constants
+
+
+class Cancelling(Statements):
+    """The statement that cancels waiting jobs and asks running ones to stop."""
+
+    def request(self, params: Sequence[Any]) -> list[Row]:
+        """Return id, new status, old status, task, queue and attempts of each job that was cancelled or asked."""
+        return run_joined(self.alias, _request_cancel_sql(), params)
 
 
 def request_cancel(
@@ -74,10 +73,7 @@ def request_cancel(
     asked_for = job_ids_of(job_ids)
     reason = clean_text(reason, MAX_SUMMARY)
     params = [reason, sorted(asked_for), attempt]
-    if is_for_citus(connections[jobs.write_alias]):
-        rows = _on_citus(jobs.write_alias, params)
-    else:
-        rows = run_joined(jobs.write_alias, _request_cancel_sql(), params)
+    rows = statements_for(Cancelling, jobs.write_alias).request(params)
     cancelled = frozenset(row[0] for row in rows if row[1] == Status.CANCELLED)
     asked = frozenset(row[0] for row in rows if row[1] == Status.RUNNING)
     for job_id, status, previous, task, queue, attempts in rows:
@@ -87,17 +83,3 @@ def request_cancel(
                 jobs.model, Ending.of_waiting(job_id, task, queue, attempts, **facts), using=jobs.write_alias
             )
     return CancelRequested(cancelled=cancelled, asked=asked, refused=asked_for - cancelled - asked)
-
-
-def _on_citus(alias: str, params: list[Any]) -> list[Row]:
-    def cancel_and_ask(given: Given) -> list[Compiled]:
-        statements = []
-        if given.any("waits"):
-            statements += leave_on_citus(given, _WAITS, _CANCELLED, brings=_BRINGS)
-        if not all(row["waits"] for row in given.rows):
-            ask = _ASK.replace("FROM wanted", "FROM {given}")
-            statements.append(given.compiled(f"WITH {ask} SELECT id FROM asked"))  # noqa: S608 - made of constants
-        return statements
-
-    found, _ = act_on(alias, (_WANTED, tuple(params)), "wanted", _TYPES, cancel_and_ask)
-    return [(row["id"], "CANCELLED" if row["waits"] else "RUNNING", *(row[name] for name in _ANSWERS)) for row in found]

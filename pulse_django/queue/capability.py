@@ -14,6 +14,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from .database.dialects import Dialect, use
 from .words.display import without
 from .words.lanes import Lane
 from .words.leases import Claim, Identity
@@ -306,6 +307,7 @@ class Capability:
     conditions: tuple[Any, ...] = ()  # health conditions of the fleet
     satellites: tuple[Satellite, ...] = ()
     keeps: str = ""  # a query for jobs of the day %(era)s to keep for longer, at most %(limit)s
+    dialect: Dialect | None = None  # other statements, for a kind of server
     outdated: str = ""  # CTEs that delete its expired rows, in the statement that prunes jobs
     sweeps: tuple[SweepStep, ...] = ()
     loops: tuple[KeeperLoop, ...] = ()
@@ -342,6 +344,7 @@ def install(*capabilities: Capability) -> None:
     if double := [name for name, times in names.items() if times > 1]:
         raise ValueError(f"two capabilities or steps have the same name: {', '.join(double)}")
     _installed = capabilities
+    use(one.dialect for one in capabilities if one.dialect is not None)
     for forget in _assembled:
         forget()
 

@@ -6,15 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db import connections
 from django.db.models import BooleanField
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
 from pulse_django import conf
-from pulse_django.shards.citus import is_for_citus
 
 from .capability import assembled
+from .database.dialects import Statements, statements_for
 from .database.job_queries import JobReader
 from .database.sql_functions import TextSize
 from .database.transactions import Row, refuse_callers_transaction, run_alone
@@ -102,9 +101,16 @@ SELECT
 FROM {granted}
 ORDER BY priority DESC, next_run_at, id
 """
-# The picked rows are locked by now, so the clock and the tokens are current. The array of ids is made once; with it, a
-# plan that was made for an empty table also uses the primary key.
-_GRANT = """claimed AS (
+
+
+class Granting(Statements):
+    """The part of a claim that grants the leases.
+
+    The picked rows are locked by now, so the clock and the tokens are current. The array of ids is made once; with it,
+    a plan that was made for an empty table also uses the primary key.
+    """
+
+    grant = """claimed AS (
     UPDATE pulse_django_job_hot AS job
     SET status = 'RUNNING',
         attempts = job.attempts + 1,
@@ -115,31 +121,8 @@ _GRANT = """claimed AS (
         started_at = {started}
     WHERE job.id = ANY (ARRAY(SELECT id FROM fitting WHERE is_small AND has_slots AND has_room))
         AND job.locked_by IS NULL"""
-# Citus evaluates no function in SET, so a CTE computes the values and the UPDATE copies them (docs/adr/0065). The
-# UPDATE finds each job by its primary key: the planner cannot use a merge or hash join for ``= ANY (ARRAY[id])``. With
-# ``= id``, a plan that was made for an empty table would read the whole index of a full one. With the join, a claim of
-# 100 takes an eighth longer than with the array.
-_GRANT_ON_CITUS = """granted AS MATERIALIZED (
-    SELECT
-        id,
-        clock_timestamp() + COALESCE(lease_ttl, %s) AS lease_until,
-        pg_catalog.nextval('pulse_django_token') AS token,
-        clock_timestamp() + timeout AS deadline,
-        {started} AS started_at
-    FROM fitting
-    WHERE is_small AND has_slots AND has_room
-),
-claimed AS (
-    UPDATE pulse_django_job_hot AS job
-    SET status = 'RUNNING',
-        attempts = job.attempts + 1,
-        locked_by = %s,
-        lease_until = granted.lease_until,
-        token = granted.token,
-        deadline = granted.deadline,
-        started_at = granted.started_at
-    FROM granted
-    WHERE job.id = ANY (ARRAY[granted.id]) AND job.locked_by IS NULL"""
+
+
 _IN_LINE = """in_line AS (
     SELECT
         id, lease_ttl, timeout, bytes, pg_catalog.sum(bytes) OVER line AS so_far,
@@ -265,17 +248,16 @@ def _claim(
     jobs: JobReader, identity: Identity, picked: str, params: Sequence[Any], slots: Slots, parts: Parts
 ) -> Claims:
     holder = identity.mint_holder()
-    on_citus = is_for_citus(connections[jobs.write_alias])
-    sql, values = claiming(picked, params, holder, slots, parts, on_citus=on_citus)
+    sql, values = claiming(jobs.write_alias, picked, params, holder, slots, parts)
     return claims_of(run_alone(jobs.write_alias, sql, values, plan_once=True), holder)
 
 
 def claiming(
-    picked: str, params: Sequence[Any], holder: str, slots: Slots, parts: Parts = _PLAIN, *, on_citus: bool = False
+    alias: str, picked: str, params: Sequence[Any], holder: str, slots: Slots, parts: Parts = _PLAIN
 ) -> tuple[str, list[Any]]:
     """Return the statement that grants leases on the picked jobs, and its parameters."""
     ttl = conf.current().lease_ttl
-    grant = (_GRANT_ON_CITUS if on_citus else _GRANT).format(started=parts.started)
+    grant = statements_for(Granting, alias).grant.format(started=parts.started)
     sql = _CLAIM.format(picked=picked, grant=grant, options=_OPTIONS, returning=_RETURNING, **parts._asdict())
     return sql, [*params, slots.all, CLAIM_BYTES, slots.free, ttl, holder, ttl]
 

@@ -8,22 +8,22 @@ The ledger needs no row for the run that completes a job: the job's row keeps th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
-
-from pulse_django.shards.one_task import CLOCK, ERA, NOW, TODAY, Given, act_on
+from collections.abc import Iterable, Mapping, Sequence
 
 from .capability import AtEnd, assembled, installed
-from .statements import Compiled
 from .words.decisions import GAVE_UP
 from .words.options import COLUMNS
 
 # How a job moves from the hot partition to the partition of the day on which it is completed or cancelled.
 #
 # One statement deletes it in the first and inserts it in the second. An UPDATE of the era would move it too, but a
-# concurrent statement fails on a row that was moved, and skips a row that was deleted (docs/adr/0049). On Citus, one
-# statement inserts it and another one deletes it (docs/adr/0086).
+# concurrent statement fails on a row that was moved, and skips a row that was deleted (docs/adr/0049).
 
+
+HISTORY = "pulse_django_job_over"
+CLOCK = "clock_timestamp()"
+# A sub-select, so that it is computed once for a statement.
+ERA = "(SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int)"
 
 # The columns that a job keeps, unless the verb sets them. The others belong to a lease and become NULL, or are the
 # unique key, which only an unfinished job holds.
@@ -37,24 +37,19 @@ _CARRIED = (
 
 # With the array, even of a single id, the DELETE uses the primary key whatever the statistics are. Otherwise the
 # planner would read all rows of a table that was empty when it was analysed.
-_DELETE = """
+DELETE = """
     DELETE FROM pulse_django_job_hot AS job
     {using}
     WHERE job.id = ANY (ARRAY{ids}) AND {condition}
     RETURNING {carried}"""
-_INSERT = """
-    INSERT INTO pulse_django_job_over ({columns})
+INSERT = """
+    INSERT INTO {history} ({columns})
     SELECT {values} FROM {gone}"""
 _LEAVE = """
 gone AS ({delete}
 ),
 history AS ({insert}
 ){notes}"""
-# The same rows, locked and not yet deleted.
-_GOES = """(
-    SELECT {carried} FROM pulse_django_job_hot AS job CROSS JOIN {using}
-    WHERE job.id = ANY (ARRAY{ids}) AND {condition}
-) AS gone"""
 
 
 def leave(source: str, condition: str, *, brings: Sequence[str] = (), **values: str) -> str:
@@ -73,31 +68,14 @@ def leave(source: str, condition: str, *, brings: Sequence[str] = (), **values: 
     )
 
 
-def leave_on_citus(
-    given: Given, condition: str, values: Mapping[str, str], *, brings: Sequence[str] = (), is_noted: bool = True
-) -> list[Compiled]:
-    """Return the statements that do as ``leave()`` with these locked rows. ``is_noted``: jobs may wait for one of them.
-
-    The last statement deletes the rows, and returns their ids, tasks and queues.
-    """
-    columns = _columns(values)
-    own = [f"job.{column}" for column in carried()]
-    also = [f"{given.name}.{column} AS source_{column}" for column in (*brings, NOW, TODAY)]
-    where = {"ids": f"[{given.name}.id]", "condition": condition}
-    gone = _GOES.format(using="{given}", carried=", ".join([*own, *also]), **where)
-    insert = _INSERT.format(columns=", ".join(columns), values=", ".join(columns.values()), gone=gone)
-    notes = [one.over.format(gone=gone, status=columns["status"]) for _, one in at_ends() if one.over and is_noted]
-    delete = _DELETE.format(using="USING {given}", carried="job.id, job.task, job.queue", **where)
-    texts = [insert, *notes, delete]
-    return [given.compiled(text.replace(CLOCK, f"source_{NOW}").replace(ERA, f"source_{TODAY}")) for text in texts]
-
-
 def _left(*, using: str, ids: str, condition: str, also: Sequence[str], gone: str, values: dict[str, str]) -> str:
-    columns = _columns(values)
+    columns = columns_of(values)
     own = ", ".join([*(f"job.{column}" for column in carried()), *also])
     return _LEAVE.format(
-        delete=_DELETE.format(using=using, ids=ids, condition=condition, carried=own),
-        insert=_INSERT.format(columns=", ".join(columns), values=", ".join(columns.values()), gone=gone),
+        delete=DELETE.format(using=using, ids=ids, condition=condition, carried=own),
+        insert=INSERT.format(
+            history=HISTORY, columns=", ".join(columns), values=", ".join(columns.values()), gone=gone
+        ),
         notes="".join(f",\n{note}" for note in notes_of_over("gone", columns["status"])),
     )
 
@@ -107,7 +85,7 @@ def carried() -> list[str]:
     return [*_CARRIED, *(column for one in installed() for column in one.carries)]
 
 
-def _columns(values: Mapping[str, str]) -> dict[str, str]:
+def columns_of(values: Mapping[str, str]) -> dict[str, str]:
     """Return the value for each column of the history."""
     kept = {column: value for one in installed() for column, value in one.carries.items()}
     return {column: column for column in _CARRIED} | kept | {"era": ERA, "finished_at": CLOCK, **values}
@@ -154,7 +132,7 @@ _VERDICT = """CASE
         END"""
 
 _IS_HELD = "job.locked_by::text = {row}.holder AND job.attempts = {row}.attempt{still}"
-_LEAVES = "ending.verdict IN ('COMPLETED', 'CANCELLED')"
+LEAVES = "ending.verdict IN ('COMPLETED', 'CANCELLED')"
 
 # The fenced write and the ledger's row are one statement: neither can exist without the other. The values are computed
 # first, from locked rows (docs/adr/0065).
@@ -173,7 +151,7 @@ staying AS MATERIALIZED (
         COALESCE({{error}}) AS last_error,
         progress::jsonb AS progress
     FROM ending
-    WHERE NOT {_LEAVES}
+    WHERE NOT {LEAVES}
 ),
 stayed AS (
     UPDATE pulse_django_job_hot AS job
@@ -197,22 +175,12 @@ stayed AS (
         staying.traceback, {{noted_of_staying}}job.task, job.queue, job.last_error AS error
 ),"""  # noqa: S608 - made of constants
 
-# The columns of ``ending``, for statements that get its rows as a parameter.
-_TYPES = {
-    "id": "bigint", "holder": "text", "attempt": "int", "token": "bigint", "due_at": "timestamptz",
-    "started_at": "timestamptz", "last_seen_at": "timestamptz", "outcome": "text", "verdict": "text",
-    "error_class": "text", "message": "text", "traceback": "text", "error": "text",
-    "refund": "int", "loss": "int", "had_refunds": "int", "had_losses": "int", "lane_key": "text",
-    "delay": "float8", "cancel_reason": "text", "progress": "text", "result": "text", "status": "text",
-    "too_late": "boolean", "task": "text", "queue": "text",
-}  # fmt: skip
-
 # Columns of ``ending`` that a job needs when it leaves the hot partition.
-_BRINGS = (
+BRINGS = (
     *("holder", "token", "last_seen_at", "outcome", "verdict", "error_class", "message", "traceback", "error"),
     *("refund", "loss", "cancel_reason", "progress", "result"),
 )
-_TAKES_ALONG = {
+TAKES_ALONG = {
     "status": "source_verdict",
     "refunds": "refunds + COALESCE(source_refund, 0)",
     "losses": "losses + COALESCE(source_loss, 0)",
@@ -236,8 +204,8 @@ ended AS MATERIALIZED (
 )"""
 
 # ON CONFLICT: a ledger that was restored or edited may have the row already. The run must end all the same.
-_HAS_ENTRY = "outcome <> 'SUCCEEDED'"
-_LEDGER = f"""
+HAS_ENTRY = "outcome <> 'SUCCEEDED'"
+LEDGER = f"""
     INSERT INTO pulse_django_attempt (
         job_id, number, token, worker, due_at, started_at, finished_at, last_seen_at, outcome, error_class, message,
         traceback
@@ -246,7 +214,7 @@ _LEDGER = f"""
         id, attempt, token, holder, due_at, started_at, clock_timestamp(), last_seen_at, outcome,
         COALESCE(error_class, ''), COALESCE(message, ''), COALESCE(traceback, '')
     FROM {{ended}}
-    WHERE {_HAS_ENTRY}
+    WHERE {HAS_ENTRY}
     ON CONFLICT (job_id, number) DO NOTHING
 """  # noqa: S608 - made of constants
 
@@ -295,60 +263,25 @@ def end(*, still: str = "", error: str = "ending.error", completes: bool = False
     """
     if completes:
         return _complete()
-    stay = _stay(still, error)
-    left = leave("ending", _leaves(still), brings=_BRINGS, **_TAKES_ALONG)
-    notes = "".join(f",\nstayed_for_{name} AS ({note})" for name, note in _notes_of_stayed("stayed", bare).items())
+    stay = stay_sql(still, error)
+    left = leave("ending", leaves(still), brings=BRINGS, **TAKES_ALONG)
+    notes = "".join(f",\nstayed_for_{name} AS ({note})" for name, note in notes_of_stayed("stayed", bare).items())
     ended = _ENDED.format(noted=listed(noted_columns()))
-    ledger = _LEDGER.format(ended="ended")
+    ledger = LEDGER.format(ended="ended")
     return f"{stay}{left}{notes},{ended},\nledger AS ({ledger})"
 
 
-def _notes_of_stayed(stayed: str, bare: bool) -> dict[str, str]:
+def notes_of_stayed(stayed: str, bare: bool) -> dict[str, str]:
     return {name: one.stayed.format(stayed=stayed) for name, one in at_ends() if not (bare and one.may_fail)}
 
 
-def _stay(still: str, error: str) -> str:
+def stay_sql(still: str, error: str) -> str:
     noted = noted_columns()
     return _STAY.format(still=still, error=error, noted=listed(noted), noted_of_staying=listed(noted, "staying."))
 
 
-def end_on_citus(
-    alias: str,
-    ending: Compiled,
-    *,
-    lacks: Collection[str],
-    error: str,
-    lock_timeout: float | None = None,
-    bare: bool = False,
-) -> list[dict[str, Any]]:
-    """Lock and judge runs with CTEs of which the last is ``ending``, end the runs in it, and return its rows.
-
-    The rows stay locked until everything is written, so the verdict still holds then. ``lacks``: columns that this
-    ``ending`` does not have. ``bare`` is as in ``end()``.
-    """
-
-    def writes(given: Given) -> list[Compiled]:
-        statements = []
-        if given.any("leaves"):
-            is_noted = any(row["leaves"] and row["is_noted"] for row in given.rows)
-            statements += leave_on_citus(given, _leaves(""), _TAKES_ALONG, brings=_BRINGS, is_noted=is_noted)
-        if not all(row["leaves"] for row in given.rows):
-            stay = _stay("", error).removesuffix(",").replace("FROM ending", "FROM {given}")
-            statements.append(given.compiled(f"WITH {stay} SELECT id FROM stayed"))  # noqa: S608 - made of constants
-            if any(row["is_noted"] and not row["leaves"] for row in given.rows):
-                statements += map(given.compiled, _notes_of_stayed("{given}", bare).values())
-        if given.any("has_entry"):
-            statements.append(given.compiled(_LEDGER.format(ended="{given}").replace(CLOCK, NOW)))
-        return statements
-
-    also = {"leaves": _LEAVES, "is_noted": is_noted(), "has_entry": _HAS_ENTRY}
-    types = _TYPES | noted_columns()
-    rows, _ = act_on(alias, ending, "ending", types, writes, lacks=lacks, also=also, lock_timeout=lock_timeout)
-    return rows
-
-
-def _leaves(still: str) -> str:
-    return f"{_IS_HELD.format(row='ending', still=still)} AND {_LEAVES}"
+def leaves(still: str) -> str:
+    return f"{_IS_HELD.format(row='ending', still=still)} AND {LEAVES}"
 
 
 # The parts of the settle statement: True for batches in which all runs succeeded. Whether the next run would come later

@@ -11,13 +11,13 @@ from django.db.models import TextField, Value
 from django.db.models.functions import Concat
 
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.shards.one_task import ERA
 
 from .capability import Satellite, assembled, installed
+from .database.dialects import Statements, statements_for
 from .database.job_queries import JobReader
 from .database.sql_functions import Fingerprint, StatementTimestamp
 from .database.transactions import LOCK_NOT_AVAILABLE, Row, refuse_callers_transaction, run_alone
-from .ending import noted_columns, notes_of_over
+from .ending import ERA, HISTORY, noted_columns, notes_of_over
 from .statements import Compiled, check_delay, check_limit, compiled, skip_locked
 from .words.job_ids import job_ids_of
 from .words.states import HOT, TERMINAL, Status, day_of, era_of
@@ -135,7 +135,7 @@ def _prune_pick(
 # Two database functions do it with the rights of the tables' owner, so the role of a watchdog need not own the tables.
 
 
-LOCKED_BY_OTHERS = (LOCK_NOT_AVAILABLE, "40P01")  # Citus reports a deadlock before the timeout
+LOCKED_BY_OTHERS = (LOCK_NOT_AVAILABLE, "40P01")  # a cluster reports a deadlock before the timeout
 logger = SafeLogger(__name__)
 
 DAYS_AHEAD = 3
@@ -146,7 +146,7 @@ CLEANED_AT_ONCE, MOST_BATCHES = 5_000, 20
 MOST_MOVED = 10_000
 
 
-# On Citus, the days are partitions of the table of all jobs (docs/adr/0086).
+# In a layout of one level, the days are partitions of the table of all jobs (docs/adr/0086).
 _ERAS = """
 SELECT
     (pg_catalog.regexp_match(pg_catalog.pg_get_expr(day.relpartbound, day.oid), '[0-9]{8}'))[1]::int AS era,
@@ -174,11 +174,19 @@ carried AS (
     DELETE FROM pulse_django_job WHERE era = %(era)s AND id = ANY (ARRAY(SELECT id FROM kept)) RETURNING *
 ),
 moved AS (
-    INSERT INTO pulse_django_job_over ({columns})
+    INSERT INTO {history} ({columns})
     SELECT {values} FROM carried
 )
 SELECT id FROM carried
 """
+
+
+class Carrying(Statements):
+    """Where ended jobs are inserted."""
+
+    history = HISTORY
+
+
 _MAKE = "SELECT pulse_django_make_day(%s::int, %s::int)"
 _DROP = "SELECT pulse_django_drop_day(%s::int)"
 
@@ -253,7 +261,8 @@ def _days(jobs: JobReader) -> tuple[list[date], datetime]:
 def _carry(jobs: JobReader, day: date) -> int:
     """Move jobs that are kept for longer from a day that is to be dropped to today. Return how many."""
     values = {field.column: field.column for field in jobs.model._meta.concrete_fields} | {"era": ERA}
-    names = {"columns": ", ".join(values), "values": ", ".join(values.values())}
+    history = statements_for(Carrying, jobs.write_alias).history
+    names = {"columns": ", ".join(values), "values": ", ".join(values.values()), "history": history}
     params = {"era": era_of(day), "limit": CLEANED_AT_ONCE}
     queries = [_CARRY.format(keeps=one.keeps, **names) for one in installed() if one.keeps]
     return sum(len(run_alone(jobs.write_alias, sql, params)) for sql in queries)

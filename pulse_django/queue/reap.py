@@ -8,18 +8,18 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django.db import OperationalError, connections
+from django.db import OperationalError
 
 from pulse_django import conf
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.shards.citus import is_for_citus
 
 from .capability import assembled
 from .database.database_errors import is_timeout
+from .database.dialects import Statements, statements_for
 from .database.job_queries import JobReader
 from .database.querysets import JobQuerySet, lease_ran_out_lately
-from .database.transactions import Row, refuse_callers_transaction, renew_deadline, run_alone
-from .ending import end, end_on_citus, listed, noted_columns, verdict
+from .database.transactions import Params, Row, refuse_callers_transaction, renew_deadline, run_alone
+from .ending import end, listed, noted_columns, verdict
 from .settle import settle
 from .statements import UNSTORABLE, Compiled, check_limit, compiled, in_halves, skip_locked
 from .words.decisions import GAVE_UP, DeadLetter
@@ -107,20 +107,29 @@ ending AS MATERIALIZED (
         NULL::text AS traceback
     FROM judged
 )"""  # noqa: S608 - made of constants
-_ANSWERS = ("id", "holder", "attempt", "token", "outcome", "verdict", "task", "queue", "error")
+ANSWERS = ("id", "holder", "attempt", "token", "outcome", "verdict", "task", "queue", "error")
 
 
 @assembled
-def _ending() -> str:
+def ending_sql() -> str:
     return _ENDING.replace("{noted}", listed(noted_columns()))
 
 
 @assembled
 def _reap_sql(bare: bool = False) -> str:
-    return f"""{_ending()},
+    return f"""{ending_sql()},
 {end(still=_IS_STILL_OVER, bare=bare)}
-SELECT {", ".join(_ANSWERS)} FROM ended
+SELECT {", ".join(ANSWERS)} FROM ended
 """  # noqa: S608 - made of constants
+
+
+class Reaping(Statements):
+    """The statement that ends runs without a report."""
+
+    def end(self, pick: str, values: Params, bare: bool) -> list[Row]:
+        """End the picked runs that are over. Return ``ANSWERS`` of each."""
+        sql = _reap_sql(bare).format(pick=pick)
+        return run_alone(self.alias, sql, values, lock_timeout=REAP_LOCK_TIMEOUT)
 
 
 # A write that changes nothing. It shows that heartbeats could have been written, before runs are ended for lack of
@@ -213,14 +222,7 @@ def _reap(jobs: JobReader, pick: Compiled, bare: bool = False) -> list[Reaped]:
     backoff = settings.backoff
     curve: list[Any] = [backoff.highest, seconds_of(backoff.unit), 1 - backoff.jitter, 2 * backoff.jitter]
     values = (settings.max_lost_workers, *curve, settings.lease_ttl, *params)
-    if is_for_citus(connections[jobs.write_alias]):
-        refuse_callers_transaction(jobs.write_alias)
-        ending = _ending().format(pick=sql), values
-        lacks, wait = ("status", "too_late"), REAP_LOCK_TIMEOUT
-        found = end_on_citus(jobs.write_alias, ending, lacks=lacks, error="ending.error", lock_timeout=wait, bare=bare)
-        rows: list[Row] = [tuple(row.get(column) for column in _ANSWERS) for row in found]
-    else:
-        rows = run_alone(jobs.write_alias, _reap_sql(bare).format(pick=sql), values, lock_timeout=REAP_LOCK_TIMEOUT)
+    rows = statements_for(Reaping, jobs.write_alias).end(sql, values, bare)
     return [Reaped(Lease(*row[:3]), row[3], OutcomeName(row[4]), Status(row[5]), *row[6:]) for row in rows]
 
 

@@ -18,12 +18,11 @@ from typing import Any, assert_never
 from django.db import DatabaseError, ProgrammingError, connections
 
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.shards.citus import is_for_citus
-from pulse_django.shards.one_task import CLOCK, NOW, Given, act_on
 
+from .database.dialects import Statements, statements_for
 from .database.job_queries import JobReader
 from .database.transactions import Row, is_in_transaction, run_joined
-from .ending import WHY, end, end_on_citus, ends, is_noted, parts
+from .ending import WHY, end, ends, is_noted, parts
 from .heartbeat import still_held
 from .statements import UNSTORABLE, Compiled, array, check_delay, in_halves, keys_of, quoted
 from .words.bounds import MAX_DELAY
@@ -46,7 +45,7 @@ logger = SafeLogger(__name__)
 
 NONE: frozenset[Lease] = frozenset()
 
-_ENDING = """
+ENDING = """
 WITH report AS MATERIALIZED (SELECT * FROM ({reports}) AS report ORDER BY id),
 ending AS MATERIALIZED (
     SELECT
@@ -60,7 +59,7 @@ ending AS MATERIALIZED (
         FOR NO KEY UPDATE {skip_locked}
     ) AS job{late}
 )"""
-_SETTLE = f"""{_ENDING},
+_SETTLE = f"""{ENDING},
 {{end}}
 SELECT id, holder, attempt, verdict, {{is_noted}} FROM ended
 """  # noqa: S608 - made of constants
@@ -70,7 +69,7 @@ SELECT id, holder, attempt, verdict, {{is_noted}} FROM ended
 # before attempts.
 #
 # If another report arrives for the run that completed a job, this run gets its own row in the ledger.
-_COMPLETED = """
+COMPLETED = """
 WITH report AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (
         id bigint, holder text, attempt int, outcome text, error_class text, message text, traceback text
@@ -91,13 +90,13 @@ completed AS MATERIALIZED (
     JOIN locked AS job
         ON job.id = report.id AND job.attempts = report.attempt AND job.completed_by::text = report.holder
 )"""
-_CLEAR = """
+CLEAR = """
     UPDATE pulse_django_job AS job
     SET completed_by = NULL, completed_token = NULL
     FROM {completed}
     WHERE job.id = completed.id AND NOT completed.repeated AND job.locked_by IS NULL
 """
-_STORE = """
+STORE = """
     INSERT INTO pulse_django_attempt (
         job_id, number, token, worker, due_at, started_at, finished_at, outcome, error_class, message, traceback,
         late_outcome, late_at
@@ -109,16 +108,11 @@ _STORE = """
     WHERE NOT repeated
     ON CONFLICT (job_id, number) DO NOTHING
 """
-_STORE_COMPLETED_RUNS = f"""{_COMPLETED},
-cleared AS ({_CLEAR.format(completed="completed")}),
-stored AS ({_STORE.format(completed="completed")})
+_STORE_COMPLETED_RUNS = f"""{COMPLETED},
+cleared AS ({CLEAR.format(completed="completed")}),
+stored AS ({STORE.format(completed="completed")})
 SELECT id, completed_by, attempts, repeated FROM completed
 """  # noqa: S608 - made of constants
-_TYPES_OF_COMPLETED = {
-    "id": "bigint", "completed_by": "text", "attempts": "int", "completed_token": "bigint",
-    "next_run_at": "timestamptz", "started_at": "timestamptz", "finished_at": "timestamptz", "outcome": "text",
-    "error_class": "text", "message": "text", "traceback": "text", "repeated": "boolean",
-}  # fmt: skip
 
 _RECORD_LATE_OUTCOMES = """
 WITH report AS MATERIALIZED (
@@ -145,6 +139,19 @@ kept AS (
 )
 SELECT job_id, worker, number, repeated FROM entry
 """
+
+
+class Settling(Statements):
+    """The statements that end runs and keep what was reported after that."""
+
+    def end(self, reports: str, params: Sequence[Any], completes: bool, *, wait: bool, bare: bool) -> list[Row]:
+        """End the runs in ``reports``. Return their leases, new statuses, and whether a capability noted them."""
+        sql = statement_of(reports, completes, wait=wait, bare=bare)
+        return run_joined(self.alias, sql, params, plan_once=not bare)
+
+    def store_completed_runs(self, reports: str) -> list[Row]:
+        """Give completed runs a row in the ledger. Return their leases, and whether they succeeded again."""
+        return run_joined(self.alias, _STORE_COMPLETED_RUNS, [reports])
 
 
 def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -> Settled:
@@ -202,7 +209,7 @@ def keep_errors_after_completion(jobs: JobReader, errors: Mapping[Lease, ErrorRe
     failed = {"outcome": OutcomeName.FAILED}
     raised = json.dumps([keys_of(lease) | failed | error_columns(error) for lease, error in errors.items()])
     try:
-        rows = _store_completed_runs(jobs.write_alias, raised)
+        rows = statements_for(Settling, jobs.write_alias).store_completed_runs(raised)
     except (*UNSTORABLE, ProgrammingError):  # for example, grants of an older release: the next reports go on
         if connections[jobs.write_alias].in_atomic_block:
             raise
@@ -211,26 +218,11 @@ def keep_errors_after_completion(jobs: JobReader, errors: Mapping[Lease, ErrorRe
     return sorted({job_id for job_id, *_ in rows})
 
 
-def _store_completed_runs(alias: str, reports: str) -> list[Row]:
-    if not is_for_citus(connections[alias]):
-        return run_joined(alias, _STORE_COMPLETED_RUNS, [reports])
-
-    def store(given: Given) -> list[Compiled]:
-        texts = _CLEAR.format(completed="{given}"), _STORE.format(completed="{given}").replace(CLOCK, NOW)
-        return [] if all(row["repeated"] for row in given.rows) else [given.compiled(text) for text in texts]
-
-    found, _ = act_on(alias, (_COMPLETED, (reports,)), "completed", _TYPES_OF_COMPLETED, store)
-    return [(row["id"], row["completed_by"], row["attempts"], row["repeated"]) for row in found]
-
-
 def _settle(jobs: JobReader, reports: Sequence[Report], wait: bool, bare: bool = False) -> list[Row]:
     completes = not bare and all(is_plain_completion(report) for report in reports)
     source, params = completions(reports) if completes else reported(reports)
     try:
-        if is_for_citus(connections[jobs.write_alias]):
-            return _settle_on_citus(jobs.write_alias, source, params, wait, bare)
-        sql = statement_of(source, completes, wait=wait, bare=bare)
-        return run_joined(jobs.write_alias, sql, params, plan_once=not bare)
+        return statements_for(Settling, jobs.write_alias).end(source, params, completes, wait=wait, bare=bare)
     except UNSTORABLE as error:
         # In a transaction of the caller it is broken, and the caller decides what to do. Several are halved.
         if connections[jobs.write_alias].in_atomic_block or len(reports) > 1 or bare:
@@ -261,12 +253,6 @@ def _log_failure(job_id: int) -> None:
     _failures.update(logged_at=monotonic(), unlogged=0)
 
 
-def _settle_on_citus(alias: str, reports: str, params: Sequence[Any], wait: bool, bare: bool) -> list[Row]:
-    ending = _ENDING.format(reports=reports, skip_locked="" if wait else "SKIP LOCKED", **parts()[False])
-    rows = end_on_citus(alias, (ending, tuple(params)), lacks=("task", "queue"), error=WHY, bare=bare)
-    return [(row["id"], row["holder"], row["attempt"], row["verdict"], row["is_noted"]) for row in rows]
-
-
 def statement_of(reports: str, completes: bool, *, wait: bool, bare: bool = False) -> str:
     """Return the statement that ends the runs in ``reports``. ``completes``: all of them succeeded."""
     skip = "" if wait else "SKIP LOCKED"
@@ -277,7 +263,7 @@ def statement_of(reports: str, completes: bool, *, wait: bool, bare: bool = Fals
 def _record_late_outcomes(jobs: JobReader, late: Sequence[Report]) -> frozenset[Lease]:
     """Record late reports in the ledger. Return the leases whose outcome it has already."""
     keys = json.dumps([keys_of(report.lease) | {"outcome": report.outcome.name} for report in late])
-    rows = _store_completed_runs(jobs.write_alias, keys)
+    rows = statements_for(Settling, jobs.write_alias).store_completed_runs(keys)
     rows += run_joined(jobs.write_alias, _RECORD_LATE_OUTCOMES, [keys])
     return frozenset(Lease(*row[:3]) for row in rows if row[3])
 

@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db import connections
-
 from pulse_django import conf
 from pulse_django.queue.cancel import request_cancel
+from pulse_django.queue.database.dialects import Statements, statements_for
 from pulse_django.queue.database.job_queries import JobReader
 from pulse_django.queue.database.sql_functions import aware
-from pulse_django.queue.database.transactions import joined, run_joined
+from pulse_django.queue.database.transactions import Row, run_joined
 from pulse_django.queue.enqueue import copy_with_ids, take_ids
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.payloads import MAX_SUMMARY, clean_text
-from pulse_django.shards.citus import is_for_citus
 
 from .tick_rules import Tick, TickOutcome
 
@@ -138,9 +136,8 @@ ON CONFLICT (task, key) DO NOTHING
 RETURNING job_id
 """
 _OF_TICKS = "JOIN tick ON tick.schedule_id = given.schedule_id AND tick.at = given.at\n"
-# Workers write ticks that fire no job, and need no right on the keys. On Citus these are two statements
-# (docs/adr/0086), and the second gets the rows that the first one wrote.
-_WRITE_TICKS, _WRITE_KEYS = f"{_GIVEN}{_TICKS}", f"{_GIVEN}{_KEYS.format(of_ticks='')}"
+# Workers write ticks that fire no job, and need no right on the keys.
+WRITE_TICKS, WRITE_KEYS = f"{_GIVEN}{_TICKS}", f"{_GIVEN}{_KEYS.format(of_ticks='')}"
 _WRITE_TICKS_AND_KEYS = f"{_GIVEN},\ntick AS ({_TICKS}){_KEYS.format(of_ticks=_OF_TICKS)}"
 
 # The key existed and the tick did not: the tables were restored from parts of dumps.
@@ -335,6 +332,14 @@ def advance(jobs: JobReader, plans: Sequence[Advance]) -> dict[int, list[int]]:
     return made
 
 
+class Firing(Statements):
+    """The statement that writes ticks, and the keys of the jobs that they fire."""
+
+    def write(self, columns: list[list[Any]]) -> list[Row]:
+        """Return the ids of the jobs whose tick is new."""
+        return run_joined(self.alias, _WRITE_TICKS_AND_KEYS, columns)
+
+
 def write_ticks(
     alias: str, rows: Sequence[tuple[int, Tick, int | None] | tuple[int, Tick, int | None, NewJob]]
 ) -> frozenset[int]:
@@ -346,15 +351,9 @@ def write_ticks(
         for column, value in zip(columns, values, strict=True):
             column.append(value)
     if not any(columns[-1]):
-        run_joined(alias, _WRITE_TICKS, columns)
+        run_joined(alias, WRITE_TICKS, columns)
         return frozenset()
-    if not is_for_citus(connections[alias]):
-        return frozenset(job_id for (job_id,) in run_joined(alias, _WRITE_TICKS_AND_KEYS, columns))
-    with joined(alias):
-        written = set(run_joined(alias, _WRITE_TICKS, columns))
-        new = [row for row in zip(*columns, strict=True) if row[:2] in written]
-        columns = [list(column) for column in zip(*new, strict=True)] or [[] for _ in columns]
-        return frozenset(job_id for (job_id,) in run_joined(alias, _WRITE_KEYS, columns))
+    return frozenset(job_id for (job_id,) in statements_for(Firing, alias).write(columns))
 
 
 def forget_ticks(alias: str, older_than: timedelta) -> int:

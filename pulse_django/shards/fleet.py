@@ -10,12 +10,12 @@ from django.db import Error, router
 
 from pulse_django.health.conditions import Limits, Verdict, ask_all
 from pulse_django.models import Departure, Job
+from pulse_django.queue.database.dialects import statements_for
 from pulse_django.queue.database.tables import explained
 from pulse_django.queue.words.display import inert
 from pulse_django.queue.words.states import CLAIMABLE, Status
 
-from .citus_nodes import node_of
-from .ids import TOKENS, position_of, problem_with_numbers
+from .ids import TOKENS, Sequences, position_of, problem_with_numbers
 from .placement import has_several_shards, shards
 
 
@@ -93,7 +93,7 @@ class ShardFacts:
     for_others: int = 0  # jobs that wait for other jobs or events
     departed: int = 0  # jobs that have left, and are not known to have arrived
     token: int = 0  # the last fencing token
-    node: str = ""  # the Citus node of its schema
+    node: str = ""  # of a cluster, which has its tables
 
     @property
     def is_empty(self) -> bool:
@@ -116,7 +116,7 @@ def shard_facts(alias: str) -> ShardFacts:
             for_others=jobs.filter(status=Status.WAITING)[:MOST_COUNTED].count(),
             departed=Departure.objects.using(alias)[:MOST_COUNTED].count(),
             token=position_of(alias, TOKENS),
-            node=str(node_of(alias) or ""),
+            node=statements_for(Sequences, alias).node(),
         )
     except Error as error:
         return ShardFacts(alias=alias, number=number, problem=inert(explained(error, alias)))

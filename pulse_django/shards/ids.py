@@ -8,12 +8,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections, models, transaction
 
 from pulse_django.exceptions import NotInsideTransaction
+from pulse_django.queue.database.dialects import Statements, statements_for
 from pulse_django.queue.database.tables import models_with_tables
 from pulse_django.queue.database.transactions import LOCK_NOT_AVAILABLE, is_in_callers_transaction, run_joined
 from pulse_django.queue.words.job_ids import floor_of_ids, shard_number_of
-
-from .citus import is_for_citus
-from .citus_nodes import LEADS_TO_A_NODE, leads_to_a_node, node_of, raise_tokens_on, tokens_on
 
 # The sequences that give ids. The sequence of fencing tokens belongs to no column.
 _SEQUENCES = """
@@ -39,8 +37,33 @@ SELECT pg_catalog.setval(%s::regclass, GREATEST(
 _WAIT_BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
 TRIES, PAUSE = 20, 0.2  # seconds
 IDS_OF_JOBS, IDS_OF_BATCHES = "pulse_django_job_id_seq", "pulse_django_batch_id_seq"
-SAY_THEIR_SHARD = ("pulse_django_job", "pulse_django_batch")
 TOKENS = "pulse_django_token"  # fencing tokens
+
+
+class Sequences(Statements):
+    """The sequences of a database."""
+
+    def tables_with_ids(self) -> list[str]:
+        """Return the tables whose ids contain their shard."""
+        return [one._meta.db_table for one in models_with_tables() if isinstance(one._meta.pk, models.AutoField)]
+
+    def position(self, sequence: str) -> int:
+        return known_position_of(self.alias, sequence) or 0
+
+    def raise_to(self, sequence: str, floor: int) -> None:
+        with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
+            cursor.execute(_WAIT_BRIEFLY)
+            cursor.execute(_OWNER, [sequence])
+            cursor.execute(_LOCK.format(sequence=sequence, owner=cursor.fetchone()[0]))
+            cursor.execute(_RAISE, [sequence, floor, sequence])
+
+    def problem(self) -> str:
+        """Return why no number would help. Empty: a number is missing."""
+        return ""
+
+    def node(self) -> str:
+        """Return the node of a cluster that has the tables. Empty: they are on this server."""
+        return ""
 
 
 def number_ids(alias: str, shard_number: int) -> list[str]:
@@ -50,7 +73,7 @@ def number_ids(alias: str, shard_number: int) -> list[str]:
     """
     floor = floor_of_ids(shard_number)
     raised = []
-    for (sequence,) in run_joined(alias, _SEQUENCES, [_tables_with_ids(alias)]):
+    for (sequence,) in run_joined(alias, _SEQUENCES, [statements_for(Sequences, alias).tables_with_ids()]):
         if position_of(alias, sequence) < floor:
             raise_sequence(alias, sequence, floor)
             raised.append(sequence)
@@ -68,15 +91,8 @@ def raise_sequence(alias: str, sequence: str, floor: int) -> None:
             return
         if is_in_callers_transaction(alias):  # it would keep the lock, and block every client that takes a value
             raise NotInsideTransaction(f"{sequence} cannot be raised inside a transaction: call this outside atomic().")
-        if sequence == TOKENS and (node := node_of(alias)):
-            raise_tokens_on(alias, node, floor)
-            return
         try:
-            with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-                cursor.execute(_WAIT_BRIEFLY)
-                cursor.execute(_OWNER, [sequence])
-                cursor.execute(_LOCK.format(sequence=sequence, owner=cursor.fetchone()[0]))
-                cursor.execute(_RAISE, [sequence, floor, sequence])
+            statements_for(Sequences, alias).raise_to(sequence, floor)
         except OperationalError as error:
             if getattr(error.__cause__, "sqlstate", "") != LOCK_NOT_AVAILABLE or not tries_left:
                 raise
@@ -95,8 +111,8 @@ def problem_with_numbers(alias: str, shard_number: int) -> str:
     counted = shard_number if position is None else shard_number_of(position)
     if counted == shard_number:
         return ""
-    if leads_to_a_node(alias):
-        return LEADS_TO_A_NODE.format(alias=alias)
+    if problem := statements_for(Sequences, alias).problem():
+        return problem
     if counted > shard_number:
         return (
             f"The ids in database {alias!r} begin with shard number {counted}, but PULSE['SHARDS'] has "
@@ -110,22 +126,10 @@ def problem_with_numbers(alias: str, shard_number: int) -> str:
 
 def position_of(alias: str, sequence: str) -> int:
     """Return the last value of a sequence. 0: none yet, or this role may not read it."""
-    if sequence == TOKENS and (node := node_of(alias)):
-        return tokens_on(alias, node)
-    return known_position_of(alias, sequence) or 0
+    return statements_for(Sequences, alias).position(sequence)
 
 
 def known_position_of(alias: str, sequence: str) -> int | None:
     """Return the last value of a sequence. 0: none yet. None: this role may not read it."""
     found: int | None = run_joined(alias, _POSITION, [sequence, sequence])[0][0]
     return found
-
-
-def _tables_with_ids(alias: str) -> list[str]:
-    """Return the tables whose ids contain their shard. On Citus, these are the tables that get ids on the coordinator.
-
-    Other tables may get ids from the node with the rows, whose own range could begin with the same number.
-    """
-    if is_for_citus(connections[alias]):
-        return list(SAY_THEIR_SHARD)
-    return [one._meta.db_table for one in models_with_tables() if isinstance(one._meta.pk, models.AutoField)]

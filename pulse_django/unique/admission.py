@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from django.db import IntegrityError, connections
+from django.db import IntegrityError
 
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.expiry.expire import expire_these
 from pulse_django.queue.capability import Clauses, OnInsert, OnRetry
+from pulse_django.queue.database.dialects import Statements, statements_for
 from pulse_django.queue.database.job_queries import IS_EXPIRED, JobReader
 from pulse_django.queue.database.transactions import joined, run_joined, undone_alone
 from pulse_django.queue.enqueue import Encoded, columns_of, enqueue_all, in_chunks, take_ids
 from pulse_django.queue.retry import REVIVE
 from pulse_django.queue.words.durations import seconds_of
 from pulse_django.queue.words.job_options import NewJob
-from pulse_django.shards.citus import is_for_citus
 
 from .clauses import (
     HOLDS_KEY,
-    NEXT_ID,
     TAKE_WINDOW,
-    TAKE_WINDOW_WITH_ID,
     NewRow,
     TaskKey,
     begin_windows_with_jobs,
@@ -69,6 +67,13 @@ def _columns(new: NewJob) -> dict[str, Any]:
     return {"unique_key": new.unique.key, "unique_until_start": new.unique.rule.until_start}
 
 
+class TakingWindow(Statements):
+    """The clauses that take the window of a unique key."""
+
+    def clauses(self, task: str, key: str, seconds: float) -> Clauses:
+        return Clauses(TAKE_WINDOW, (seconds, task, key, seconds))
+
+
 def _clauses(alias: str, new: NewJob) -> Clauses:
     if new.unique is None:
         return Clauses(_TAKE_KEY, (new.task, new.idempotency_key))
@@ -76,10 +81,7 @@ def _clauses(alias: str, new: NewJob) -> Clauses:
     if rule.per is None:
         return conflict_of(rule)
     seconds = seconds_of(rule.per)
-    if is_for_citus(connections[alias]):
-        [drawn] = run_joined(alias, f"SELECT {NEXT_ID}", [])
-        return Clauses(TAKE_WINDOW_WITH_ID, (seconds, new.task, key, *drawn, seconds))
-    return Clauses(TAKE_WINDOW, (seconds, new.task, key, seconds))
+    return statements_for(TakingWindow, alias).clauses(new.task, key, seconds)
 
 
 def _inserted(jobs: JobReader, new: NewJob, job_id: int) -> None:

@@ -77,7 +77,7 @@ _HOLD_BACK = "UPDATE SET unique_key = job.unique_key WHERE false"
 # A period that the caller's snapshot shows as unfinished needs no lock. Without the condition, each call would lock the
 # row, and calls that change nothing would wait for each other. After a wait, the end of the other period is compared
 # with that of a period that would begin now.
-_TAKE_WINDOW = """
+WINDOW = """
     INSERT INTO pulse_django_window AS win (task, key, until, job_id)
     SELECT wanted.task, wanted.key, clock_timestamp() + %s::float8 * interval '1 second', wanted.job_id
     FROM ({wanted}) AS wanted (task, key, job_id)
@@ -90,14 +90,12 @@ _TAKE_WINDOW = """
     WHERE excluded.until - win.until >= %s::float8 * interval '1 second'
     RETURNING job_id
 """
-_ONE_WANTED = "SELECT %s::text, %s::text, {id}"
+ONE_WANTED = "SELECT %s::text, %s::text, {id}"
 _OF_NEW = 'SELECT task, unique_key, id FROM new ORDER BY task COLLATE "C", unique_key COLLATE "C"'
 
 NEXT_ID = "pg_catalog.nextval('pulse_django_job_id_seq'::regclass)"
-TAKE_WINDOW = f"WITH taken AS ({_TAKE_WINDOW.format(wanted=_ONE_WANTED.format(id=NEXT_ID))})\n"
-# On Citus, because a node would use the sequence of another shard (docs/adr/0086).
-TAKE_WINDOW_WITH_ID = f"WITH taken AS ({_TAKE_WINDOW.format(wanted=_ONE_WANTED.format(id='%s::bigint'))})\n"
-TAKE_WINDOWS = _TAKE_WINDOW.format(wanted=_OF_NEW)
+TAKE_WINDOW = f"WITH taken AS ({WINDOW.format(wanted=ONE_WANTED.format(id=NEXT_ID))})\n"
+TAKE_WINDOWS = WINDOW.format(wanted=_OF_NEW)
 
 # The time was read before the wait for another transaction. A period from that time on would be too short or over.
 _BEGIN_WINDOWS_WITH_JOBS = """

@@ -10,21 +10,20 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from django.db import connections
 from django.db.models import Q
 
 from pulse_django.exceptions import BatchFinished, InvalidJob, InvalidWorkflow
 from pulse_django.queue.cancel import request_cancel
 from pulse_django.queue.capability import AroundInsert
 from pulse_django.queue.database.constraints import IS_CLAIMABLE
+from pulse_django.queue.database.dialects import Statements, statements_for
 from pulse_django.queue.database.job_queries import JobReader
 from pulse_django.queue.database.querysets import JobQuerySet
-from pulse_django.queue.database.transactions import joined, run_alone, run_joined
+from pulse_django.queue.database.transactions import Row, joined, run_alone, run_joined
 from pulse_django.queue.enqueue import Added, take_ids
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.payloads import MAX_SUMMARY, clean_text
 from pulse_django.queue.words.states import Status
-from pulse_django.shards.citus import is_for_citus
 
 from .events import forget_events
 from .rules import Place
@@ -64,7 +63,7 @@ noted AS (
     INSERT INTO pulse_django_unresolved (batch_id) SELECT id FROM found
 )
 {_ANSWER}"""  # noqa: S608 - made of constants
-_SEAL_ALONE = f"{_SEALED}\n{_ANSWER}"
+SEAL_ALONE = f"{_SEALED}\n{_ANSWER}"
 
 TREE = """
 WITH RECURSIVE tree (id) AS (
@@ -97,7 +96,7 @@ cancelled AS (
 SELECT id FROM cancelled
 """  # noqa: S608 - made of constants
 
-_NOTE = "INSERT INTO pulse_django_unresolved (batch_id) SELECT pg_catalog.unnest(%s::bigint[]) RETURNING batch_id"
+NOTE = "INSERT INTO pulse_django_unresolved (batch_id) SELECT pg_catalog.unnest(%s::bigint[]) RETURNING batch_id"
 
 _MEMBERS_TO_CANCEL = """
 SELECT job.id, batch.cancel_reason
@@ -136,14 +135,17 @@ def open_batch(
     return int(batch_id)
 
 
+class Sealing(Statements):
+    """The statement that seals a batch."""
+
+    def seal(self, batch_id: int) -> list[Row]:
+        """Return whether the batch was open. No row: there is none."""
+        return run_joined(self.alias, _SEAL, [batch_id])
+
+
 def seal_batch(jobs: JobReader, batch_id: int) -> None:
     """Declare that all members were added. Running members may still add others. Cancelling a batch seals it, too."""
-    if is_for_citus(connections[jobs.write_alias]):  # a statement for the note (docs/adr/0086)
-        with joined(jobs.write_alias):
-            found = run_joined(jobs.write_alias, _SEAL_ALONE, [batch_id])
-            run_joined(jobs.write_alias, _NOTE, [[batch_id] if found else []])
-    else:
-        found = run_joined(jobs.write_alias, _SEAL, [batch_id])
+    found = statements_for(Sealing, jobs.write_alias).seal(batch_id)
     if not found:
         raise InvalidWorkflow(f"there is no batch {batch_id}")
     if not found[0][0]:
@@ -160,7 +162,7 @@ def cancel_batch(jobs: JobReader, batch_id: int, *, reason: str = "") -> list[in
         rows = run_joined(jobs.write_alias, _CANCEL, [batch_id, clean_text(reason, MAX_SUMMARY)])
         cancelled = sorted(found for (found,) in rows)
         if cancelled:
-            run_joined(jobs.write_alias, _NOTE, [cancelled])
+            run_joined(jobs.write_alias, NOTE, [cancelled])
     return cancelled
 
 
@@ -285,7 +287,7 @@ SELECT id FROM pulse_django_batch WHERE id = ANY (%s::bigint[]) ORDER BY id FOR 
 #
 # ``late`` names the batches that are not in ``fact``: on Citus, a step sees the writes of earlier steps, and a batch
 # that was finished just now would be counted twice.
-_JUDGED = """
+JUDGED = """
 WITH news AS MATERIALIZED (
     SELECT
         batch_id, pg_catalog.sum(added)::bigint AS added, pg_catalog.sum(completed)::bigint AS completed,
@@ -363,7 +365,7 @@ added_late AS (
     FROM late
     WHERE batch.id = late.id AND batch.finished_at IS NOT NULL
 )"""
-_AGAIN = """
+AGAIN = """
     SELECT parent_id, dies_at IS DISTINCT FROM died_at
     FROM verdict
     WHERE parent_id IS NOT NULL AND (
@@ -371,25 +373,21 @@ _AGAIN = """
     )
     UNION ALL
     SELECT id, false FROM verdict WHERE has_wanted"""
-_JUDGE_BATCHES = f"""{_JUDGED},
+_JUDGE_BATCHES = f"""{JUDGED},
 again AS (
-    INSERT INTO pulse_django_unresolved (batch_id, died){_AGAIN}
+    INSERT INTO pulse_django_unresolved (batch_id, died){AGAIN}
     RETURNING id
 )
 SELECT id, finishes_at IS NOT NULL, has_wanted, EXISTS (SELECT 1 FROM again) FROM verdict
 """  # noqa: S608 - made of constants
-# On Citus, this returns the notes, and a separate statement writes them (docs/adr/0086).
-_JUDGE_ON_CITUS = f"""{_JUDGED},
-again (batch_id, died) AS MATERIALIZED ({_AGAIN}
-)
-SELECT id, finishes_at IS NOT NULL, has_wanted, ARRAY(SELECT batch_id FROM again), ARRAY(SELECT died FROM again)
-FROM verdict
-"""  # noqa: S608 - made of constants
-_NOTE_OUTCOME = """
-INSERT INTO pulse_django_unresolved (batch_id, died)
-SELECT * FROM ROWS FROM (pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::boolean[])) AS again (batch_id, died)
-RETURNING id
-"""
+
+
+class Judging(Statements):
+    """The statement that counts ended members."""
+
+    def judge(self, rows: list[int], locked: list[int]) -> list[Row]:
+        """Return of each batch its id, whether it finishes, has members to cancel, and changes another batch."""
+        return run_joined(self.alias, _JUDGE_BATCHES, [rows, locked])
 
 
 class JudgedBatches(NamedTuple):
@@ -406,12 +404,7 @@ def judge_batches(alias: str, rows: Collection[int], batches: Collection[int]) -
     locked = [batch_id for (batch_id,) in run_joined(alias, _LOCK_BATCHES, [sorted(batches)])]
     if not locked:
         return JudgedBatches([])
-    if is_for_citus(connections[alias]):
-        judged = run_joined(alias, _JUDGE_ON_CITUS, [list(rows), locked])
-        if judged and judged[0][3]:
-            run_joined(alias, _NOTE_OUTCOME, judged[0][3:])
-    else:
-        judged = run_joined(alias, _JUDGE_BATCHES, [list(rows), locked])
+    judged = statements_for(Judging, alias).judge(list(rows), locked)
     finished = frozenset(batch_id for batch_id, finishes, *_ in judged if finishes)
     cancelling = frozenset(batch_id for batch_id, _, has_wanted, *_ in judged if has_wanted)
     return JudgedBatches(locked, finished, cancelling, has_more=any(row[3] for row in judged))

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from contextlib import nullcontext
 from typing import Any
 
-from django.db import connections
-
 from pulse_django.exceptions import InvalidWorkflow
+from pulse_django.queue.database.dialects import Statements, statements_for
 from pulse_django.queue.database.job_queries import JobReader
-from pulse_django.queue.database.transactions import joined, refuse_callers_transaction, run_joined
+from pulse_django.queue.database.transactions import Row, joined, refuse_callers_transaction, run_joined
 from pulse_django.queue.words.leases import Lease
-from pulse_django.shards.citus import is_for_citus
 
 from .rules import Need
 
-# The INSERT copies as well: Citus mixes up the columns of one that computes beside a CTE.
+# The INSERT copies as well: a cluster mixes up the columns of one that computes beside a CTE.
 _ADD = """
 WITH need AS MATERIALIZED (
     SELECT
@@ -251,33 +248,34 @@ overlooked AS MATERIALIZED (
             WHERE batch_id = walked.id AND batch_id IS NOT NULL AND finished_at IS NOT NULL
         ))
 )"""
-_FOUND = "SELECT pg_catalog.max(id), (SELECT count(*) FROM overlooked)"
+FOUND = "SELECT pg_catalog.max(id), (SELECT count(*) FROM overlooked)"
 _WALK = f"""{{overlooked}},
 noted AS (
     INSERT INTO pulse_django_unresolved ({{column}}) SELECT id FROM overlooked
 )
-{_FOUND} FROM walked
+{FOUND} FROM walked
 """  # noqa: S608 - made of constants
-# On Citus, a separate statement writes the notes (docs/adr/0086).
-_WALK_ON_CITUS = f"{{overlooked}}\n{_FOUND}, ARRAY(SELECT id FROM overlooked) FROM walked"  # noqa: S608 - constants
-_NOTE_OVERLOOKED = "INSERT INTO pulse_django_unresolved ({column}) SELECT pg_catalog.unnest(%s::bigint[]) RETURNING id"
 _WALKS = {"job_id": _WALK_WAITING, "batch_id": _BATCHES}
 
 _walked_until: dict[tuple[str, str], int] = {}  # by alias and walk: the last row that was looked at
 
 
+class Walking(Statements):
+    """The statement that notes what has nothing left to wait for."""
+
+    def note(self, walk: str, column: str, after: int) -> Row:
+        """Walk over the next rows. Return the last of them, and how many were noted."""
+        [found] = run_joined(self.alias, _WALK.format(overlooked=walk, column=column), [after, WALKED_AT_ONCE])
+        return found
+
+
 def note_overlooked(jobs: JobReader) -> int:
     """Check the next waiting jobs and batches, and note those whose needs have ended. Return how many."""
     alias, found = jobs.write_alias, 0
-    on_citus = is_for_citus(connections[alias])
     for column, walk in _WALKS.items():
         place = alias, column
-        sql = (_WALK_ON_CITUS if on_citus else _WALK).format(overlooked=walk, column=column)
         refuse_callers_transaction(alias)
-        with joined(alias) if on_citus else nullcontext():
-            [(last, overlooked, *rest)] = run_joined(alias, sql, [_walked_until.get(place, 0), WALKED_AT_ONCE])
-            if overlooked and on_citus:
-                run_joined(alias, _NOTE_OVERLOOKED.format(column=column), rest)
+        last, overlooked = statements_for(Walking, alias).note(walk, column, _walked_until.get(place, 0))
         _walked_until[place] = last or 0
         found += int(overlooked)
     return found

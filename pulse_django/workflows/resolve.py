@@ -12,19 +12,15 @@ Nothing here waits for a lock. What is locked is left, with its row, for a later
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from django.db import connections
-
 from pulse_django.queue.capability import AtEnd, assembled
+from pulse_django.queue.database.dialects import Statements, statements_for
 from pulse_django.queue.database.job_queries import JobReader
 from pulse_django.queue.database.transactions import Row, joined, run_joined
-from pulse_django.queue.ending import leave, leave_on_citus
-from pulse_django.queue.statements import Compiled
+from pulse_django.queue.ending import leave
 from pulse_django.queue.words.states import EndedBy, Ending, Status
-from pulse_django.shards.citus import is_for_citus
-from pulse_django.shards.one_task import Given, act_on
 
 from .batch_verbs import JudgedBatches, judge_batches
 
@@ -162,7 +158,7 @@ CASE
 END
 """
 
-_HOW_THEY_ARE_MET = f"""
+HOW_THEY_ARE_MET = f"""
 WITH unmet AS MATERIALIZED ({_UNMET}),
 judged AS MATERIALIZED (
     SELECT unmet.id, unmet.job_id, {_HOW} AS met
@@ -185,13 +181,13 @@ how AS MATERIALIZED (
     FROM judged
     JOIN locked ON locked.id = judged.id
 )"""  # noqa: S608 - made of constants
-_MARK_THEM = """
+MARK_THEM = """
     UPDATE pulse_django_dependency AS dependency
     SET met_at = how.met_at, met = how.met
     FROM {how}
     WHERE dependency.id = how.id
 """
-_LEAVE_OVER = """
+LEAVE_OVER = """
     INSERT INTO pulse_django_unresolved (job_id)
     SELECT DISTINCT how.job_id
     FROM {how}
@@ -199,17 +195,16 @@ _LEAVE_OVER = """
     WHERE job.finished_at IS NULL AND how.job_id <> ALL ({locked}::bigint[])
     RETURNING job_id
 """
-_MARK = f"""{_HOW_THEY_ARE_MET},
-marked AS ({_MARK_THEM.format(how="how")}),
-left_over AS ({_LEAVE_OVER.format(how="how", locked="%(locked)s")})
+_MARK = f"""{HOW_THEY_ARE_MET},
+marked AS ({MARK_THEM.format(how="how")}),
+left_over AS ({LEAVE_OVER.format(how="how", locked="%(locked)s")})
 SELECT job_id FROM left_over
 """  # noqa: S608 - made of constants
-_TYPES_OF_HOW = {"id": "bigint", "job_id": "bigint", "met": "text", "met_at": "timestamptz"}
 
-_WAITS = "job.status::text = 'WAITING'"
+WAITS = "job.status::text = 'WAITING'"
 
 # A job of a paused batch waits. If another transaction is about to resume the batch, the job is checked afterwards.
-_WAITERS = """
+WAITERS = """
 WITH paused AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch
@@ -248,8 +243,8 @@ waiter AS MATERIALIZED (
     ) AS lost ON true
     WHERE job.id = ANY (%(waiting)s::bigint[]) AND job.status::text = 'WAITING'
 )"""
-_LOST = {"status": "'CANCELLED'", "cancel_reason": "source_reason"}
-_FREED = """
+LOST = {"status": "'CANCELLED'", "cancel_reason": "source_reason"}
+FREED = """
 freed AS (
     UPDATE pulse_django_job_hot AS job
     SET status = 'PENDING', next_run_at = waiter.run_at, ready = waiter.is_ready
@@ -258,11 +253,7 @@ freed AS (
     RETURNING job.id, job.queue
 )
 SELECT id, queue, NULL AS task, 0 AS attempts, NULL AS reason FROM freed"""
-_RESUMED = "INSERT INTO pulse_django_unresolved (job_id) SELECT id FROM {waiter} WHERE is_resumed"
-_TYPES_OF_WAITER = {
-    "id": "bigint", "task": "text", "queue": "text", "attempts": "int", "run_at": "timestamptz", "is_ready": "boolean",
-    "reason": "text", "is_free": "boolean", "is_resumed": "boolean",
-}  # fmt: skip
+RESUMED = "INSERT INTO pulse_django_unresolved (job_id) SELECT id FROM {waiter} WHERE is_resumed"
 
 # Changes of rows that another transaction has locked stay, and are read again after its commit. Their counts for a
 # batch are added once.
@@ -293,15 +284,27 @@ RETURNING done.id
 
 @assembled
 def _free_sql() -> str:
-    return f"""{_WAITERS},
+    return f"""{WAITERS},
 resumed AS (
-    {_RESUMED.format(waiter="waiter")}
+    {RESUMED.format(waiter="waiter")}
 ),
 lost AS MATERIALIZED (SELECT id, reason FROM waiter WHERE reason IS NOT NULL),
-{leave("lost", _WAITS, brings=["reason"], **_LOST)},{_FREED.format(waiter="waiter")}
+{leave("lost", WAITS, brings=["reason"], **LOST)},{FREED.format(waiter="waiter")}
 UNION ALL
 SELECT waiter.id, waiter.queue, waiter.task, waiter.attempts, waiter.reason FROM waiter WHERE reason IS NOT NULL
 """  # noqa: S608 - made of constants
+
+
+class Resolving(Statements):
+    """The statements that mark needs as met, and free the jobs that waited for them."""
+
+    def mark(self, touched: dict[str, Any], locked: list[int]) -> list[Row]:
+        """Return jobs whose rows are locked elsewhere, which were noted for a later call."""
+        return run_joined(self.alias, _MARK, touched | {"locked": locked})
+
+    def free(self, waiting: list[int]) -> list[Row]:
+        """Return id, queue, task, attempts and reason of the jobs that were freed or, with a reason, cancelled."""
+        return run_joined(self.alias, _free_sql(), {"waiting": waiting})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,12 +345,8 @@ def resolve(jobs: JobReader, *, with_timeouts: bool = False, after: int = 0) -> 
             "limit": RESOLVE_LIMIT if with_timeouts else 0,
         }
         waiting = [job_id for (job_id,) in run_joined(alias, _LOCK_WAITING, touched)]
-        if is_for_citus(connections[alias]):
-            left_over = _mark_on_citus(alias, touched, waiting)
-            freed = _free_on_citus(alias, waiting) if waiting else []
-        else:
-            left_over = run_joined(alias, _MARK, touched | {"locked": waiting})
-            freed = run_joined(alias, _free_sql(), {"waiting": waiting}) if waiting else []
+        resolving = statements_for(Resolving, alias)
+        left_over, freed = resolving.mark(touched, waiting), resolving.free(waiting) if waiting else []
         dealt_with = {"rows": rows, "batches": batches.locked, "waiting": waiting}
         gone = len(run_joined(alias, _FORGET, dealt_with)) if rows else 0
     cancelled = [
@@ -365,25 +364,3 @@ def resolve(jobs: JobReader, *, with_timeouts: bool = False, after: int = 0) -> 
         is_locked=gone < len(rows),
         has_more=len(rows) == RESOLVE_LIMIT or batches.has_more or bool(left_over or cancelled),
     )
-
-
-def _mark_on_citus(alias: str, touched: dict[str, Any], locked: list[int]) -> list[Row]:
-    def mark(given: Given) -> list[Compiled]:
-        note, params = given.compiled(_LEAVE_OVER.format(how="{given}", locked="%s"))
-        return [given.compiled(_MARK_THEM.format(how="{given}")), (note, (*params, locked))]
-
-    _, answers = act_on(alias, (_HOW_THEY_ARE_MET, touched), "how", _TYPES_OF_HOW, mark)
-    return answers[-1] if answers else []
-
-
-def _free_on_citus(alias: str, waiting: list[int]) -> list[Row]:
-    def free(given: Given) -> list[Compiled]:
-        statements = [given.compiled(_RESUMED.format(waiter="{given}"))] if given.any("is_resumed") else []
-        if lost := [row for row in given.rows if "reason" in row]:
-            statements += leave_on_citus(replace(given, name="lost", rows=lost), _WAITS, _LOST, brings=["reason"])
-        return [*statements, given.compiled(f"WITH {_FREED.format(waiter='{given}')}")]
-
-    found, answers = act_on(alias, (_WAITERS, {"waiting": waiting}), "waiter", _TYPES_OF_WAITER, free)
-    answered = ("id", "queue", "task", "attempts", "reason")
-    lost = [tuple(row[name] for name in answered) for row in found if "reason" in row]
-    return [*(answers[-1] if answers else []), *lost]

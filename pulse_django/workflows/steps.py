@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from django.db import connections
-
+from pulse_django.queue.database.dialects import Statements, statements_for
 from pulse_django.queue.database.job_queries import JobReader
 from pulse_django.queue.database.transactions import Row, run_joined
-from pulse_django.queue.statements import Compiled
 from pulse_django.queue.words.leases import Lease
-from pulse_django.shards.citus import is_for_citus
-from pulse_django.shards.one_task import Given, act_on
 
-_HELD = """
+HELD = """
 WITH held AS MATERIALIZED (
     SELECT id, attempts, token
     FROM pulse_django_job_hot
@@ -25,7 +21,7 @@ WITH held AS MATERIALIZED (
     FOR NO KEY UPDATE
 )"""
 
-_STORE = f"""{_HELD}
+_STORE = f"""{HELD}
 INSERT INTO pulse_django_step (job_id, name, number, attempt, token, result, seconds)
 SELECT
     id, %s, 1 + (SELECT count(*) FROM pulse_django_step WHERE job_id = held.id), attempts, token, %s::jsonb, %s::float8
@@ -33,15 +29,15 @@ FROM held
 RETURNING job_id
 """  # noqa: S608 - made of constants
 
-_BEGIN_SLEEP = """
+BEGIN_SLEEP = """
     INSERT INTO pulse_django_step (job_id, name, number, attempt, token, seconds)
     SELECT id, %s, 1 + (SELECT count(*) FROM pulse_django_step WHERE job_id = held.id), attempts, token, %s::float8
     FROM {held}
     ON CONFLICT (job_id, name) DO NOTHING
     RETURNING at, seconds
 """
-_SLEEP = f"""{_HELD},
-begun AS ({_BEGIN_SLEEP.format(held="held")})
+_SLEEP = f"""{HELD},
+begun AS ({BEGIN_SLEEP.format(held="held")})
 SELECT EXTRACT(epoch FROM at + seconds * interval '1 second' - clock_timestamp())::float8
 FROM (
     SELECT at, seconds FROM begun
@@ -51,13 +47,6 @@ FROM (
     JOIN pulse_django_step AS step ON step.job_id = held.id AND step.name::text = %s
 ) AS sleep
 """  # noqa: S608 - made of constants
-
-# On Citus, a separate statement begins the sleep before this one (docs/adr/0086).
-_REST_OF_SLEEP = """
-SELECT EXTRACT(epoch FROM at + seconds * interval '1 second' - clock_timestamp())::float8
-FROM pulse_django_step
-WHERE job_id = %s AND name::text = %s
-"""
 
 _OF_JOB = "SELECT name, result::text, number, at FROM pulse_django_step WHERE job_id = %s ORDER BY number"
 
@@ -79,26 +68,21 @@ def store_step(jobs: JobReader, lease: Lease, name: str, result: str | None, sec
     return bool(run_joined(jobs.write_alias, _STORE, [*lease, name, result, seconds]))
 
 
+class Sleeping(Statements):
+    """The statement that begins a sleep."""
+
+    def begin(self, lease: Lease, name: str, seconds: float) -> list[Row]:
+        """Return the seconds that are left. No row: the lease was lost."""
+        return run_joined(self.alias, _SLEEP, [*lease, name, seconds, name])
+
+
 def begin_sleep(jobs: JobReader, lease: Lease, name: str, seconds: float) -> float | None:
     """Store that a job sleeps from now on, unless it is already stored.
 
     Return how many seconds are left, or None if the lease was lost.
     """
-    if is_for_citus(connections[jobs.write_alias]):
-        rows = _begin_sleep_on_citus(jobs.write_alias, lease, name, seconds)
-    else:
-        rows = run_joined(jobs.write_alias, _SLEEP, [*lease, name, seconds, name])
+    rows = statements_for(Sleeping, jobs.write_alias).begin(lease, name, seconds)
     return float(rows[0][0]) if rows else None
-
-
-def _begin_sleep_on_citus(alias: str, lease: Lease, name: str, seconds: float) -> list[Row]:
-    def begin(given: Given) -> list[Compiled]:
-        sql, params = given.compiled(_BEGIN_SLEEP.format(held="{given}"))
-        return [(sql, (name, seconds, *params)), (_REST_OF_SLEEP, (lease.job_id, name))]
-
-    types = {"id": "bigint", "attempts": "int", "token": "bigint"}
-    _, answers = act_on(alias, (_HELD, tuple(lease)), "held", types, begin)
-    return answers[-1] if answers else []
 
 
 def steps_of(alias: str, job_id: int) -> list[Row]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +17,7 @@ from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lane_keys import key_of, lane_key, limiter_of, limiter_of_queue
 from pulse_django.queue.words.lanes import Lane, deal
 from pulse_django.queue.words.leases import Identity
-from tests.citus import is_on_citus
+from tests.citus import is_on_citus, statements_of_citus
 from tests.database import empty_tables
 from tests.factories import lease_of
 from tests.faults import all_faults
@@ -30,8 +32,9 @@ MINUTE = timedelta(minutes=1)
 
 # A plain server gets one message. What Citus gets can be shown there, too.
 @pytest.fixture(autouse=True, params=["one by one"] if is_on_citus() else ["in one message", "one by one"])
-def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_django.limits.claim_limited.is_for_citus", lambda _: request.param == "one by one")
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    with statements_of_citus() if request.param == "one by one" else nullcontext():
+        yield
 
 
 def declare(name: str = "stripe", **numbers: object) -> None:

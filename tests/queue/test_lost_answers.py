@@ -12,10 +12,11 @@ from django.db import OperationalError, connection, connections
 
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
+from pulse_django.queue.database.dialects import statements_for
+from pulse_django.queue.prune import Carrying
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import Status
-from pulse_django.shards.citus import is_for_citus
 from tests.citus import is_on_citus
 from tests.factories import make_job
 from tests.proxy import SwallowingProxy
@@ -37,7 +38,7 @@ def jobs(proxy: SwallowingProxy) -> Iterator[JobManager]:
     """``Job.objects`` of a worker whose connection goes through the proxy."""
     settings: dict[str, Any] = {**connection.settings_dict, "HOST": proxy.host, "PORT": proxy.port}
     connections.settings[ALIAS] = settings
-    is_for_citus(connections[ALIAS])  # asked once in a process: its answer is not the one to be lost
+    statements_for(Carrying, ALIAS)  # asked once in a process: its answer is not the one to be lost
     yield Job.objects.db_manager(ALIAS)
     connections[ALIAS].close()
     del connections[ALIAS]

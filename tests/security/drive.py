@@ -26,14 +26,15 @@ from psycopg.adapt import Dumper
 
 from pulse_django import api
 from pulse_django.amendments.amend import read_for_amending
+from pulse_django.citus import conditions as citus
 from pulse_django.console.dead_letters import groups
 from pulse_django.console.jobs import page_window
 from pulse_django.database_checks import check_database
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.expiry import expire
 from pulse_django.health import conditions
-from pulse_django.health.conditions import citus, schema
 from pulse_django.health.conditions import connections as advice_on_connections
+from pulse_django.health.conditions import schema
 from pulse_django.health.explanation import explain
 from pulse_django.health.known_names import unknown_queue, unknown_task
 from pulse_django.health.unknown_tasks import give_up
@@ -93,11 +94,11 @@ from pulse_django.worker.executors import connection_cleanup
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.listener import Listener
 from pulse_django.worker.watchdog import Watchdog
+from tests.citus.drive import CITUS
 from tests.console import test_every_page as pages
 from tests.database import empty_tables, leave_no_line_behind
 from tests.factories import AttemptFactory, PauseFactory, WorkerFactory, lease_of, make_job, now
 from tests.queue.steps import sql
-from tests.security.drive_citus import CITUS
 from tests.security.drive_workflows import steps_and_events, workflows
 from tests.security.verbs import VERBS
 

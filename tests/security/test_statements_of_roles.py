@@ -30,8 +30,8 @@ OWNERS = {
 }
 # Whose statements PostgreSQL cannot plan here.
 UNPLANNED = {
-    "pulse_django.shards.citus_nodes": "tables of Citus",
-    "pulse_django.health.conditions.citus": "tables of Citus",
+    "pulse_django.citus.nodes": "tables of Citus",
+    "pulse_django.citus.conditions": "tables of Citus",
     "pulse_django.limits.claim_limited": "a setting of its message",
 }
 

@@ -7,16 +7,14 @@ where the text is the same, the file has it once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import count
 from typing import Any
-from unittest import mock
 
 from pulse_django import Batch
-from pulse_django.limits import claim_limited
 from pulse_django.limits.rules import Limit, Rate
 from pulse_django.models import Job, Limiter
 from pulse_django.queue.claim import Claims
@@ -31,11 +29,10 @@ from pulse_django.queue.words.payloads import ErrorReport
 from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Report
 from pulse_django.testing.drain import expire_lease
-from pulse_django.unique import admission
 from pulse_django.unique.rule import Unique, UniqueKey
 from pulse_django.workflows.resolving import resolve
 from pulse_django.workflows.rules import Place
-from tests.shards.test_one_task import MODULES
+from tests.citus import statements_of_citus
 
 ALIAS = "default"
 ME = Identity("me")
@@ -80,9 +77,7 @@ def lives() -> dict[str, Callable[[], None]]:
 
 def _live(name: str) -> None:
     options, claim = CAPABILITIES[name]
-    with ExitStack() as patches:
-        for module in (admission, claim_limited, *MODULES) if name == ON_CITUS else ():
-            patches.enter_context(mock.patch.object(module, "is_for_citus", return_value=True))
+    with statements_of_citus() if name == ON_CITUS else nullcontext():
         Limiter.objects.declare_new("project", {LIMITER: _NUMBERS})
         live(replace(PLAIN, **options()), claim)
 

@@ -26,6 +26,7 @@ import psycopg
 from tests.citus import is_on_citus
 from tests.floors import holds_a_verb
 
+from .differences import OF_CITUS, digest_of
 from .layout import key_of, laid_out, statements
 
 FOLDER = Path(__file__).parent
@@ -38,7 +39,7 @@ _CHANGES_OURS = re.compile(r"(?=.*\bpulse_django_)(?:.*\b(?:INSERT|UPDATE|DELETE
 # The module that calls one of these counts as the sender.
 _BELOW = {
     "pulse_django.queue.ending",
-    "pulse_django.shards.one_task",
+    "pulse_django.citus.one_task",
     "pulse_django.queue.statements",
     "pulse_django.queue.database.prepared_statements",
     "pulse_django.queue.database.read_only",
@@ -51,6 +52,7 @@ _AROUND = re.compile(
     r"(?:SELECT set_config|SELECT pg_catalog\.pg_backend_pid|"
     r"ALTER|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET|RESET|EXECUTE|DEALLOCATE|FETCH|CLOSE)\b"
 )
+_DIGEST = re.compile(r"^-- .*: ([0-9a-f]{8})$", re.MULTILINE)
 _BEFORE = re.compile(
     r"\s*(?:PREPARE \w+ AS|DECLARE .*? FOR)\s|, pg_catalog\.set_config\('synchronous_commit', 'on', true\)$", re.DOTALL
 )
@@ -71,7 +73,7 @@ class Sent(NamedTuple):
 
 
 def is_comparable() -> bool:
-    """Whether the files have what this run sends. A cluster of Citus is sent what ``drive_citus.py`` sends here."""
+    """Whether the files have what this run sends. A cluster of Citus is sent what ``citus/drive.py`` sends here."""
     return django.VERSION[:2] == MADE_WITH and not is_on_citus()
 
 
@@ -125,7 +127,7 @@ class Unknown(dict[str, str]):
     """Statements that no file has, and where each was sent from."""
 
     def keep(self, sent: Sent) -> None:
-        if key_of(sent.statement) not in known_keys():
+        if key_of(sent.statement) not in known_keys() and digest_of(sent.statement) not in known_digests():
             self[laid_out(sent.statement)] = f"{sent.module}.{sent.function}()"
 
     def told(self) -> str:
@@ -140,3 +142,8 @@ class Unknown(dict[str, str]):
 @cache
 def known_keys() -> frozenset[str]:
     return frozenset(key_of(one) for path in FOLDER.rglob("*.sql") for one in statements(path.read_text()))
+
+
+@cache
+def known_digests() -> frozenset[str]:
+    return frozenset(found for path in OF_CITUS.rglob("*.sql") for found in _DIGEST.findall(path.read_text()))

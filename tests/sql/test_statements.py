@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from django.db import connection
 from pglast.parser import fingerprint
 
 from pulse_django.models import Job
+from pulse_django.queue.database.dialects import statements_for
+from pulse_django.queue.prune import Carrying
 from pulse_django.queue.words.states import Status
-from pulse_django.shards.citus import is_for_citus
 from tests.factories import lease_of, make_job
 from tests.faults import all_faults
 from tests.security import drive
 
+from .differences import OF_CITUS, Plain
 from .layout import key_of, laid_out
 from .lives import ON_CITUS, lives
 from .sent import FOLDER, WRITES, Sent, Unknown, is_comparable, recording
@@ -36,11 +37,10 @@ class Entry(NamedTuple):
     sent: Sent
     jobs: list[str]
 
-    @property
-    def text(self) -> str:
+    def text(self, statement: str) -> str:
         others = [name for name in lives() if name not in self.jobs]
         jobs = {(): "every job", (ON_CITUS,): f"every job, not {ON_CITUS}"}.get((*others,), ", ".join(self.jobs))
-        return f"-- {self.sent.function}(){jobs and ': '}{jobs}\n{laid_out(self.sent.statement)};\n"
+        return f"-- {self.sent.function}(){jobs and ': '}{jobs}\n{statement};\n"
 
 
 Entries = dict[Path, dict[str, Entry]]
@@ -50,7 +50,7 @@ Entries = dict[Path, dict[str, Entry]]
 def entries(django_db_setup: None, django_db_blocker: Any) -> Entries:
     found: Entries = {}
     with django_db_blocker.unblock():
-        is_for_citus(connection)  # asked once in a process
+        statements_for(Carrying, "default")  # asked once in a process
         for name, life in lives().items():
             record(found, life, name)
         record(found, lambda: drive.drive(*drive.OWN))
@@ -72,11 +72,13 @@ def record(found: Entries, part: Callable[[], object], jobs: str = "") -> None:
 
 
 def texts(entries: Entries) -> dict[Path, str]:
-    """Return what each file is to hold: its functions as they stand in the module."""
-    return {
-        path: "\n".join(entry.text for entry in sorted(found.values(), key=lambda entry: entry.sent.line))
-        for path, found in entries.items()
-    }
+    """Return what each file is to hold: its functions as they stand in the module, those for Citus as differences."""
+    files: dict[Path, str] = {}
+    for path, found in sorted(entries.items(), key=lambda item: item[0].is_relative_to(OF_CITUS)):
+        spell = Plain(files).difference_of if path.is_relative_to(OF_CITUS) else laid_out
+        in_order = sorted(found.values(), key=lambda entry: entry.sent.line)
+        files[path] = "\n".join(entry.text(spell(entry.sent.statement)) for entry in in_order)
+    return files
 
 
 def test_each_statement_is_as_the_files_have_it(entries: Entries) -> None:

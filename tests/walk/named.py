@@ -41,8 +41,8 @@ def named() -> dict[str, list[str]]:
 
 
 def that_name_citus() -> list[str]:
-    """Return the modules outside ``shards/`` that name Citus."""
-    others = [(module, path) for module, path in modules().items() if module.partition(".")[0] != "shards"]
+    """Return the modules outside ``citus/`` that name Citus."""
+    others = [(module, path) for module, path in modules().items() if module.partition(".")[0] != "citus"]
     return [module for module, path in others if re.search("citus|one_task", code_of(path.read_text()), re.IGNORECASE)]
 
 
@@ -59,4 +59,4 @@ def report() -> str:
     found = named()
     lines = [f"{len(files):6} files of the kernel name {room}" for room, files in found.items()]
     lines += [f"{len(set().union(*map(set, found.values()))):6} name any"]
-    return "\n".join([*lines, f"{len(that_name_citus()):6} files outside shards/ name Citus"])
+    return "\n".join([*lines, f"{len(that_name_citus()):6} files outside citus/ name Citus"])

@@ -133,7 +133,7 @@ FROM (SELECT id, created_at FROM pulse_django_job ORDER BY id LIMIT 1) AS oldest
 CROSS JOIN (SELECT id, created_at FROM pulse_django_job ORDER BY id DESC LIMIT 1) AS newest
 """
 
-# A separate statement: Citus does not combine the system catalog and distributed tables in one statement.
+# A separate statement: a cluster does not combine the system catalog and distributed tables in one statement.
 _ESTIMATE = """
 SELECT pg_catalog.sum(GREATEST(reltuples, 0))::bigint
 FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass)

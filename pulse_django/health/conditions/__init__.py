@@ -20,7 +20,7 @@ settings. An app adds its own conditions in ``AppConfig.ready()``::
 
 from __future__ import annotations
 
-from . import citus, connections, failures, jobs, queues, schema, server, tables, timing, workers
+from . import connections, failures, jobs, queues, schema, server, tables, timing, workers
 from .asking import Finding as Finding
 from .asking import Step as Step
 from .asking import Verdict as Verdict
@@ -43,5 +43,5 @@ from .catalogue import register as register
 
 add_ours(
     *failures.CONDITIONS, *jobs.CONDITIONS, *queues.CONDITIONS, *schema.CONDITIONS, *server.CONDITIONS,
-    *workers.CONDITIONS, *citus.CONDITIONS, *connections.CONDITIONS, *tables.CONDITIONS, *timing.CONDITIONS,
+    *workers.CONDITIONS, *connections.CONDITIONS, *tables.CONDITIONS, *timing.CONDITIONS,
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -12,11 +12,11 @@ from typing import Any
 from django.db import DatabaseError, connections
 
 from pulse_django import conf
+from pulse_django.queue.database.dialects import Statements, statements_for
 from pulse_django.queue.database.read_only import briefly, is_lost
 from pulse_django.queue.words.display import inert
 from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.shards.citus import is_for_citus
 
 from .catalogue import CannotTell, Condition, Limits, Severity, Subject, as_json, is_ours, known, subject_of
 from .shared_queries import with_shared_queries
@@ -172,13 +172,19 @@ def ask(condition: Condition, alias: str, limits: Limits | None = None) -> Findi
     return _finding(condition, subjects, limits)
 
 
+class Looking(Statements):
+    """How conditions are checked."""
+
+    in_one_statement = True  # all that are SQL
+
+    def looks(self) -> Mapping[str, Callable[[str, Limits], Iterable[Subject]]]:
+        """Return functions to call instead of checking conditions, by the name of the condition."""
+        return {}
+
+
 def look_for(condition: Condition, alias: str, limits: Limits) -> list[Subject]:
     """Return the subjects of a condition, or raise its error."""
-    look = condition.look
-    if condition.look_on_citus is not None and is_for_citus(connections[alias]):
-        look = condition.look_on_citus
-    if look is None and not condition.sql:
-        return []  # it is only for Citus
+    look = statements_for(Looking, alias).looks().get(condition.name, condition.look)
     if look is None and is_ours(condition):
         return [subject_of(row) for _, row in _rows(alias, with_shared_queries(as_json(condition.sql)), limits)]
     if look is None:
@@ -196,13 +202,13 @@ def _subject(row: Sequence[Any]) -> Subject:
 
 
 def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -> dict[str, Finding]:
-    """Check conditions in one statement. Return {} if it fails, or on Citus, which cannot run it."""
+    """Check conditions in one statement. Return {} if it fails, or if the server cannot run it."""
     questions = [f"({as_json(one.sql, place)})" for place, one in enumerate(conditions)]
     subjects: defaultdict[int, list[Subject]] = defaultdict(list)
     if not questions:
         return {}
     try:
-        if is_for_citus(connections[alias]):
+        if not statements_for(Looking, alias).in_one_statement:
             return {}
         rows = _rows(alias, with_shared_queries(" UNION ALL ".join(questions)), replace(limits, limit=limits.limit + 1))
         for place, row in rows:

@@ -195,8 +195,6 @@ class Condition:
     about: About = About.OTHER
     sql: str = ""
     look: Callable[[str, Limits], Iterable[Subject]] | None = None  # instead of SQL; called with the alias
-    # Instead of both on Citus, where the system catalog and the tables are on different servers.
-    look_on_citus: Callable[[str, Limits], Iterable[Subject]] | None = None
     threshold: Threshold | None = None
     repair: Repair | None = None
 
@@ -206,7 +204,7 @@ class Condition:
         if self.threshold is not None and self.name.replace("-", "_") in Limits.__slots__:
             raise ValueError(f"{self.name!r} has a threshold, but is a parameter of Limits: rename the condition")
         ways = [way for way in (self.sql, self.look) if way]
-        if len(ways) > 1 or not (ways or self.look_on_citus):
+        if len(ways) != 1:
             raise ValueError(f"{self.name}: give either sql or look")
 
     def refuses(self, allowed: float) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pulse_django import conf
 from pulse_django.models import Job
 from pulse_django.queue.database.transactions import run_joined
 from pulse_django.queue.words.outcomes import CANNOT_DECRYPT
-from pulse_django.shards.ids import TOKENS, position_of, raise_sequence
+from pulse_django.shards.ids import TOKENS, raise_sequence
 from pulse_django.shards.moving import finish
 
-from .catalogue import Condition, Limits, Repair, RepairRefused, Sentence, Severity, Subject, time_since
+from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, time_since
 from .shared_queries import with_shared_queries
 
 
@@ -33,21 +33,12 @@ def _cancel(alias: str, job_ids: Sequence[int]) -> int:
 
 
 def _raise_the_token(alias: str, _: Sequence[str]) -> int:
-    raise_sequence(alias, TOKENS, _seen(alias))
+    raise_sequence(alias, TOKENS, seen(alias))
     return 1
 
 
-def _seen(alias: str) -> int:
+def seen(alias: str) -> int:
     return int(run_joined(alias, with_shared_queries(_SEEN), Limits().params())[0][0] or 0)
-
-
-def _repeated_on_citus(alias: str, _: Limits) -> Iterator[Subject]:
-    """Read the position of the sequence of claims, which is on the node and unknown to Citus."""
-    seen, position = _seen(alias), position_of(alias, TOKENS)
-    if seen > position:
-        yield Subject(
-            TOKENS, Sentence("stands at %(position)s, and %(seen)s was granted", {"position": position, "seen": seen})
-        )
 
 
 _SEEN = """
@@ -65,12 +56,12 @@ _SEEN = """
 
 NO_LIMIT = 2_000_000_000
 
-_STRAY = """
+STRAY = """
     SELECT era, 'jobs that ended on this day are in pulse_django_job_other'
     FROM (SELECT era FROM pulse_django_job_other ORDER BY era LIMIT %(sample)s) AS stray
     GROUP BY era
 """
-_WITHOUT_PARTITION = """
+WITHOUT_PARTITION = """
     SELECT era, 'the day has no partition'
     FROM (
         SELECT pg_catalog.to_char((statement_timestamp() AT TIME ZONE 'UTC')::date + ahead, 'YYYYMMDD')::int
@@ -79,12 +70,6 @@ _WITHOUT_PARTITION = """
     WHERE pg_catalog.pg_partition_root(pg_catalog.to_regclass('pulse_django_job_' || era::text))::oid
         IS DISTINCT FROM 'pulse_django_job'::regclass::oid
 """
-
-
-def _missing_days_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
-    """Run two queries: the jobs are on the node, and the names of the partitions are here."""
-    found = [*run_joined(alias, _STRAY, limits.params()), *run_joined(alias, _WITHOUT_PARTITION, {})]
-    yield from (Subject(str(era), words) for era, words in sorted(found))
 
 
 # The repair of jobs that are moved between shards.
@@ -208,7 +193,6 @@ SELECT 'pulse_django_token', 'stands at %%(position)s, and %%(seen)s was granted
 FROM pulse_django_token, ({_SEEN}) AS granted (seen)
 WHERE seen > last_value
 """,
-        look_on_citus=_repeated_on_citus,
         repair=Repair(says="Set the sequence to the largest granted token.", act=_raise_the_token),
     ),
     Condition(
@@ -242,10 +226,9 @@ ORDER BY child.id
         page="how-to/symptoms/table-grows.md",
         sql=f"""
 SELECT era::text, what
-FROM ({_STRAY}    UNION ALL{_WITHOUT_PARTITION}) AS missing (era, what)
+FROM ({STRAY}    UNION ALL{WITHOUT_PARTITION}) AS missing (era, what)
 ORDER BY era
 """,
-        look_on_citus=_missing_days_on_citus,
         repair=Repair(
             says="Create the partitions, and move the jobs of these days into them.",
             act=lambda alias, _: len(Job.objects.db_manager(alias).make_days(most_moved=NO_LIMIT)),

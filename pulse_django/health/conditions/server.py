@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from django.apps import apps
 from django.db import connections
 
 from pulse_django.pauses.statements import IS_OF_QUEUE
-from pulse_django.queue.database.transactions import run_joined
-from pulse_django.shards import citus_nodes
 
-from .catalogue import Condition, Limits, Repair, Severity, Subject, as_json, subject_of
+from .catalogue import Condition, Repair, Severity
 
 TABLE_GROWS = "how-to/symptoms/table-grows.md"
 
-_LONG_TRANSACTIONS = """
+LONG_TRANSACTIONS = """
 SELECT which, form, who, state, transactions, pg_catalog.date_trunc('second', age) AS time
 FROM (
     SELECT
@@ -43,7 +40,7 @@ FROM (
 ) AS open
 ORDER BY age DESC NULLS LAST
 """
-_BLOAT = """
+BLOAT = """
 SELECT
     relname, CASE
         WHEN last_autovacuum IS NULL AND last_vacuum IS NULL
@@ -56,29 +53,7 @@ WHERE relname::text LIKE 'pulse\\_django\\_%%' AND {whose}
     AND n_dead_tup > %(dead_rows)s AND n_dead_tup::float8 > %(dead_share)s::float8 * n_live_tup::float8
 ORDER BY n_dead_tup DESC
 """
-_VISIBLE = "pg_catalog.pg_table_is_visible(relid)"
-_NUMBER_OF_SHARD = re.compile(r"_\d{6,7}$")
-_IN_SCHEMA = "schemaname::text = %(schema)s"
-
-
-def _long_transactions_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
-    """Yield the long transactions of this node, and of the node that has the tables."""
-    asked, params = as_json(_LONG_TRANSACTIONS), limits.params()
-    yield from (subject_of(row) for _, row in run_joined(alias, asked, params))
-    if node := citus_nodes.node_of(alias):
-        found = (subject_of(row) for _, row in citus_nodes.rows_on(alias, node, asked, params))
-        yield from (Subject(f"{key} on {node}", words) for key, words in found)
-
-
-def _bloat_on_citus(alias: str, limits: Limits) -> Iterator[Subject]:
-    """Yield the tables of the node, without the shard number in their names. Citus sends VACUUM there."""
-    if (node := citus_nodes.node_of(alias)) is None:
-        found: Sequence[Sequence[str]] = run_joined(alias, as_json(_BLOAT.format(whose=_VISIBLE)), limits.params())
-    else:
-        params = limits.params() | {"schema": citus_nodes.schema_of(alias)}
-        found = citus_nodes.rows_on(alias, node, as_json(_BLOAT.format(whose=_IN_SCHEMA)), params)
-    subjects = (subject_of(row) for _, row in found)
-    yield from (Subject(_NUMBER_OF_SHARD.sub("", key), words) for key, words in subjects)
+IS_VISIBLE = "pg_catalog.pg_table_is_visible(relid)"
 
 
 def _vacuum(alias: str, tables: Sequence[str]) -> int:
@@ -146,8 +121,7 @@ ORDER BY ahead DESC
         to_do="Find its owner. SELECT pg_terminate_backend(pid) ends a session, and ROLLBACK PREPARED ends a prepared "
         "transaction. Drop unused replication slots.",
         page=TABLE_GROWS,
-        sql=_LONG_TRANSACTIONS,
-        look_on_citus=_long_transactions_on_citus,
+        sql=LONG_TRANSACTIONS,
     ),
     Condition(
         name="table-bloat",
@@ -156,8 +130,7 @@ ORDER BY ahead DESC
         means="Claims and heartbeats read dead rows, and the table grows unnecessarily.",
         to_do="Look for a long transaction, which prevents vacuum from removing rows. Then check autovacuum.",
         page=TABLE_GROWS,
-        sql=_BLOAT.format(whose=_VISIBLE),
-        look_on_citus=_bloat_on_citus,
+        sql=BLOAT.format(whose=IS_VISIBLE),
         repair=Repair(says="VACUUM (ANALYZE) the table; the queue keeps running.", act=_vacuum),
     ),
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from datetime import timedelta
 
 from pulse_django import conf
@@ -11,7 +10,6 @@ from pulse_django.models import Job
 from pulse_django.queue.database.read_only import rows
 from pulse_django.queue.words.display import in_words
 from pulse_django.queue.words.states import HOT_PARTITION
-from pulse_django.shards.citus_nodes import node_of
 
 from .catalogue import Condition, Limits, Severity, Subject
 
@@ -113,82 +111,53 @@ def _retention(alias: str, _: Limits) -> Iterator[Subject]:
     yield Subject(None, f"jobs and ledger take {size / 1024**2:.0f} MiB; kept forever: {for_ever or 'none'}")
 
 
-def _unless_on_a_node(condition: Condition) -> Condition:
-    """Return the condition for Citus too. If the tables are on a node, the statistics here are of empty ones."""
-
-    def look(alias: str, limits: Limits) -> Iterable[Subject]:
-        if node_of(alias):
-            return ()
-        if condition.look is not None:
-            return condition.look(alias, limits)
-        return (Subject(*row) for row in rows(alias, condition.sql, limits.params()))
-
-    return replace(condition, look_on_citus=look)
-
-
-def _away(alias: str, _: Limits) -> Iterator[Subject]:
-    if node := node_of(alias):
-        yield Subject(str(node), f"the tables are on {node}, whose vacuum, indexes and sizes are not checked")
-
-
 CONDITIONS = (
     Condition(
-        name="tables",
-        severity=Severity.HINT,
-        says="The tables are on this server.",
-        means="The statistics of this server are those of empty tables.",
-        to_do="Read pg_stat_user_tables there. The conditions table-bloat and long-transaction do check the node.",
-        look_on_citus=_away,
+        name="autovacuum",
+        severity=Severity.WARNING,
+        says="It is set for a queue: it starts at 5,000 dead rows.",
+        means="A queue table produces dead rows quickly, and every claim has to skip them.",
+        to_do="Turn it on, and restore the migration's settings: fillfactor 50, a threshold of 5000, no scale factor.",
+        sql=_AUTOVACUUM,
     ),
-    *map(_unless_on_a_node, (
-        Condition(
-            name="autovacuum",
-            severity=Severity.WARNING,
-            says="It is set for a queue: it starts at 5,000 dead rows.",
-            means="A queue table produces dead rows quickly, and every claim has to skip them.",
-            to_do="Turn it on, and restore the migration's settings: fillfactor 50, a threshold of 5000, no scale "
-            "factor.",
-            sql=_AUTOVACUUM,
-        ),
-        Condition(
-            name="autovacuum-naptime",
-            severity=Severity.HINT,
-            says="Autovacuum checks each database every ten seconds.",
-            means="Dead rows remain until then, with any settings of the tables: 2,000 a second at 1,000 jobs/s.",
-            to_do="ALTER SYSTEM SET autovacuum_naptime = '10s', and reload. Hosted databases have a parameter for it.",
-            sql=_NAPTIME,
-        ),
-        Condition(
-            name="updates",
-            severity=Severity.WARNING,
-            says="Claims and settles update indexes. Heartbeats do not.",
-            means="A claim and a settle account for two. The rest are heartbeats that rewrite every index.",
-            to_do="Drop indexes on lease_until, progress or locked_by; set fillfactor to 50 and rewrite the table.",
-            sql=_UPDATES,
-        ),
-        Condition(
-            name="indexes",
-            severity=Severity.HINT,
-            says="The table of jobs has only the indexes of Pulse. Each serves one query.",
-            means="Each index of others makes claims or heartbeats slower.",
-            to_do="Drop it, unless one of your queries needs it.",
-            look=_indexes,
-        ),
-        Condition(
-            name="scans",
-            severity=Severity.HINT,
-            says="Large tables are not scanned.",
-            means="The cause is probably a query that is not of Pulse, such as a report or a count.",
-            to_do="Find it in pg_stat_statements, and filter by status and finished_at, which are indexed.",
-            sql=_SCANS,
-        ),
-        Condition(
-            name="retention",
-            severity=Severity.WARNING,
-            says="Old jobs are deleted.",
-            means="Watchdogs delete older jobs. No watchdog is running, or it cannot keep up.",
-            to_do="Start a watchdog, or run manage.py pulse_prune --yes once.",
-            look=_retention,
-        ),
-    )),
-)  # fmt: skip
+    Condition(
+        name="autovacuum-naptime",
+        severity=Severity.HINT,
+        says="Autovacuum checks each database every ten seconds.",
+        means="Dead rows remain until then, with any settings of the tables: 2,000 a second at 1,000 jobs/s.",
+        to_do="ALTER SYSTEM SET autovacuum_naptime = '10s', and reload. Hosted databases have a parameter for it.",
+        sql=_NAPTIME,
+    ),
+    Condition(
+        name="updates",
+        severity=Severity.WARNING,
+        says="Claims and settles update indexes. Heartbeats do not.",
+        means="A claim and a settle account for two. The rest are heartbeats that rewrite every index.",
+        to_do="Drop indexes on lease_until, progress or locked_by; set fillfactor to 50 and rewrite the table.",
+        sql=_UPDATES,
+    ),
+    Condition(
+        name="indexes",
+        severity=Severity.HINT,
+        says="The table of jobs has only the indexes of Pulse. Each serves one query.",
+        means="Each index of others makes claims or heartbeats slower.",
+        to_do="Drop it, unless one of your queries needs it.",
+        look=_indexes,
+    ),
+    Condition(
+        name="scans",
+        severity=Severity.HINT,
+        says="Large tables are not scanned.",
+        means="The cause is probably a query that is not of Pulse, such as a report or a count.",
+        to_do="Find it in pg_stat_statements, and filter by status and finished_at, which are indexed.",
+        sql=_SCANS,
+    ),
+    Condition(
+        name="retention",
+        severity=Severity.WARNING,
+        says="Old jobs are deleted.",
+        means="Watchdogs delete older jobs. No watchdog is running, or it cannot keep up.",
+        to_do="Start a watchdog, or run manage.py pulse_prune --yes once.",
+        look=_retention,
+    ),
+)

@@ -14,6 +14,14 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import Error
 
 from pulse_django import conf
+from pulse_django.citus.nodes import (
+    LEADS_TO_A_NODE,
+    CitusNode,
+    distribute,
+    leads_to_a_node,
+    move_schema,
+    node_of,
+)
 from pulse_django.exceptions import InvalidJob
 from pulse_django.health.snapshot import to_json
 from pulse_django.models import Job
@@ -23,14 +31,6 @@ from pulse_django.operations.terminal import showable, table
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.tables import problem_with_tables, require_tables
 from pulse_django.queue.words.payloads import error_in_one_line
-from pulse_django.shards.citus_nodes import (
-    LEADS_TO_A_NODE,
-    CitusNode,
-    distribute,
-    leads_to_a_node,
-    move_schema,
-    node_of,
-)
 from pulse_django.shards.fleet import MOST_COUNTED, ShardFacts, shard_facts
 from pulse_django.shards.ids import TOKENS, number_ids, position_of, raise_sequence, require_numbers
 from pulse_django.shards.moving import finish, movable, move

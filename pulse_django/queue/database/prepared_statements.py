@@ -7,7 +7,7 @@ later read all of them.
 
 Settings and prepared statements belong to a session of the server. Behind a transaction pooler, other clients would get
 this session next, and Pulse another one without them. So each new connection is first asked for the process that
-answers: behind a pooler, it is not the process that was connected to. On Citus, nothing is prepared either.
+answers: behind a pooler, it is not the process that was connected to.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from psycopg import errors
 
 from pulse_django.safe_logging import SafeLogger
 
+from .dialects import Statements, statements_for
+
 logger = SafeLogger("pulse_django.database")
 
 # The settings of the session that the statements need.
@@ -43,10 +45,15 @@ SET enable_mergejoin = off;
 """
 
 _PLACE = re.compile("%s|%%")  # a parameter, or an escaped percent sign
-# Citus cannot plan a statement in several steps without knowing the parameters.
-_BACKEND = "SELECT pg_catalog.pg_backend_pid(), EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus'::name)"
+_BACKEND = "SELECT pg_catalog.pg_backend_pid()"
 # The server does not know a prepared statement, or has another one with that name: others use the session, too.
 _SHARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+
+
+class Preparing(Statements):
+    """Whether this kind of server can plan statements without their values."""
+
+    can_prepare = True
 
 
 class PreparedStatements:
@@ -65,10 +72,9 @@ class PreparedStatements:
         connection.ensure_connection()
         if connection.connection is not self._session:
             with connection.cursor() as cursor:
-                # Whether the process that answers is the one that was connected to, and is not Citus.
                 cursor.execute(_BACKEND)
-                answers, is_citus = cursor.fetchone()
-                self._is_direct_session = bool(answers == cursor.connection.info.backend_pid and not is_citus)
+                is_direct = cursor.fetchone()[0] == cursor.connection.info.backend_pid
+                self._is_direct_session = is_direct and statements_for(Preparing, connection.alias).can_prepare
                 if self._is_direct_session:
                     cursor.execute(_SESSION + settings)
                     connection.connection.prepare_threshold = 0
@@ -168,8 +174,9 @@ def is_prepared_in(connection: BaseDatabaseWrapper) -> bool:
         if session.sent <= SENT_BEFORE_PREPARED:
             return False
         with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
-            answers, is_citus, is_usual = cursor.execute(_OF_SESSION).fetchone() or (0, True, False)
-        session.can_prepare = answers == raw.info.backend_pid and not is_citus and is_usual
+            answers, is_usual = cursor.execute(_OF_SESSION).fetchone() or (0, False)
+        can_prepare = statements_for(Preparing, connection.alias).can_prepare
+        session.can_prepare = answers == raw.info.backend_pid and is_usual and can_prepare
     return session.can_prepare
 
 

@@ -9,9 +9,9 @@ from django.db.models import Model
 
 from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.queue.words.states import HOT_PARTITION
-from pulse_django.shards.citus import is_for_citus
 
 from .database_errors import sqlstate_of
+from .dialects import Statements, statements_for
 from .read_only import rows
 from .transactions import refuse_other_vendors
 
@@ -112,11 +112,13 @@ HAVING pg_catalog.current_setting('track_counts') = 'on'
 """  # noqa: S608 - made of constants
 
 
-def changes_in(alias: str) -> str:
-    """Return a text that changes after a row was written. Empty: changes cannot be detected.
+class Counting(Statements):
+    """The query that detects writes."""
 
-    On Citus, the tables are on other servers than the statistics.
-    """
-    if is_for_citus(connections[alias]):
-        return ""
-    return next((changes for (changes,) in rows(alias, _CHANGES)), "")
+    def changes(self) -> str:
+        return next((changes for (changes,) in rows(self.alias, _CHANGES)), "")
+
+
+def changes_in(alias: str) -> str:
+    """Return a text that changes after a row was written. Empty: changes cannot be detected."""
+    return statements_for(Counting, alias).changes()

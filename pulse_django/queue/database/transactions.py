@@ -30,7 +30,6 @@ from django.db import (
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from pulse_django.exceptions import NotInsideTransaction
-from pulse_django.shards.citus import naming_history
 
 from .prepared_statements import NotPrepared, PreparedStatements, is_prepared_in, run_prepared
 
@@ -135,7 +134,6 @@ def run_joined(
     """Run one statement in the caller's transaction, or alone if there is none."""
     connection = connections[alias]
     refuse_other_vendors(connection)
-    sql = naming_history(connection, sql)
     if _is_in_transaction(connection):
         return _execute(connection, sql, params)[0]
     prepared: PreparedStatements | None = connection.settings_dict.get(_PREPARED)
@@ -211,14 +209,13 @@ def run_in_turn(
     refuse_other_vendors(connection)
     if _is_in_transaction(connection) or connection.settings_dict["OPTIONS"].get("server_side_binding"):
         with joined(alias):
-            [rows] = _execute(connection, naming_history(connection, first[0]), first[1])
-            others = [(naming_history(connection, sql), params) for sql, params in then(rows)]
-            return rows, [_execute(connection, sql, params)[0] for sql, params in others]
+            [rows] = _execute(connection, *first)
+            return rows, [_execute(connection, sql, params)[0] for sql, params in then(rows)]
     begin = _begin(connection, lock_timeout) + _ANSWER_SOON
     try:
-        [rows] = _execute(connection, f"{begin}{naming_history(connection, first[0])}", first[1], begin.count(";"))
+        [rows] = _execute(connection, f"{begin}{first[0]}", first[1], begin.count(";"))
         statements = then(rows)
-        text = "".join(f"{naming_history(connection, sql)}; " for sql, _ in statements)
+        text = "".join(f"{sql}; " for sql, _ in statements)
         values = [value for _, params in statements for value in params]
         return rows, _execute(connection, f"{text}COMMIT", values, answers=len(statements))
     except BaseException:

@@ -1,6 +1,3 @@
--- _clauses()
-SELECT pg_catalog.nextval('pulse_django_job_id_seq'::regclass);
-
 -- _kept()
 SELECT job_id FROM pulse_django_key WHERE task::text = :task AND key::text = :key;
 

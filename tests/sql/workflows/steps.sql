@@ -40,36 +40,6 @@ FROM (
     JOIN pulse_django_step AS step ON step.job_id = held.id AND step.name::text = :name_2
 ) AS sleep;
 
--- begin_sleep()
-WITH held AS MATERIALIZED (
-    SELECT id, attempts, token
-    FROM pulse_django_job_hot
-    WHERE id = :id AND locked_by::text = :locked_by AND attempts = :attempts
-    FOR NO KEY UPDATE
-)
-SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 'attempts'::text, attempts,
-    'token'::text, token, 'written_at'::text, clock_timestamp(), 'today'::text, (
-            SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int)))::text
-FROM held;
-
--- begin_sleep()
-INSERT INTO pulse_django_step (job_id, name, number, attempt, token, seconds)
-    SELECT id, :name, 1 + (
-        SELECT count(*)
-        FROM pulse_django_step
-        WHERE job_id = held.id), attempts, token, :seconds::float8
-    FROM (
-        SELECT id, attempts, token
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:attempts::int[]),
-            pg_catalog.unnest(:token::bigint[])) AS given (id, attempts, token)) AS held
-    ON CONFLICT (job_id, name) DO NOTHING
-    RETURNING at, seconds;
-
--- begin_sleep()
-SELECT EXTRACT(epoch FROM at + seconds * interval '1 second' - clock_timestamp())::float8
-FROM pulse_django_step
-WHERE job_id = :job_id AND name::text = :name;
-
 -- steps_of()
 SELECT name, result::text, number, at FROM pulse_django_step WHERE job_id = :job_id ORDER BY number;
 

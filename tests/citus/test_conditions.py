@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_django.health.conditions import ask, citus, named
+from pulse_django.citus import conditions as citus
+from pulse_django.health.conditions import ask, named
 from tests.citus import is_on_citus, schema_name
 from tests.faults import all_faults
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
-from unittest import mock
 
 import pytest
 
-from pulse_django.expiry import expire
 from pulse_django.models import Attempt, Job
-from pulse_django.queue import cancel, claim, reap, settle
 from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, Wait
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import Cancelled, Failed, Released, Succeeded
@@ -21,11 +18,11 @@ from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Report
 from pulse_django.testing.drain import expire_lease
 from pulse_django.workflows import batch_verbs as batches
-from pulse_django.workflows import needs, resolve, steps
+from pulse_django.workflows import needs
 from pulse_django.workflows.needs import add_needs
 from pulse_django.workflows.rules import Need, OnNeedFailed
 from pulse_django.workflows.steps import begin_sleep
-from tests.citus import is_on_citus
+from tests.citus import is_on_citus, statements_of_citus
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job, now
 from tests.faults import all_faults
@@ -37,7 +34,6 @@ pytestmark = [
 ]
 SOON = timedelta(seconds=1)
 FAILED = Failed(ErrorReport.of(ValueError('it\'s {odd}, "quoted" \\ and, long\n')))
-MODULES = (batches, cancel, claim, expire, needs, reap, resolve, settle, steps)
 # What two runs of the same story do not have in common.
 DIFFERS = {"id", "era", "token", "locked_by", "completed_by", "completed_token", "batch_id", "worker", "lease_until"}
 
@@ -126,9 +122,7 @@ def written(story: Callable[[], None], *, on_citus: bool) -> list[Any]:
     empty_tables()
     sql("ALTER SEQUENCE pulse_django_job_id_seq RESTART 10000000")  # so that ids are told from other numbers
     needs._walked_until.clear()
-    with ExitStack() as patches:
-        for module in MODULES if on_citus else ():
-            patches.enter_context(mock.patch.object(module, "is_for_citus", return_value=True))
+    with statements_of_citus() if on_citus else nullcontext():
         story()
     first = min([pk for (pk,) in sql("SELECT id FROM pulse_django_job")], default=0)
     found: list[Any] = []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from pulse_django.citus import nodes
 from pulse_django.models import Job, Schedule
 from pulse_django.queue.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, Wait
 from pulse_django.queue.words.job_options import NewJob
@@ -21,7 +22,6 @@ from pulse_django.queue.words.verb_results import Report
 from pulse_django.schedules import tick
 from pulse_django.schedules.tick_rules import Tick, TickOutcome
 from pulse_django.schedules.timings import Every
-from pulse_django.shards import citus_nodes
 from pulse_django.workflows import batch_verbs as batches
 from pulse_django.workflows.needs import add_needs
 from pulse_django.workflows.rules import Need, OnNeedFailed
@@ -192,7 +192,7 @@ def test_what_is_sent_for_each_job_is_one_task() -> None:
 
 
 def test_nothing_is_sent_to_nodes_that_do_not_have_the_schema() -> None:
-    node = citus_nodes.node_of("default")
+    node = nodes.node_of("default")
     with all_faults() as about:
         for name, arrange in (HOT | OTHERS).items():
             with about(name):

@@ -15,8 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
 
 from pulse_django.queue.database.transactions import run_joined
-
-from .citus import is_for_citus
+from pulse_django.shards.ids import TOKENS, Sequences
 
 # More tokens than a schema uses while it moves: at 20,000 a second, they last for days.
 MOST_WHILE_MOVING = 2**32
@@ -38,6 +37,7 @@ _ASK = """
 SELECT success, result
 FROM pg_catalog.master_run_on_worker(ARRAY[%s::text], ARRAY[%s::int], ARRAY[%s::text], false)
 """
+_HAS_CITUS = "SELECT EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus'::name)"
 _HAS_NODES = "SELECT pg_catalog.to_regclass('pg_dist_local_group') IS NOT NULL"
 _IS_A_NODE = "SELECT groupid <> 0 FROM pg_dist_local_group"
 LEADS_TO_A_NODE = (
@@ -101,10 +101,13 @@ class CitusNode(NamedTuple):
 
 def node_of(alias: str) -> CitusNode | None:
     """Return the node that the schema of this database is on. None: it is not distributed."""
-    if not is_for_citus(connections[alias]):
-        return None
-    rows = run_joined(alias, _PLACE, [])
+    rows = run_joined(alias, _PLACE, []) if has_citus(alias) else []
     return CitusNode._make(rows[0]) if rows else None
+
+
+def has_citus(alias: str) -> bool:
+    """Return whether this database belongs to a cluster. A restored dump may be on a plain server."""
+    return bool(run_joined(alias, _HAS_CITUS, [])[0][0])
 
 
 def leads_to_a_node(alias: str) -> bool:
@@ -150,7 +153,7 @@ def distribute(alias: str) -> None:
 
     It can be called again. The schema ``public`` stays on the coordinator.
     """
-    if not is_for_citus(connections[alias]) or schema_of(alias) == "public":
+    if not has_citus(alias) or schema_of(alias) == "public":
         return
     position = run_joined(alias, _POSITION.format(tokens="pulse_django_token"), [])[0][0]
     if node_of(alias) is None:
@@ -197,3 +200,29 @@ def _ask(alias: str, node: CitusNode, command: str) -> str:
     if not succeeded:
         raise DatabaseError(f"node {node}: {said}")
     return str(said)
+
+
+class SequencesOnCitus(Sequences):
+    def tables_with_ids(self) -> list[str]:
+        """Return the tables that get ids on the coordinator.
+
+        Other tables may get ids from the node with the rows, whose own range could begin with the same number.
+        """
+        return ["pulse_django_job", "pulse_django_batch"]
+
+    def position(self, sequence: str) -> int:
+        if sequence == TOKENS and (node := node_of(self.alias)):
+            return tokens_on(self.alias, node)
+        return super().position(sequence)
+
+    def raise_to(self, sequence: str, floor: int) -> None:
+        if sequence == TOKENS and (node := node_of(self.alias)):
+            raise_tokens_on(self.alias, node, floor)
+        else:
+            super().raise_to(sequence, floor)
+
+    def problem(self) -> str:
+        return LEADS_TO_A_NODE.format(alias=self.alias) if leads_to_a_node(self.alias) else ""
+
+    def node(self) -> str:
+        return str(node_of(self.alias) or "")

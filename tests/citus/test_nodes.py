@@ -8,13 +8,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError
 
+from pulse_django.citus import nodes
+from pulse_django.citus.nodes import CitusNode
 from pulse_django.health.conditions import ask, ask_all, named
 from pulse_django.management.commands import pulse_shards
 from pulse_django.models import Job
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
-from pulse_django.shards import citus_nodes
-from pulse_django.shards.citus_nodes import CitusNode
 from pulse_django.shards.ids import TOKENS, number_ids, position_of
 from tests.citus import is_on_citus
 from tests.database import empty_tables
@@ -39,8 +39,8 @@ def next_tokens() -> list[int]:
 
 @plain
 def test_plain_postgresql_has_no_node_to_move_to() -> None:
-    assert citus_nodes.node_of("default") is None
-    citus_nodes.distribute("default")
+    assert nodes.node_of("default") is None
+    nodes.distribute("default")
     assert "node" not in shards()
     with pytest.raises(CommandError, match="not on a node of Citus"):
         shards("move", "--shard", "default", "--node", "db-1:5432", "--yes")
@@ -64,18 +64,18 @@ def test_a_node_goes_with_no_other_shard() -> None:
 def test_status_names_the_node_and_the_token_that_it_gave_last() -> None:
     last = next_tokens()[-1]
     said = shards()
-    assert str(citus_nodes.node_of("default")) in said
+    assert str(nodes.node_of("default")) in said
     assert f"{last:,}" in said or str(last) in said
     assert position_of("default", TOKENS) == last
 
 
 @needs_citus
 def test_tokens_rise_through_moves_to_and_fro() -> None:
-    first, *others = citus_nodes.nodes("default")
+    first, *others = nodes.nodes("default")
     last = next_tokens()[-1]
     for node in [*others, first, others[0]]:
         shards("move", "--shard", "default", "--node", str(node), "--yes")
-        assert citus_nodes.node_of("default") == node
+        assert nodes.node_of("default") == node
         tokens = next_tokens()
         assert tokens[0] > last
         last = tokens[-1]
@@ -84,10 +84,10 @@ def test_tokens_rise_through_moves_to_and_fro() -> None:
 
 @needs_citus
 def test_without_yes_it_only_says_what_it_would_do() -> None:
-    before = citus_nodes.node_of("default")
-    other = next(node for node in citus_nodes.nodes("default") if node != before)
+    before = nodes.node_of("default")
+    other = next(node for node in nodes.nodes("default") if node != before)
     assert "With --yes" in shards("move", "--shard", "default", "--node", str(other))
-    assert citus_nodes.node_of("default") == before
+    assert nodes.node_of("default") == before
 
 
 @needs_citus
@@ -122,10 +122,10 @@ def test_advice_does_not_judge_empty_tables() -> None:
 
 @needs_citus
 def test_what_a_node_refuses_is_told() -> None:
-    node = citus_nodes.node_of("default")
+    node = nodes.node_of("default")
     assert isinstance(node, CitusNode)
     with pytest.raises(DatabaseError, match=f"node {node}"):
-        citus_nodes.rows_on("default", node, "SELECT 1, nothing", {})
+        nodes.rows_on("default", node, "SELECT 1, nothing", {})
 
 
 @needs_citus
@@ -133,13 +133,13 @@ def test_who_may_draw_tokens_here_may_draw_them_on_each_node() -> None:
     sql("CREATE ROLE test_pulse_drawer NOLOGIN")
     try:
         sql("GRANT USAGE ON SEQUENCE pulse_django_token TO test_pulse_drawer")
-        citus_nodes.distribute("default")
-        schema = citus_nodes.schema_of("default")
+        nodes.distribute("default")
+        schema = nodes.schema_of("default")
         may = f"SELECT has_sequence_privilege('test_pulse_drawer', '{schema}.pulse_django_token', 'USAGE'), ''"
-        for node in citus_nodes.nodes("default"):
-            assert citus_nodes.rows_on("default", node, may, {}) == [[True, ""]]
+        for node in nodes.nodes("default"):
+            assert nodes.rows_on("default", node, may, {}) == [[True, ""]]
     finally:
         sql("REVOKE ALL ON SEQUENCE pulse_django_token FROM test_pulse_drawer")
-        drop = f"REVOKE ALL ON SEQUENCE {citus_nodes.schema_of('default')}.pulse_django_token FROM test_pulse_drawer"
+        drop = f"REVOKE ALL ON SEQUENCE {nodes.schema_of('default')}.pulse_django_token FROM test_pulse_drawer"
         sql("SELECT run_command_on_workers(%s)", drop)
         sql("DROP ROLE test_pulse_drawer")

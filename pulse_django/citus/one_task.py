@@ -15,13 +15,12 @@ from types import MappingProxyType
 from typing import Any
 
 from pulse_django.queue.database.transactions import Params, Row, run_in_turn
+from pulse_django.queue.ending import CLOCK, ERA
 from pulse_django.queue.statements import Compiled, array, quoted
 
 # Citus does not send an INSERT ... SELECT to the node if it reads the clock or calls another function that is not
 # IMMUTABLE. So the first statement reads the clock, after it has locked the rows.
-CLOCK, NOW = "clock_timestamp()", "written_at"
-# A sub-select, so that it is computed once for a statement.
-ERA, TODAY = "(SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int)", "today"
+NOW, TODAY = "written_at", "today"
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 

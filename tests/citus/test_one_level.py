@@ -15,9 +15,9 @@ from pulse_django.health import conditions
 from pulse_django.migrations import _days
 from pulse_django.models import Job
 from pulse_django.queue import prune
+from pulse_django.queue.database import dialects
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import Status, era_of
-from pulse_django.shards import citus
 from pulse_django.workflows.models import StoredBatch
 from tests.factories import make_job, today
 from tests.queue.steps import claim_one, sql, success
@@ -41,7 +41,7 @@ GROUP BY 1 ORDER BY 1
 def migrate_anew() -> None:
     call_command("migrate", "pulse_django", "zero", verbosity=0)
     call_command("migrate", "pulse_django", verbosity=0)
-    citus.forget()
+    dialects.forget()
 
 
 @pytest.fixture

@@ -11,11 +11,13 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest import mock
 
 from django.core.management import call_command
 from django.db import connection
 
-from pulse_django.shards.citus_nodes import distribute, node_of, nodes
+from pulse_django.citus.nodes import distribute, node_of, nodes
+from pulse_django.queue.database import dialects
 
 VARIABLE = "PULSE_TEST_CITUS"
 # A command that is called with ``stop`` or ``start`` and the port of a node. Without it no node is stopped.
@@ -25,6 +27,16 @@ STOPPER = "PULSE_TEST_CITUS_STOPPER"
 def is_on_citus() -> bool:
     """Whether the tests are to run in a schema of a cluster: ``make citus``."""
     return os.environ.get(VARIABLE) == "1"
+
+
+@contextmanager
+def statements_of_citus() -> Iterator[None]:
+    """Send what Citus gets, to a plain server."""
+    always = [one._replace(is_for=lambda _: True) for one in dialects._dialects]
+    with mock.patch.object(dialects, "_dialects", always):
+        dialects.forget()
+        yield
+    dialects.forget()
 
 
 def may_stop_nodes() -> bool:
