@@ -17,7 +17,6 @@ from . import conf
 from .amendments import amending
 from .amendments.amend import Amended
 from .backend import PulseBackend, new_job, result_by_id
-from .encryption import values as encryption
 from .exceptions import InvalidJob
 from .limits.keys import has_lane_key
 from .managers import JobManager
@@ -35,6 +34,7 @@ from .queue.words.outcomes import WorkerLost
 from .queue.words.states import EndedBy, Status, run_ended
 from .queue.words.verb_results import CancelRequested, Report, Retried, Settled
 from .run.calls import checked
+from .run.codec import codec
 from .run.notify import ANY_QUEUE, is_due_soon, wake_workers
 from .run.registry import Task, key_of
 from .run.results import PulseTaskResult, job_id_of_public_id
@@ -83,7 +83,7 @@ def progress(job_id: int | str, *, using: str | None = None) -> Any:
     """Return the last value that the job's handler passed to ``context.progress()``, or None."""
     where = locate(job_id, using)
     found = Job.objects.using(where.alias).only("id", "task", "sensitive", "progress").get(pk=where.id)
-    return encryption.value_of(found, PROGRESS)
+    return codec().value_of(found, PROGRESS)
 
 
 def cancel(*job_ids: int | str, reason: str = "", children: bool = False, using: str | None = None) -> CancelRequested:

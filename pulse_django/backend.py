@@ -135,7 +135,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
     run, uses = current_run(), uses_of(task)
     is_beside = run is not None and alias_of_run(run) == (alias or alias_of_jobs())
     parent_id = run.parent_id if run is not None and is_beside else None
-    if not uses.of_call and type(task) is PulseTask:
+    if not uses.call_fields and type(task) is PulseTask:
         if (like := task.__dict__.get("_like")) is None or like[0] is not uses:
             like = uses, _new_job(task, name, uses).for_calls()
             object.__setattr__(task, "_like", like)
@@ -145,7 +145,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
 
 def _new_job(task: Task, name: str, uses: Uses, **of_call: Any) -> NewJob:
     options, delay = options_of(task), getattr(task, "runs_in", None)
-    for one in uses.of_call:
+    for one in uses.call_fields:
         options |= one.fields(task, of_call["args"], of_call["kwargs"])
     return NewJob(
         task=name,

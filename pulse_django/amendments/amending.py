@@ -19,6 +19,7 @@ from pulse_django.queue.words.masks import is_encrypted
 from pulse_django.queue.words.own_tasks import ONLY_PULSE, OWN_TASKS
 from pulse_django.queue.words.states import CLAIMABLE, Status
 from pulse_django.run.calls import checked, names_of
+from pulse_django.run.codec import codec
 from pulse_django.run.registry import Task, registry
 from pulse_django.unique.keys import key_of_call
 
@@ -86,7 +87,7 @@ def _arguments_of(found: Found) -> tuple[list[Any], dict[str, Any]]:
         )
     except (ValueError, RecursionError):
         raise InvalidJob("amend: the old arguments cannot be read; give both args and kwargs") from None
-    return encryption.arguments_of(job)
+    return codec().arguments_of(job)
 
 
 def _payload(task: Task, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from pulse_django.limits.keys import has_lane_key
-from pulse_django.queue.capability import Capability, Chunking, OfCall
+from pulse_django.queue.capability import CallFields, Capability, Chunking, Internals
 from pulse_django.queue.words.lane_keys import is_of_chunks, lane_of_chunks
 from pulse_django.run.judging import Performed
 from pulse_django.run.registry import Task, chunk_of, key_of, registry
@@ -105,11 +105,6 @@ class ChunkGatherer:
         return chunk
 
 
-def _of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a separate lane for jobs without a limit and a share, so that a claim can return a whole chunk."""
-    return {"lane_key": lane_of_chunks(key_of(task))}
-
-
 def jobs_a_slot(lane_key: str) -> int | None:
     """Return how many jobs of a lane one slot takes. None: one, or the lane has jobs of several tasks."""
     if not is_of_chunks(lane_key):
@@ -118,9 +113,29 @@ def jobs_a_slot(lane_key: str) -> int | None:
     return next(map(chunk_of, tasks), None)
 
 
+class LaneOfChunks(CallFields):
+    """A separate lane for jobs without a limit and a share, so that a claim can return a whole chunk."""
+
+    def is_used(self, task: Task) -> bool:
+        return chunk_of(task) is not None and not has_lane_key(task)
+
+    def fields(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        return {"lane_key": lane_of_chunks(key_of(task))}
+
+
+class ChunkHandling(Chunking):
+    def gatherer(self, in_flight: InFlight, report: Callable[[Run, Performed], None], clock: Clock) -> ChunkGatherer:
+        return ChunkGatherer(in_flight, report, clock)
+
+    def perform(self, run: ChunkRun, task: Task | None) -> Performed:
+        return perform_chunk(run, task)
+
+    async def perform_async(self, run: ChunkRun, task: Task) -> Performed:
+        return await perform_chunk_async(run, task)
+
+
 CAPABILITY = Capability(
     name="chunks",
-    of_call=OfCall(lambda task: chunk_of(task) is not None and not has_lane_key(task), _of_call),
-    jobs_a_slot=jobs_a_slot,
-    chunking=Chunking(ChunkGatherer, perform_chunk, perform_chunk_async),
+    call_fields=LaneOfChunks(),
+    internals=Internals(jobs_a_slot=jobs_a_slot, chunking=ChunkHandling()),
 )

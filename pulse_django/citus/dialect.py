@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from pulse_django.queue.capability import Capability
+from pulse_django.queue.capability import Capability, Internals
 from pulse_django.queue.database.dialects import Dialect
 
 from . import capabilities, conditions, jobs, nodes
@@ -29,4 +29,4 @@ def has_one_level(connection: BaseDatabaseWrapper) -> bool | None:
 DIALECT = Dialect(
     has_one_level, (*jobs.STATEMENTS, *capabilities.STATEMENTS, nodes.SequencesOnCitus, conditions.LookingOnCitus)
 )
-CAPABILITY = Capability(name="citus", dialect=DIALECT, conditions=conditions.CONDITIONS)
+CAPABILITY = Capability(name="citus", conditions=conditions.CONDITIONS, internals=Internals(dialect=DIALECT))

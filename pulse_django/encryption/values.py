@@ -20,7 +20,7 @@ from django.utils.crypto import salted_hmac
 
 from pulse_django import conf
 from pulse_django.exceptions import CannotDecrypt, CannotEncrypt, DecryptionFailed
-from pulse_django.queue.capability import Capability, Codec, OfCall
+from pulse_django.queue.capability import CallFields, Capability, Codec, Internals
 from pulse_django.queue.words.job_options import Payload
 from pulse_django.queue.words.leases import Claim
 from pulse_django.queue.words.masks import ARGUMENTS, ENCRYPTED, HIDDEN, NOTHING, RESULT, Masks, is_encrypted, term_of
@@ -54,19 +54,6 @@ def is_available() -> bool:
 def encrypts(task: Task | None) -> bool:
     """Say whether new jobs of a task are encrypted. For None, an unknown task, only ENCRYPT_ALL decides."""
     return bool(getattr(task, "encrypted", False)) or conf.current().encrypt_all
-
-
-def is_used(task: Task) -> bool:
-    return bool(getattr(task, "sensitive", ()) or searched(task)) or encrypts(task)
-
-
-def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the masks of a new job, its searchable arguments, and the function that encrypts its arguments."""
-    return {
-        "sensitive": declared(task).text if getattr(task, "sensitive", ()) or encrypts(task) else None,
-        "searchable": searched(task),
-        "encrypt": PayloadEncryption(key_of(task)) if encrypts(task) else None,
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,52 +121,6 @@ def _cipher(key: bytes) -> AESGCM:
 def _shown(name: str) -> str:
     """Return a name from a row in a printable form."""
     return repr(one_line(clean_text(name[:MOST_SHOWN], MOST_SHOWN)))
-
-
-def for_column(claim: Claim, text: str, field: str) -> str:
-    """Return the stored form of the progress or the result of a run."""
-    return encrypted(text, task=claim.task, field=field, job_id=claim.job_id) if claim.is_encrypted else text
-
-
-def read(claim: Claim, value: Any, field: str) -> Any:
-    """Return the value that ``for_column()`` stored."""
-    if not claim.is_encrypted:
-        return value
-    return json.loads(decrypted(value, task=claim.task, field=field, job_id=claim.job_id))
-
-
-def decrypted_claim(claim: Claim) -> Claim:
-    """Return an encrypted claim with decrypted arguments. Its progress is decrypted when it is read."""
-    try:
-        kwargs = json.loads(claim.kwargs_json)
-    except (ValueError, RecursionError):
-        kwargs = None
-    args_json, kwargs_json = _split(decrypted(kwargs, task=claim.task, field=ARGUMENTS))
-    return claim._replace(args_json=args_json, kwargs_json=kwargs_json)
-
-
-def arguments_of(job: Job) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments of a job, decrypted."""
-    if not is_encrypted(job.sensitive):
-        return job.args, job.kwargs
-    args, kwargs = _split(decrypted(job.kwargs, task=job.task, field=ARGUMENTS))
-    return json.loads(args), json.loads(kwargs)
-
-
-def value_of(job: Job, field: str) -> Any:
-    """Return the progress or the result of a job.
-
-    A role that can write to the table can also remove the mask. So an unencrypted result of a task that is encrypted
-    now is refused, even if the job is older than the declaration.
-    """
-    value = getattr(job, field)
-    if value is None:
-        return None
-    if not is_encrypted(job.sensitive):
-        if field == RESULT and encrypts(registry.get(job.task)):
-            raise DecryptionFailed(f"{field}: the task is encrypted, and this value is not")
-        return value
-    return json.loads(decrypted(value, task=job.task, field=field, job_id=job.pk))
 
 
 def _split(arguments: str) -> tuple[str, str]:
@@ -312,8 +253,72 @@ def terms_for(names: Iterable[str], text: str) -> list[str]:
     return [*plain, *(hashed(term, secret) for term in plain for secret in secrets)]
 
 
-CAPABILITY = Capability(
-    name="encryption",
-    of_call=OfCall(is_used, of_call, hides=True),
-    codec=Codec(decrypted_claim, for_column, read, arguments_of, value_of, hides_result, shown),
-)
+class MaskFields(CallFields):
+    """The masks of a new job, its searchable arguments, and the function that encrypts its arguments."""
+
+    hides = True
+
+    def is_used(self, task: Task) -> bool:
+        return bool(getattr(task, "sensitive", ()) or searched(task)) or encrypts(task)
+
+    def fields(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "sensitive": declared(task).text if getattr(task, "sensitive", ()) or encrypts(task) else None,
+            "searchable": searched(task),
+            "encrypt": PayloadEncryption(key_of(task)) if encrypts(task) else None,
+        }
+
+
+class EncryptionCodec(Codec):
+    def opened(self, claim: Claim) -> Claim:
+        """Return an encrypted claim with decrypted arguments. Its progress is decrypted when it is read."""
+        try:
+            kwargs = json.loads(claim.kwargs_json)
+        except (ValueError, RecursionError):
+            kwargs = None
+        args_json, kwargs_json = _split(decrypted(kwargs, task=claim.task, field=ARGUMENTS))
+        return claim._replace(args_json=args_json, kwargs_json=kwargs_json)
+
+    def stored(self, claim: Claim, text: str, field: str) -> str:
+        """Return the stored form of the progress or the result of a run."""
+        return encrypted(text, task=claim.task, field=field, job_id=claim.job_id) if claim.is_encrypted else text
+
+    def read(self, claim: Claim, value: Any, field: str) -> Any:
+        """Return the value that ``stored()`` stored."""
+        if not claim.is_encrypted:
+            return value
+        return json.loads(decrypted(value, task=claim.task, field=field, job_id=claim.job_id))
+
+    def arguments_of(self, job: Job) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments of a job, decrypted."""
+        if not is_encrypted(job.sensitive):
+            return job.args, job.kwargs
+        args, kwargs = _split(decrypted(job.kwargs, task=job.task, field=ARGUMENTS))
+        return json.loads(args), json.loads(kwargs)
+
+    def value_of(self, job: Job, field: str) -> Any:
+        """Return the progress or the result of a job.
+
+        A role that can write to the table can also remove the mask. So an unencrypted result of a task that is
+        encrypted now is refused, even if the job is older than the declaration.
+        """
+        value = getattr(job, field)
+        if value is None:
+            return None
+        if not is_encrypted(job.sensitive):
+            if field == RESULT and encrypts(registry.get(job.task)):
+                raise DecryptionFailed(f"{field}: the task is encrypted, and this value is not")
+            return value
+        return json.loads(decrypted(value, task=job.task, field=field, job_id=job.pk))
+
+    def hides_result(self, task: Task, sensitive: str | None) -> bool:
+        return hides_result(task, sensitive)
+
+    def shown(
+        self, task: str, args: Sequence[Any], kwargs: Mapping[str, Any], sensitive: str | None
+    ) -> tuple[list[Any], dict[str, Any]] | None:
+        return shown(task, args, kwargs, sensitive)
+
+
+CALL_FIELDS = MaskFields()
+CAPABILITY = Capability(name="encryption", call_fields=CALL_FIELDS, internals=Internals(codec=EncryptionCodec()))

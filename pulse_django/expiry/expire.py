@@ -110,23 +110,27 @@ def _these(alias: str, job_ids: Sequence[int]) -> list[Row]:
 MOST_BATCHES = 10
 
 
-def _sweep(database: WorkerDatabase) -> StepDone:
-    ended = 0
-    for _round in range(MOST_BATCHES):
-        endings = database.call(database.jobs.expire)
-        ended += len(endings)
-        for ending in endings:
-            send_finished(database.jobs.model, ending, using=database.alias)
-        if len(endings) < EXPIRE_LIMIT:
-            break
-    if ended:
-        watchdog_logger.warning("%d jobs had not started in time; now CANCELLED", ended)
-    return StepDone(ended >= MOST_BATCHES * EXPIRE_LIMIT, {"expired": ended})
-
-
 def _endings(rows: Sequence[Row], by: EndedBy) -> list[Ending]:
     facts: dict[str, Any] = {"previous": Status.PENDING, "by": by, "reason": NOT_STARTED_IN_TIME, "expired": True}
     return [Ending.of_waiting(job_id, task, queue, 0, **facts) for job_id, task, queue in rows]
+
+
+class CancellingExpired(SweepStep):
+    name = "expired"
+    says = {"expired": 0}
+
+    def run(self, database: WorkerDatabase) -> StepDone:
+        ended = 0
+        for _round in range(MOST_BATCHES):
+            endings = database.call(database.jobs.expire)
+            ended += len(endings)
+            for ending in endings:
+                send_finished(database.jobs.model, ending, using=database.alias)
+            if len(endings) < EXPIRE_LIMIT:
+                break
+        if ended:
+            watchdog_logger.warning("%d jobs had not started in time; now CANCELLED", ended)
+        return StepDone(ended >= MOST_BATCHES * EXPIRE_LIMIT, {"expired": ended})
 
 
 CAPABILITY = Capability(
@@ -134,5 +138,5 @@ CAPABILITY = Capability(
     exists=ARE_EXPIRED,
     gates=(_EXPIRED,),
     carries={"expires_at": "expires_at"},
-    sweeps=(SweepStep(name="expired", run=_sweep, says={"expired": 0}),),
+    sweeps=(CancellingExpired(),),
 )

@@ -89,10 +89,14 @@ def run_known_now(alias: str) -> None:
     make_due.run_now(alias, list(put_back.filter(task__in=list(registry)).values_list("pk", flat=True)[:MOST_AT_ONCE]))
 
 
-def _give_up(database: WorkerDatabase) -> StepDone:
-    given_up = database.call(give_up, database.alias)
-    return StepDone(len(given_up) == MOST_AT_ONCE, {"given_up": given_up})
+class GivingUp(SweepStep):
+    name = "unknown tasks"
+    says = {"given_up": []}
+    is_housekeeping = True
+
+    def run(self, database: WorkerDatabase) -> StepDone:
+        given_up = database.call(give_up, database.alias)
+        return StepDone(len(given_up) == MOST_AT_ONCE, {"given_up": given_up})
 
 
-_STEP = SweepStep(name="unknown tasks", run=_give_up, says={"given_up": []}, is_housekeeping=True)
-CAPABILITY = Capability(name="health", sweeps=(_STEP,))
+CAPABILITY = Capability(name="health", sweeps=(GivingUp(),))

@@ -5,21 +5,32 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pulse_django import conf
 from pulse_django.models import Limiter
-from pulse_django.queue.capability import Capability, Group, LaneClaim, OfCall, StepDone, SweepStep, WorkerDatabase
+from pulse_django.queue.capability import (
+    CallFields,
+    Capability,
+    Group,
+    Internals,
+    LaneClaim,
+    StepDone,
+    SweepStep,
+    WorkerDatabase,
+)
 from pulse_django.queue.claim import Slots
 from pulse_django.queue.declarations import scope_of_code
 from pulse_django.queue.words.lane_keys import key_of, limiter_of_queue
 from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Identity
+from pulse_django.run.registry import Task
 
 from . import keys as lane_keys
-from .after_run import AFTER_RUN
+from .after_run import AfterLimitedRun
 from .conditions import CONDITIONS
 from .keys import declared_limits, limiters_of_claim
-from .why import WHY
+from .why import WhyOfLimits
 
 # Seconds until it tries a lock of another claimer again. A claimer holds it for the duration of a statement.
 CONTENDED_FOR = (0.001, 0.004)
@@ -65,23 +76,36 @@ def share_of(lane_key: str) -> float:
     return conf.current().fair_weights.get(key_of(lane_key) or "", 1.0)
 
 
-def _forget_full_buckets(database: WorkerDatabase) -> StepDone:
-    database.call(Limiter.objects.db_manager(database.alias).forget_full_buckets)
-    return StepDone()
+class ForgettingFullBuckets(SweepStep):
+    name = "full buckets"
+    is_housekeeping = True
+
+    def run(self, database: WorkerDatabase) -> StepDone:
+        database.call(Limiter.objects.db_manager(database.alias).forget_full_buckets)
+        return StepDone()
+
+
+class LaneKeyField(CallFields):
+    """The lane key of a new job."""
+
+    def is_used(self, task: Task) -> bool:
+        return lane_keys.has_lane_key(task)
+
+    def fields(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        return {"lane_key": lane_keys.lane_key_of_call(task, args, kwargs)}
+
+    def waits(self, task: Task) -> bool:
+        return callable(lane_keys.key_source_of(task))
 
 
 CAPABILITY = Capability(
     name="limits",
     exists="EXISTS (SELECT 1 FROM pulse_django_limiter)",
-    claimer=LimitedLanes,
-    share_of=share_of,
-    of_call=OfCall(
-        lane_keys.has_lane_key, lane_keys.of_call, waits=lambda task: callable(lane_keys.key_source_of(task))
-    ),
-    after_run=AFTER_RUN,
-    why=WHY,
+    call_fields=LaneKeyField(),
+    why=WhyOfLimits(),
     conditions=CONDITIONS,
-    sweeps=(SweepStep(name="full buckets", run=_forget_full_buckets, is_housekeeping=True),),
+    sweeps=(ForgettingFullBuckets(),),
+    internals=Internals(claimer=LimitedLanes, share_of=share_of, after_run=AfterLimitedRun()),
 )
 
 

@@ -25,10 +25,6 @@ from .rules import KeySource, Limit
 _SALT = "pulse_django.lane"
 
 
-def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {"lane_key": lane_key_of_call(task, args, kwargs)}
-
-
 def lane_key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return the lane key of a job with these arguments, which fit the task."""
     check_weight(task)

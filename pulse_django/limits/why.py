@@ -155,8 +155,8 @@ def _limit(alias: str, found: JobFacts, limiter: str) -> LimitState:
     return LimitState(limiter, None if is_of_queue else found.key, *row)
 
 
-WHY = Why(
-    sentences={
+class WhyOfLimits(Why):
+    sentences = {
         "limit-paused": _("The limit %(limit)s is paused until %(until)s."),
         "limit-half-open": _(
             "The limit %(limit)s lets one job at a time run to see whether it succeeds, and one runs."
@@ -168,9 +168,11 @@ WHY = Why(
         "key-rate": _(
             "The limit %(limit)s has used up its rate for the key %(key)s. The next job may start in %(wait)s."
         ),
-    },
-    bounds=limits,
-    stuck=("too-heavy",),
-    closed=("limit-paused",),
-    unknown=("limit-half-open",),
-)
+    }
+    stuck = ("too-heavy",)
+    closed = ("limit-paused",)
+    unknown = ("limit-half-open",)
+
+    def bounds(self, alias: str, job: JobFacts) -> list[LimitState]:
+        """Read the limits that apply to the job: those of its task and of its queue."""
+        return limits(alias, job)

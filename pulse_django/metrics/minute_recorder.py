@@ -16,7 +16,7 @@ from pulse_django.health import alerts, conditions
 from pulse_django.limits.facts import limits
 from pulse_django.limits.keys import declared_limits
 from pulse_django.models import Minute
-from pulse_django.queue.capability import Capability, KeeperLoop, WorkerDatabase
+from pulse_django.queue.capability import Capability, KeeperLoop
 from pulse_django.queue.words.counters import MOST_VALUES
 from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.safe_logging import SafeLogger
@@ -28,10 +28,9 @@ FIRST = 5.0, 20.0  # seconds after the start, at random
 JITTER = 0.2  # of the pause, so that watchdogs rarely count a minute at the same time
 
 
-class MinuteRecorder:
-    def __init__(self, database: WorkerDatabase) -> None:
-        self.database = database
-        self._has_begun = False
+class MinuteRecorder(KeeperLoop):
+    purpose, longest_pause, is_of_watchdogs = "minutes", PAUSE, True
+    _has_begun = False
 
     def run_once(self) -> float:
         """Write the unwritten minutes. Return the seconds until the next call."""
@@ -83,5 +82,4 @@ def noted(verdict: conditions.Verdict) -> dict[str, Any]:
     return {"conditions": found, "unasked": unasked}
 
 
-_LOOP = KeeperLoop("minutes", PAUSE, lambda database, _: MinuteRecorder(database).run_once, is_of_watchdogs=True)
-CAPABILITY = Capability(name="metrics", loops=(_LOOP,))
+CAPABILITY = Capability(name="metrics", loops=(MinuteRecorder,))

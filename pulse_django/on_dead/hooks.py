@@ -14,7 +14,7 @@ from pulse_django import conf
 from pulse_django.backend import PulseBackend, new_job
 from pulse_django.encryption.values import encrypts
 from pulse_django.exceptions import InvalidJob
-from pulse_django.queue.capability import AtEnd, Capability, OfCall
+from pulse_django.queue.capability import AtEnd, CallFields, Capability
 from pulse_django.queue.database.transactions import copied
 from pulse_django.queue.words.masks import EVERYTHING, is_encrypted
 from pulse_django.queue.words.options import JOB_OPTIONS, Duration, Flag, Text, Whole, with_settings
@@ -76,20 +76,6 @@ _ENQUEUE = f"""
 _MOST_CARRIED = 1_000
 
 
-def has_hook(task: Any) -> bool:
-    return getattr(task, "on_dead", None) is not None
-
-
-def of_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, str]:
-    """Return the row of the hook. It is made for the first job of a task, and kept."""
-    settings = conf.current()
-    made = getattr(task, "_row_of_hook", None)
-    if made is None or made[0] is not settings:
-        made = settings, _row_of_hook(task, settings)
-        object.__setattr__(task, "_row_of_hook", made)
-    return {"on_dead": made[1]}
-
-
 def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
     if not isinstance(task.on_dead.get_backend(), PulseBackend):
         raise InvalidJob(f"on_dead: no worker of Pulse's runs jobs of the backend {task.on_dead.backend!r}")
@@ -103,9 +89,26 @@ def _row_of_hook(task: Any, settings: conf.PulseSettings) -> str:
     return json.dumps({name: value for name, value in row.items() if value is not None}, default=copied)
 
 
+class HookFields(CallFields):
+    """The row of the hook of a new job."""
+
+    def is_used(self, task: Any) -> bool:
+        return getattr(task, "on_dead", None) is not None
+
+    def fields(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, str]:
+        """Return the row. It is made for the first job of a task, and kept."""
+        settings = conf.current()
+        made = getattr(task, "_row_of_hook", None)
+        if made is None or made[0] is not settings:
+            made = settings, _row_of_hook(task, settings)
+            object.__setattr__(task, "_row_of_hook", made)
+        return {"on_dead": made[1]}
+
+
+CALL_FIELDS = HookFields()
 CAPABILITY = Capability(
     name="on_dead",
-    of_call=OfCall(has_hook, of_call),
+    call_fields=CALL_FIELDS,
     carries={"on_dead": f"CASE WHEN pg_catalog.pg_column_size(on_dead) <= {_MOST_CARRIED} THEN on_dead END"},
     at_end=AtEnd(columns={}, over="", stayed=_ENQUEUE, is_noted="verdict = 'DEAD_LETTERED'", may_fail=True),
 )

@@ -105,17 +105,22 @@ def resume_queue(name: str, *, using: str | None = None) -> bool:
     return was_paused
 
 
-def _forget_ended(database: WorkerDatabase) -> StepDone:
-    forgotten = database.call(Pause.objects.db_manager(database.alias).forget_ended)
-    resumed = [f"task {task!r}" if task else f"queue {queue!r}" for task, queue, key in forgotten if not key]
-    for paused in resumed:
-        logger.info("The pause of %s has ended", paused)
-    return StepDone(said={"resumed": resumed})
+class ForgettingEnded(SweepStep):
+    name = "ended pauses"
+    says = {"resumed": []}
+    is_housekeeping = True
+
+    def run(self, database: WorkerDatabase) -> StepDone:
+        forgotten = database.call(Pause.objects.db_manager(database.alias).forget_ended)
+        resumed = [f"task {task!r}" if task else f"queue {queue!r}" for task, queue, key in forgotten if not key]
+        for paused in resumed:
+            logger.info("The pause of %s has ended", paused)
+        return StepDone(said={"resumed": resumed})
 
 
 CAPABILITY = Capability(
     name="pauses",
     reads=READS,
     gates=GATES,
-    sweeps=(SweepStep(name="ended pauses", run=_forget_ended, says={"resumed": []}, is_housekeeping=True),),
+    sweeps=(ForgettingEnded(),),
 )

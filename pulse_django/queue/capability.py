@@ -7,8 +7,9 @@ call ``installed()`` and use the parts. None of them knows a capability by name.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from types import MappingProxyType
@@ -122,22 +123,35 @@ class Gatherer(Protocol):
     def take_back(self) -> Sequence[Run]: ...
 
 
-class Chunking(NamedTuple):
+class Chunking(ABC):
     """Calls handlers with several jobs at once."""
 
-    gatherer: Callable[[InFlight, Callable[[Run, Performed], None], Callable[[], float]], Gatherer]
-    perform: Callable[[ChunkRun, Task | None], Performed]
-    perform_async: Callable[[ChunkRun, Task], Awaitable[Performed]]
+    @abstractmethod
+    def gatherer(
+        self, in_flight: InFlight, report: Callable[[Run, Performed], None], clock: Callable[[], float]
+    ) -> Gatherer: ...
+    @abstractmethod
+    def perform(self, run: ChunkRun, task: Task | None) -> Performed: ...
+    @abstractmethod
+    async def perform_async(self, run: ChunkRun, task: Task) -> Performed: ...
 
 
-class OfCall(NamedTuple):
-    """Fields of a new job that a capability makes from a call."""
+class CallFields(ABC):
+    """Makes fields of a new job from the task and the arguments of a call."""
 
-    is_used: Callable[[Task], bool]  # called once for each task
-    fields: Callable[[Task, Sequence[Any], Mapping[str, Any]], dict[str, Any]]
-    hides: bool = False  # the fields mask or encrypt arguments
-    # Whether a job may have to wait for a function of the project that makes the fields, or for another transaction.
-    waits: Callable[[Task], bool] = lambda _task: False
+    hides = False  # the fields mask or encrypt arguments
+
+    @abstractmethod
+    def is_used(self, task: Task) -> bool:
+        """Return whether jobs of this task have these fields. Called once for each task."""
+
+    @abstractmethod
+    def fields(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of ``NewJob``."""
+
+    def waits(self, task: Task) -> bool:
+        """Return whether a job may have to wait for a function of the project, or for another transaction."""
+        return False
 
 
 class Clauses(NamedTuple):
@@ -152,47 +166,95 @@ class Clauses(NamedTuple):
         return without(self, "take_params", "conflict_params")
 
 
-class OnInsert(NamedTuple):
+class Admission(ABC):
     """Admits a new job, or finds an existing job to use instead."""
 
     fields: tuple[str, ...]  # of NewJob: used for jobs with a value in one of them
-    columns: Callable[[NewJob], dict[str, Any]]
-    clauses: Callable[[str, NewJob], Clauses]
-    inserted: Callable[[JobReader, NewJob, int], object]
-    changed: Callable[[JobReader, int], Job]  # the existing job, which ON CONFLICT has changed
-    kept: Callable[[JobReader, NewJob], Job | None]  # the existing job, unchanged; None: it is gone, so insert again
-    many: Callable[[JobReader, Sequence[tuple[NewJob, Payload]], Callable[[int], object] | None], list[int]]
+
+    @abstractmethod
+    def columns(self, new: NewJob) -> dict[str, Any]:
+        """Return the values of its columns in the row of the job."""
+
+    @abstractmethod
+    def clauses(self, alias: str, new: NewJob) -> Clauses: ...
+    @abstractmethod
+    def inserted(self, jobs: JobReader, new: NewJob, job_id: int) -> None:
+        """Note a job that was inserted."""
+
+    @abstractmethod
+    def changed(self, jobs: JobReader, job_id: int) -> Job:
+        """Return the existing job, which ON CONFLICT has changed."""
+
+    @abstractmethod
+    def kept(self, jobs: JobReader, new: NewJob) -> Job | None:
+        """Return the existing job, unchanged. None: it is gone, so insert again."""
+
+    @abstractmethod
+    def many(
+        self, jobs: JobReader, encoded: Sequence[tuple[NewJob, Payload]], progress: Callable[[int], object] | None
+    ) -> list[int]:
+        """Insert a list of jobs, and return their ids or those of existing jobs."""
 
 
-class AroundInsert(NamedTuple):
+class AroundInsert(ABC):
     """Wraps the INSERT of jobs, in one transaction. Used for jobs that belong to a batch or a workflow."""
 
     field: str  # of NewJob: only jobs with a value in it may be concerned
-    concerns: Callable[[NewJob], bool]
-    one: Callable[[JobReader, NewJob, Callable[[JobReader, NewJob], Added | Job]], Added | Job]
-    many: Callable[..., list[int]]  # (jobs, all new jobs, the INSERT); are_new: no unique key can find an existing job
+
+    @abstractmethod
+    def concerns(self, new: NewJob) -> bool: ...
+    @abstractmethod
+    def one(self, jobs: JobReader, new: NewJob, insert: Callable[[JobReader, NewJob], Added | Job]) -> Added | Job: ...
+    @abstractmethod
+    def many(
+        self, jobs: JobReader, new_jobs: Sequence[NewJob], insert: Callable[[], list[int]], *, are_new: bool
+    ) -> list[int]:
+        """Insert jobs, some of which are concerned. ``are_new``: no unique key can find an existing job."""
 
 
-class OnRetry(NamedTuple):
+class OwnRetry(ABC):
     """Retries dead letters with its own statement, which may refuse some of them."""
 
     are_own: str  # an SQL condition on the row of a dead letter: this statement retries it
-    # Gets ids with their positions, and the parameters of the statement. Returns the retried and the refused ids.
-    retry: Callable[[JobReader, Sequence[tuple[int, int]], dict[str, Any]], tuple[set[int], set[int]]]
+
+    @abstractmethod
+    def retry(
+        self, jobs: JobReader, placed: Sequence[tuple[int, int]], how: dict[str, Any]
+    ) -> tuple[set[int], set[int]]:
+        """Retry jobs, given by ids and positions. Return the retried and the refused ids."""
 
 
-class Codec(NamedTuple):
+class Codec:
     """Encodes and decodes the stored arguments, progress and results of jobs, and decides what may be shown."""
 
-    opened: Callable[[Claim], Claim]  # returns the claim with decoded arguments
-    stored: Callable[[Claim, str, str], str]  # encodes a text for the column or the step of that name
-    read: Callable[[Claim, Any, str], Any]  # decodes such a text
-    arguments_of: Callable[[Job], tuple[list[Any], dict[str, Any]]]
-    value_of: Callable[[Job, str], Any]  # the progress or the result of a job
-    hides_result: Callable[[Task, str | None], bool]  # by the task, or by the mask of the job
-    shown: Callable[
-        [str, Sequence[Any], Mapping[str, Any], str | None], tuple[list[Any], dict[str, Any]] | None
-    ]  # arguments for logs and pages, by task and mask; None: the task is not known in this process
+    def opened(self, claim: Claim) -> Claim:
+        """Return the claim with decoded arguments."""
+        return claim
+
+    def stored(self, claim: Claim, text: str, field: str) -> str:
+        """Encode a text for the column or the step of that name."""
+        return text
+
+    def read(self, claim: Claim, value: Any, field: str) -> Any:
+        """Decode such a text."""
+        return value
+
+    def arguments_of(self, job: Job) -> tuple[list[Any], dict[str, Any]]:
+        return job.args, job.kwargs
+
+    def value_of(self, job: Job, field: str) -> Any:
+        """Return the progress or the result of a job."""
+        return getattr(job, field)
+
+    def hides_result(self, task: Task, sensitive: str | None) -> bool:
+        """Return whether the task, or the mask of the job, hides the result."""
+        return False
+
+    def shown(
+        self, task: str, args: Sequence[Any], kwargs: Mapping[str, Any], sensitive: str | None
+    ) -> tuple[list[Any], dict[str, Any]] | None:
+        """Return arguments for logs and pages. None: the task is not known in this process."""
+        return list(args), dict(kwargs)
 
 
 class AtEnd(NamedTuple):
@@ -205,12 +267,20 @@ class AtEnd(NamedTuple):
     may_fail: bool = False  # if the INSERT of ``stayed`` fails, end the run without it
 
 
-class AfterRun(NamedTuple):
-    """Hooks that run after a handler, and before the outcome of the run is decided."""
+class AfterRun(ABC):
+    """Is called after a handler, and before the outcome of the run is decided."""
 
-    concerns: Callable[[Run, Task, BaseException], bool]  # whether ``failed`` may use the database
-    failed: Callable[[Run, Task, BaseException], BaseException]  # returns the error to record
-    succeeded: Callable[[Run], None]  # called for a probe, which decides whether other jobs may start
+    @abstractmethod
+    def concerns(self, run: Run, task: Task, error: BaseException) -> bool:
+        """Return whether ``failed()`` may use the database."""
+
+    @abstractmethod
+    def failed(self, run: Run, task: Task, error: BaseException) -> BaseException:
+        """Return the error to record."""
+
+    @abstractmethod
+    def succeeded(self, run: Run) -> None:
+        """Note the success of a probe, which decides whether other jobs may start."""
 
 
 class Bound(Protocol):
@@ -220,15 +290,21 @@ class Bound(Protocol):
     def adds(self, before: int, run_seconds: float | None) -> tuple[float, float] | None: ...
 
 
-class Why(NamedTuple):
+class Why:
     """The reasons of a capability for which a job does not start, for ``explain()``."""
 
-    sentences: Mapping[str, Any]  # by code
-    of_waiting: Callable[[str, Any], Sequence[Any]] | None = None  # for a WAITING job
-    bounds: Callable[[str, Any], Sequence[Bound]] | None = None  # for a job that waits for a worker
+    sentences: Mapping[str, Any] = {}  # by code
     stuck: tuple[str, ...] = ()  # codes of reasons that only a person can remove
     closed: tuple[str, ...] = ()  # codes of reasons that also apply to jobs that are not due yet
     unknown: tuple[str, ...] = ()  # codes of reasons without a known end
+
+    def of_waiting(self, alias: str, job: Any) -> Sequence[Any]:
+        """Return the reasons for a WAITING job."""
+        return ()
+
+    def bounds(self, alias: str, job: Any) -> Sequence[Bound]:
+        """Return the limits on a job that waits for a worker."""
+        return ()
 
 
 class Satellite(NamedTuple):
@@ -249,15 +325,16 @@ class StepDone(NamedTuple):
     said: Mapping[str, Any] = MappingProxyType({})  # for the log line of the sweep
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepStep:
+class SweepStep(ABC):
     """Work that watchdogs do for a capability."""
 
     name: str
-    run: Callable[[WorkerDatabase], StepDone]
-    says: Mapping[str, Any] = field(default_factory=dict)  # for the log line of a sweep without work
-    exists: str = ""  # an SQL condition: there is work; empty: the condition of its capability
-    is_housekeeping: bool = False  # run once a minute, not in each sweep
+    says: Mapping[str, Any] = MappingProxyType({})  # for the log line of a sweep without work
+    exists = ""  # an SQL condition: there is work; empty: the condition of its capability
+    is_housekeeping = False  # run once a minute, not in each sweep
+
+    @abstractmethod
+    def run(self, database: WorkerDatabase) -> StepDone: ...
 
 
 class LoopFacts(NamedTuple):
@@ -269,13 +346,42 @@ class LoopFacts(NamedTuple):
     fleet_size: Callable[[], int] = lambda: 1
 
 
-class KeeperLoop(NamedTuple):
+class KeeperLoop(ABC):
     """A loop with its own connection, in a keeper and in ``pulse_watchdog``."""
 
     purpose: str
     longest_pause: float  # seconds
-    start: Callable[[WorkerDatabase, LoopFacts], Callable[[], float]]  # returns a step, which returns seconds to wait
-    is_of_watchdogs: bool = False  # runs only in processes with a watchdog
+    is_of_watchdogs = False  # runs only in processes with a watchdog
+
+    def __init__(self, database: WorkerDatabase, facts: LoopFacts = LoopFacts()) -> None:  # noqa: B008 - immutable
+        self.database, self.facts = database, facts
+
+    @abstractmethod
+    def run_once(self) -> float:
+        """Do one step, and return the seconds to wait before the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Internals:
+    """Parts that capabilities of this package have. They change without notice, and most can exist only once."""
+
+    claimer: Callable[[WorkerDatabase, Identity], LaneClaimer] | None = None  # for lanes with keys
+    share_of: Callable[[str], float] | None = None  # the weight of a lane key when slots are shared
+    jobs_a_slot: Callable[[str], int | None] | None = None  # by lane key, if one slot takes several jobs
+    chunking: Chunking | None = None
+    codec: Codec | None = None
+    admission: Admission | None = None
+    around_insert: AroundInsert | None = None
+    own_retry: OwnRetry | None = None
+    after_run: AfterRun | None = None
+    dialect: Dialect | None = None  # other statements, for a kind of server
+    # Frees jobs that waited for other jobs, and calls its argument if it freed any. Returns whether more are left.
+    when_over: Callable[[WorkerDatabase, Callable[[], object]], bool] | None = None
+    is_needed: str = ""  # a condition on ``{job}``: other jobs need it, so it is not pruned
+    is_holding: str = ""  # a condition on a dead letter ``{job}``: other jobs wait for its retry
+    refuses_retry: str = ""  # a condition on a dead letter ``{job}``: not retried, except with cancelled_too
+    keeps: str = ""  # a query for jobs of the day %(era)s to keep for longer, at most %(limit)s
+    outdated: str = ""  # CTEs that delete its expired rows, in the statement that prunes jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,31 +392,15 @@ class Capability:
     exists: str = ""  # an SQL condition: the capability is in use. Watchdogs check it in each turn
     gates: tuple[Gate, ...] = ()
     reads: str = ""  # a query for one row, which its gates read as a relation with its name
-    claimer: Callable[[WorkerDatabase, Identity], LaneClaimer] | None = None  # for lanes with keys
-    share_of: Callable[[str], float] | None = None  # the weight of a lane key when slots are shared
-    jobs_a_slot: Callable[[str], int | None] | None = None  # by lane key, if one slot takes several jobs
-    chunking: Chunking | None = None
-    of_call: OfCall | None = None
-    codec: Codec | None = None
-    on_insert: OnInsert | None = None
-    around_insert: AroundInsert | None = None
+    call_fields: CallFields | None = None
     carries: Mapping[str, str] = field(default_factory=dict)  # its columns of jobs that ended jobs keep, as SQL
     at_end: AtEnd | None = None
-    # Frees jobs that waited for other jobs, and calls its argument if it freed any. Returns whether more are left.
-    when_over: Callable[[WorkerDatabase, Callable[[], object]], bool] | None = None
-    is_needed: str = ""  # a condition on ``{job}``: other jobs need it, so it is not pruned
-    is_holding: str = ""  # a condition on a dead letter ``{job}``: other jobs wait for its retry
-    refuses_retry: str = ""  # a condition on a dead letter ``{job}``: not retried, except with cancelled_too
-    on_retry: OnRetry | None = None
-    after_run: AfterRun | None = None
     why: Why | None = None
     conditions: tuple[Any, ...] = ()  # health conditions of the fleet
     satellites: tuple[Satellite, ...] = ()
-    keeps: str = ""  # a query for jobs of the day %(era)s to keep for longer, at most %(limit)s
-    dialect: Dialect | None = None  # other statements, for a kind of server
-    outdated: str = ""  # CTEs that delete its expired rows, in the statement that prunes jobs
     sweeps: tuple[SweepStep, ...] = ()
-    loops: tuple[KeeperLoop, ...] = ()
+    loops: tuple[type[KeeperLoop], ...] = ()
+    internals: Internals = Internals()
 
     def __new__(cls, **parts: Any) -> Capability:
         points = [one.name for one in fields(cls)]
@@ -337,14 +427,14 @@ _assembled: list[Callable[[], None]] = []
 def install(*capabilities: Capability) -> None:
     """Set the installed capabilities. Call it before the first statement is sent."""
     global _installed
-    for point in ("codec", "chunking", "share_of", "on_insert", "around_insert", "on_retry"):
-        if len(both := [one.name for one in capabilities if getattr(one, point) is not None]) > 1:
+    for point in ("codec", "chunking", "share_of", "admission", "around_insert", "own_retry"):
+        if len(both := [one.name for one in capabilities if getattr(one.internals, point) is not None]) > 1:
             raise ValueError(f"{' and '.join(both)} both provide {point!r}, and only one capability may")
     names = Counter(name for one in capabilities for name in {one.name, *(step.name for step in one.sweeps)})
     if double := [name for name, times in names.items() if times > 1]:
         raise ValueError(f"two capabilities or steps have the same name: {', '.join(double)}")
     _installed = capabilities
-    use(one.dialect for one in capabilities if one.dialect is not None)
+    use(one.internals.dialect for one in capabilities if one.internals.dialect is not None)
     for forget in _assembled:
         forget()
 

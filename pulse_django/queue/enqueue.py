@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
 
-from .capability import AroundInsert, OnInsert, assembled, installed
+from .capability import Admission, AroundInsert, assembled, installed
 from .database.job_queries import JobReader
 from .database.transactions import (
     Json,
@@ -136,7 +136,7 @@ def _add(jobs: JobReader, new: NewJob) -> Added | Job:
     return Added(jobs, new, values, row)
 
 
-def _shared_of_alike(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) -> Mapping[str, Any]:
+def _shared_of_alike(new: NewJob, settings: conf.PulseSettings, admits: Admission | None) -> Mapping[str, Any]:
     """Return the values that are equal for jobs that differ only in arguments, parent and trace."""
     if new.alike is None:
         return _shared(new, settings, admits)
@@ -149,7 +149,7 @@ def _shared_of_alike(new: NewJob, settings: conf.PulseSettings, admits: OnInsert
 _TRUE = {"ready", *(option.column for option in OPTIONS.values() if option.default is True)}
 
 
-def _shared(new: NewJob, settings: conf.PulseSettings, admits: OnInsert | None) -> Mapping[str, Any]:
+def _shared(new: NewJob, settings: conf.PulseSettings, admits: Admission | None) -> Mapping[str, Any]:
     """Return the values of a job to send, without its arguments, its parent and its trace."""
     row = with_settings(new.by_column(), settings)
     row |= {"tags": list(new.tags) or None, "lane_key": new.lane_key or None}
@@ -173,17 +173,17 @@ def _blank(model: type[Job]) -> dict[str, Any]:
 
 
 @assembled
-def _on_insert() -> OnInsert | None:
-    return next((one.on_insert for one in installed() if one.on_insert is not None), None)
+def _admission() -> Admission | None:
+    return next((one.internals.admission for one in installed() if one.internals.admission is not None), None)
 
 
 @assembled
 def _around_insert() -> list[AroundInsert]:
-    return [one.around_insert for one in installed() if one.around_insert is not None]
+    return [one.internals.around_insert for one in installed() if one.internals.around_insert is not None]
 
 
-def _admits(new: NewJob) -> OnInsert | None:
-    one = _on_insert()
+def _admits(new: NewJob) -> Admission | None:
+    one = _admission()
     for name in one.fields if one is not None else ():
         if getattr(new, name) is not None:
             return one
@@ -195,7 +195,7 @@ def has_key(new: NewJob) -> bool:
     return _admits(new) is not None
 
 
-def _insert(jobs: JobReader, new: NewJob, values: Mapping[str, Any], admits: OnInsert | None) -> list[Row]:
+def _insert(jobs: JobReader, new: NewJob, values: Mapping[str, Any], admits: Admission | None) -> list[Row]:
     names, params = tuple(values), tuple(values.values())
     if admits is None:
         return run_often(jobs.write_alias, _enqueue(names), params)

@@ -64,7 +64,7 @@ def _read_of_jobs(*also: str) -> str:
 @assembled
 def _prune_sql(*, with_outdated: bool = True) -> str:
     dead = f"(SELECT * FROM gone WHERE era = {HOT}) AS dead"  # noqa: S608 - made of constants
-    outdated = [one.outdated for one in installed() if one.outdated and with_outdated]
+    outdated = [one.internals.outdated for one in installed() if one.internals.outdated and with_outdated]
     beside = [*notes_of_over(dead, "'CANCELLED'"), *_deletions("gone"), *outdated]
     return f"""
 WITH old (id) AS MATERIALIZED ({{pick}}),
@@ -264,7 +264,7 @@ def _carry(jobs: JobReader, day: date) -> int:
     history = statements_for(Carrying, jobs.write_alias).history
     names = {"columns": ", ".join(values), "values": ", ".join(values.values()), "history": history}
     params = {"era": era_of(day), "limit": CLEANED_AT_ONCE}
-    queries = [_CARRY.format(keeps=one.keeps, **names) for one in installed() if one.keeps]
+    queries = [_CARRY.format(keeps=keeps, **names) for one in installed() if (keeps := one.internals.keeps)]
     return sum(len(run_alone(jobs.write_alias, sql, params)) for sql in queries)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import timedelta
 
-from .capability import OnRetry, assembled, installed
+from .capability import OwnRetry, assembled, installed
 from .database.job_queries import JobReader
 from .database.transactions import run_joined
 from .statements import check_delay
@@ -68,15 +68,17 @@ SELECT id, NULL, true FROM dead WHERE is_cancelled
 
 
 @assembled
-def _on_retry() -> OnRetry | None:
-    return next((one.on_retry for one in installed() if one.on_retry is not None), None)
+def _own_retry() -> OwnRetry | None:
+    return next((one.internals.own_retry for one in installed() if one.internals.own_retry is not None), None)
 
 
 @assembled
 def _retry_sql() -> str:
     """Return the statement. Dead letters that a capability may refuse are left to the statement of the capability."""
-    on_retry = _on_retry()
-    refused = " OR ".join(one.refuses_retry.replace("{job}", "job") for one in installed() if one.refuses_retry)
+    on_retry = _own_retry()
+    refused = " OR ".join(
+        one.internals.refuses_retry.replace("{job}", "job") for one in installed() if one.internals.refuses_retry
+    )
     return _RETRY.replace("{are_own}", on_retry.are_own if on_retry else "false").replace(
         "{refused}", refused or "false"
     )
@@ -110,7 +112,7 @@ def retry(
     revived = {job_id for job_id, place, is_cancelled in rows if place is None and not is_cancelled}
     keyed = [(job_id, place) for job_id, place, _ in rows if place is not None]
     taken: set[int] = set()
-    if keyed and (on_retry := _on_retry()) is not None:
+    if keyed and (on_retry := _own_retry()) is not None:
         retried, taken = on_retry.retry(jobs, keyed, how)
         revived |= retried
     moved_on = asked_for - revived - taken - of_cancelled

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pulse_django import conf
 from pulse_django.exceptions import WrongArguments
-from pulse_django.queue.capability import OfCall, assembled, installed
+from pulse_django.queue.capability import CallFields, assembled, installed
 from pulse_django.queue.words.options import OF_CALL
 from pulse_django.queue.words.other_queues import option_instead
 
@@ -67,7 +67,7 @@ class Uses(NamedTuple):
     among: object  # the installed capabilities
     names: tuple[str, ...]  # of the arguments that can be passed by position
     hides: bool  # the task masks or encrypts arguments
-    of_call: tuple[OfCall, ...]
+    call_fields: tuple[CallFields, ...]
     waits: bool  # a job may have to wait for a function of the project, or for another transaction
 
 
@@ -81,7 +81,7 @@ def uses_of(task: Task) -> Uses:
     settings = conf.current()
     known: Uses | None = getattr(task, "_uses", None)
     if known is None or known.settings is not settings or known.among is not _capabilities():
-        used = tuple(one.of_call for one in installed() if one.of_call is not None and one.of_call.is_used(task))
+        used = tuple(made for one in installed() if (made := one.call_fields) is not None and made.is_used(task))
         known = Uses(
             settings,
             _capabilities(),

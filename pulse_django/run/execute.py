@@ -152,12 +152,12 @@ def succeeded(run: Run) -> None:
 
 @assembled
 def _after_runs() -> list[AfterRun]:
-    return [one.after_run for one in installed() if one.after_run is not None]
+    return [one.internals.after_run for one in installed() if one.internals.after_run is not None]
 
 
 @assembled
 def _chunking() -> Chunking | None:
-    return next((one.chunking for one in installed() if one.chunking is not None), None)
+    return next((one.internals.chunking for one in installed() if one.internals.chunking is not None), None)
 
 
 def _surrounded(task: Task, call: Call, run: Run) -> Any:

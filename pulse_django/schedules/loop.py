@@ -42,9 +42,11 @@ KEEP_TICKS = timedelta(days=30)
 PUNCTUAL = 8
 
 
-class ScheduleLoop:
+class ScheduleLoop(KeeperLoop):
+    purpose, longest_pause = "schedules", LONGEST_PAUSE
+
     def __init__(self, database: WorkerDatabase, facts: LoopFacts) -> None:
-        self.database, self._facts = database, facts
+        super().__init__(database, facts)
         self.threads = TickThreads(database.alias, f"{database.purpose} alone")
         self._ticker = Ticker(database.alias, self.threads)
         self._definitions: Sequence[Definition] | None = None
@@ -56,14 +58,14 @@ class ScheduleLoop:
         """Store declarations and fire due schedules. Return how long to wait."""
         if self._definitions is None:
             registry.discover()
-            self._limits = _limits_of_code() if self._facts.declarer else {}
-            self._definitions = declared_in(self.database.alias) if self._facts.declarer else []
-        with_work = self._facts.with_work()
+            self._limits = _limits_of_code() if self.facts.declarer else {}
+            self._definitions = declared_in(self.database.alias) if self.facts.declarer else []
+        with_work = self.facts.with_work()
         has_schedules = self._definitions or "schedules" in with_work
         has_limits = self._limits or (self._limits is not None and "limits" in with_work)
-        if self._facts.declarer and (has_schedules or has_limits) and time.monotonic() >= self._declare_at:
+        if self.facts.declarer and (has_schedules or has_limits) and time.monotonic() >= self._declare_at:
             self._declare(self._definitions if has_schedules else None, self._limits if has_limits else None)
-        if not (self._facts.watches and has_schedules):
+        if not (self.facts.watches and has_schedules):
             return IDLE_PAUSE
         if time.monotonic() >= self._forget_at:
             self._forget_at = time.monotonic() + BETWEEN_CLEANUPS
@@ -78,7 +80,7 @@ class ScheduleLoop:
         alias, silence = self.database.alias, conf.current().worker_silence
         if self._booted_at is None:
             self._booted_at = self.database.call(clock, alias)
-        declarer = Declarer(scope_of_code(), self._facts.declarer, self._booted_at)
+        declarer = Declarer(scope_of_code(), self.facts.declarer, self._booted_at)
         self._declare_at = time.monotonic() + BETWEEN_DECLARATIONS
         if definitions is not None:
             schedules = Schedule.objects.db_manager(alias)
@@ -114,7 +116,7 @@ class ScheduleLoop:
     def _pause(self, due_in: float | None) -> float:
         """Return how long to sleep: until the next tick, but in a large fleet only for some of its workers."""
         until_next = LONGEST_PAUSE if due_in is None else min(LONGEST_PAUSE, max(0.0, due_in))
-        share = PUNCTUAL / max(PUNCTUAL, self._facts.fleet_size())
+        share = PUNCTUAL / max(PUNCTUAL, self.facts.fleet_size())
         if random.random() < share:  # noqa: S311 - no secret
             return until_next
         return max(until_next, LONGEST_PAUSE / share * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
@@ -132,5 +134,5 @@ CAPABILITY = Capability(
     name="schedules",
     exists="EXISTS (SELECT 1 FROM pulse_django_schedule)",
     conditions=CONDITIONS,
-    loops=(KeeperLoop("schedules", LONGEST_PAUSE, lambda *process: ScheduleLoop(*process).run_once),),
+    loops=(ScheduleLoop,),
 )

@@ -40,7 +40,7 @@ def keyed_tasks() -> tuple[list[str], list[str]]:
     """
     several = has_several_shards()  # then PLACEMENT, a function of the project, is asked about keys
     uses = {key: uses_of(task) for key in registry if (task := registry.get(key)) is not None}
-    tasks = [key for key, one in uses.items() if one.waits or (several and one.of_call)]
+    tasks = [key for key, one in uses.items() if one.waits or (several and one.call_fields)]
     return tasks, [queue for queue, source in conf.current().fair_by_queue.items() if callable(source)]
 
 
@@ -128,7 +128,7 @@ def jobs_of(schedule: Schedule, instants: Sequence[datetime], timing: Timing | N
     if schedule.args or schedule.kwargs:
         refuse_if_encrypted(schedule.name, task)
     alike = likes.get((schedule.task, schedule.queue))
-    if alike is None or uses_of(there).of_call:
+    if alike is None or uses_of(there).call_fields:
         if getattr(task, "unique", None) is not None:  # its rule may require a delay
             there = there.using(run_after=instants[0])
         alike = replace(new_job(there, schedule.args, schedule.kwargs), parent_id=None)

@@ -58,7 +58,7 @@ def described(task: Task) -> dict[str, Any]:
 
 def _job(task: Task) -> dict[str, Any]:
     """Return the columns of a job that is enqueued without options."""
-    settings, hides = conf.current(), encryption.of_call(task, (), {})
+    settings, hides = conf.current(), encryption.CALL_FIELDS.fields(task, (), {})
     new = NewJob(
         task=key_of(task),
         queue=task.queue_name,
@@ -70,8 +70,8 @@ def _job(task: Task) -> dict[str, Any]:
     row = with_settings(new.by_column(), settings)
     names = ("queue", "priority", "sensitive", "tags", *COLUMNS)
     columns = {name: row[name] for name in names if row[name] is not None}
-    if hooks.has_hook(task):
-        columns["on_dead"] = json.loads(hooks.of_call(task, (), {})["on_dead"])
+    if hooks.CALL_FIELDS.is_used(task):
+        columns["on_dead"] = json.loads(hooks.CALL_FIELDS.fields(task, (), {})["on_dead"])
     expires = getattr(task, "expires", None)
     return {
         "columns": json.loads(json.dumps(columns, default=copied)),

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pulse_django.backend import PulseBackend, new_job
-from pulse_django.encryption.values import arguments_of as arguments_of_job
 from pulse_django.models import Job
 from pulse_django.queue.database.sql_functions import aware
 from pulse_django.queue.words.states import CLAIMABLE
 from pulse_django.run.calls import checked, names_of
+from pulse_django.run.codec import codec
 from pulse_django.run.registry import registry
 from pulse_django.shards.placement import routers_alias, shard_of_call
 
@@ -46,7 +46,7 @@ def assert_enqueued(task: Task, /, *args: Any, **kwargs: Any) -> Job:
     said = _said_by_using(wanted, alias)
     waiting = Job.objects.using(alias).filter(status__in=CLAIMABLE).order_by("id")
     called = _called(task, wanted.args, wanted.kwargs)
-    alike = [job for job in waiting.filter(task=wanted.task) if _called(task, *arguments_of_job(job)) == called]
+    alike = [job for job in waiting.filter(task=wanted.task) if _called(task, *codec().arguments_of(job)) == called]
     fitting: list[Job] = [job for job in alike if all(_fits(job, option, value) for option, value in said.items())]
     if fitting:
         return fitting[0]

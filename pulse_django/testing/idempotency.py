@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.apps import apps
 from django.db import connections, models, router
 
-from pulse_django.encryption.values import MASK, hides_result, value_of
-from pulse_django.encryption.values import arguments_of as decrypted_arguments_of
+from pulse_django.encryption.values import MASK, hides_result
 from pulse_django.models import Job
 from pulse_django.queue.words.masks import RESULT
 from pulse_django.queue.words.states import Status
+from pulse_django.run.codec import codec
 from pulse_django.shards.placement import OUR_APP, routers_alias
 
 from .databases import rolled_back
@@ -84,7 +84,7 @@ def _run_with_a_crash(job: TaskResult) -> Any:
     run = claimed(job, holder="crashing")
     if performed(run).run.completed:
         # Its report was part of its own transaction, so it cannot die between the two.
-        return value_of(fresh(job), RESULT)
+        return codec().value_of(fresh(job), RESULT)
     expire_lease(job)
     Job.objects.db_manager(run.alias).reap()
     jump_to_next_run(job)
@@ -106,7 +106,7 @@ def _completed(result: TaskResult, ran: Ran, which: str) -> Any:
     job = fresh(result)
     if ran.status != Status.COMPLETED:
         raise AssertionError(f"{which} of {ran.task} did not complete: {job.last_error or job.cancel_reason}")
-    return value_of(job, RESULT)
+    return codec().value_of(job, RESULT)
 
 
 def difference(why: str, once: Rows, other: Rows) -> str:
@@ -152,7 +152,7 @@ def _label(what: str, alias: str, home: str) -> str:
 def _facts_of(job: Job, sensitive: MaskedValues) -> Row:
     facts = {"task": job.task, "arguments": arguments_of(job), "queue": job.queue, "key": job.idempotency_key}
     if not is_shown_in_full(job):  # they are compared all the same
-        number = sensitive.setdefault(repr(decrypted_arguments_of(job)), len(sensitive) + 1)
+        number = sensitive.setdefault(repr(codec().arguments_of(job)), len(sensitive) + 1)
         facts["arguments in full"] = f"masked value #{number}"
     return tuple((name, str(value)) for name, value in facts.items())
 

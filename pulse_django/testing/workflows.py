@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pulse_django.encryption.values import value_of
 from pulse_django.models import Job, StoredBatch
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.masks import RESULT
 from pulse_django.queue.words.states import Status
+from pulse_django.run.codec import codec
 from pulse_django.run.run import Run
 from pulse_django.shards.placement import alias_of_jobs
 from pulse_django.workflows.resolving import resolve
@@ -97,4 +97,4 @@ def _results_of(placed: EnqueuedWorkflow) -> dict[str, Any]:
             if job and job.status not in ended
         ]
         raise AssertionError(f"the workflow {row.name!r} did not come to its end. " + "; ".join(held))
-    return {name: None if job is None else value_of(job, RESULT) for name, job in found.items()}
+    return {name: None if job is None else codec().value_of(job, RESULT) for name, job in found.items()}

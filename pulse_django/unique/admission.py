@@ -9,7 +9,7 @@ from django.db import IntegrityError
 
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.expiry.expire import expire_these
-from pulse_django.queue.capability import Clauses, OnInsert, OnRetry
+from pulse_django.queue.capability import Admission, Clauses, OwnRetry
 from pulse_django.queue.database.dialects import Statements, statements_for
 from pulse_django.queue.database.job_queries import IS_EXPIRED, JobReader
 from pulse_django.queue.database.transactions import joined, run_joined, undone_alone
@@ -60,67 +60,11 @@ RETURNING key.job_id
 """
 
 
-def _columns(new: NewJob) -> dict[str, Any]:
-    """Return the unique key in the row of a job, with its rule."""
-    if new.unique is None or new.unique.rule.per is not None:
-        return {}
-    return {"unique_key": new.unique.key, "unique_until_start": new.unique.rule.until_start}
-
-
 class TakingWindow(Statements):
     """The clauses that take the window of a unique key."""
 
     def clauses(self, task: str, key: str, seconds: float) -> Clauses:
         return Clauses(TAKE_WINDOW, (seconds, task, key, seconds))
-
-
-def _clauses(alias: str, new: NewJob) -> Clauses:
-    if new.unique is None:
-        return Clauses(_TAKE_KEY, (new.task, new.idempotency_key))
-    key, rule = new.unique
-    if rule.per is None:
-        return conflict_of(rule)
-    seconds = seconds_of(rule.per)
-    return statements_for(TakingWindow, alias).clauses(new.task, key, seconds)
-
-
-def _inserted(jobs: JobReader, new: NewJob, job_id: int) -> None:
-    if new.unique is not None:
-        begin_windows_with_jobs(jobs, new.unique.rule, [job_id])
-
-
-def _kept(jobs: JobReader, new: NewJob) -> Job | None:
-    """Return the job that has the key. None: it has just ended or been pruned, and the key is free."""
-    if new.unique is not None:
-        found = holder(jobs, new.task, new.unique)
-        if found is not None and new.unique.rule.on_conflict == "raise":
-            raise AlreadyEnqueued(new.task, found.pk)
-        return found
-    key = [new.task, new.idempotency_key]
-    holders = [job_id for (job_id,) in run_joined(jobs.write_alias, _WHO_HAS_KEY, key)]
-    kept: Job | None = jobs.using(jobs.write_alias).filter(pk__in=holders).first()
-    if kept is None:
-        run_joined(jobs.write_alias, _FREE_ORPHANED_KEY, key)
-    return kept
-
-
-def enqueue_keyed(jobs: JobReader, encoded: Sequence[Encoded], progress: Callable[[int], object] | None) -> list[int]:
-    """Add a list in which some jobs have keys: first those with unique keys, in the order of the keys."""
-    if all(new.unique is None for new, _ in encoded):
-        return enqueue_all(jobs, encoded, progress, one_by_one=("idempotency_key",))
-    keyed = [place for place, (new, _) in enumerate(encoded) if new.unique is not None]
-    plain = [place for place, (new, _) in enumerate(encoded) if new.unique is None]
-    once, places = folded([encoded[place] for place in keyed])
-    with joined(jobs.write_alias):
-        found = _insert_unique(jobs, once, progress)
-        ids = dict(zip(keyed, (found[place] for place in places), strict=True))
-        done = len(ids)
-        rest = [encoded[place] for place in plain]
-        others = enqueue_all(
-            jobs, rest, progress and (lambda written: progress(done + written)), one_by_one=("idempotency_key",)
-        )
-    ids |= zip(plain, others, strict=True)
-    return [ids[place] for place in range(len(encoded))]
 
 
 def _insert_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Callable[[int], object] | None) -> list[int]:
@@ -142,7 +86,62 @@ def _insert_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Callab
     return [found[key_of(new)] for new, _ in encoded]
 
 
-ON_INSERT = OnInsert(("unique", "idempotency_key"), _columns, _clauses, _inserted, changed, _kept, enqueue_keyed)
+class UniqueAdmission(Admission):
+    fields = ("unique", "idempotency_key")
+
+    def columns(self, new: NewJob) -> dict[str, Any]:
+        """Return the unique key in the row of a job, with its rule."""
+        if new.unique is None or new.unique.rule.per is not None:
+            return {}
+        return {"unique_key": new.unique.key, "unique_until_start": new.unique.rule.until_start}
+
+    def clauses(self, alias: str, new: NewJob) -> Clauses:
+        if new.unique is None:
+            return Clauses(_TAKE_KEY, (new.task, new.idempotency_key))
+        key, rule = new.unique
+        if rule.per is None:
+            return conflict_of(rule)
+        seconds = seconds_of(rule.per)
+        return statements_for(TakingWindow, alias).clauses(new.task, key, seconds)
+
+    def inserted(self, jobs: JobReader, new: NewJob, job_id: int) -> None:
+        if new.unique is not None:
+            begin_windows_with_jobs(jobs, new.unique.rule, [job_id])
+
+    def changed(self, jobs: JobReader, job_id: int) -> Job:
+        return changed(jobs, job_id)
+
+    def kept(self, jobs: JobReader, new: NewJob) -> Job | None:
+        """Return the job that has the key. None: it has just ended or been pruned, and the key is free."""
+        if new.unique is not None:
+            found = holder(jobs, new.task, new.unique)
+            if found is not None and new.unique.rule.on_conflict == "raise":
+                raise AlreadyEnqueued(new.task, found.pk)
+            return found
+        key = [new.task, new.idempotency_key]
+        holders = [job_id for (job_id,) in run_joined(jobs.write_alias, _WHO_HAS_KEY, key)]
+        kept: Job | None = jobs.using(jobs.write_alias).filter(pk__in=holders).first()
+        if kept is None:
+            run_joined(jobs.write_alias, _FREE_ORPHANED_KEY, key)
+        return kept
+
+    def many(self, jobs: JobReader, encoded: Sequence[Encoded], progress: Callable[[int], object] | None) -> list[int]:
+        """Add a list in which some jobs have keys: first those with unique keys, in the order of the keys."""
+        if all(new.unique is None for new, _ in encoded):
+            return enqueue_all(jobs, encoded, progress, one_by_one=("idempotency_key",))
+        keyed = [place for place, (new, _) in enumerate(encoded) if new.unique is not None]
+        plain = [place for place, (new, _) in enumerate(encoded) if new.unique is None]
+        once, places = folded([encoded[place] for place in keyed])
+        with joined(jobs.write_alias):
+            found = _insert_unique(jobs, once, progress)
+            ids = dict(zip(keyed, (found[place] for place in places), strict=True))
+            done = len(ids)
+            rest = [encoded[place] for place in plain]
+            others = enqueue_all(
+                jobs, rest, progress and (lambda written: progress(done + written)), one_by_one=("idempotency_key",)
+            )
+        ids |= zip(plain, others, strict=True)
+        return [ids[place] for place in range(len(encoded))]
 
 
 # Retry dead letters with a unique key, which another job may hold by now.
@@ -186,16 +185,6 @@ WHERE {IS_EXPIRED} AND unique_key IS NOT NULL AND EXISTS (
 """  # noqa: S608 - made of constants
 
 
-def retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str, Any]) -> tuple[set[int], set[int]]:
-    """Retry dead letters with unique keys. Return those that were retried, and those whose key is taken."""
-    retried, taken = _retry_keyed(jobs, keyed, how)
-    if taken and (expired := run_joined(jobs.write_alias, _EXPIRED_HOLDERS, [sorted(taken)])):
-        expire_these(jobs, [job_id for (job_id,) in expired])
-        again, _ = _retry_keyed(jobs, [one for one in keyed if one[0] in taken], how)
-        retried, taken = retried | again, taken - again
-    return retried, taken
-
-
 def _retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str, Any]) -> tuple[set[int], set[int]]:
     """Retry those whose key is free. Return these, and those whose key is taken.
 
@@ -215,4 +204,16 @@ def _retry_keyed(jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[st
         return set().union(*(retried for retried, _ in parts)), set().union(*(taken for _, taken in parts))
 
 
-ON_RETRY = OnRetry("unique_key IS NOT NULL AND NOT unique_until_start", retry_keyed)
+class UniqueRetry(OwnRetry):
+    are_own = "unique_key IS NOT NULL AND NOT unique_until_start"
+
+    def retry(
+        self, jobs: JobReader, keyed: Sequence[tuple[int, int]], how: dict[str, Any]
+    ) -> tuple[set[int], set[int]]:
+        """Retry dead letters with unique keys. Return those that were retried, and those whose key is taken."""
+        retried, taken = _retry_keyed(jobs, keyed, how)
+        if taken and (expired := run_joined(jobs.write_alias, _EXPIRED_HOLDERS, [sorted(taken)])):
+            expire_these(jobs, [job_id for (job_id,) in expired])
+            again, _ = _retry_keyed(jobs, [one for one in keyed if one[0] in taken], how)
+            retried, taken = retried | again, taken - again
+        return retried, taken

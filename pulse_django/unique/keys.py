@@ -9,29 +9,16 @@ from django.utils.crypto import salted_hmac
 
 from pulse_django.encryption.values import encrypts, hides_arguments
 from pulse_django.exceptions import InvalidJob, PayloadError
-from pulse_django.queue.capability import Capability, OfCall, Satellite
+from pulse_django.queue.capability import CallFields, Capability, Internals, Satellite
 from pulse_django.queue.words.payloads import canonical
 from pulse_django.run.registry import Task, key_of
 from pulse_django.run.signatures import by_name
 
-from .admission import ON_INSERT, ON_RETRY
+from .admission import UniqueAdmission, UniqueRetry
 from .rule import Unique, UniqueKey
 
 _SALT = "pulse_django.unique"
 _SALT_OF_IDEMPOTENCY = "pulse_django.idempotency"
-
-
-def is_used(task: Task) -> bool:
-    return getattr(task, "unique", None) is not None or getattr(task, "idempotency_key", None) is not None
-
-
-def of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a new job."""
-    key = getattr(task, "idempotency_key", None)
-    return {
-        "unique": key_of_call(task, args, kwargs),
-        "idempotency_key": None if key is None else idempotency_key_of(task, key),
-    }
 
 
 def key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> UniqueKey | None:
@@ -107,11 +94,29 @@ closed AS (
     USING ended
     WHERE win.task::text = ended.task::text AND win.key::text = ended.key::text AND win.until < statement_timestamp()
 )"""  # noqa: S608 - made of constants
+
+
+class KeyFields(CallFields):
+    """The keys of a new job."""
+
+    def is_used(self, task: Task) -> bool:
+        return getattr(task, "unique", None) is not None or getattr(task, "idempotency_key", None) is not None
+
+    def fields(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the keys of a new job."""
+        key = getattr(task, "idempotency_key", None)
+        return {
+            "unique": key_of_call(task, args, kwargs),
+            "idempotency_key": None if key is None else idempotency_key_of(task, key),
+        }
+
+    def waits(self, task: Task) -> bool:
+        return getattr(task, "unique", None) is not None
+
+
 CAPABILITY = Capability(
     name="unique",
-    of_call=OfCall(is_used, of_call, waits=lambda task: getattr(task, "unique", None) is not None),
-    on_insert=ON_INSERT,
-    on_retry=ON_RETRY,
+    call_fields=KeyFields(),
     satellites=(_KEYS, Satellite(table="pulse_django_window", rows="windows")),
-    outdated=_OUTDATED,
+    internals=Internals(admission=UniqueAdmission(), own_retry=UniqueRetry(), outdated=_OUTDATED),
 )

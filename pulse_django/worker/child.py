@@ -440,7 +440,7 @@ class Dispatcher:
         clock: Clock = time.monotonic,
     ) -> None:
         self._in_flight, self._report, self._slot_freed, self._clock = in_flight, report, slot_freed, clock
-        chunking = next((one.chunking for one in installed() if one.chunking is not None), None)
+        chunking = next((one.internals.chunking for one in installed() if one.internals.chunking is not None), None)
         self._gatherer = None if chunking is None else chunking.gatherer(in_flight, self.done, clock)
         self.executors: Executors
 

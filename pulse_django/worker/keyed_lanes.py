@@ -58,9 +58,10 @@ class KeyedLanes:
         """``claim_dealt`` claims from lanes without a claimer. ``granted`` starts the jobs of other claims."""
         self._database, self._in_flight = database, in_flight
         self._claim_dealt, self._granted = claim_dealt, granted
-        self._claimers = [one.claimer(database, identity) for one in installed() if one.claimer is not None]
-        self._shares = [one.share_of for one in installed() if one.share_of is not None]
-        self._chunks = [one.jobs_a_slot for one in installed() if one.jobs_a_slot is not None]
+        internals = [one.internals for one in installed()]
+        self._claimers = [one.claimer(database, identity) for one in internals if one.claimer is not None]
+        self._shares = [one.share_of for one in internals if one.share_of is not None]
+        self._chunks = [one.jobs_a_slot for one in internals if one.jobs_a_slot is not None]
         self._cursors: dict[tuple[str, int], Lane] = {}
         self._held: Counter[Lane] = Counter()
         self._shut: set[Lane] = set()  # lanes with a shut gate

@@ -124,6 +124,6 @@ def add_watchdog(
     for loop in [loop for capability in installed() for loop in capability.loops]:
         if watches or not loop.is_of_watchdogs:
             database = GuardedConnection(alias, f"{loop.purpose}{of_shard}")
-            loops.add(database, loop.start(database, facts), loop.longest_pause)
+            loops.add(database, loop(database, facts).run_once, loop.longest_pause)
             databases.append(database)
     return databases

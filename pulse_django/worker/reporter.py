@@ -223,7 +223,7 @@ class Reporter:
 
 @assembled
 def _when_over() -> list[Callable[[WorkerDatabase, Callable[[], object]], bool]]:
-    return [one.when_over for one in installed() if one.when_over is not None]
+    return [one.internals.when_over for one in installed() if one.internals.when_over is not None]
 
 
 def _part_of(reports: list[Report]) -> list[Report]:

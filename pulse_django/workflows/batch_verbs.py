@@ -199,41 +199,6 @@ RETURNING id
 """
 
 
-def join_alone(jobs: JobReader, new: NewJob, enqueue: Callable[[JobReader, NewJob], Added | Job]) -> Added | Job:
-    """Enqueue one job of a batch."""
-    with joined(jobs.write_alias):
-        reasons = lock_batches(jobs, [new])
-        added, batch_id = enqueue(jobs, new), _batch_of(new)
-        if isinstance(added, Added):
-            note_added(jobs, Counter({batch_id: 1}))
-            if batch_id in reasons:
-                cancel_late(jobs, {added.id: batch_id}, reasons)
-                added.values |= {"status": Status.CANCELLED.value, "cancel_reason": reasons[batch_id]}
-    return added
-
-
-def join_many(
-    jobs: JobReader, new_jobs: Sequence[NewJob], enqueue: Callable[[], list[int]], *, are_new: bool
-) -> list[int]:
-    """Enqueue jobs, some of which belong to batches. ``are_new``: no key can belong to an earlier job."""
-    placed = [new for new in new_jobs if _is_placed(new)]
-    if not placed:
-        return enqueue()
-    with joined(jobs.write_alias):
-        reasons = lock_batches(jobs, placed)
-        before = 0 if are_new else take_ids(jobs.write_alias, 1)[0]
-        ids = enqueue()
-        if are_new:
-            joined_by = {job_id: _batch_of(new) for job_id, new in zip(ids, new_jobs, strict=True) if _is_placed(new)}
-        else:
-            joined_by = dict(run_joined(jobs.write_alias, _JOINED, [ids, before]))
-        if joined_by:
-            note_added(jobs, Counter(joined_by.values()))
-        if late := {job_id: batch_id for job_id, batch_id in joined_by.items() if batch_id in reasons}:
-            cancel_late(jobs, late, reasons)
-    return ids
-
-
 def of_batches(jobs: JobReader, job_ids: Sequence[int], batches: Sequence[int]) -> set[int]:
     """Return those of these unfinished jobs that belong to one of these batches."""
     return {job_id for (job_id,) in run_joined(jobs.write_alias, _OF_BATCHES, [list(job_ids), sorted(set(batches))])}
@@ -247,7 +212,46 @@ def _is_placed(new: NewJob) -> bool:
     return _batch_of(new) is not None
 
 
-AROUND_INSERT = AroundInsert("place", _is_placed, join_alone, join_many)
+class Joining(AroundInsert):
+    """Adds jobs to their batch."""
+
+    field = "place"
+
+    def concerns(self, new: NewJob) -> bool:
+        return _is_placed(new)
+
+    def one(self, jobs: JobReader, new: NewJob, enqueue: Callable[[JobReader, NewJob], Added | Job]) -> Added | Job:
+        """Enqueue one job of a batch."""
+        with joined(jobs.write_alias):
+            reasons = lock_batches(jobs, [new])
+            added, batch_id = enqueue(jobs, new), _batch_of(new)
+            if isinstance(added, Added):
+                note_added(jobs, Counter({batch_id: 1}))
+                if batch_id in reasons:
+                    cancel_late(jobs, {added.id: batch_id}, reasons)
+                    added.values |= {"status": Status.CANCELLED.value, "cancel_reason": reasons[batch_id]}
+        return added
+
+    def many(
+        self, jobs: JobReader, new_jobs: Sequence[NewJob], enqueue: Callable[[], list[int]], *, are_new: bool
+    ) -> list[int]:
+        placed = [new for new in new_jobs if _is_placed(new)]
+        if not placed:
+            return enqueue()
+        with joined(jobs.write_alias):
+            reasons = lock_batches(jobs, placed)
+            before = 0 if are_new else take_ids(jobs.write_alias, 1)[0]
+            ids = enqueue()
+            if are_new:
+                added = zip(ids, new_jobs, strict=True)
+                joined_by = {job_id: _batch_of(new) for job_id, new in added if _is_placed(new)}
+            else:
+                joined_by = dict(run_joined(jobs.write_alias, _JOINED, [ids, before]))
+            if joined_by:
+                note_added(jobs, Counter(joined_by.values()))
+            if late := {job_id: batch_id for job_id, batch_id in joined_by.items() if batch_id in reasons}:
+                cancel_late(jobs, late, reasons)
+        return ids
 
 
 def lock_batches(jobs: JobReader, placed: Sequence[NewJob]) -> dict[int | None, str]:

@@ -32,26 +32,6 @@ WHERE job.id = %(id)s AND batch.paused_at IS NOT NULL
 """
 
 
-def of_waiting(alias: str, job: JobFacts) -> list[Reason]:
-    """Explain a waiting job by its unmet needs, and by its batch if that is paused."""
-    needs = needs_of(alias, job.id, unmet_only=True, most=MOST_NEEDS)
-    found = [
-        Reason(code="batch-paused", facts={"batch": batch_id, "name": name})
-        for batch_id, name in rows(alias, _PAUSED_BATCH, {"id": job.id})
-    ]
-    if held_by := [job_id for need in needs for job_id in need.held_by]:
-        found.append(Reason(code="held-by-dead-letter", facts=_named(held_by)))
-    found += _of_batches(needs)
-    found += [
-        Reason(code="waits-for-event", until=need.until, facts={"event": need.event})
-        for need in needs
-        if need.event is not None
-    ][:MOST_NAMED]
-    if jobs := [need.job for need in needs if need.job is not None and not need.held_by]:
-        found.append(Reason(code="waits-for-jobs", facts=_named(jobs)))
-    return found or [Reason(code="needs-met")]
-
-
 def _of_batches(needs: Sequence[NeedFacts]) -> Iterator[Reason]:
     for need in [need for need in needs if need.batch is not None][:MOST_NAMED]:
         code = _OF_BATCH[When(need.moment)] if need.is_sealed else "batch-not-sealed"
@@ -62,8 +42,8 @@ def _named(jobs: Sequence[int]) -> dict[str, Any]:
     return {"jobs": list(jobs[:MOST_NAMED]), "more": max(0, len(jobs) - MOST_NAMED)}
 
 
-WHY = Why(
-    sentences={
+class WhyOfWorkflows(Why):
+    sentences = {
         "waits-for-jobs": _("It waits for jobs that are not done: %(jobs)s."),
         "held-by-dead-letter": _("It needs dead letters: %(jobs)s. Retry them, and it goes on when they are done."),
         "waits-for-batch": _("It waits until all jobs of the workflow %(name)s (#%(batch)s) are done."),
@@ -78,9 +58,27 @@ WHY = Why(
         "waits-for-event": _("It waits for the event %(event)s."),
         "waits-for-event-until": _("It waits for the event %(event)s, until %(until)s at the latest."),
         "needs-met": _("All that it needs is done. A worker puts it in line within a moment."),
-    },
-    of_waiting=of_waiting,
-)
+    }
+
+    def of_waiting(self, alias: str, job: JobFacts) -> list[Reason]:
+        """Explain a waiting job by its unmet needs, and by its batch if that is paused."""
+        needs = needs_of(alias, job.id, unmet_only=True, most=MOST_NEEDS)
+        found = [
+            Reason(code="batch-paused", facts={"batch": batch_id, "name": name})
+            for batch_id, name in rows(alias, _PAUSED_BATCH, {"id": job.id})
+        ]
+        if held_by := [job_id for need in needs for job_id in need.held_by]:
+            found.append(Reason(code="held-by-dead-letter", facts=_named(held_by)))
+        found += _of_batches(needs)
+        found += [
+            Reason(code="waits-for-event", until=need.until, facts={"event": need.event})
+            for need in needs
+            if need.event is not None
+        ][:MOST_NAMED]
+        if jobs := [need.job for need in needs if need.job is not None and not need.held_by]:
+            found.append(Reason(code="waits-for-jobs", facts=_named(jobs)))
+        return found or [Reason(code="needs-met")]
+
 
 CONDITIONS = (
     Condition(

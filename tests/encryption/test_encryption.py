@@ -23,7 +23,6 @@ from django.test.utils import CaptureQueriesContext
 from pulse_django import api, checks, conf
 from pulse_django.encryption import values as encryption
 from pulse_django.encryption.envelopes import Envelope
-from pulse_django.encryption.values import value_of
 from pulse_django.exceptions import (
     CannotDecrypt,
     CannotEncrypt,
@@ -38,6 +37,7 @@ from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.masks import ENCRYPTED, EVERYTHING, HIDDEN, NOTHING, RESULT, Masks
 from pulse_django.queue.words.setting_values import MAX_PAYLOAD_CEILING
 from pulse_django.queue.words.states import Status
+from pulse_django.run.codec import codec
 from pulse_django.run.registry import registry, task_backends, task_finished, task_started
 from pulse_django.signals import job_failed, job_started
 from pulse_django.testing import assert_enqueued, assert_idempotent, drain, run_job
@@ -378,7 +378,7 @@ class TestTampering:
         readers: dict[str, Callable[[], object]] = {
             "get_result": lambda: backend.get_result(one.id),
             "refresh": one.refresh,
-            "the harness": lambda: value_of(stored(one.id), RESULT),
+            "the harness": lambda: codec().value_of(stored(one.id), RESULT),
             "results of what was needed": lambda: needed["one"],
         }
         with all_faults() as about:

@@ -6,12 +6,14 @@ rows of a table of its own, so that people can begin and end one at any time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from django.db import connections
 
-from pulse_django.queue.capability import Capability, Gate, OfCall, StepDone, SweepStep, WorkerDatabase
-from pulse_django.run.registry import key_of
+from pulse_django.queue.capability import CallFields, Capability, Gate, StepDone, SweepStep, WorkerDatabase
+from pulse_django.run.registry import Task, key_of
 
 TASKS = ("night.report", "night.backup")
 TABLE = "CREATE TABLE night_shift (began_at timestamptz NOT NULL, ends_at timestamptz NOT NULL)"
@@ -21,14 +23,29 @@ _IS_ON = (
 _PAST = "night_shift WHERE ends_at < statement_timestamp() - interval '1 hour'"
 
 
+class GivingUp(CallFields):
+    """Jobs of the night are not retried for longer than two days."""
+
+    def is_used(self, task: Task) -> bool:
+        return key_of(task) in TASKS
+
+    def fields(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        return {"give_up_after": timedelta(days=2)}
+
+
+class ForgettingNights(SweepStep):
+    name = "past nights"
+    says = {"nights": 0}
+    exists = f"EXISTS (SELECT 1 FROM {_PAST})"
+
+    def run(self, database: WorkerDatabase) -> StepDone:
+        return StepDone(said={"nights": database.call(_forget, database.alias)})
+
+
 def _forget(alias: str) -> int:
     with connections[alias].cursor() as cursor:
         cursor.execute(f"DELETE FROM {_PAST}")
         return cursor.rowcount
-
-
-def _sweep(database: WorkerDatabase) -> StepDone:
-    return StepDone(said={"nights": database.call(_forget, database.alias)})
 
 
 CAPABILITY = Capability(
@@ -44,6 +61,6 @@ CAPABILITY = Capability(
             sentence="%(task)s starts at night only.",
         ),
     ),
-    of_call=OfCall(lambda task: key_of(task) in TASKS, lambda *_: {"give_up_after": timedelta(days=2)}),
-    sweeps=(SweepStep(name="past nights", run=_sweep, says={"nights": 0}, exists=f"EXISTS (SELECT 1 FROM {_PAST})"),),
+    call_fields=GivingUp(),
+    sweeps=(ForgettingNights(),),
 )

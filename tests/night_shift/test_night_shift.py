@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.apps import apps
+from django.contrib import admin
+from django.test import RequestFactory
+from django.urls import reverse
 
 from pulse_django import Chunk, capabilities
+from pulse_django.admin import JobAdmin
 from pulse_django.health.explanation import explain
 from pulse_django.models import Job
 from pulse_django.queue import capability
-from pulse_django.queue.capability import AtEnd, Capability, Codec, Gate, Satellite
+from pulse_django.queue.capability import AtEnd, Capability, Codec, Gate, Internals, Satellite
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
 from pulse_django.run.execute import perform
@@ -114,16 +119,32 @@ def test_watchdogs_do_its_work() -> None:
     assert sql("SELECT ends_at = 'infinity' FROM night_shift") == [(True,)]
 
 
+def test_a_column_of_the_job_list_is_plain_admin(rf: RequestFactory, admin_user: Any) -> None:
+    class NightJobAdmin(JobAdmin):
+        list_display = (*JobAdmin.list_display, "starts_at_night")
+
+        @admin.display(description="night")
+        def starts_at_night(self, job: Job) -> bool:
+            return job.task == REPORT
+
+    Job.objects.enqueue_many([NewJob(task=REPORT), NewJob(task="other")])
+    request = rf.get(reverse("admin:pulse_django_job_changelist"))
+    request.user = admin_user
+    page = NightJobAdmin(Job, admin.site).changelist_view(request)
+    cells = re.findall(r'class="field-starts_at_night">(\w+)<', page.render().content.decode())  # type: ignore[attr-defined]
+    assert cells == ["False", "True"]
+
+
 def test_a_point_that_does_not_exist_is_refused_with_a_sentence() -> None:
     with pytest.raises(TypeError, match=r"night: there is no extension point 'lane'\. There are: exists, gates, reads"):
         Capability(name="night", lane="night")  # type: ignore[call-arg]
 
 
 def test_a_point_that_only_one_can_have_is_refused_to_a_second() -> None:
-    [codec] = [one.codec for one in capability.installed() if one.codec is not None]
+    [codec] = [one.internals.codec for one in capability.installed() if one.internals.codec is not None]
     assert isinstance(codec, Codec)
     with pytest.raises(ValueError, match="encryption and other both provide 'codec'"):
-        capability.install(*capability.installed(), Capability(name="other", codec=codec))
+        capability.install(*capability.installed(), Capability(name="other", internals=Internals(codec=codec)))
     with pytest.raises(ValueError, match="two capabilities or steps have the same name"):
         capability.install(*capability.installed(), CAPABILITY)
 
@@ -172,7 +193,7 @@ def test_rows_that_do_not_move_keep_their_job() -> None:
 
 def test_a_job_of_a_chunk_fails_as_any_other_without_its_capability() -> None:
     """And no StopIteration ends the loop that waits for its report."""
-    capability.install(*(one for one in capability.installed() if one.chunking is None))
+    capability.install(*(one for one in capability.installed() if one.internals.chunking is None))
     in_chunks.enqueue(number=1)
     [claim] = Job.objects.claim(Identity("me"))
     performed = perform(Run(claim))

@@ -94,6 +94,7 @@ def test_no_loop_of_a_worker_acts() -> None:
         return GuardedConnection("default", "x")
 
     facts = LoopFacts(declarer="w:1", with_work=lambda: frozenset({"schedules"}))
+    loops = [loop for one in installed() for loop in one.loops]
     steps: dict[str, Callable[[], Any]] = {
         "claims": claimer_for().run_once,
         "watchdog": Watchdog(line()).take_turn,
@@ -101,7 +102,12 @@ def test_no_loop_of_a_worker_acts() -> None:
         "recovery": lambda: Recovery(line(), lambda: None).database.call(Job.objects.reap),
         "heartbeat": lambda: Heartbeat(line(), list).database.call(Job.objects.heartbeat, []),
         "minutes": lambda: MinuteRecorder(line()).write(),
-        **{loop.purpose: loop.start(line(), facts) for one in installed() for loop in one.loops if loop.purpose in ACT},
+        **{
+            loop.purpose: loop(line(), facts).run_once
+            for one in installed()
+            for loop in one.loops
+            if loop.purpose in ACT
+        },
     }
     with all_faults() as about:
         for name, step in steps.items():

@@ -38,11 +38,9 @@ CARRIERS = {
 # Fields of any type that hold nothing of a job's.
 HARMLESS = {
     "Clauses.conflict_params", "Clauses.take_params", "Given.rows", "NewJob.alike",  # their reprs leave these out
-    "AroundInsert.many", "Codec.arguments_of", "Codec.read", "Codec.shown", "Codec.value_of", "OnInsert.columns",
-    "OnRetry.retry",  # functions
-    "Gate.sentence", "Gate.sentence_until", "OfCall.fields", "Why.bounds", "Why.of_waiting", "Why.sentences",
+    "Gate.sentence", "Gate.sentence_until",
     "Capability.conditions",
-    "StepDone.said", "SweepStep.says", "Swept.said",  # names and numbers
+    "StepDone.said", "Swept.said",  # names and numbers
     "Act.answers", "Act.done", "Act.form", "Act.label", "Act.label_of_all", "Act.refusals", "Act.says",
     "Act.says_of_all", "RowAct.do", "RowAct.fits", "RowAct.label", "RowAct.refused", "RowAct.says",
     "LimitFacts.numbers",

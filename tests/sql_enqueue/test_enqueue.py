@@ -20,7 +20,7 @@ from pulse_django.queue.capability import LoopFacts
 from pulse_django.queue.words.leases import Identity
 from pulse_django.run.notify import CHANNEL, WakeUp
 from pulse_django.run.registry import registry
-from pulse_django.sql_enqueue.loop import PAUSE, start
+from pulse_django.sql_enqueue.loop import PAUSE, DeclaredTasks
 from pulse_django.testing import drain
 from pulse_django.worker.guarded_connection import GuardedConnection
 from tests.crash.processes import ROOT, database_url
@@ -77,14 +77,14 @@ class TestDeclaring:
     def test_a_worker_writes_down_the_tasks_of_its_code_and_hangs_up(self) -> None:
         DeclaredTask.objects.all().delete()
         database = GuardedConnection("default", "declared tasks")
-        step = start(database, LoopFacts(declarer="w:1"))
-        assert step() == PAUSE
+        loop = DeclaredTasks(database, LoopFacts(declarer="w:1"))
+        assert loop.run_once() == PAUSE
         assert {"sql.ship", "shop.echo"} <= set(DeclaredTask.objects.values_list("name", flat=True))
         assert database._wrapper is None
 
     def test_a_watchdog_without_code_writes_nothing(self) -> None:
         DeclaredTask.objects.all().delete()
-        assert start(GuardedConnection("default", "declared tasks"), LoopFacts())() == PAUSE
+        assert DeclaredTasks(GuardedConnection("default", "declared tasks")).run_once() == PAUSE
         assert not DeclaredTask.objects.exists()
 
     def test_the_worker_that_started_last_wins_and_what_it_does_not_declare_is_gone(self) -> None:

@@ -67,12 +67,12 @@ def explained(alias: str, job_id: int) -> Explanation:
     """Explain a job in the current transaction, if there is one. This takes at most five statements."""
     job = asking.job(alias, job_id)
     if job.status == Status.WAITING:
-        waits = [reason for one in reasons.whys() if one.of_waiting for reason in one.of_waiting(alias, job)]
+        waits = [reason for one in reasons.whys() for reason in one.of_waiting(alias, job)]
         return _explanation(job, [*reasons.asked_to_stop(job), *waits])
     if not job.waits:
         return _explanation(job, reasons.not_waiting(job))
     found = reasons.lasting(job)
-    bounds = [bound for one in reasons.whys() if one.bounds for bound in one.bounds(alias, job)]
+    bounds = [bound for one in reasons.whys() for bound in one.bounds(alias, job)]
     if not job.is_due or job.is_expired:
         lasting = {code for one in reasons.whys() for code in one.closed}
         closed = [reason for bound in bounds for reason in bound.reasons(job) if reason.code in lasting]

@@ -39,7 +39,7 @@ def _any_of(conditions: list[str]) -> RawSQL:
 
 
 def _is_holding() -> RawSQL:
-    return _any_of([one.is_holding for one in installed()])
+    return _any_of([one.internals.is_holding for one in installed()])
 
 
 class JobQuerySet(QuerySet["Job"]):
@@ -57,7 +57,7 @@ class JobQuerySet(QuerySet["Job"]):
 
     def unneeded(self) -> Self:
         """Return jobs that no other job needs any more."""
-        return self.exclude(_any_of([one.is_needed for one in installed()]))
+        return self.exclude(_any_of([one.internals.is_needed for one in installed()]))
 
     def holding(self) -> Self:
         """Return dead letters whose retry other jobs wait for."""
