@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
+from typing import TypeVar
 
 from pulse_django import conf
-from pulse_django.queue.claim import NO_BOUNDS, Claims
 from pulse_django.queue.database.database_errors import DatabaseFault, fault_of
 from pulse_django.queue.database.lane_queries import WaitingLane
-from pulse_django.queue.words.lanes import NOT_AGED, Lane, lane_of, levels_gained
-from pulse_django.queue.words.leases import Claim, Identity, Lease
+from pulse_django.queue.words.lanes import NOT_AGED, Lane, levels_gained
+from pulse_django.queue.words.leases import Identity, Lease
 from pulse_django.run.notify import ANY_QUEUE, SILENCE, WakeUp, pass_on
 from pulse_django.run.run import Run
 from pulse_django.safe_logging import SafeLogger
@@ -22,7 +21,10 @@ from pulse_django.safe_logging import SafeLogger
 from .guarded_connection import LONGEST_POLL, POLLS_SLOWED_BY, GuardedConnection, slowed
 from .in_flight import InFlight
 from .keyed_lanes import KeyedLanes
+from .plain_lanes import Granted, PlainLanes
 from .worker_options import WorkerOptions
+
+T = TypeVar("T")
 
 # Seconds for which known lanes are reused while there is a backlog. If longer, a new lane with a higher priority waits.
 # If shorter, searches for lanes are wasted.
@@ -69,8 +71,8 @@ class Claimer:
         self._aged: Mapping[Lane, int] = NOT_AGED
         self._seen: dict[str, set[Lane]] = {}  # by queue, since this process began
         self._unanswered = UnansweredClaims(database)
-        self._bounds = LaneBounds()
-        self.keyed = KeyedLanes(database, identity, in_flight, self._claim_dealt, self._granted)
+        self._plain = PlainLanes(database, identity, in_flight)
+        self.keyed = KeyedLanes(database, identity, in_flight, self._plain)
         self._turn = random.randrange(1_000)  # noqa: S311 - workers should not rotate in step
 
     def wake(self, queue: str, following: str | None = None) -> None:
@@ -194,65 +196,40 @@ class Claimer:
         A successful claim begins the next turn. While slots are collected for a heavy job, its lane stays first.
         """
         if any(lane.key for lane in lanes):  # share slots among lanes, and apply limits
-            found, self._lanes = self.keyed.claim(limit, lanes, self._turn, self._aged)
+            found, self._lanes = self._grant(self.keyed.claim(limit, lanes, self._turn, self._aged))
             if not self._lanes:
                 self._lanes_at = float("-inf")
         else:
-            found = self._claim_plain(limit, lanes, are_due)
+            self.keyed.wanted_slots = None
+            found = len(self._grant(self._plain.claim(limit, lanes, self._turn, self._aged, are_due=are_due)))
+            if found < limit:
+                self._lanes_at = float("-inf")  # these are empty now, or the rest does not fit yet
         self._turn += found > 0
         return found > 0
 
-    def _claim_plain(self, limit: int, lanes: Sequence[Lane], are_due: bool) -> int:
-        self.keyed.wanted_slots = None
-        found = len(self._claim_since(limit, lanes, self._bounds.of(lanes)))
-        if are_due and found < limit and self._bounds.must_look_behind(found):
-            found += len(self._claim_since(limit - found, lanes, NO_BOUNDS))
-        if found < limit:
-            self._lanes_at = float("-inf")  # these are empty now, or the rest does not fit yet
-        return found
-
-    def _claim_dealt(self, limit: int, lanes: Sequence[Lane], takes: Mapping[Lane, int]) -> Claims:
-        """Claim from lanes without limits, ``takes`` jobs from each."""
-        claims = self._claim_since(limit, lanes, self._bounds.of(lanes), takes)
-        if len(claims) < limit and not claims.is_left and self._bounds.must_look_behind(len(claims)):
-            rest = Counter(takes) - Counter(lane_of(claim) for claim in claims)
-            more = self._claim_since(limit - len(claims), lanes, NO_BOUNDS, rest)
-            return Claims([*claims, *more], is_left=more.is_left)
-        return claims
-
-    def _claim_since(
-        self, limit: int, lanes: Sequence[Lane], since: Mapping[Lane, float], takes: Mapping[Lane, int] | None = None
-    ) -> Claims:
-        claims = self._granted(
-            lambda: self.database.call(
-                self.database.jobs.claim, self._identity, limit=limit, slots=self._in_flight.for_claim, lanes=lanes,
-                turn=self._turn, since=since, takes=takes, aged=self._aged,
-            ),
-            limit,
-        )  # fmt: skip
-        self._bounds.claimed(claims)
-        return claims
-
-    def _granted(self, claim: Callable[[], Claims], limit: int) -> Claims:
-        """Run a claim, and start its jobs."""
-        granted_at, before = time.monotonic(), self._identity.last_holder
-        try:
-            claims = claim()
-        except Exception as error:
-            # After any other error, the claim was rolled back. Without a new holder, it was not sent.
-            if fault_of(error) is DatabaseFault.CUT_OFF and self._identity.last_holder != before:
-                self._unanswered.add(self._identity.last_holder)
-            raise
-        if claims:
-            self.drained = False
-            self._start(self._in_flight.take(claims, granted_at))
-            if len(claims) <= FEW:
-                time.sleep(YIELD)
-            if self._woken_last is not None:
-                self._found_work(self._woken_last, len(claims) == limit)
-            if len(claims) == limit:
-                self._wake_others()
-        return claims
+    def _grant(self, claiming: Generator[Granted, None, T]) -> T:
+        """Start the jobs of each claim as soon as it is answered. Return the result of all."""
+        while True:
+            asked_at, before = time.monotonic(), self._identity.last_holder
+            try:
+                claims, limit = next(claiming)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            except Exception as error:
+                # After any other error, the claim was rolled back. Without a new holder, it was not sent.
+                if fault_of(error) is DatabaseFault.CUT_OFF and self._identity.last_holder != before:
+                    self._unanswered.add(self._identity.last_holder)
+                raise
+            if claims:
+                self.drained = False
+                self._start(self._in_flight.take(claims, asked_at))
+                if len(claims) <= FEW:
+                    time.sleep(YIELD)
+                if self._woken_last is not None:
+                    self._found_work(self._woken_last, len(claims) == limit)
+                if len(claims) == limit:
+                    self._wake_others()
 
     def _wake_others(self) -> float:
         """Notify the next workers, at most a few times a second. Return the seconds until the next try."""
@@ -340,59 +317,6 @@ class UnansweredClaims:
         settled = self._database.call(self._database.jobs.release, leases, reason=REASON)
         logger.warning("Returning %d jobs: %s", len(settled.accepted), REASON)
         return True
-
-
-# The lower bound of due times from which a claimer reads each lane.
-#
-# Jobs are claimed in the order of their due times. So jobs that were due before the last claimed one are usually gone,
-# and only their dead index entries are left. But a job of a long transaction becomes visible after later ones were
-# claimed. So a claimer sometimes ignores its bounds, and also if it finds nothing.
-
-
-# The longest wait, in seconds, of a job before the bound: with more jobs than slots, and with free slots.
-BETWEEN_FULL_LOOKS, BETWEEN_FULL_LOOKS_WITH_ROOM = 10.0, 1.0
-# The rounding error of microseconds that are converted to a float and back.
-ROUNDING = 0.000002
-MOST_LANES = 10_000
-
-
-class LaneBounds:
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._since: dict[Lane, float] = {}
-        self._clock = clock
-        self._looked_at = float("-inf")  # without bounds
-        self._is_bounded = False
-
-    def of(self, lanes: Sequence[Lane]) -> Mapping[Lane, float]:
-        """Return the bounds for a claim from these lanes, or none if a full look is due."""
-        now = self._clock()
-        self._is_bounded = now - self._looked_at < BETWEEN_FULL_LOOKS and any(lane in self._since for lane in lanes)
-        if self._is_bounded:
-            return self._since
-        self._looked_at = now
-        return NO_BOUNDS
-
-    def must_look_behind(self, found: int) -> bool:
-        """Return whether to claim again without bounds, after a claim that did not fill the slots."""
-        now = self._clock()
-        if not self._is_bounded or (found and now - self._looked_at < BETWEEN_FULL_LOOKS_WITH_ROOM):
-            return False
-        self._looked_at = now
-        return True
-
-    def claimed(self, claims: Iterable[Claim]) -> None:
-        """Raise the bound of each lane to its last claimed job. Lanes with keys have no bounds.
-
-        If some jobs were before their bound, as after the pause of a task, the next look is full, too.
-        """
-        if len(self._since) > MOST_LANES:
-            self._since.clear()
-        unkeyed = [(Lane(claim.queue, claim.priority), claim.due_epoch) for claim in claims if not claim.lane_key]
-        if any(due + ROUNDING < self._since.get(lane, float("-inf")) for lane, due in unkeyed):
-            self._looked_at = float("-inf")
-        for lane, due in unkeyed:
-            if due - ROUNDING > self._since.get(lane, float("-inf")):
-                self._since[lane] = due - ROUNDING
 
 
 # Wakes other workers if this one was woken and does not have enough free slots.

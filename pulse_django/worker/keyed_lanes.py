@@ -9,7 +9,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from pulse_django.queue.words.leases import Claim, Identity
 
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight
+from .plain_lanes import Granted, PlainLanes
 
 # Seconds for which the counted leases of other processes are reused; this process knows its own. If longer, slots go to
 # lanes that hold more by now. If shorter, each claim needs a count, which takes about as long as the claim.
@@ -36,9 +37,6 @@ GATHER_FOR = 0.005
 
 NO_BOUND = sys.maxsize
 
-Claiming = Callable[[int, Sequence[Lane], Mapping[Lane, int]], Claims]
-Granted = Callable[[Callable[[], Claims], int], Claims]
-
 
 class _Part(NamedTuple):
     claimer: LaneClaimer | None
@@ -47,17 +45,9 @@ class _Part(NamedTuple):
 
 
 class KeyedLanes:
-    def __init__(
-        self,
-        database: GuardedConnection,
-        identity: Identity,
-        in_flight: InFlight,
-        claim_dealt: Claiming,
-        granted: Granted,
-    ) -> None:
-        """``claim_dealt`` claims from lanes without a claimer. ``granted`` starts the jobs of other claims."""
-        self._database, self._in_flight = database, in_flight
-        self._claim_dealt, self._granted = claim_dealt, granted
+    def __init__(self, database: GuardedConnection, identity: Identity, in_flight: InFlight, plain: PlainLanes) -> None:
+        """``plain`` claims from lanes without a claimer."""
+        self._database, self._in_flight, self._plain = database, in_flight, plain
         internals = [one.internals for one in installed()]
         self._claimers = [one.claimer(database, identity) for one in internals if one.claimer is not None]
         self._shares = [one.share_of for one in internals if one.share_of is not None]
@@ -95,8 +85,11 @@ class KeyedLanes:
 
     def claim(
         self, limit: int, lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int] = NOT_AGED
-    ) -> tuple[int, list[Lane]]:
-        """Claim from due lanes. Return how many slots were taken, and which lanes may have more jobs."""
+    ) -> Generator[Granted, None, tuple[int, list[Lane]]]:
+        """Claim from due lanes, and yield each answer. Return how many slots were taken, and lanes that may have more.
+
+        The next claim counts on that the jobs of the last one have begun.
+        """
         now = time.monotonic()
         freed = self._note_settled()
         self._closed = {
@@ -124,7 +117,7 @@ class KeyedLanes:
                 self.wanted_slots = 1  # chunks are not prefetched, nor more than a part of a limit
                 continue
             free = self._in_flight.free_slots
-            claims, exhausted = self._claim_part(part, takes)
+            claims, exhausted = yield from self._claim_part(part, takes, turn, aged)
             taken = self._slots_of(claims, jobs_a_slot)
             found += taken
             empty |= exhausted
@@ -216,20 +209,16 @@ class KeyedLanes:
             more_soon=flight.has_room_soon,
         )  # fmt: skip
 
-    def _claim_part(self, part: _Part, takes: Mapping[Lane, int]) -> tuple[Claims, set[Lane]]:
+    def _claim_part(
+        self, part: _Part, takes: Mapping[Lane, int], turn: int, aged: Mapping[Lane, int]
+    ) -> Generator[Granted, None, tuple[Claims, set[Lane]]]:
         """Claim from lanes of one group. Return the claims, and the lanes with fewer jobs than allowed."""
         chosen, limit = [lane for lane in part.lanes if lane in takes], sum(takes.values())
-        if (claimer := part.claimer) is None:
-            dealt = self._claim_dealt(limit, chosen, takes)
+        if part.claimer is None:
+            dealt = yield from self._plain.claim(limit, chosen, turn, aged, takes)
             return dealt, set() if dealt.is_left else _short(takes, dealt)
-        answer = LaneClaim(Claims())
-
-        def claim() -> Claims:
-            nonlocal answer
-            answer = claimer.claim(part.group, chosen, takes, limit=limit, slots=self._in_flight.for_claim)
-            return answer.claims
-
-        claims = self._granted(claim, limit)
+        answer = part.claimer.claim(part.group, chosen, takes, limit=limit, slots=self._in_flight.for_claim)
+        yield (claims := answer.claims), limit
         exhausted = _short(answer.allowed, claims)
         if answer.may_wait is not None:
             self._bounds[part.group] = answer.may_wait

@@ -12,7 +12,6 @@ import pytest
 from pulse_django import Chunk, task
 from pulse_django.conf import PulseSettings
 from pulse_django.models import Job
-from pulse_django.queue.claim import Claims
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lane_keys import lane_key, lane_of_chunks
 from pulse_django.queue.words.lanes import Lane, in_jobs, in_slots, lane_of
@@ -26,6 +25,7 @@ from pulse_django.worker.child import LONGEST_WAIT_FOR_SLOT, Dispatcher, RunSupe
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.in_flight import MOST_AT_ONCE, MOST_BYTES, InFlight
 from pulse_django.worker.keyed_lanes import KeyedLanes
+from pulse_django.worker.plain_lanes import PlainLanes
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from pulse_django.worker.worker_registration import presence_of
@@ -350,16 +350,20 @@ def test_a_chunk_counts_as_one_lease_when_slots_are_dealt() -> None:
     assert in_slots({CHUNKS: 21, PLAIN: 21}, {CHUNKS: 10}) == {CHUNKS: 3, PLAIN: 21}
 
 
-def keyed(flight: InFlight) -> tuple[KeyedLanes, list[Claim]]:
-    granted: list[Claim] = []
-    database = GuardedConnection("default", "claims")
+class Keyed:
+    def __init__(self, flight: InFlight) -> None:
+        database, worker = GuardedConnection("default", "claims"), Identity("w")
+        self.lanes = KeyedLanes(database, worker, flight, PlainLanes(database, worker, flight))
+        self.granted: list[Claim] = []
 
-    def claim_dealt(limit: int, lanes: Sequence[Lane], takes: Any) -> Claims:
-        claims: Claims = Job.objects.claim(Identity("w"), limit=limit, lanes=lanes, takes=takes)
-        granted.extend(claims)
-        return claims
-
-    return KeyedLanes(database, Identity("w"), flight, claim_dealt, lambda claim, limit: claim()), granted
+    def claim(self, limit: int, lanes: Sequence[Lane]) -> tuple[int, list[Lane]]:
+        claiming = self.lanes.claim(limit, lanes, turn=0)
+        while True:
+            try:
+                self.granted += next(claiming)[0]
+            except StopIteration as end:
+                result: tuple[int, list[Lane]] = end.value
+                return result
 
 
 @pytest.mark.usefixtures("pulse_db")
@@ -367,9 +371,9 @@ def test_a_lane_of_chunks_leaves_slots_to_others(worker: Worker) -> None:
     Job.objects.enqueue_many([NewJob(task="chunking.hasty", lane_key=lane_of_chunks("chunking.hasty"))] * 50)
     Job.objects.enqueue_many([NewJob(task="t", lane_key=lane_key("", "acme"))] * 50)
     Job.objects.enqueue_many([NewJob(task="t")] * 50)
-    lanes, granted = keyed(worker.in_flight)
-    found, left = lanes.claim(SLOTS, Job.objects.lanes(), turn=0)
-    by_lane = {lane.key: sum(lane_of(one) == lane for one in granted) for lane in Job.objects.lanes()}
+    keyed = Keyed(worker.in_flight)
+    found, left = keyed.claim(SLOTS, Job.objects.lanes())
+    by_lane = {lane.key: sum(lane_of(one) == lane for one in keyed.granted) for lane in Job.objects.lanes()}
     assert sum(-(-count // (5 if "chunk" in key else 1)) for key, count in by_lane.items()) == found == SLOTS
     assert all(by_lane.values()), by_lane
     assert by_lane[lane_of_chunks("chunking.hasty")] in (5, 10)
@@ -382,25 +386,25 @@ def test_a_free_slot_goes_to_who_holds_the_fewest_slots(worker: Worker) -> None:
     for lane, held in ((lane_of_chunks("chunking.hasty"), 10), (lane_key("", "acme"), 3)):
         Job.objects.enqueue_many([NewJob(task="chunking.hasty", lane_key=lane)] * 30)
         Job.objects.claim(Identity("other"), limit=held, lanes=[Lane("default", 0, lane)])
-    lanes, granted = keyed(worker.in_flight)
-    lanes.claim(1, Job.objects.lanes(), turn=0)
-    assert {one.lane_key for one in granted} == {lane_of_chunks("chunking.hasty")}
-    assert len(granted) == 5
+    keyed = Keyed(worker.in_flight)
+    keyed.claim(1, Job.objects.lanes())
+    assert {one.lane_key for one in keyed.granted} == {lane_of_chunks("chunking.hasty")}
+    assert len(keyed.granted) == 5
 
 
 @pytest.mark.usefixtures("pulse_db")
 def test_a_large_chunk_is_what_one_claim_may_bring(worker: Worker) -> None:
     Job.objects.enqueue_many([NewJob(task="chunking.large", lane_key=lane_of_chunks("chunking.large"))] * 300)
-    lanes, granted = keyed(worker.in_flight)
-    found, _ = lanes.claim(SLOTS, Job.objects.lanes(), turn=0)
-    assert (found, len(granted)) == (1, MOST_AT_ONCE)
+    keyed = Keyed(worker.in_flight)
+    found, _ = keyed.claim(SLOTS, Job.objects.lanes())
+    assert (found, len(keyed.granted)) == (1, MOST_AT_ONCE)
 
 
 @pytest.mark.usefixtures("pulse_db")
 def test_a_lane_of_chunks_waits_for_a_slot_without_asking(worker: Worker) -> None:
     Job.objects.enqueue_many([NewJob(task="chunking.hasty", lane_key=lane_of_chunks("chunking.hasty"))] * 50)
     worker.claims("t", SLOTS)
-    lanes, granted = keyed(worker.in_flight)
-    assert lanes.claim(8, Job.objects.lanes(), turn=0) == (0, Job.objects.lanes())
-    assert granted == []
-    assert lanes.closed_for() > 0
+    keyed = Keyed(worker.in_flight)
+    assert keyed.claim(8, Job.objects.lanes()) == (0, Job.objects.lanes())
+    assert keyed.granted == []
+    assert keyed.lanes.closed_for() > 0

@@ -312,7 +312,7 @@ def test_a_paused_queue_does_not_close_a_limit_for_others(stepped: Stepped) -> N
         enqueue(1, 1, queue=lane.queue, lane_key=lane.key)
     Pause.objects.pause(queue="paused")
     for _ in range(2):
-        stepped.claimer.keyed.claim(1, lanes, 0)
+        stepped.claimer._grant(stepped.claimer.keyed.claim(1, lanes, 0))
     assert [run.claim.queue for run in stepped.begun] == ["open", "open"]
 
 

@@ -102,12 +102,7 @@ def test_no_loop_of_a_worker_acts() -> None:
         "recovery": lambda: Recovery(line(), lambda: None).database.call(Job.objects.reap),
         "heartbeat": lambda: Heartbeat(line(), list).database.call(Job.objects.heartbeat, []),
         "minutes": lambda: MinuteRecorder(line()).write(),
-        **{
-            loop.purpose: loop(line(), facts).run_once
-            for one in installed()
-            for loop in one.loops
-            if loop.purpose in ACT
-        },
+        **{loop.purpose: loop(line(), facts).run_once for loop in loops if loop.purpose in ACT},
     }
     with all_faults() as about:
         for name, step in steps.items():
