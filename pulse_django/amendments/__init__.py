@@ -1,4 +1,4 @@
 """Amendments: change the arguments of a waiting job, and keep the earlier ones.
 
-It provides the table of earlier arguments. It may import ``queue``, ``run``, ``unique``, ``limits`` and ``encryption``.
+It provides the table of earlier arguments.
 """

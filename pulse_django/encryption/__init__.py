@@ -1,4 +1,4 @@
 """Encryption: arguments, progress and results of a task are stored as ciphertext, and masks hide values.
 
-It provides the masks of a call, and the codec of stored values. It may import ``queue`` and ``run``.
+It provides the masks of a call, and the codec of stored values.
 """

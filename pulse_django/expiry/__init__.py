@@ -1,4 +1,4 @@
 """Expiry: a job that has not started in time is cancelled, and never started.
 
-It provides the condition that claims check and a step of sweeps. It may import ``queue``.
+It provides the condition that claims check and a step of sweeps.
 """

@@ -1,5 +1,4 @@
 """The state of the fleet: facts, conditions, alerts, advice, and why a job does not run.
 
-It registers a sweep step that dead-letters jobs whose task no worker has. It may import ``queue``, ``run`` and the
-facts of rooms.
+It registers a sweep step that dead-letters jobs whose task no worker has.
 """

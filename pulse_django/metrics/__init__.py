@@ -1,4 +1,4 @@
 """Metrics: the vital signs of the fleet, the statistics of each minute, and their exporters.
 
-It registers a loop of keepers. It may import ``queue``, ``run``, ``limits``, ``pauses`` and ``health``.
+It registers a loop of keepers.
 """

@@ -8,7 +8,7 @@ signal.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -219,25 +219,38 @@ def keep_errors_after_completion(jobs: JobReader, errors: Mapping[Lease, ErrorRe
 
 
 def _settle(jobs: JobReader, reports: Sequence[Report], wait: bool, bare: bool = False) -> list[Row]:
-    completes = not bare and all(is_plain_completion(report) for report in reports)
-    source, params = completions(reports) if completes else reported(reports)
     try:
-        return statements_for(Settling, jobs.write_alias).end(source, params, completes, wait=wait, bare=bare)
+        return _send(jobs, reports, wait, bare)
     except UNSTORABLE as error:
         # In a transaction of the caller it is broken, and the caller decides what to do. Several are halved.
         if connections[jobs.write_alias].in_atomic_block or len(reports) > 1 or bare:
             raise
         _log_failure(reports[0].lease.job_id)
-        if isinstance(reports[0].decision, DeadLetter):  # the row of its hook may have caused the error
+        for report, is_bare in _instead_of(reports[0], error):
             with suppress(*UNSTORABLE):
-                return _settle(jobs, reports, wait, bare=True)
-        if reports[0].progress is not None:
-            return _settle(jobs, [reports[0]._replace(progress=None)], wait)
-        if isinstance(reports[0].outcome, Failed) and isinstance(reports[0].decision, DeadLetter):
-            raise
+                return _send(jobs, [report], wait, is_bare)
+        raise
+
+
+def _send(jobs: JobReader, reports: Sequence[Report], wait: bool, bare: bool) -> list[Row]:
+    completes = not bare and all(is_plain_completion(report) for report in reports)
+    source, params = completions(reports) if completes else reported(reports)
+    return statements_for(Settling, jobs.write_alias).end(source, params, completes, wait=wait, bare=bare)
+
+
+def _instead_of(report: Report, error: Exception) -> Iterator[tuple[Report, bool]]:
+    """Yield reports to send instead of one that cannot be stored, and whether to send them bare."""
+    if isinstance(report.decision, DeadLetter):
+        yield report, True  # the row of its hook may have caused the error
+    if report.progress is not None:
+        report = report._replace(progress=None)
+        yield report, False
+        if isinstance(report.decision, DeadLetter):
+            yield report, True
+    if not (isinstance(report.outcome, Failed) and isinstance(report.decision, DeadLetter)):
         failed = Failed(ErrorReport.of(error))
-        reason = f"storing its report failed: {failed.error.summary}"
-        return _settle(jobs, [Report(reports[0].lease, failed, DeadLetter(reason))], wait)
+        dead = Report(report.lease, failed, DeadLetter(f"storing its report failed: {failed.error.summary}"))
+        yield from ((dead, False), (dead, True))
 
 
 BETWEEN_FAILURES = 60.0  # seconds between two log lines: one cause may concern each job of a task

@@ -1,4 +1,4 @@
 """Schedules: declared by code, changed by users, and fired by a loop.
 
-It provides a loop of keepers and the table of ticks. It may import ``queue``, ``run`` and ``encryption``.
+It provides a loop of keepers and the table of ticks.
 """

@@ -1,5 +1,5 @@
 """Unique jobs: at most one unfinished job for each key, or one in each period; and idempotency keys.
 
 It provides the keys of a call, clauses of the INSERT, the retry of dead letters with keys, and the tables of keys and
-periods. It may import ``queue``, ``run``, ``expiry`` and ``encryption``.
+periods.
 """
