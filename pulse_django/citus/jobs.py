@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -93,6 +94,8 @@ claimed AS (
 
 # A job leaves the hot partition: one statement inserts it into the history, and another one deletes it.
 
+# It is STABLE, and Citus cannot send such an INSERT to the node.
+_SIZE = re.compile(r"pg_catalog\.pg_column_size\((\w+)\)")
 # The rows, locked and not yet deleted.
 _GOES = """(
     SELECT {carried} FROM pulse_django_job_hot AS job CROSS JOIN {using}
@@ -108,7 +111,9 @@ def leave(
     ``is_noted``: jobs may wait for one of them. The last statement deletes the rows, and returns their ids, tasks and
     queues.
     """
-    columns = columns_of(values)
+    columns = {
+        name: _SIZE.sub(r"pg_catalog.octet_length(\1::text)", value) for name, value in columns_of(values).items()
+    }
     own = [f"job.{column}" for column in carried()]
     also = [f"{given.name}.{column} AS source_{column}" for column in (*brings, NOW, TODAY)]
     where = {"ids": f"[{given.name}.id]", "condition": condition}

@@ -13,6 +13,7 @@ from pulse_django.expiry import expire as expire_verb
 from pulse_django.models import Duty, Job
 from pulse_django.queue.database import job_queries
 from pulse_django.queue.database.transactions import run_joined
+from pulse_django.queue.ending import HISTORY
 from pulse_django.queue.retry import retry as retry_verb
 from pulse_django.queue.words.job_options import NewJob, Payload
 from pulse_django.queue.words.leases import Identity
@@ -201,7 +202,12 @@ class TestRaces:
             caller.close()
 
 
-_SWEPT_BY_HAND = expire_verb.expire_sql(expire_verb.SWEEP_PICK).replace("LIMIT %s", "LIMIT 1000")
+# Into the table of all jobs, which leads to the history in every layout.
+_SWEPT_BY_HAND = (
+    expire_verb.expire_sql(expire_verb.SWEEP_PICK)
+    .replace("LIMIT %s", "LIMIT 1000")
+    .replace(HISTORY, "pulse_django_job")
+)
 
 
 def _mark_claimed(job_id: int) -> None:
