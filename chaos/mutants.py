@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from pulse_django.amendments import amend, amending
+from pulse_django.citus.jobs import GrantingOnCitus
 from pulse_django.managers import JobManager
 from pulse_django.queue import capability, claim, enqueue, reap, settle
 from pulse_django.queue import heartbeat as beats
@@ -27,7 +28,7 @@ from pulse_django.run.run import Run
 from pulse_django.unique import admission
 from pulse_django.unique import clauses as unique
 from pulse_django.worker import heartbeat
-from pulse_django.worker.claimer import LaneBounds
+from pulse_django.worker.lanes import LaneBounds
 from pulse_django.worker.needed_threads import NeededThreads
 from pulse_django.worker.watchdog import Outages, Watchdog
 
@@ -47,8 +48,8 @@ class Mutant:
 HOMES: dict[str, Any] = {
     "_BEGIN": transactions,
     "_SESSION": prepared_statements,
-    "_GRANT": claim,
-    "_GRANT_ON_CITUS": claim,
+    "grant": claim.Granting,
+    "grant on Citus": GrantingOnCitus,
     "_HEARTBEAT": beats,
     "_SETTLE": settle,
     "_reap_sql": reap,
@@ -65,7 +66,8 @@ def replaced(name: str, *pairs: tuple[str, str]) -> Callable[[], None]:
     """Change a statement. A piece that is not there any more is a mutant that mutates nothing, and an error."""
 
     def plant() -> None:
-        found: Any = getattr(HOMES[name], name)
+        attribute = name.partition(" ")[0]
+        found: Any = getattr(HOMES[name], attribute)
         statement: str | dict[bool, str] = found() if callable(found) else found
         statements = statement if isinstance(statement, dict) else {True: statement}
         for old, new in pairs:
@@ -73,7 +75,7 @@ def replaced(name: str, *pairs: tuple[str, str]) -> Callable[[], None]:
                 raise SystemExit(f"{name} holds no {old!r} any more: the mutant needs a new place")
             statements = {which: text.replace(old, new) for which, text in statements.items()}
         changed = statements if isinstance(statement, dict) else statements[True]
-        setattr(HOMES[name], name, (lambda: changed) if callable(found) else changed)
+        setattr(HOMES[name], attribute, (lambda: changed) if callable(found) else changed)
 
     return plant
 
@@ -274,8 +276,8 @@ MUTANTS: dict[str, Mutant] = {
     "claim reads, then writes": Mutant(
         plant=all_of(
             unlocked,
-            replaced("_GRANT", ("\n        AND job.locked_by IS NULL", "")),
-            replaced("_GRANT_ON_CITUS", (" AND job.locked_by IS NULL", "")),
+            replaced("grant", ("\n        AND job.locked_by IS NULL", "")),
+            replaced("grant on Citus", (" AND job.locked_by IS NULL", "")),
         ),
         nemeses=("connections reset", *KILLS),
         breaks=("no live lease is stolen",),
@@ -323,8 +325,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "leases by a clock that is behind": Mutant(
         plant=all_of(
-            replaced("_GRANT", (TTL_FROM_NOW.format("job."), TTL_FROM_BEFORE.format("job."))),
-            replaced("_GRANT_ON_CITUS", (TTL_FROM_NOW.format(""), TTL_FROM_BEFORE.format(""))),
+            replaced("grant", (TTL_FROM_NOW.format("job."), TTL_FROM_BEFORE.format("job."))),
+            replaced("grant on Citus", (TTL_FROM_NOW.format(""), TTL_FROM_BEFORE.format(""))),
             replaced(
                 "_HEARTBEAT",
                 ("GREATEST(lease_until, clock_timestamp() +", "(clock_timestamp() - interval '1.9 s' +"),

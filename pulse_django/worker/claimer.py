@@ -20,8 +20,7 @@ from pulse_django.safe_logging import SafeLogger
 
 from .guarded_connection import LONGEST_POLL, POLLS_SLOWED_BY, GuardedConnection, slowed
 from .in_flight import InFlight
-from .keyed_lanes import KeyedLanes
-from .plain_lanes import Granted, PlainLanes
+from .lanes import Granted, KeyedLanes, PlainLanes
 from .worker_options import WorkerOptions
 
 T = TypeVar("T")

@@ -24,8 +24,7 @@ from pulse_django.worker import in_flight
 from pulse_django.worker.child import LONGEST_WAIT_FOR_SLOT, Dispatcher, RunSupervisor, waits_too_long
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.in_flight import MOST_AT_ONCE, MOST_BYTES, InFlight
-from pulse_django.worker.keyed_lanes import KeyedLanes
-from pulse_django.worker.plain_lanes import PlainLanes
+from pulse_django.worker.lanes import KeyedLanes, PlainLanes
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from pulse_django.worker.worker_registration import presence_of

@@ -25,7 +25,7 @@ from pulse_django.queue.words.verb_results import Report
 from pulse_django.run.registry import InvalidTask
 from pulse_django.run.run import Run
 from pulse_django.tasks import task
-from pulse_django.worker.keyed_lanes import GATHER_FOR
+from pulse_django.worker.lanes import GATHER_FOR
 from tests.crash.workers import Workers, wait_for, wait_until
 from tests.faults import all_faults
 from tests.limits import handlers as limited_handlers

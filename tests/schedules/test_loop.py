@@ -97,7 +97,7 @@ def test_an_idle_look_is_one_statement(watchdog: Watchdog, loop: ScheduleLoop) -
 
 
 def test_in_a_large_fleet_about_eight_are_punctual(watchdog: Watchdog, loop: ScheduleLoop) -> None:
-    loop._facts = LoopFacts(fleet_size=lambda: 400)
+    loop.facts = LoopFacts(fleet_size=lambda: 400)
     pauses = [loop._pause(0.1) for _ in range(4_000)]
     punctual = [one for one in pauses if one == 0.1]
     assert len(punctual) == pytest.approx(4_000 * PUNCTUAL / 400, rel=0.6)

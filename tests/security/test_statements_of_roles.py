@@ -52,6 +52,13 @@ def sent_by(*parts: Callable[[], object]) -> dict[str, str]:
     with drive.recording(sent_from):
         drive.drive(*parts)
     found = {AROUND.sub("", spelt): module for spelt, module in sent_from.items()}
+    # On Citus, roles may insert into the table of all jobs instead (docs/explanation/security.md).
+    found = {
+        spelt.replace("INTO pulse_django_job (", "INTO pulse_django_job_over (")
+        if ".citus." in module
+        else spelt: module
+        for spelt, module in found.items()
+    }
     found = {spelt: module for spelt, module in found.items() if PLANNED.match(spelt) and OURS in bare(spelt)}
     assert len(found) > 200, "what was not sent was not looked at"
     return found

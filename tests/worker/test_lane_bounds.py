@@ -11,8 +11,8 @@ from pulse_django.models import Job
 from pulse_django.queue.claim import FROM_THE_FIRST, NO_BOUNDS
 from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Claim, Identity
-from pulse_django.worker import plain_lanes as lane_bounds
-from pulse_django.worker.plain_lanes import LaneBounds
+from pulse_django.worker import lanes as lane_bounds
+from pulse_django.worker.lanes import LaneBounds
 from tests.factories import make_job
 from tests.queue.steps import sql
 from tests.worker.steps import claimer_for

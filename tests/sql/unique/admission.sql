@@ -1,7 +1,7 @@
--- _kept()
+-- UniqueAdmission.kept()
 SELECT job_id FROM pulse_django_key WHERE task::text = :task AND key::text = :key;
 
--- _kept()
+-- UniqueAdmission.kept()
 SELECT pulse_django_job.id, pulse_django_job.era, pulse_django_job.task, pulse_django_job.queue,
     pulse_django_job.priority, pulse_django_job.lane_key, pulse_django_job.ready, pulse_django_job.args,
     pulse_django_job.kwargs, pulse_django_job.payload_bytes, pulse_django_job.parent_id, pulse_django_job.trace,
@@ -22,7 +22,7 @@ WHERE pulse_django_job.id IN (:id)
 ORDER BY pulse_django_job.id ASC
 LIMIT 1;
 
--- _kept()
+-- UniqueAdmission.kept()
 DELETE FROM pulse_django_key AS key
 WHERE key.task::text = :task
     AND key.key::text = :key
@@ -32,7 +32,7 @@ WHERE key.task::text = :task
     WHERE id = key.job_id)
 RETURNING key.job_id;
 
--- retry_keyed(): unique, all
+-- UniqueRetry.retry(): unique, all
 WITH dead AS MATERIALIZED (
     SELECT
         job.id, job.attempts, job.max_attempts, job.refunds, job.lane_key, job.task, job.unique_key, asked.place
@@ -81,7 +81,7 @@ SELECT id, false FROM revived
 UNION ALL
 SELECT id, true FROM in_line WHERE is_taken;
 
--- retry_keyed()
+-- UniqueRetry.retry()
 SELECT id
 FROM pulse_django_job_hot
 WHERE attempts = 0

@@ -64,24 +64,24 @@ CROSS JOIN LATERAL (
 ) AS job
 WHERE batch.id = :id AND batch.cancelled_at IS NOT NULL;
 
--- join_alone(): workflows, all
+-- of_batches()
+SELECT id FROM pulse_django_job_hot WHERE id = ANY (:id::bigint[]) AND batch_id = ANY (:batch_id::bigint[]);
+
+-- Joining.one(): workflows, all
 SELECT id, finished_at IS NOT NULL, cancelled_at IS NOT NULL, cancel_reason
 FROM pulse_django_batch
 WHERE id = ANY (:id::bigint[])
 ORDER BY id
 FOR SHARE;
 
--- join_alone(): workflows, all
+-- Joining.one(): workflows, all
 INSERT INTO pulse_django_unresolved (batch_id, added)
 SELECT *
 FROM ROWS FROM (pg_catalog.unnest(:batch_id::bigint[]), pg_catalog.unnest(:count::int[])) AS added (batch_id, count)
 RETURNING id;
 
--- join_many(): all
+-- Joining.many(): all
 SELECT id, batch_id FROM pulse_django_job_hot WHERE id = ANY (:id::bigint[]) AND id > :id_2 AND batch_id IS NOT NULL;
-
--- of_batches()
-SELECT id FROM pulse_django_job_hot WHERE id = ANY (:id::bigint[]) AND batch_id = ANY (:batch_id::bigint[]);
 
 -- judge_batches(): workflows, all
 SELECT id FROM pulse_django_batch WHERE id = ANY (:id::bigint[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED;
