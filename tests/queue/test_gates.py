@@ -12,6 +12,7 @@ import pytest
 from django.utils import timezone
 
 from pulse_django import capabilities
+from pulse_django.citus import dialect as citus
 from pulse_django.expiry import expire
 from pulse_django.health.explanation import explain
 from pulse_django.limits.rules import Limit
@@ -46,7 +47,7 @@ BY_DAY = Gate(
     facts="SELECT statement_timestamp() + interval '1 hour' AS opens_at, '' AS reason, '' AS shut_by",
 )
 NIGHT_SHIFT = Capability(name="night", reads="SELECT false AS is_night", gates=(BY_DAY,))
-INSTALLED = (expire.CAPABILITY, pauses.CAPABILITY, NIGHT_SHIFT)
+INSTALLED = (citus.CAPABILITY, expire.CAPABILITY, pauses.CAPABILITY, NIGHT_SHIFT)
 
 
 def enqueue(task: str = SEND, **fields: Any) -> None:
@@ -139,7 +140,8 @@ def test_each_gate_is_needed(installing: None) -> None:
         gate.code: without(gate.code) for one in INSTALLED for gate in one.gates
     }
     mutants["an empty array"] = (
-        expire.CAPABILITY, replace(pauses.CAPABILITY, reads="SELECT '{}'::text[] AS names"), NIGHT_SHIFT
+        citus.CAPABILITY, expire.CAPABILITY,
+        replace(pauses.CAPABILITY, reads="SELECT '{}'::text[] AS names"), NIGHT_SHIFT,
     )  # fmt: skip
     found = {}
     with all_faults() as about:
@@ -169,7 +171,8 @@ def test_a_job_that_a_gate_of_tasks_shuts_out_is_set_aside_and_brought_back(inst
     assert Job.objects.set_aside() == ["default"]
     assert Job.objects.get(ready=None).task == NIGHT
     assert not Job.objects.bring_back()
-    capability.install(expire.CAPABILITY, pauses.CAPABILITY, replace(NIGHT_SHIFT, reads="SELECT true AS is_night"))
+    night_shift = replace(NIGHT_SHIFT, reads="SELECT true AS is_night")
+    capability.install(citus.CAPABILITY, expire.CAPABILITY, pauses.CAPABILITY, night_shift)
     assert Job.objects.bring_back() == ["default"]
     assert sorted(started()) == [NIGHT, SEND]
 
