@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
+from django.db.models import Q
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext_lazy as _
 
@@ -43,6 +44,8 @@ Answer = Mapping[str, Collection[int]]  # ids of jobs by result
 class ActForm(forms.Form):
     """The form of an act, with a reason for the admin's log. With ``job``, the form is on the page of that job."""
 
+    # When the page counted or listed the jobs. Those that ended later are left out.
+    asked_at = forms.DateTimeField(widget=forms.HiddenInput, required=False)
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON, required=False)
     of_many: tuple[str, ...] = ()  # fields that the page of a job does not have
 
@@ -54,17 +57,21 @@ class ActForm(forms.Form):
             # The number that the page showed. With an invalid, missing or old number, the act is refused.
             hidden = forms.IntegerField(min_value=0, max_value=MOST_ATTEMPTS, widget=forms.HiddenInput)
             self.fields = {"attempts": hidden, **self.fields}
-            for name in self.of_many:
+            for name in ("asked_at", *self.of_many):
                 del self.fields[name]
             if job.batch_id is None:
                 self.fields.pop("cancelled_too", None)
         self.order_fields([name for name in self.fields if name != "reason"])  # the reason is the last field
 
+    def clean_asked_at(self) -> str:
+        at = self.cleaned_data["asked_at"]
+        return at.isoformat() if at else ""
+
     def done_in_words(self, done: Any) -> str:
         """Return what was done with which values, for the message and the log."""
         details = []
         for name, value in self.cleaned_data.items():
-            if name not in ("attempts", "confirmed") and value not in ("", None) and value is not False:
+            if name not in ("attempts", "asked_at", "confirmed") and value not in ("", None) and value is not False:
                 field = self.fields[name]
                 label, shown = (
                     str(field.label).partition(" (")[0],
@@ -191,9 +198,9 @@ def _release(alias: str, ids: Collection[int], given: Given) -> Answer:
 
 
 def _delete(alias: str, ids: Collection[int], given: Given) -> Answer:
-    """Delete those jobs that have ended and that no job needs. With ``error``, only dead letters of this error."""
-    how = {"statuses": [Status.DEAD_LETTERED], "error": given["error"]} if "error" in given else {}
-    deleted = set(Job.objects.db_manager(alias).prune_these(ids, **how))
+    """Delete those jobs that have ended and that no job needs. With ``asked_at``, leave out those that ended later."""
+    asked_at = parse_datetime(given.get("asked_at") or "")
+    deleted = set(Job.objects.db_manager(alias).prune_these(ids, ended_by=asked_at))
     left = set(ids) - deleted
     needed = set(Job.objects.using(alias).filter(pk__in=left).holding().values_list("pk", flat=True)) if left else set()
     return {"deleted": deleted, "left": left - needed, "needed": needed}
@@ -208,19 +215,30 @@ class Act:
     says: Any = ""  # its effect, for hovering and for screen readers
     label_of_all: Any = ""  # of the button for all that match; empty: no button
     says_of_all: Any = ""
-    done: Any  # for the message, and the log of the admin
-    permission: str
-    statuses: tuple[Status, ...]
+    done: Any = ""  # for the message, and the log of the admin
+    permission: str = ""
+    statuses: tuple[Status, ...] = ()
     form: type[ActForm] = ActForm
     do: Callable[[str, Collection[int], Given], Answer]
     answers: Mapping[str, Any] = field(default_factory=dict)  # the possible results for a job, as text
     changes: tuple[str, ...] = ("changed",)  # the answers of jobs that were changed
     missed: str = "moved_on"  # the answer of jobs that no longer matched
     refusals: Mapping[str, Any] = field(default_factory=dict)  # why a job was skipped that still matched
-    # Filters jobs that the act can change. Jobs that ended after the instant are excluded.
-    fitting: Callable[[JobQuerySet, str], JobQuerySet] = lambda jobs, asked_at: jobs
+    when: Q = field(default_factory=Q)  # which jobs of these statuses a press on all that match changes
     # Its statement commits by itself. If a worker dies after it, the changed jobs are counted as "no longer matched".
     commits_by_itself: bool = False
+
+    def matching(self, jobs: JobQuerySet, asked_at: str = "") -> JobQuerySet:
+        """Return those of these jobs that the act can change. With ``asked_at``, leave out those that ended later."""
+        found = jobs.filter(has_status(self.statuses), self.when)
+        if asked_at and set(self.statuses) <= set(TERMINAL):
+            found = found.filter(finished_at__lte=parse_datetime(asked_at))
+        return found
+
+    def counts(self, answer: Answer, chosen: int) -> dict[str, int]:
+        """Return the number of jobs for each result. Chosen jobs without a result no longer matched."""
+        counts = {name: len(answer.get(name, ())) for name in self.answers}
+        return counts | {self.missed: counts[self.missed] + chosen - sum(counts.values())}
 
     def in_words(self, counts: Mapping[str, int]) -> str:
         """Return the number of jobs for each result, as text."""
@@ -262,9 +280,6 @@ ACTS: Mapping[str, Act] = {
                 "of_cancelled": _("Its workflow was cancelled. To retry it anyway, tick the box. Nothing was changed."),
                 "key_taken": _("Another job has the unique key of this one. Nothing was changed."),
             },
-            fitting=lambda jobs, asked_at: jobs.filter(
-                status=Status.DEAD_LETTERED, finished_at__lte=parse_datetime(asked_at)
-            ),
         ),
         Act(
             name="run-now",
@@ -278,7 +293,7 @@ ACTS: Mapping[str, Act] = {
             do=_run_now,
             answers={"changed": _("made due"), "moved_on": _MOVED_ON},
             # A job that is already due would lose its position among jobs of its priority.
-            fitting=lambda jobs, asked_at: jobs.claimable().filter(next_run_at__gt=StatementTimestamp()),
+            when=Q(next_run_at__gt=StatementTimestamp()),
         ),
         Act(
             name="postpone",
@@ -302,7 +317,6 @@ ACTS: Mapping[str, Act] = {
             form=MoveForm,
             do=_move,
             answers={"changed": _("moved"), "moved_on": _MOVED_ON},
-            fitting=lambda jobs, asked_at: jobs.filter(status__in=CLAIMABLE),
         ),
         Act(
             name="cancel",
@@ -318,7 +332,7 @@ ACTS: Mapping[str, Act] = {
             answers={"cancelled": _("cancelled"), "asked": _("asked to stop"), "refused": _MOVED_ON},
             changes=("cancelled", "asked"),
             missed="refused",
-            fitting=lambda jobs, asked_at: jobs.filter(has_status(LIVE), cancel_requested_at__isnull=True),
+            when=Q(cancel_requested_at__isnull=True),
         ),
         Act(
             name="release",
@@ -347,7 +361,6 @@ ACTS: Mapping[str, Act] = {
             },
             changes=("deleted",),
             missed="left",
-            fitting=lambda jobs, asked_at: jobs.terminal().filter(finished_at__lte=parse_datetime(asked_at)),
             commits_by_itself=True,
         ),
     )

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from datetime import timedelta
 from getpass import getuser
 from typing import Any
@@ -24,7 +25,7 @@ from pulse_django.queue.words.payloads import clean_text, error_in_one_line
 from pulse_django.queue.words.states import Status
 from pulse_django.shards.placement import aliases_of_jobs, routers_alias
 
-from .batches import BATCH, Pace
+from .batches import BATCH
 from .preview import Selection
 
 MOST_DIGITS = 19
@@ -45,12 +46,13 @@ def add_filters(parser: CommandParser, statuses: Iterable[Status]) -> None:
     """Add the arguments that select jobs. Without ``statuses``, there is no ``--status``."""
     parser.add_argument("ids", nargs="*", type=whole_number(1, MAX_ID), metavar="ID", help="these jobs")
     repeated: dict[str, Any] = {"action": "append", "default": []}
-    parser.add_argument("--queue", **repeated, type=text, metavar="NAME", help="may be repeated")
-    parser.add_argument("--task", **repeated, type=text, metavar="NAME", help="may be repeated")
-    parser.add_argument("--tag", **repeated, type=_tag, metavar="TAG", help="may be repeated: jobs with all tags")
+    parser.add_argument("--queue", dest="queues", **repeated, type=text, metavar="NAME", help="may be repeated")
+    parser.add_argument("--task", dest="tasks", **repeated, type=text, metavar="NAME", help="may be repeated")
+    said = "may be repeated: jobs with all tags"
+    parser.add_argument("--tag", dest="tags", **repeated, type=_tag, metavar="TAG", help=said)
     if allowed := tuple(statuses):
         said = f"{', '.join(allowed)}; may be repeated"
-        parser.add_argument("--status", **repeated, type=_status(allowed), metavar="STATUS", help=said)
+        parser.add_argument("--status", dest="statuses", **repeated, type=_status(allowed), metavar="STATUS", help=said)
     parser.add_argument("--error", type=text, metavar="TEXT", help="text that the last error contains")
     age = "age since it ended, or since it was created: 7d, 12h, 30m, 45s"
     parser.add_argument("--older-than", type=duration, metavar="DURATION", help=age)
@@ -86,20 +88,10 @@ def add_action(parser: CommandParser) -> None:
 
 
 def selection_of(options: dict[str, Any]) -> Selection:
-    return Selection(
-        ids=tuple(dict.fromkeys(options["ids"])),
-        queues=tuple(options["queue"]),
-        tasks=tuple(options["task"]),
-        statuses=tuple(options.get("status", ())),
-        tags=tuple(options["tag"]),
-        error=options["error"] or "",
-        older_than=options["older_than"],
-        newer_than=options["newer_than"],
-    )
-
-
-def pace_of(options: dict[str, Any]) -> Pace:
-    return Pace(batch=options["batch"], per_minute=options["per_minute"])
+    named = {one.name: options.get(one.name) for one in fields(Selection)}
+    given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    several = {name: tuple(dict.fromkeys(value)) for name, value in given.items() if isinstance(value, list)}
+    return Selection(**{**given, **several})
 
 
 def aliases_of(options: dict[str, Any]) -> list[str]:
@@ -113,13 +105,6 @@ def aliases_of(options: dict[str, Any]) -> list[str]:
 def alias_of(options: dict[str, Any]) -> str:
     """Return the shard of ``--shard``, or else of the router, for commands that use only one shard."""
     return routers_alias() if options["shard"] is None else aliases_of(options)[0]
-
-
-def duration(text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def whole_number(least: int, most: int) -> Any:
@@ -169,16 +154,18 @@ _WRITTEN = re.compile("".join(f"(?:{_NUMBER}{unit})?" for unit in _SECONDS), re.
 _PLAIN = re.compile(_NUMBER, re.ASCII)
 
 
-def parse_duration(text: str) -> timedelta:
-    """Return the duration, or raise a ValueError that lists the accepted formats."""
+def duration(text: str) -> timedelta:
+    """Return the duration, or raise an error that lists the accepted formats."""
     written = text.strip().lower()
     found = _WRITTEN.fullmatch(f"{written}s" if _PLAIN.fullmatch(written) else written)
     if found is None or not any(found.groups()):
-        raise ValueError(f"{text!r} is not a duration: use 7d, 12h, 30m, 45s, 1d12h or a number of seconds")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a duration: use 7d, 12h, 30m, 45s, 1d12h or a number of seconds"
+        )
     parts = zip(found.groups(), _SECONDS.values(), strict=True)
     seconds = sum(float(number) * size for number, size in parts if number)
     if seconds > MAX_DELAY.total_seconds():
-        raise ValueError(f"{text!r} is longer than {MAX_DELAY.days} days")
+        raise argparse.ArgumentTypeError(f"{text!r} is longer than {MAX_DELAY.days} days")
     return timedelta(seconds=seconds)
 
 

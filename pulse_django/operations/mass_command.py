@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser, no_translations
 from django.db import Error
 
 from pulse_django.exceptions import PulseError
@@ -25,15 +25,14 @@ from pulse_django.queue.words.payloads import error_in_one_line
 from pulse_django.queue.words.states import Status
 
 from . import arguments
-from .acts import ACTS, Given
+from .acts import Act
 from .arguments import PulseCommand
-from .batches import Progress, Walk, interruptible
+from .batches import Pace, Progress, Walk, interruptible
 from .preview import Preview, Selection, in_lines, look, unmatched
 from .terminal import showable
 
 INTERRUPTED = 130  # the exit code of shells for a program that Ctrl-C ended
 MOST_IDS = 10  # in a list
-Counts = Mapping[str, int]  # by their names in JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +55,10 @@ class MassCommand(PulseCommand):
 
     requires_system_checks = ()  # a project whose checks fail may need these commands most
     statuses: tuple[Status, ...] = ()  # allowed in --status
+    default: tuple[Status, ...] = ()  # without --status
     noun: str  # the objects of the command, in the plural
-    verb: str  # in ``ACTS``
-    answers: tuple[str, ...]  # the possible results for a job: the names in the counts
+    act: Act
+    given: tuple[str, ...] = ()  # the options that the act reads
     clock = staticmethod(time.monotonic)
     options: dict[str, Any]
     selection: Selection
@@ -72,31 +72,25 @@ class MassCommand(PulseCommand):
 
     def choose(self, options: dict[str, Any]) -> None:
         self.options, self.selection = options, arguments.selection_of(options)
+        self.pace = Pace(batch=options["batch"], per_minute=options["per_minute"])
+
+    @property
+    def meant(self) -> tuple[Status, ...]:
+        return self.selection.statuses or self.default
 
     def jobs(self, alias: str) -> JobQuerySet:
         """Return the jobs that match now."""
-        raise NotImplementedError
-
-    def given(self) -> Given:
-        """Return the data for the act."""
-        return {}
-
-    def act(self, alias: str, ids: Collection[int]) -> Counts:
-        """Apply the act to these jobs, and count the results."""
-        return {name: len(some) for name, some in ACTS[self.verb].do(alias, ids, self.given()).items()}
+        return replace(self.selection, statuses=self.meant).jobs(alias)
 
     def would(self, matches: int, running: int) -> str:
         """Return the text of the preview."""
-        raise NotImplementedError
-
-    def summary(self, counts: Counts) -> str:
-        """Return the text of the result."""
         raise NotImplementedError
 
     def notes(self, alias: str) -> list[str]:
         """Return facts about the selection that an operator may not expect."""
         return []
 
+    @no_translations  # the texts of acts are translated
     def handle(self, *args: Any, **options: Any) -> None:
         self.choose(options)
         choices, answers, limit, problem, interrupted = self._choices(), [], options["limit"], "", False
@@ -119,7 +113,7 @@ class MassCommand(PulseCommand):
             if walk.met or choice.preview.matches:
                 self._say(self._done_in_lines(walk, choice.preview.matches, seconds, is_cut=not walk.is_complete))
             said = {"interrupted": interrupted, "error": problem or None, "seconds": round(seconds, 3)}
-            counts = {name: walk.counts[name] for name in self.answers}
+            counts = {name: walk.counts[name] for name in self.act.answers}
             answers.append({"preview": False, **facts, **counts, "met": walk.met, "unsure": list(walk.unsure), **said})
             limit = None if limit is None else limit - walk.met
             if problem or interrupted or limit == 0:
@@ -172,7 +166,7 @@ class MassCommand(PulseCommand):
         return [*lines, *choice.notes]
 
     def _preview(self, preview: Preview) -> dict[str, Any]:
-        pace = arguments.pace_of(self.options)
+        pace = self.pace
         seconds, how = pace.seconds_for(preview.matches), f"{pace.at_a_time} at a time"
         if pace.per_minute is not None:
             how += f", {pace.per_minute} a minute: about {in_words(seconds)}"
@@ -183,10 +177,16 @@ class MassCommand(PulseCommand):
 
     def _do(self, choice: _Choice, limit: int | None) -> tuple[Walk, float, str]:
         """Run the walk. Return it, also after an interruption, with its duration and the error of the database."""
-        pace, alias, clock, problem = arguments.pace_of(self.options), choice.alias, self.clock, ""
+        pace, clock, problem = self.pace, self.clock, ""
         # Start at the lowest id of the preview: there may be millions of finished jobs before it.
         after = (choice.preview.lowest_id or 1) - 1
-        walk = Walk(choice.jobs, lambda ids: self.act(alias, ids), pace=pace, limit=limit, after=after, clock=clock)
+
+        def act(ids: Sequence[int]) -> Mapping[str, int]:
+            return self.act.counts(
+                self.act.do(choice.alias, ids, {name: self.options[name] for name in self.given}), len(ids)
+            )
+
+        walk = Walk(choice.jobs, act, pace=pace, limit=limit, after=after, clock=clock)
         progress, began = Progress(self.stderr._out, choice.preview.matches, clock, per_minute=pace.per_minute), clock()
         try:
             with self.signals() as stopping:
@@ -199,7 +199,7 @@ class MassCommand(PulseCommand):
         return walk, clock() - began, problem
 
     def _done_in_lines(self, walk: Walk, matches: int, seconds: float, *, is_cut: bool) -> list[str]:
-        lines = [f"{self.summary(walk.counts)} Took {in_words(round(seconds, 3))}."]
+        lines = [f"{self.act.in_words(walk.counts)} Took {in_words(round(seconds, 3))}."]
         if walk.unsure:
             lines.append(
                 f"The result of {len(walk.unsure)} more, ids {walk.unsure[0]} to {walk.unsure[-1]}, is unknown: "
@@ -215,9 +215,3 @@ class MassCommand(PulseCommand):
     def _say(self, lines: list[str]) -> None:
         for line in [] if self.options["json"] else lines:
             self.stdout.write(showable(line, self.stdout))
-
-
-def left_of_cancelled(count: int) -> str:
-    """Return how many dead letters were not retried because their workflow was cancelled, as text."""
-    whose, which = ("its", "it") if count == 1 else ("their", "them")
-    return f"{count} left: {whose} workflow was cancelled. --cancelled-too retries {which}."

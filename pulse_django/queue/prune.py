@@ -7,15 +7,13 @@ from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import OperationalError
-from django.db.models import TextField, Value
-from django.db.models.functions import Concat
 
 from pulse_django.safe_logging import SafeLogger
 
 from .capability import Satellite, assembled, installed
 from .database.dialects import Statements, statements_for
 from .database.job_queries import JobReader
-from .database.sql_functions import Fingerprint, StatementTimestamp
+from .database.sql_functions import StatementTimestamp
 from .database.transactions import LOCK_NOT_AVAILABLE, Row, refuse_callers_transaction, run_alone
 from .ending import ERA, HISTORY, noted_columns, notes_of_over
 from .statements import Compiled, check_delay, check_limit, compiled, skip_locked
@@ -94,12 +92,16 @@ def prune(
 
 
 def prune_these(
-    jobs: JobReader, job_ids: Collection[int], *, statuses: Collection[Status] = TERMINAL, error: str | None = None
+    jobs: JobReader,
+    job_ids: Collection[int],
+    *,
+    statuses: Collection[Status] = TERMINAL,
+    ended_by: datetime | None = None,
 ) -> list[int]:
     """Delete these jobs, if they have ended in one of these statuses, with their attempts. Return the deleted ids.
 
-    Leave out a dead letter that other jobs wait for: they would run without it. With ``error``, delete only jobs whose
-    last error has this fingerprint.
+    Leave out a dead letter that other jobs wait for: they would run without it. With ``ended_by``, delete only jobs
+    that ended no later.
     """
     if not set(statuses) <= set(TERMINAL):
         raise ValueError("prune does not delete live jobs")
@@ -107,11 +109,8 @@ def prune_these(
     ended = jobs.using(jobs.write_alias).terminal().filter(pk__in=ids, status__in=sorted(statuses))
     if Status.DEAD_LETTERED in statuses:
         ended = ended.holding_nothing()
-    if error is not None:
-        # The expression matches no index on purpose: PostgreSQL shall find these few jobs by id, not through their
-        # group.
-        unindexed = Concat(Fingerprint("last_error"), Value(""), output_field=TextField())
-        ended = ended.alias(error=unindexed).filter(error=error)
+    if ended_by is not None:
+        ended = ended.filter(finished_at__lte=ended_by)
     pick = compiled(skip_locked(ended.order_by("id").values("id"), no_key=False), jobs.write_alias, everywhere=True)
     return sorted(job_id for (job_id,) in _delete(jobs, pick, _prune_sql(with_outdated=False)))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 from django.db import Error
 
 from pulse_django.exceptions import PulseError
@@ -77,6 +77,7 @@ class ActCommand(PulseCommand):
     def aliases(self, options: dict[str, Any]) -> list[str]:
         return aliases_of(options)
 
+    @no_translations  # the texts of acts are translated
     def handle(self, *args: Any, **options: Any) -> None:
         act, is_named = options["act"], options[self.subject] is not None
         if act != "list" and not is_named:

@@ -25,10 +25,10 @@ _HAS_NONE = 'NOT EXISTS (SELECT 1 FROM {table} AS other WHERE other.job_id = "pu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """The result of a move."""
+    """The result of a move: ids of jobs."""
 
-    moved: int = 0
-    went_back: int = 0  # another job in the new shard holds their key
+    moved: tuple[int, ...] = ()
+    went_back: tuple[int, ...] = ()  # another job in the new shard holds their key
 
     def __add__(self, other: Moved) -> Moved:
         return Moved(moved=self.moved + other.moved, went_back=self.went_back + other.went_back)
@@ -94,4 +94,4 @@ def _deliver_to(alias: str, to: str, sent: Sequence[OnItsWay]) -> Moved:
     forget_arrivals(to, [*arrived, *refused])
     if queues:
         wake_workers(to, sorted(queues))
-    return Moved(moved=len(arrived), went_back=len(refused))
+    return Moved(moved=tuple(arrived), went_back=tuple(refused))

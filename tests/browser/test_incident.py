@@ -91,7 +91,7 @@ def retry_the_mails(walk: Walk) -> None:
     walk.click(page.get_by_role("link", name=re.compile("ConnectionRefusedError")))
     walk.sees_the_cause(page.get_by_text("in send_mail"), page.locator(".pulse-fingerprint"))
     walk.click(page.get_by_role("button", name=re.compile("Retry all")))
-    walk.click(page.get_by_role("button", name="Retry them"))
+    walk.click(page.get_by_role("button", name="Retry all that match"))
     mails = Job.objects.filter(task="shop.send_mail")
     wait_until(lambda: mails.filter(status=Status.COMPLETED).count() == incident.MAILS)
     incident.later(10)  # failures count for a quarter of an hour
@@ -107,7 +107,8 @@ def delete_the_poison(walk: Walk, poison: Job) -> None:
     )
     walk.click(page.get_by_role("button", name="Delete all of this error"))
     page.get_by_label("Reason").fill("it kills its workers")
-    walk.click(page.get_by_role("button", name="Delete permanently"))
+    page.get_by_label("Delete them permanently").check()
+    walk.click(page.get_by_role("button", name="Delete all that match"))
     expect(page.get_by_text("1 deleted")).to_be_visible()
     assert not Job.objects.filter(pk=poison.pk).exists()
 

@@ -122,9 +122,9 @@ def test_the_page_of_a_group_starts_it_with_one_button(client: Client) -> None:
     group = reverse("admin:pulse_django_deadletter_group")
     page = client.get(group, {"error": "ValueError: no"}).content.decode()
     assert 'name="first" value="10"' in page
-    url = reverse("admin:pulse_django_deadletter_retry") + "?error=ValueError: no"
-    until = page.split('name="until" value="')[1].split('"')[0]
-    response = client.post(url, {"first": 10, "until": until, "runs": 1, "per_minute": 30, "reason": "x"})
+    url = reverse("admin:pulse_django_deadletter_mass", args=["retry"]) + "?error=ValueError: no"
+    asked_at = page.split('name="asked_at" value="')[1].split('"')[0]
+    response = client.post(url, {"first": 10, "asked_at": asked_at, "runs": 1, "per_minute": 30, "reason": "x"})
     assert response.status_code == 302
     drain(queues=["default"])
     assert statuses(ids) == [Status.PENDING] * 10 + [Status.DEAD_LETTERED] * 2

@@ -118,7 +118,7 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
     mine = row.get(model, 1)
     data = {
         "name": "mail", "reason": "x", "duration": 0, "post": "yes", "confirmed": "yes", "task": "evil",
-        "runs": 1, "scope": "all", "until": "4102444800000000_999999999999999999", "seen": "none",
+        "runs": 1, "scope": "all", "seen": "none",
         "job": row["job"], "id": [row["deadletter"]], "_selected_action": [row["deadletter"]],
         "action": "retry_dead_letters",
     }  # fmt: skip
@@ -127,6 +127,11 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
             fields = data | {"delay": 300, "attempts": 0, "queue": "elsewhere", "priority": 1}
             form = {f"{act.name}-{field}": value for field, value in fields.items()}
             yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act.name]), data=form)
+        return
+    if name == "pulse_django_deadletter_mass":
+        for one in ("retry", "delete"):
+            url = f"{reverse(f'admin:{name}', args=[one])}?{urlencode({'error': ERROR})}"
+            yield Address(name=name, url=url, data=data | {"scope": "selected"})
         return
     if name == "pulse_django_job_mass":
         for one in OF_MANY:

@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django import Context
+from pulse_django.console.mass import page as mass_page
 from pulse_django.console.mass import work
 from pulse_django.console.mass.criteria import Criteria, InvalidCriteria
 from pulse_django.console.mass.page import KIND, start_operation
@@ -46,8 +47,9 @@ DEAD = "status__exact=DEAD_LETTERED"
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "CHUNK", 2)
-    monkeypatch.setattr(work, "CHUNKS_AT_ONCE", 2)
+    monkeypatch.setattr(mass_page, "AT_ONCE", -1)
+    monkeypatch.setattr(work, "BATCH", 2)
+    monkeypatch.setattr(work, "AHEAD", 2)
 
 
 @pytest.fixture
@@ -95,6 +97,32 @@ def test_the_request_only_writes_it_down_and_workers_do_it(client: Client) -> No
     assert batch.row.finished_at is not None
     assert batch.progress().completed == 1 + 4
     assert lines(batch)[0] == "7 retried"
+
+
+def test_few_are_changed_at_once_and_each_is_logged(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mass_page, "AT_ONCE", 3)
+    ids = dead(3, queue="mail")
+    page = client.post(url("retry", f"{DEAD}&queue=mail"), {"runs": 1, "reason": "it is back"}, follow=True)
+    assert "3 retried." in page.content.decode()
+    assert statuses(ids) == [Status.PENDING] * 3
+    assert LogEntry.objects.filter(change_message__contains="it is back").count() == 3
+    assert not StoredBatch.objects.exists()
+    dead(4, queue="sms")
+    begin(client, "retry", f"{DEAD}&queue=sms")
+
+
+def test_what_ended_after_the_page_was_opened_is_left(client: Client) -> None:
+    with all_faults() as about:
+        for at_once in (-1, 9):
+            with about(at_once), undone(), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(mass_page, "AT_ONCE", at_once)
+                [seen] = dead(queue="mail")
+                page = client.get(url("retry", f"{DEAD}&queue=mail")).content.decode()
+                asked_at = page.split('name="asked_at" value="')[1].split('"')[0]
+                [later] = dead(queue="mail")
+                client.post(url("retry", f"{DEAD}&queue=mail"), {"runs": 1, "asked_at": asked_at})
+                drain(queues=["default"])
+                assert statuses([seen, later]) == [Status.PENDING, Status.DEAD_LETTERED]
 
 
 def test_the_page_asks_with_the_number_and_the_filter_in_words(client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 from datetime import timedelta
 from itertools import product
@@ -9,7 +10,7 @@ from itertools import product
 import pytest
 from django.core.management import CommandError
 
-from pulse_django.operations.arguments import parse_duration
+from pulse_django.operations.arguments import duration
 from pulse_django.operations.batches import Progress
 from pulse_django.operations.terminal import Screen, bar, cut_to, painted, showable, table
 from pulse_django.queue.words.display import in_words, inert
@@ -32,15 +33,18 @@ def test_durations_are_read_as_operators_write_them() -> None:
     with all_faults() as about:
         for text, seconds in cases:
             with about((text, seconds)):
-                assert parse_duration(text) == timedelta(seconds=seconds)
+                assert duration(text) == timedelta(seconds=seconds)
 
 
 def test_what_is_no_duration_is_refused_with_what_would_be() -> None:
     texts = ["", "d", "-1d", "7 days", "1h1d", "1h30", "nan", "inf", "1e9", "٣d", "999999999d", "9" * 400]
     with all_faults() as about:
         for text in texts:
-            with about(text), pytest.raises(ValueError, match=r"is not a duration: use 7d|is longer than"):
-                parse_duration(text)
+            with (
+                about(text),
+                pytest.raises(argparse.ArgumentTypeError, match=r"is not a duration: use 7d|is longer than"),
+            ):
+                duration(text)
 
 
 def test_what_is_said_in_words_can_be_read_again() -> None:
@@ -48,7 +52,7 @@ def test_what_is_said_in_words_can_be_read_again() -> None:
         for seconds in [0, 0.04, 5, 75, 3_725, 200_000]:
             with about(seconds):
                 said = in_words(seconds).replace(" ", "")
-                assert abs(parse_duration(said).total_seconds() - seconds) <= 60 * 60
+                assert abs(duration(said).total_seconds() - seconds) <= 60 * 60
 
 
 def test_text_from_rows_comes_out_inert() -> None:

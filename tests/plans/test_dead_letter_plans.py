@@ -13,8 +13,6 @@ import pytest
 from django.db import connection
 
 from pulse_django.console.dead_letters import groups
-from pulse_django.models import Job
-from pulse_django.queue.database.sql_functions import Fingerprint
 from tests.faults import all_faults
 from tests.plans.fleet import ERA
 from tests.plans.test_plans import buffers, indexes_built_afterwards
@@ -141,24 +139,3 @@ class TestManyDeadLetters:
         plan = explain(groups.LETTERS, params)
         assert plan["Plan"]["Actual Rows"] == 101
         assert buffers(plan) < 200
-
-    def test_all_of_a_group_are_found_without_a_sort(self) -> None:
-        with all_faults() as about:
-            for fingerprint in FINGERPRINTS:
-                with about(fingerprint):
-                    plan = explain(
-                        groups.OLDEST,
-                        {"fingerprint": fingerprint, "most": 2_000, "finished_at": "infinity", "id": 2**63 - 1},
-                    )
-                    assert plan["Plan"]["Actual Rows"] == (2_001 if fingerprint == COMMON else 1)
-                    assert tables_read(plan["Plan"]) == {INDEX}
-                    assert buffers(plan) < 2_200
-
-    def test_a_few_of_a_group_are_looked_up_by_their_ids(self) -> None:
-        ids = list(Job.objects.dead_letters().order_by("finished_at").values_list("pk", flat=True)[:100])
-        few = Job.objects.dead_letters().filter(pk__in=ids).only("pk", "task")
-        statement, params = few.annotate(fingerprint=Fingerprint("last_error")).query.get_compiler("default").as_sql()
-        with connection.cursor() as cursor:
-            cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", params)
-            [(plan,)] = cursor.fetchall()
-        assert buffers((json.loads(plan) if isinstance(plan, str) else plan)[0]) < 100 * 5

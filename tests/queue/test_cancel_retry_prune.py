@@ -272,12 +272,11 @@ class TestPruneThese:
         assert Job.objects.prune_these(ids, statuses=[Status.DEAD_LETTERED]) == [dead.pk]
         assert list(Job.objects.order_by("pk")) == [done, waiting]
 
-    def test_only_what_died_of_the_error_is_deleted(self) -> None:
-        dead = [make_job(Status.DEAD_LETTERED, last_error=f"KeyError: {number}") for number in range(2)]
-        other = make_job(Status.DEAD_LETTERED, last_error="DataCorrupted: 1")
-        ids = [other.pk, *(job.pk for job in dead)]
-        assert Job.objects.prune_these(ids, error="KeyError: #") == [job.pk for job in dead]
-        assert list(Job.objects.all()) == [other]
+    def test_only_what_had_ended_by_then_is_deleted(self) -> None:
+        dead, later = make_job(Status.DEAD_LETTERED, finished_at=now(timedelta(seconds=-9))), make_job(Status.COMPLETED)
+        then = dead.finished_at
+        assert Job.objects.prune_these([dead.pk, later.pk], ended_by=then) == [dead.pk]
+        assert list(Job.objects.all()) == [later]
 
     def test_a_live_status_is_refused(self) -> None:
         with pytest.raises(ValueError, match="does not delete live jobs"):

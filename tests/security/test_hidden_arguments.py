@@ -12,6 +12,7 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from pulse_django import Cron, Unique, amend, task
+from pulse_django.console.mass import page as mass_page
 from pulse_django.console.mass.page import KIND
 from pulse_django.models import Job, Pause, Schedule, StoredBatch
 from pulse_django.run.registry import registry
@@ -210,7 +211,10 @@ class TestKeys:
         assert "no other one before" not in shown
 
 
-def test_the_name_of_an_operation_does_not_repeat_what_was_searched(admin_client: Client) -> None:
+def test_the_name_of_an_operation_does_not_repeat_what_was_searched(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mass_page, "AT_ONCE", -1)
     texts = ['email:"4711 x"', "email:4711", "EMAIL:4711 error:Timeout", 'error:x "a b" email:4711 task:mail']
     with all_faults() as about:
         for text in texts:

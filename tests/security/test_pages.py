@@ -138,10 +138,9 @@ def test_a_press_on_a_hundred_thousand_rows_is_over_soon_and_touches_no_other(ad
     admin_client.post(f"{reverse('admin:pulse_django_job_changelist')}?status__exact=DEAD_LETTERED", data)
     assert time.monotonic() - began < 5
     assert Job.objects.filter(status=Status.PENDING).count() == 1, "the selected one, whatever else the form says"
-    url = f"{reverse('admin:pulse_django_deadletter_retry')}?error=KeyError%3A+x"
-    until = {"scope": "all", "confirmed": "yes", "until": "4102444800000000_999999999999999999", "runs": 1}
+    url = f"{reverse('admin:pulse_django_deadletter_mass', args=['retry'])}?error=KeyError%3A+x"
     began = time.monotonic()
-    admin_client.post(url, until)
+    admin_client.post(url, {"runs": 1})
     assert time.monotonic() - began < 5
     assert 1 < Job.objects.filter(status=Status.PENDING).count() <= 20_001, "a press has a bound"
     assert sql("SELECT * FROM pulse_django_job WHERE status = 'RUNNING' ORDER BY id") == running

@@ -174,7 +174,7 @@ def test_forms_of_the_admin_store_what_was_typed_and_do_nothing_else(admin_clien
     admin_client.post("/admin/pulse_django/queue/pause/", paused)
     assert Pause.objects.get().queue == attack
     for act in ("retry", "delete"):
-        data = {"scope": "all", "until": attack, "runs": 1, "reason": attack, "confirmed": "yes", "id": [attack]}
+        data = {"scope": "all", "asked_at": attack, "runs": 1, "reason": attack, "confirmed": "yes", "id": [attack]}
         admin_client.post(f"/admin/pulse_django/deadletter/group/{act}/?error=x", data)
     admin_client.post("/admin/pulse_django/job/", {"action": attack, "_selected_action": [attack]})
     admin_client.post("/admin/pulse_django/job/", {"action": "retry_dead_letters", "_selected_action": [attack]})

@@ -20,6 +20,7 @@ from pulse_django import Batch, pause_task
 from pulse_django.console.dead_letters import groups
 from pulse_django.console.jobs import page_window
 from pulse_django.console.jobs.admin import JobAdmin
+from pulse_django.console.mass import page as mass_page
 from pulse_django.console.mass.page import KIND
 from pulse_django.models import Job, Limiter, Pause, Schedule, StoredBatch, Tick, Worker
 from pulse_django.queue.words.states import CLAIMABLE, Status
@@ -166,11 +167,10 @@ class TestTheShardOfAPage:
     def test_from_a_page_that_was_posted_the_switch_leads_to_the_lists(self, operator: Client) -> None:
         for alias in SHARDS:
             die(alias)
-        retried = {"scope": "all", "until": groups.group(SECOND, ERROR).newest.name, "runs": 1}  # type: ignore[union-attr]
         for address, data in (
             (link("schedule_preview", shard=SECOND), {"every": "01:00:00"}),
-            (link("deadletter_retry", error=ERROR, shard=SECOND), retried),
-            (link("deadletter_destroy", error=ERROR, shard=SECOND), {"scope": "all"}),
+            (link("deadletter_mass", "retry", error=ERROR, shard=SECOND), {"ask": "all"}),
+            (link("deadletter_mass", "delete", error=ERROR, shard=SECOND), {"ask": "all"}),
             (link("schedule_add", shard=SECOND), {}),
         ):
             page = operator.post(address, data).content.decode()
@@ -446,18 +446,19 @@ class TestActs:
         assert "1 retried, 1 no longer matched." in page
         assert [statuses(alias) for alias in SHARDS] == [[Status.DEAD_LETTERED], [Status.PENDING]]
 
-    @pytest.mark.parametrize(("name", "left"), [("retry", [Status.PENDING]), ("destroy", [])])
+    @pytest.mark.parametrize(("name", "left"), [("retry", [Status.PENDING]), ("delete", [])])
     def test_a_group_is_retried_or_deleted(self, operator: Client, name: str, left: list[Status]) -> None:
         for alias in SHARDS:
             die(alias)
         group = groups.group(SECOND, ERROR)
         assert group is not None
         assert group.letters == 1
-        data = {"confirmed": "yes", "scope": "all", "until": group.newest.name, "runs": 1, "reason": "old"}
-        operator.post(link(f"deadletter_{name}", error=ERROR, shard=SECOND), data)
+        data = {"confirmed": "yes", "asked_at": group.last_seen.isoformat(), "runs": 1, "reason": "old"}
+        operator.post(link("deadletter_mass", name, error=ERROR, shard=SECOND), data)
         assert [statuses(alias) for alias in SHARDS] == [[Status.DEAD_LETTERED], left]
 
-    def test_an_operation_starts_there(self, operator: Client) -> None:
+    def test_an_operation_starts_there(self, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(mass_page, "AT_ONCE", -1)
         for alias in SHARDS:
             Job.objects.using(alias).create(task="shop.add", queue="mail")
         address = link("job_mass", "cancel", queue="mail", shard=SECOND)
@@ -501,14 +502,13 @@ class TestActs:
         die(SECOND)
         Limiter.objects.db_manager(SECOND).override("mail", {"max_running": 3}, reason="first")
         task = {"task-task": "shop.add", "task-reason": "x", "task-duration": 600, "task-force": "on"}
-        group = {"confirmed": "yes", "scope": "all", "runs": 1, "until": groups.group(SECOND, ERROR).newest.name}  # type: ignore[union-attr]
         for view, args, data in (
             ("queue_pause", (), {"name": "mail", "seen": "none", "reason": "why", "duration": "0"}),
             ("limiter_act", ("mail", "reset"), {}),
             ("limiter_pause_task", (), task),
-            ("deadletter_retry", (), group),
+            ("deadletter_mass", ("retry",), {"runs": 1}),
         ):
-            query = {"error": ERROR} if view == "deadletter_retry" else {}
+            query = {"error": ERROR} if view == "deadletter_mass" else {}
             operator.post(link(view, *args, shard=SECOND, **query), data)
         said = list(LogEntry.objects.values_list("change_message", flat=True))
         assert len(said) == 4

@@ -216,12 +216,7 @@ WITH old (id) AS MATERIALIZED (
     )
 ))
 AND pulse_django_job.status::text = 'DEAD_LETTERED')
-AND (COALESCE((pg_catalog.left(COALESCE(pg_catalog.substring(pg_catalog.right(pulse_django_job.last_error, 100) COLLATE
-    "C", '\[[^][\s]+:[^][\s]+\]$') || ' ', '') ||
-    pg_catalog.regexp_replace(pg_catalog.left(pg_catalog.regexp_replace(pulse_django_job.last_error COLLATE "C",
-    ' ?\[[^][\s]+:[^][\s]+\]$', ''), 300),
-    '[a-z][a-z0-9+.-]*://[^\s''\"<>]+|[^\s''\"<>()\[\]{}=,:;]+@[^\s''\"<>()\[\]{}=,:;]+|(?<!\w)''[^'']*''(?!\w)|\"[^\"]*\"|(?<![^\s''\"(=:,\[])(~|[.][.]?)?/[^\s''\"()<>,;:]+|\m[a-z]:[\\/][^\s''\"<>]+|\m[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\M|-?\m(0x[0-9a-f]+|[0-9a-f]*[0-9][0-9a-f]*)([.,:-]+[0-9a-f]+)*\M|[0-9]+([.,][0-9]+)*',
-    '#', 'gi'), 200) COLLATE "C"), :value) || COALESCE(:value_2, :value_3)) = :value_4)
+AND pulse_django_job.finished_at <= :finished_at)
 ORDER BY 1 ASC
 FOR UPDATE OF pulse_django_job SKIP LOCKED),
 gone AS (

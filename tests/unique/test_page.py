@@ -76,4 +76,4 @@ def test_the_command_counts_them() -> None:
     two_of_which_one_has_a_twin()
     said = io.StringIO()
     call_command("pulse_retry", "--all", "--yes", stdout=said, stderr=said)
-    assert "1 retried, 0 no longer matched. 1 left: another job has their unique key." in said.getvalue()
+    assert "1 retried. 1 left: another job has the unique key." in said.getvalue()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from django.utils.formats import number_format
 
 from pulse_django.console.search_terms import PLACED, Place
-from pulse_django.models import Attempt, Job, Release, Worker
+from pulse_django.models import Attempt, Release, Worker
 from pulse_django.queue.database.releases import version_of
 from pulse_django.queue.database.sql_functions import Fingerprint, InUtc, loose_scan
 from pulse_django.queue.database.transactions import run_joined
@@ -51,17 +51,8 @@ class ErrorGroup(NamedTuple):
     first_seen: datetime
     first_id: int
     last_seen: datetime
-    placed: int
     latest_id: int
     sample: str
-
-    @property
-    def newest(self) -> Place:
-        return Place.of(self.placed, self.latest_id)
-
-    @property
-    def has_more(self) -> bool:
-        return self.letters > self.counted
 
 
 class Groups(NamedTuple):
@@ -128,27 +119,6 @@ def letters(alias: str, fingerprint: str, *, before: Place = LATEST) -> tuple[li
     rows = run_joined(alias, LETTERS, params | {"sample": SAMPLE, "page_size": LETTERS_ON_A_PAGE})
     found = [Letter._make(row) for row in rows[:LETTERS_ON_A_PAGE]]
     return [one._replace(error=one_line(one.error)) for one in found], len(rows) > LETTERS_ON_A_PAGE
-
-
-def oldest(alias: str, fingerprint: str, *, until: Place, most: int) -> tuple[list[int], bool]:
-    """Return the ids of up to ``most`` dead letters of a group, those that died first, and whether there are more.
-
-    None of them died after ``until``, the newest dead letter when the user made the decision.
-    """
-    params = {"fingerprint": fingerprint, "most": most, "finished_at": until.at, "id": until.id}
-    rows = run_joined(alias, OLDEST, params)
-    return [job_id for (job_id,) in rows[:most]], len(rows) > most
-
-
-def among(alias: str, fingerprint: str, job_ids: Sequence[int], *, until: Place = LATEST) -> list[Job]:
-    """Return those of these jobs that are dead letters of the group, and died no later than ``until``.
-
-    The fingerprint is compared in Python: in SQL, the planner could read the whole group instead of the few ids.
-    """
-    dead = Job.objects.using(alias).dead_letters().filter(pk__in=job_ids).only("pk", "task")
-    if until is not LATEST:
-        dead = dead.filter(finished_at__lte=until.at)
-    return [job for job in dead.annotate(fingerprint=Fingerprint("last_error")) if job.fingerprint == fingerprint]
 
 
 # The SQL of dead letters grouped by error. The number of rows that each statement reads is bounded.
@@ -253,7 +223,7 @@ _FACTS = f"""{_COUNTED}
 SELECT
     shown.groups, shown.is_partial, statement_timestamp(), shown.fingerprint, counted.letters, counted.most,
     counted.hours::text, several.tasks, earliest.finished_at, earliest.id, latest.finished_at,
-    {PLACED.format("latest.finished_at")}, latest.id, latest.sample
+    latest.id, latest.sample
 FROM shown
 JOIN counted ON counted.place = shown.place
 CROSS JOIN LATERAL (
@@ -289,15 +259,6 @@ WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} = %(fingerprint)s
     AND ({_AT}, id) < (%(finished_at)s::timestamptz AT TIME ZONE 'UTC', %(id)s::bigint)
 ORDER BY {_AT} DESC, id DESC
 LIMIT (SELECT %(page_size)s + 1)
-"""  # noqa: S608 - made of constants
-
-OLDEST = f"""
-SELECT id
-FROM pulse_django_job_hot
-WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} = %(fingerprint)s
-    AND ({_AT}, id) <= (%(finished_at)s::timestamptz AT TIME ZONE 'UTC', %(id)s::bigint)
-ORDER BY {_AT}, id
-LIMIT (SELECT %(most)s + 1)
 """  # noqa: S608 - made of constants
 
 
@@ -336,7 +297,7 @@ def letter_row(letter: Letter, url: str) -> dict[str, Any]:
 
 def counted(group: ErrorGroup) -> str:
     count = number_format(min(group.letters, group.counted), force_grouping=True)
-    return f"{count}+" if group.has_more else count
+    return f"{count}+" if group.letters > group.counted else count
 
 
 def few_tasks(tasks: Sequence[str]) -> dict[str, Any]:

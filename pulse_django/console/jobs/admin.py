@@ -83,7 +83,7 @@ class JobAdmin(AmendPage, RewindPage, ExportPage, JobList):
     def get_urls(self) -> list[URLPattern]:
         return [
             self.path("export/<slug:name>/", self.export_view, "export"),
-            self.path("mass/<slug:name>/", self.mass_view, "mass"),
+            self.mass_path("mass/<slug:name>/"),
             self.path("<path:object_id>/act/<slug:name>/", self.act_view, "act"),
             self.path("<path:object_id>/amend/", self.amend_view, "amend"),
             self.path("<path:object_id>/rewind/", self.rewind_view, "rewind"),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, When
 from django.http import HttpRequest
@@ -16,6 +15,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.console.mass.page import MassPage
 from pulse_django.console.pages import ReadOnly
 from pulse_django.console.search_terms import id_in
 from pulse_django.console.statuses import WITH_ERROR, due_shown, here, instant_shown, status_shown
@@ -25,7 +25,6 @@ from pulse_django.queue.database.sql_functions import Fingerprint, StatementTime
 from pulse_django.queue.words.display import in_words, inert, most_shown, share_of
 from pulse_django.queue.words.options import OPTIONS
 from pulse_django.queue.words.states import Status
-from pulse_django.shards.page import shard_of
 
 from .arguments_shown import UNKNOWN, arguments_shown
 from .filters import AgeFilter, BatchFilter, ErrorFilter, QueueFilter, StatusFilter, TagFilter, TaskFilter, WorkerFilter
@@ -44,7 +43,7 @@ LONGEST_SHOWN = 2_000  # bytes; longer arguments are not read for the list
 MOST_OF_ARGUMENTS, MOST_OF_WORKER = 60, 40  # characters
 
 
-class JobList(ReadOnly):
+class JobList(MassPage, ReadOnly):
     # On a screen of 1366 pixels, with Django's navigation and the filter, the first four need no scrolling.
     list_display = (
         *("id", "standing", "task", "error_in_short", "arguments_in_short", "queue", "attempt", "age", "duration"),
@@ -169,20 +168,9 @@ class JobList(ReadOnly):
 
     @admin.action(description=_("Retry the selected dead letters"), permissions=["retry"])
     def retry_dead_letters(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        alias, act = shard_of(request), ACTS["retry"]
-        answer = act.do(alias, list(queryset.values_list("pk", flat=True)), {})
-        if answer["revived"]:
-            revived = Job.objects.using(alias).only("pk", "task").filter(pk__in=answer["revived"])
-            who: Any = request.user.pk  # a user with a permission is not anonymous
-            LogEntry.objects.log_actions(who, revived, CHANGE, change_message=str(act.done))
         # Count all selected jobs: the filter no longer matches jobs that changed since the page was opened.
-        counts, selected = (
-            {name: len(ids) for name, ids in answer.items()},
-            set(request.POST.getlist(ACTION_CHECKBOX_NAME)),
-        )
-        counts["moved_on"] += len(selected) - sum(counts.values())
-        level = messages.SUCCESS if counts["revived"] == len(selected) else messages.WARNING
-        self.message_user(request, act.in_words(counts), level)
+        act, chosen = ACTS["retry"], len(set(request.POST.getlist(ACTION_CHECKBOX_NAME)))
+        self.act_at_once(request, act, queryset, {}, str(act.done), chosen)
 
 
 # The labels and help texts of the fields of a job.

@@ -6,7 +6,6 @@ The job that finds the others sleeps between two checks, so it occupies no slot 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -22,29 +21,16 @@ from pulse_django.workflows.batches import Batch
 WATCH_EVERY = timedelta(seconds=10)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
-    """The states of the retried dead letters of an operation."""
-
-    succeeded: int
-    died: int  # again
-    going: int  # waiting or running
-
-    @property
-    def revived(self) -> int:
-        return self.succeeded + self.died + self.going
-
-
-def tally_of(alias: str, ids: Collection[int], asked_at: str) -> Tally:
-    """Count these jobs by state. Jobs that have not been retried yet are not counted."""
+def tally_of(alias: str, ids: Collection[int], asked_at: str) -> dict[str, int]:
+    """Count those of these dead letters that were retried and succeeded, died again, or are waiting or running."""
     jobs = Job.objects.using(alias).filter(pk__in=list(ids))
     again = Q(status=Status.DEAD_LETTERED, finished_at__gt=parse_datetime(asked_at))
-    counts = jobs.aggregate(
+    counts: dict[str, int] = jobs.aggregate(
         succeeded=Count("pk", filter=Q(status=Status.COMPLETED)),
         died=Count("pk", filter=again),
         going=Count("pk", filter=~Q(status__in=list(TERMINAL))),
     )
-    return Tally(**counts)
+    return counts
 
 
 def watch(context: Context, batch: Batch, operation: dict[str, Any], ids: Collection[int], task: str) -> None:
@@ -54,14 +40,14 @@ def watch(context: Context, batch: Batch, operation: dict[str, Any], ids: Collec
         chunk = batch.jobs.filter(task=task).order_by("id").values_list("status", flat=True).first()
         is_retried = chunk is None or chunk in TERMINAL
         tally = tally_of(batch.alias, ids, operation["asked_at"])
-        if tally.died:
-            _stop(batch, f"stopped: {tally.died} of the first {len(ids)} died again")
-        if is_retried and not tally.revived:
+        if tally["died"]:
+            _stop(batch, f"stopped: {tally['died']} of the first {len(ids)} died again")
+        if is_retried and not any(tally.values()):
             _stop(batch, "stopped: none of the first could be retried")
-        if is_retried and not tally.going:
+        if is_retried and not tally["going"]:
             return
         context.sleep(WATCH_EVERY, name=f"watch {number}")
-    _stop(batch, f"stopped: {tally.going} of the first {len(ids)} have not ended in time")
+    _stop(batch, f"stopped: {tally['going']} of the first {len(ids)} have not ended in time")
 
 
 def _stop(batch: Batch, reason: str) -> None:

@@ -1,10 +1,11 @@
-"""Find the jobs that match a filter of the list of jobs, which is read from its address.
+"""Find the jobs that match a filter of the list of jobs, which is read from its address, or those selected among them.
 
 The page and the worker read it in the same way. Unknown parameters are refused: without them, more jobs would match.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,13 @@ from django.utils.translation import gettext
 
 from pulse_django.console.jobs.searching import Searching, may_search_arguments
 from pulse_django.console.jobs.sidebar import Sidebar
-from pulse_django.console.search_terms import Search, search_in, without_values
+from pulse_django.console.search_terms import Search, number_in, search_in, without_values
 from pulse_django.models import Job
+from pulse_django.operations.acts import Act
+from pulse_django.operations.batches import BATCH
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.words.display import inert
+from pulse_django.queue.words.own_tasks import OWN_TASKS
 from pulse_django.shards.page import SHARD, request_for
 
 PLACES = frozenset({SHARD, "older", "newer", "e"})  # parameters of a page of the list, which filter no jobs
@@ -36,10 +40,11 @@ class Criteria:
 
     query: str  # only parameters that filter jobs
     words: str  # without the values of arguments: it names the operation
+    ids: Sequence[int] = ()  # if not empty, only these
 
     @classmethod
-    def read(cls, query: str, request: HttpRequest | None = None) -> Criteria:
-        """Read the part of an address after the question mark. Raise ``InvalidCriteria``."""
+    def read(cls, query: str, request: HttpRequest | None = None, *, selected: Sequence[str] | None = None) -> Criteria:
+        """Read the part of an address after the question mark, and selected ids. Raise ``InvalidCriteria``."""
         params = _params(query)
         specs = _specs(params, request or HttpRequest())
         said = [f"{one.title}: {dict(one.lookup_choices).get(one.value(), one.value())}" for one in specs]
@@ -48,7 +53,11 @@ class Criteria:
             said.append(f"{gettext('search')}: {without_values(params[SEARCH_VAR])}")
         if not said:
             raise InvalidCriteria(gettext("Choose a filter first."))
-        return cls(urlencode(params), inert(", ".join(said)))
+        numbers = [number_in(text) for text in (selected or ())[:BATCH]]
+        ids = tuple(dict.fromkeys(number for number in numbers if number is not None))
+        if selected is not None and not ids:
+            raise InvalidCriteria(gettext("No jobs are selected."))
+        return cls(urlencode(params), inert(", ".join([*said, *(f"#{number}" for number in ids)])), ids)
 
     def jobs(self, alias: str) -> JobQuerySet:
         """Return the jobs that match now, in no order."""
@@ -62,7 +71,12 @@ class Criteria:
             known = Sidebar(alias).tasks if search.words else ()
             # The user may see arguments: otherwise ``read`` would have refused the filter.
             jobs = Searching(search, known=known, sees_arguments=True).narrowed(jobs)
-        return jobs
+        return jobs.filter(pk__in=self.ids) if self.ids else jobs
+
+
+def matching(criteria: Criteria, act: Act, alias: str, asked_at: str = "") -> JobQuerySet:
+    """Return the jobs that the act can change now. Those of operations are never meant."""
+    return act.matching(criteria.jobs(alias), asked_at).exclude(task__in=OWN_TASKS)
 
 
 def _refuse_ambiguous(search: Search, request: HttpRequest | None) -> None:

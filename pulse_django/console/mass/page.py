@@ -1,16 +1,19 @@
-"""The confirmation page of an action on all jobs that match the filter of the list."""
+"""The confirmation page of an action on many jobs: all that match the filter of the list, or those selected."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
+from django.db import connections, transaction
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern
 from django.utils.formats import number_format
 from django.utils.translation import gettext
 
@@ -18,40 +21,60 @@ from pulse_django import conf
 from pulse_django.console.pages import ConsoleAdmin, url_for
 from pulse_django.exceptions import PayloadError
 from pulse_django.models import Job, StoredBatch
-from pulse_django.operations.acts import ACTS, Act, Given, errors_in_words
+from pulse_django.operations.acts import ACTS, Act, ActForm, Given, errors_in_words
+from pulse_django.operations.batches import BATCH
 from pulse_django.queue.database.sql_functions import StatementTimestamp
 from pulse_django.queue.words.bounds import HIGHEST_PRIORITY
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.own_tasks import PLAN
 from pulse_django.queue.words.payloads import canonical
 from pulse_django.run.notify import wake_workers
-from pulse_django.shards.page import shard_of
+from pulse_django.shards.page import in_shard, shard_of
 from pulse_django.signed_texts import has_signature, signature_of
 from pulse_django.workflows.batches import Batch
 from pulse_django.workflows.rules import MAX_BATCH_NAME, Place
 
-from .criteria import Criteria, InvalidCriteria
+from .criteria import Criteria, InvalidCriteria, matching
 
+AT_ONCE = BATCH  # jobs that a request changes by itself
 MOST_COUNTED = 100_000  # on the confirmation page
 
 
 class MassPage(ConsoleAdmin):
-    """The part of ``JobAdmin`` with the confirmation page."""
+    """An admin with actions on many jobs."""
+
+    def mass_path(self, route: str) -> URLPattern:
+        """Return the address of ``mass_view``, which commits by itself, with ATOMIC_REQUESTS too."""
+        found = self.path(route, self.mass_view, "mass")
+        for alias in connections:
+            found.callback = transaction.non_atomic_requests(alias)(found.callback)
+        return found
+
+    def list_url(self, request: HttpRequest, query: str = "") -> str:
+        """Return the address of the page that leads here."""
+        return f"{self.url('job_changelist')}?{query}"
 
     def mass_view(self, request: HttpRequest, name: str) -> HttpResponse:
-        """Ask for confirmation, and start the operation when the form is posted. The filter is in the address."""
-        act = ACTS.get(name)
+        """Ask for confirmation, and act when the form is posted. The filter is in the address.
+
+        Another page can post the fields of the form with ``ask``, to start with them.
+        """
+        act, posted = ACTS.get(name), request.POST.dict()
         if act is None or not act.label_of_all:
             raise Http404
         if not self.may(request, act.permission):
             raise PermissionDenied
+        asks = request.method != "POST" or "ask" in posted
+        is_selected = posted.get("ask", posted.get("scope")) == "selected"
+        selected = request.POST.getlist("id") if is_selected else None
         try:
-            criteria = Criteria.read(request.META.get("QUERY_STRING", ""), request)
+            criteria = Criteria.read(request.META.get("QUERY_STRING", ""), request, selected=selected)
         except InvalidCriteria as error:
             return self.back(request, str(error))
-        form = act.form(request.POST if request.method == "POST" else None)
+        shown_at = {} if is_selected else {"asked_at": _newest(shard_of(request))[1]}
+        form = act.form(None if asks else request.POST, initial=posted | shown_at)
         if form.is_valid():
-            return self._start(request, act, criteria, form.cleaned_data)
+            return self._act(request, act, criteria, form)
         if form.is_bound:
             self.message_user(request, errors_in_words(form), messages.ERROR)
         shown = {
@@ -59,10 +82,15 @@ class MassPage(ConsoleAdmin):
             "act": act,
             "criteria": criteria,
             "count": self._count(request, act, criteria),
+            "at_once": AT_ONCE,
             "form": form,
-            "list_url": self.url("job_changelist"),
+            "list_url": self.list_url(request, criteria.query),
         }
         return self.page(request, "job/mass", shown)
+
+    def back(self, request: HttpRequest, why: str) -> HttpResponse:
+        self.message_user(request, gettext("%(why)s Nothing was changed.") % {"why": why}, messages.WARNING)
+        return HttpResponseRedirect(self.list_url(request))
 
     def mass_links(self, request: HttpRequest) -> list[dict[str, Any]]:
         """Return the actions on all matching jobs, if the list is filtered."""
@@ -73,34 +101,44 @@ class MassPage(ConsoleAdmin):
             return []
         return [{"act": one, "url": f"{self.url('job_mass', one.name)}?{query}"} for one in offered]
 
-    def _start(self, request: HttpRequest, act: Act, criteria: Criteria, given: dict[str, Any]) -> HttpResponse:
-        batch = start_operation(shard_of(request), act, criteria, given, request.user)
+    def act_at_once(
+        self, request: HttpRequest, act: Act, jobs: QuerySet[Job], given: Given, said: str, chosen: int | None = None
+    ) -> None:
+        """Act on these jobs, log each that was changed, and report the results, for all ``chosen`` ones."""
+        alias, found = shard_of(request), {job.pk: job for job in jobs.only("pk", "task")}
+        user: Any = request.user.pk  # a user with a permission is not anonymous
+        chosen = len(found) if chosen is None else chosen
+        with nullcontext() if act.commits_by_itself else transaction.atomic(using=alias):
+            answer = act.do(alias, list(found), given) if found else {}
+            changed = [found[job_id] for name in act.changes for job_id in answer.get(name, ())]
+            if changed:
+                flag = DELETION if act.name == "delete" else CHANGE
+                LogEntry.objects.log_actions(user, changed, flag, change_message=in_shard(said, alias))
+        level = messages.SUCCESS if len(changed) == chosen else messages.WARNING
+        self.message_user(request, act.in_words(act.counts(answer, chosen)), level)
+
+    def _act(self, request: HttpRequest, act: Act, criteria: Criteria, form: ActForm) -> HttpResponse:
+        alias, given, url = shard_of(request), form.cleaned_data, self.list_url(request, criteria.query)
+        user: Any = request.user
+        jobs = matching(criteria, act, alias, given["asked_at"])
+        chosen = len(criteria.ids) or None
+        if chosen or (not given.get("first") and jobs.order_by()[: AT_ONCE + 1].count() <= AT_ONCE):
+            self.act_at_once(request, act, jobs, given, form.done_in_words(act.done), chosen)
+            return HttpResponseRedirect(url)
+        batch = start_operation(alias, act, criteria, given, user)
         said = gettext("%(verb)s: %(filter)s") % {"verb": act.label_of_all, "filter": criteria.words}
-        log(request.user, batch, f"{said}: {given['reason']}" if given.get("reason") else said)
-        return started(self, request, batch) or self.redirect("job_changelist")
+        said = in_shard(f"{said}: {given['reason']}" if given["reason"] else said, alias)
+        row = StoredBatch.objects.using(alias).only("id", "name").filter(pk=batch.id)
+        LogEntry.objects.log_actions(user.pk, row, CHANGE, change_message=said)
+        messages.success(request, gettext("Started as operation %(id)d. You may close this page.") % {"id": batch.id})
+        page = url_for(request, self.admin_site.name, "storedbatch", "storedbatch_change", batch.id)
+        return HttpResponseRedirect(page or url)
 
     def _count(self, request: HttpRequest, act: Act, criteria: Criteria) -> str:
-        jobs = act.fitting(criteria.jobs(shard_of(request)), "9999-01-01T00:00:00+00:00").order_by()
-        count = jobs.values("pk")[: MOST_COUNTED + 1].count()
+        jobs = matching(criteria, act, shard_of(request))
+        count = jobs.order_by().values("pk")[: MOST_COUNTED + 1].count()
         shown = number_format(min(count, MOST_COUNTED), force_grouping=True)
         return f"{shown}+" if count > MOST_COUNTED else shown
-
-    def back(self, request: HttpRequest, why: str) -> HttpResponse:
-        self.message_user(request, gettext("%(why)s Nothing was changed.") % {"why": why}, messages.WARNING)
-        return self.redirect("job_changelist")
-
-
-def started(model_admin: ConsoleAdmin, request: HttpRequest, batch: Batch) -> HttpResponse | None:
-    """Report that an operation was started, and redirect to its page. Return None if this user may not see it."""
-    messages.success(request, gettext("Started as operation %(id)d. You may close this page.") % {"id": batch.id})
-    url = url_for(request, model_admin.admin_site.name, "storedbatch", "storedbatch_change", batch.id)
-    return HttpResponseRedirect(url) if url else None
-
-
-def log(user: Any, batch: Batch, said: str) -> None:
-    """Write an entry with a link to the operation into the log of the admin."""
-    row = StoredBatch.objects.using(batch.alias).only("id", "name").filter(pk=batch.id)
-    LogEntry.objects.log_actions(user.pk, row, CHANGE, change_message=said)
 
 
 # Start an operation: open its batch, and enqueue the job that finds the others.
@@ -111,18 +149,20 @@ _SALT = "pulse_django.operation"
 
 
 def start_operation(alias: str, act: Act, criteria: Criteria, given: Given, user: Any) -> Batch:
-    """Start an operation for a user. Jobs that are enqueued from now on are not included."""
+    """Start an operation for a user. Jobs that are enqueued from now on are not included, nor those that ended after
+    ``asked_at`` of ``given``, or now.
+    """
     name = "".join(sign if sign.isprintable() else "?" for sign in f"{act.label_of_all}: {criteria.words}")
     with transaction.atomic(using=alias):
-        until, asked_at = _newest(alias)
+        until, now = _newest(alias)
         context = {
             "act": act.name,
             "query": criteria.query,
-            "given": dict(given),
+            "given": {name: value for name, value in given.items() if name != "asked_at"},
             "user": str(user.pk),
             "by": user.get_username(),
             "until": until,
-            "asked_at": asked_at,
+            "asked_at": given.get("asked_at") or now,
         }
         batch = Batch.open(name[:MAX_BATCH_NAME], kind=KIND, context=context, using=alias)
         enqueue(batch, batch.context, PLAN, [{}])

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from django.utils.formats import number_format
 from django.utils.translation import gettext
 
-from pulse_django.models import StoredBatch
 from pulse_django.operations.acts import ACTS
 from pulse_django.queue.database.sql_functions import StatementTimestamp
 from pulse_django.queue.words.display import in_words
@@ -18,7 +17,6 @@ from pulse_django.queue.words.states import Status
 from pulse_django.workflows.batches import Batch
 
 from .canary import tally_of
-from .page import KIND
 
 MOST_CHUNKS = 20_000  # 10 million jobs
 MOST_TALLIED = 2_000  # jobs, each of which is searched in every partition
@@ -30,19 +28,19 @@ class Totals(NamedTuple):
 
 
 def totals_of(batch: Batch) -> Totals | None:
-    """Return the sum of the results of the chunks of an operation, or None for any other batch."""
-    row = StoredBatch.objects.using(batch.alias).only("kind", "context").filter(pk=batch.id).first()
-    act = ACTS.get((row.context or {}).get("act", "")) if row is not None and row.kind == KIND else None
-    if row is None or act is None:
+    """Return the sum of the results of the chunks of an operation, or None if its action is unknown."""
+    context = batch.context
+    act = ACTS.get(context.get("act", ""))
+    if act is None:
         return None
     counts: Counter[str] = Counter()
     done = batch.jobs.filter(task=ACT, status=Status.COMPLETED)
     for result in done.values_list("result", flat=True)[:MOST_CHUNKS]:
         counts += Counter(result or {})
     lines = [f"{number_format(counts[name], force_grouping=True)} {said}" for name, said in act.answers.items()]
-    if (row.context or {}).get("given", {}).get("first"):
-        lines += _course(batch, row.context or {})
-    return Totals(str((row.context or {}).get("by", "")), tuple(lines))
+    if context.get("given", {}).get("first"):
+        lines += _course(batch, context)
+    return Totals(str(context.get("by", "")), tuple(lines))
 
 
 def _course(batch: Batch, context: dict[str, Any]) -> list[str]:
@@ -51,9 +49,9 @@ def _course(batch: Batch, context: dict[str, Any]) -> list[str]:
     ids = [job_id for kwargs in chunks[:MOST_TALLIED] for job_id in kwargs["ids"]][:MOST_TALLIED]
     tally = tally_of(batch.alias, ids, context["asked_at"])
     said = [
-        gettext("%(count)d of these succeeded") % {"count": tally.succeeded},
-        gettext("%(count)d died again") % {"count": tally.died},
-        gettext("%(count)d are waiting or running") % {"count": tally.going},
+        gettext("%(count)d of these succeeded") % {"count": tally["succeeded"]},
+        gettext("%(count)d died again") % {"count": tally["died"]},
+        gettext("%(count)d are waiting or running") % {"count": tally["going"]},
     ]
     if len(ids) == MOST_TALLIED:
         said.append(gettext("only the latest %(count)d were checked") % {"count": MOST_TALLIED})

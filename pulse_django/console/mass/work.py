@@ -16,6 +16,7 @@ from django.utils.dateparse import parse_datetime
 from pulse_django import Context, task
 from pulse_django.exceptions import Discard
 from pulse_django.operations.acts import ACTS
+from pulse_django.operations.batches import AHEAD, BATCH
 from pulse_django.queue.database.database_errors import is_refused
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.words.own_tasks import ACT, PLAN
@@ -24,11 +25,8 @@ from pulse_django.shards.placement import has_several_shards
 from pulse_django.workflows.batches import Batch
 
 from .canary import watch
-from .criteria import Criteria, InvalidCriteria
+from .criteria import Criteria, InvalidCriteria, matching
 from .page import enqueue, is_signed, why_not
-
-CHUNK = 500  # jobs; more would hold locks for too long, and claims would wait
-CHUNKS_AT_ONCE = 20  # in one query. With stale statistics PostgreSQL sorts all matches in every query
 
 
 @task(name=PLAN, takes_context=True)
@@ -47,10 +45,10 @@ def _find(context: Context, signature: object) -> int:
         watch(context, batch, operation, first, ACT)
         after, met = max(first, default=0), len(first)
     while not is_last:
-        matching = _matching(batch, operation).filter(id__lte=operation["until"])
+        jobs = _jobs_of(batch, operation).filter(id__lte=operation["until"])
         if has_several_shards():  # an older job from another shard may have a higher id
-            matching = matching.filter(created_at__lte=parse_datetime(operation["asked_at"]))
-        found = context.step_with_jobs(f"look {number}", _enqueue_next, batch, operation, matching, after, met)
+            jobs = jobs.filter(created_at__lte=parse_datetime(operation["asked_at"]))
+        found = context.step_with_jobs(f"look {number}", _enqueue_next, batch, operation, jobs, after, met)
         after, met, is_last, number = found["after"], found["met"], found["is_last"], number + 1
         context.check()
     batch.seal()
@@ -62,9 +60,9 @@ def act_on_jobs(context: Context, ids: list[int], met: int, signature: object = 
     """Perform the action on those of these jobs that still match."""
     with _cancelled_if_refused(context):
         batch, operation = _operation_of(context, ACT, {"ids": ids, "met": met}, signature)
-        matching = _matching(batch, operation).filter(pk__in=ids)
+        jobs = _jobs_of(batch, operation).filter(pk__in=ids)
         step = context.step if ACTS[operation["act"]].commits_by_itself else context.step_with_jobs
-        counts: dict[str, int] = step("act", _act, batch, operation, matching, len(ids), met)
+        counts: dict[str, int] = step("act", _act, batch, operation, jobs, len(ids), met)
         return counts
 
 
@@ -97,14 +95,13 @@ def _operation_of(
     return batch, operation
 
 
-def _matching(batch: Batch, operation: dict[str, Any]) -> JobQuerySet:
+def _jobs_of(batch: Batch, operation: dict[str, Any]) -> JobQuerySet:
     """Return the matching jobs. Cancel the operation if its user or its filter is no longer valid."""
     reason = why_not(operation)
     if not reason:
         try:
-            jobs = Criteria(operation["query"], "").jobs(batch.alias)
-            # Without this, a filter for the queue of operations would match their own jobs.
-            return ACTS[operation["act"]].fitting(jobs, operation["asked_at"]).exclude(task__in=(PLAN, ACT))
+            criteria = Criteria(operation["query"], "")
+            return matching(criteria, ACTS[operation["act"]], batch.alias, operation["asked_at"])
         except InvalidCriteria as error:
             reason = str(error)
     batch.cancel(reason=reason)
@@ -112,19 +109,17 @@ def _matching(batch: Batch, operation: dict[str, Any]) -> JobQuerySet:
 
 
 def _enqueue_first(batch: Batch, operation: dict[str, Any]) -> list[int]:
-    matching = _matching(batch, operation).filter(id__lte=operation["until"]).order_by("id")
-    ids = list(matching.values_list("id", flat=True)[: operation["given"]["first"]])
+    jobs = _jobs_of(batch, operation).filter(id__lte=operation["until"]).order_by("id")
+    ids = list(jobs.values_list("id", flat=True)[: operation["given"]["first"]])
     enqueue(batch, operation, ACT, [{"ids": ids, "met": 0}] if ids else [])
     return ids
 
 
-def _enqueue_next(
-    batch: Batch, operation: dict[str, Any], matching: JobQuerySet, after: int, met: int
-) -> dict[str, Any]:
+def _enqueue_next(batch: Batch, operation: dict[str, Any], jobs: JobQuerySet, after: int, met: int) -> dict[str, Any]:
     pace = operation["given"]["per_minute"] if operation["given"].get("first") else None
-    size = CHUNK if pace is None else max(1, min(CHUNK, int(pace)))  # at most the jobs of one minute
-    most = CHUNK * CHUNKS_AT_ONCE
-    ids = list(matching.filter(id__gt=after).order_by("id").values_list("id", flat=True)[: most + 1])
+    size = BATCH if pace is None else max(1, min(BATCH, int(pace)))  # at most the jobs of one minute
+    most = BATCH * AHEAD
+    ids = list(jobs.filter(id__gt=after).order_by("id").values_list("id", flat=True)[: most + 1])
     is_last, ids = len(ids) <= most, ids[:most]
     starts = range(0, len(ids), size)
     chunks = [{"ids": ids[start : start + size], "met": met + start} for start in starts]
@@ -132,11 +127,10 @@ def _enqueue_next(
     return {"after": ids[-1] if ids else after, "met": met + len(ids), "is_last": is_last}
 
 
-def _act(batch: Batch, operation: dict[str, Any], matching: JobQuerySet, count: int, met: int) -> dict[str, int]:
-    act, ids, given = ACTS[operation["act"]], list(matching.values_list("id", flat=True)), operation["given"]
+def _act(batch: Batch, operation: dict[str, Any], jobs: JobQuerySet, count: int, met: int) -> dict[str, int]:
+    act, ids, given = ACTS[operation["act"]], list(jobs.values_list("id", flat=True)), operation["given"]
     if given.get("first"):  # this chunk is due. The first chunk is done at once.
         given = {**given, "per_minute": given["per_minute"] if met else None}
         met = 0
-    answer = act.do(batch.alias, ids, {**given, "met": met}) if ids else {}
-    counts = {name: len(some) for name, some in answer.items()}
-    return counts | {act.missed: counts.get(act.missed, 0) + count - len(ids)}
+    given = {**given, "met": met, "asked_at": operation["asked_at"]}
+    return act.counts(act.do(batch.alias, ids, given) if ids else {}, count)

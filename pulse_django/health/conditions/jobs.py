@@ -77,7 +77,7 @@ WITHOUT_PARTITION = """
 
 def _finish(alias: str, _: Sequence[str]) -> int:
     done = finish(alias)
-    return done.moved + done.went_back
+    return len(done.moved + done.went_back)
 
 
 CONDITIONS = (

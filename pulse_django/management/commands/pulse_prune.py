@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from django.db.models import Q
 
 from pulse_django import conf
-from pulse_django.operations.mass_command import Counts, MassCommand
+from pulse_django.operations.acts import ACTS
+from pulse_django.operations.mass_command import MassCommand
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.sql_functions import StatementTimestamp
 from pulse_django.queue.words.display import in_words
@@ -22,18 +22,13 @@ class Command(MassCommand):
         "them. Exit codes: 0 done, 1 failed midway, 130 Ctrl-C."
     )
     statuses = TERMINAL
+    default = (Status.COMPLETED, Status.CANCELLED)  # an operator should have read dead letters
     noun = "ended jobs"
-    verb = "delete"
-    answers = ("deleted", "left", "needed")
-
-    @property
-    def meant(self) -> tuple[Status, ...]:
-        """Require --status for dead letters, because an operator should have read them."""
-        return self.selection.statuses or (Status.COMPLETED, Status.CANCELLED)
+    act = ACTS["delete"]
 
     def jobs(self, alias: str) -> JobQuerySet:
         """Return the jobs of this age or, without one, those beyond their retention."""
-        jobs = replace(self.selection, statuses=self.meant).jobs(alias).terminal()
+        jobs = super().jobs(alias)
         if self.selection.older_than is not None:
             return jobs
         outlived, kept = Q(pk__in=()), {status: conf.current().retention[status] for status in self.meant}
@@ -51,8 +46,3 @@ class Command(MassCommand):
 
     def would(self, matches: int, running: int) -> str:
         return f"Would permanently delete {matches} and their attempts"
-
-    def summary(self, counts: Counts) -> str:
-        left, needed = counts["left"], counts["needed"]
-        said = f"{counts['deleted']} deleted, {left} {'was' if left == 1 else 'were'} locked or no longer matched."
-        return f"{said} {needed} left: other jobs wait for {'it' if needed == 1 else 'them'}." if needed else said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,9 +11,8 @@ from django.db.models.functions import Coalesce
 from pulse_django import conf
 from pulse_django.models import StoredBatch
 from pulse_django.operations import arguments
-from pulse_django.operations.acts import Given
-from pulse_django.operations.mass_command import Counts, MassCommand, left_of_cancelled
-from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.operations.acts import ACTS
+from pulse_django.operations.mass_command import MassCommand
 from pulse_django.queue.words.display import in_words
 from pulse_django.queue.words.states import Status
 
@@ -23,9 +21,9 @@ MOST_RUNS = 32_767
 
 class Command(MassCommand):
     help = "Retry dead letters. Without --yes, only list them. Exit codes: 0 done, 1 failed midway, 130 Ctrl-C."
+    default = (Status.DEAD_LETTERED,)
     noun = "dead letters"
-    verb = "retry"
-    answers = ("revived", "moved_on", "key_taken", "of_cancelled")
+    act, given = ACTS["retry"], ("runs", "delay", "cancelled_too")
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -48,18 +46,7 @@ class Command(MassCommand):
             notes.append(f"{count} of them {belongs} and will be left. --cancelled-too retries them as well.")
         return notes
 
-    def jobs(self, alias: str) -> JobQuerySet:
-        return replace(self.selection, statuses=(Status.DEAD_LETTERED,)).jobs(alias)
-
-    def given(self) -> Given:
-        return {name: self.options[name] for name in ("runs", "delay", "cancelled_too")}
-
     def would(self, matches: int, running: int) -> str:
         runs, delay = self.options["runs"], self.options["delay"]
         when = f", after {in_words(delay.total_seconds())}" if delay else ""
         return f"Would retry {matches}, each with at least {runs} more run{'s' if runs > 1 else ''}{when}"
-
-    def summary(self, counts: Counts) -> str:
-        taken = f" {counts['key_taken']} left: another job has their unique key." if counts["key_taken"] else ""
-        left = f" {left_of_cancelled(counts['of_cancelled'])}" if counts["of_cancelled"] else ""
-        return f"{counts['revived']} retried, {counts['moved_on']} no longer matched.{taken}{left}"

@@ -25,8 +25,9 @@ from pulse_django.citus.nodes import (
 from pulse_django.exceptions import InvalidJob
 from pulse_django.health.snapshot import to_json
 from pulse_django.models import Job
+from pulse_django.operations.acts import Act, Answer, Given
 from pulse_django.operations.arguments import PulseCommand
-from pulse_django.operations.mass_command import Counts, MassCommand
+from pulse_django.operations.mass_command import MassCommand
 from pulse_django.operations.terminal import showable, table
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.tables import problem_with_tables, require_tables
@@ -147,7 +148,9 @@ class Command(PulseCommand):
         if options["yes"]:
             begun = finish(source)
             if begun.moved or begun.went_back:
-                self.stderr.write(f"Finished an earlier move: {begun.moved} moved, {begun.went_back} went back.")
+                self.stderr.write(
+                    f"Finished an earlier move: {len(begun.moved)} moved, {len(begun.went_back)} went back."
+                )
         command = _Move()
         command.stdout, command.stderr = self.stdout, self.stderr
         command.handle(
@@ -167,11 +170,27 @@ class Command(PulseCommand):
         )
 
 
+def _move(alias: str, ids: Collection[int], given: Given) -> Answer:
+    done = move(Job.objects.using(alias).filter(pk__in=list(ids)), given["to"])
+    return {"moved": done.moved, "went_back": done.went_back}
+
+
 class _Move(MassCommand):
     """Move waiting jobs that no limit, batch or parent of this shard counts."""
 
     noun = "waiting jobs that can be moved"
-    answers = ("moved", "went_back", "left")
+    given = ("to",)
+    act = Act(
+        name="move to a shard",
+        do=_move,
+        answers={
+            "moved": "moved",
+            "left": "locked or no longer matched",
+            "went_back": "left: another job there has the key",
+        },
+        changes=("moved",),
+        missed="left",
+    )
 
     def jobs(self, alias: str) -> JobQuerySet:
         found = self.selection.jobs(alias)
@@ -180,17 +199,8 @@ class _Move(MassCommand):
             found = found.filter(lane_key__gte=f":{first}", lane_key__lt=f":{below}")
         return movable(found)
 
-    def act(self, alias: str, ids: Collection[int]) -> Counts:
-        done = move(Job.objects.using(alias).filter(pk__in=list(ids)), self.options["to"])
-        left = len(ids) - done.moved - done.went_back
-        return {"moved": done.moved, "went_back": done.went_back, "left": left}
-
     def would(self, matches: int, running: int) -> str:
         return f"Would move {matches} to shard {self.options['to']!r}"
-
-    def summary(self, counts: Counts) -> str:
-        back = f" {counts['went_back']} stayed: another job there has their key." if counts["went_back"] else ""
-        return f"{counts['moved']} moved, {counts['left']} were locked or no longer matched.{back}"
 
     def notes(self, alias: str) -> list[str]:
         return ["Jobs of limits, batches and steps, and jobs with an unfinished parent, stay until they have run."]

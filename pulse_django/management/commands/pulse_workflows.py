@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from pulse_django.operations import arguments
+from pulse_django.operations.acts import ACTS
 from pulse_django.operations.arguments import user_of
-from pulse_django.operations.mass_command import left_of_cancelled
 from pulse_django.operations.terminal import bar, table
 from pulse_django.queue.words.display import in_words, inert
 from pulse_django.queue.words.job_ids import MAX_ID
@@ -112,11 +112,7 @@ class Command(ActCommand):
         batch = _named(alias, options["id"])
         too = options["cancelled_too"]
         answer = retry_dead_letters(alias, batch.id, runs=options["runs"], cancelled_too=too)
-        lines = [f"{answer.revived} retried."]
-        if answer.key_taken:
-            lines.append(f"{answer.key_taken} left: another job has their unique key.")
-        if answer.of_cancelled:
-            lines.append(left_of_cancelled(answer.of_cancelled))
+        lines = [ACTS["retry"].in_words(answer._asdict())]
         if answer.has_more:
             lines.append("There are more: run it again.")
         return {"workflow": _named(alias, batch.id).as_json(), **answer._asdict()}, lines
