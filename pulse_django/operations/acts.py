@@ -6,7 +6,7 @@ Every act checks each row again when it changes it. A job that has changed since
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any
 
@@ -155,7 +155,7 @@ class DeleteForm(ReasonForm):
 def _retry(alias: str, ids: Collection[int], given: Given) -> Answer:
     """Retry these jobs, after ``met`` jobs that were retried before."""
     gap = timedelta(minutes=1) / given["per_minute"] if given.get("per_minute") else timedelta()
-    answer = make_due.retry(
+    retried = make_due.retry(
         alias,
         ids,
         runs=given.get("runs", 1),
@@ -164,30 +164,30 @@ def _retry(alias: str, ids: Collection[int], given: Given) -> Answer:
         attempt=given.get("attempts"),
         cancelled_too=given.get("cancelled_too", False),
     )
-    return {name: getattr(answer, name) for name in ("revived", "moved_on", "key_taken", "of_cancelled")}
+    return _answer(retried)
 
 
 def _cancel(alias: str, ids: Collection[int], given: Given) -> Answer:
-    answer = Job.objects.db_manager(alias).request_cancel(ids, reason=given["reason"], attempt=given.get("attempts"))
-    return {"cancelled": answer.cancelled, "asked": answer.asked, "refused": answer.refused}
+    jobs = Job.objects.db_manager(alias)
+    return _answer(jobs.request_cancel(ids, reason=given["reason"], attempt=given.get("attempts")))
 
 
 def _run_now(alias: str, ids: Collection[int], given: Given) -> Answer:
-    return _changed(make_due.run_now(alias, ids, attempt=given.get("attempts")))
+    return _answer(make_due.run_now(alias, ids, attempt=given.get("attempts")))
 
 
 def _postpone(alias: str, ids: Collection[int], given: Given) -> Answer:
     delay = timedelta(seconds=given["delay"])
-    return _changed(Job.objects.db_manager(alias).reschedule(ids, delay=delay, attempt=given.get("attempts")))
+    return _answer(Job.objects.db_manager(alias).reschedule(ids, delay=delay, attempt=given.get("attempts")))
 
 
 def _move(alias: str, ids: Collection[int], given: Given) -> Answer:
     chosen = {name: given[name] for name in ("queue", "priority")}
-    return _changed(Job.objects.db_manager(alias).move(ids, **chosen, attempt=given.get("attempts")))
+    return _answer(Job.objects.db_manager(alias).move(ids, **chosen, attempt=given.get("attempts")))
 
 
-def _changed(answer: Any) -> Answer:
-    return {"changed": answer.changed, "moved_on": answer.moved_on}
+def _answer(result: Any) -> Answer:
+    return {one.name: getattr(result, one.name) for one in fields(result)}
 
 
 def _release(alias: str, ids: Collection[int], given: Given) -> Answer:

@@ -57,6 +57,7 @@ class MassCommand(PulseCommand):
     statuses: tuple[Status, ...] = ()  # allowed in --status
     default: tuple[Status, ...] = ()  # without --status
     noun: str  # the objects of the command, in the plural
+    would: str  # the text of the preview
     act: Act
     given: tuple[str, ...] = ()  # the options that the act reads
     clock = staticmethod(time.monotonic)
@@ -81,10 +82,6 @@ class MassCommand(PulseCommand):
     def jobs(self, alias: str) -> JobQuerySet:
         """Return the jobs that match now."""
         return replace(self.selection, statuses=self.meant).jobs(alias)
-
-    def would(self, matches: int, running: int) -> str:
-        """Return the text of the preview."""
-        raise NotImplementedError
 
     def notes(self, alias: str) -> list[str]:
         """Return facts about the selection that an operator may not expect."""
@@ -171,20 +168,20 @@ class MassCommand(PulseCommand):
         if pace.per_minute is not None:
             how += f", {pace.per_minute} a minute: about {in_words(seconds)}"
         if preview.matches:
-            self._say([f"{self.would(preview.matches, preview.running)}, {how}."])
+            waiting, running = preview.matches - preview.running, preview.running
+            would = self.would.format(matches=preview.matches, waiting=waiting, running=running, **self.options)
+            self._say([f"{would}, {how}."])
             self._say(["Nothing was changed. Add --yes to apply it."])
         return {**to_json(preview), "pace": to_json(pace), "seconds": seconds}
 
     def _do(self, choice: _Choice, limit: int | None) -> tuple[Walk, float, str]:
         """Run the walk. Return it, also after an interruption, with its duration and the error of the database."""
-        pace, clock, problem = self.pace, self.clock, ""
+        pace, clock, problem, given = self.pace, self.clock, "", {name: self.options[name] for name in self.given}
         # Start at the lowest id of the preview: there may be millions of finished jobs before it.
         after = (choice.preview.lowest_id or 1) - 1
 
         def act(ids: Sequence[int]) -> Mapping[str, int]:
-            return self.act.counts(
-                self.act.do(choice.alias, ids, {name: self.options[name] for name in self.given}), len(ids)
-            )
+            return self.act.counts(self.act.do(choice.alias, ids, given), len(ids))
 
         walk = Walk(choice.jobs, act, pace=pace, limit=limit, after=after, clock=clock)
         progress, began = Progress(self.stderr._out, choice.preview.matches, clock, per_minute=pace.per_minute), clock()

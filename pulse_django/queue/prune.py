@@ -91,24 +91,13 @@ def prune(
     return len(_delete(jobs, pick, _prune_sql()))
 
 
-def prune_these(
-    jobs: JobReader,
-    job_ids: Collection[int],
-    *,
-    statuses: Collection[Status] = TERMINAL,
-    ended_by: datetime | None = None,
-) -> list[int]:
-    """Delete these jobs, if they have ended in one of these statuses, with their attempts. Return the deleted ids.
+def prune_these(jobs: JobReader, job_ids: Collection[int], *, ended_by: datetime | None = None) -> list[int]:
+    """Delete these jobs, if they have ended, with their attempts. Return the deleted ids.
 
     Leave out a dead letter that other jobs wait for: they would run without it. With ``ended_by``, delete only jobs
     that ended no later.
     """
-    if not set(statuses) <= set(TERMINAL):
-        raise ValueError("prune does not delete live jobs")
-    ids = sorted(job_ids_of(job_ids))
-    ended = jobs.using(jobs.write_alias).terminal().filter(pk__in=ids, status__in=sorted(statuses))
-    if Status.DEAD_LETTERED in statuses:
-        ended = ended.holding_nothing()
+    ended = jobs.using(jobs.write_alias).terminal().filter(pk__in=sorted(job_ids_of(job_ids))).holding_nothing()
     if ended_by is not None:
         ended = ended.filter(finished_at__lte=ended_by)
     pick = compiled(skip_locked(ended.order_by("id").values("id"), no_key=False), jobs.write_alias, everywhere=True)

@@ -94,4 +94,5 @@ def _deliver_to(alias: str, to: str, sent: Sequence[OnItsWay]) -> Moved:
     forget_arrivals(to, [*arrived, *refused])
     if queues:
         wake_workers(to, sorted(queues))
-    return Moved(moved=tuple(arrived), went_back=tuple(refused))
+    jobs = {one.departure_id: one.job_id for one in sent}
+    return Moved(moved=tuple(jobs[one] for one in arrived), went_back=tuple(jobs[one] for one in refused))

@@ -266,18 +266,8 @@ class TestPrune:
 
 
 class TestPruneThese:
-    def test_only_what_ended_so_is_deleted(self) -> None:
-        dead, done, waiting = make_job(Status.DEAD_LETTERED), make_job(Status.COMPLETED), make_job()
-        ids = [dead.pk, done.pk, waiting.pk]
-        assert Job.objects.prune_these(ids, statuses=[Status.DEAD_LETTERED]) == [dead.pk]
-        assert list(Job.objects.order_by("pk")) == [done, waiting]
-
     def test_only_what_had_ended_by_then_is_deleted(self) -> None:
         dead, later = make_job(Status.DEAD_LETTERED, finished_at=now(timedelta(seconds=-9))), make_job(Status.COMPLETED)
         then = dead.finished_at
         assert Job.objects.prune_these([dead.pk, later.pk], ended_by=then) == [dead.pk]
         assert list(Job.objects.all()) == [later]
-
-    def test_a_live_status_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="does not delete live jobs"):
-            Job.objects.prune_these([1], statuses=[Status.PENDING])

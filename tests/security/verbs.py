@@ -134,7 +134,7 @@ def pruning() -> Act:
 
 def deleting() -> Act:
     job = make_job(Status.DEAD_LETTERED)
-    return lambda: Job.objects.prune_these([job.pk], statuses=[Status.DEAD_LETTERED])
+    return lambda: Job.objects.prune_these([job.pk])
 
 
 def pausing() -> Act:

@@ -128,7 +128,6 @@ WITH old (id) AS MATERIALIZED (
     FROM pulse_django_job
     WHERE (pulse_django_job.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELLED')
             AND pulse_django_job.id IN (:id)
-            AND pulse_django_job.status::text IN ('DEAD_LETTERED')
             AND NOT (((
     pulse_django_job.awaited AND EXISTS (
         SELECT 1 FROM pulse_django_dependency AS need
@@ -191,7 +190,6 @@ WITH old (id) AS MATERIALIZED (
     FROM pulse_django_job
     WHERE (pulse_django_job.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELLED')
             AND pulse_django_job.id IN (:id)
-            AND pulse_django_job.status::text IN ('CANCELLED', 'COMPLETED', 'DEAD_LETTERED')
             AND NOT (((
     pulse_django_job.awaited AND EXISTS (
         SELECT 1 FROM pulse_django_dependency AS need

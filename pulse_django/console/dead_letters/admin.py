@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib.admin.utils import unquote
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, reverse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern
 from django.utils.decorators import method_decorator
 from django.utils.formats import number_format
 from django.utils.translation import gettext
@@ -33,9 +31,9 @@ FIRST = 10  # dead letters that "Retry 10 first, then all" retries
 class DeadLetterAdmin(MassPage, ReadOnly):
     def get_urls(self) -> list[URLPattern]:
         return [
+            self.path("", self.changelist_view, "changelist"),
             self.path("group/", self.group_view, "group"),
             self.mass_path("group/<slug:name>/"),
-            *super().get_urls(),
         ]
 
     def list_url(self, request: HttpRequest, query: str = "") -> str:
@@ -88,29 +86,6 @@ class DeadLetterAdmin(MassPage, ReadOnly):
             "select_url": self._group_url(fingerprint, **other),
         }
         return self.page(request, "deadletter/group", extra)
-
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Redirect to the page of the job."""
-        job_id = number_in(unquote(object_id))
-        return HttpResponseRedirect(
-            ("" if job_id is None else self._job_url(job_id)) or self.url("deadletter_changelist")
-        )
-
-    def history_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        return self.change_view(request, object_id)
-
-    def page(self, request: HttpRequest, name: str, shown: Mapping[str, Any], **options: Any) -> HttpResponse:
-        urls = {
-            "index_url": reverse(f"{self.admin_site.name}:index"),
-            "app_url": reverse(f"{self.admin_site.name}:app_list", args=[self.opts.app_label]),
-            "list_url": self.url("deadletter_changelist"),
-        }
-        return super().page(request, name, {**urls, **shown}, **options)
 
     def _group_url(self, fingerprint: str, **params: str) -> str:
         return f"{self.url('deadletter_group')}?{urlencode({'error': fingerprint} | params)}"

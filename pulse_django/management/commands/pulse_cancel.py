@@ -17,6 +17,7 @@ class Command(MassCommand):
     )
     statuses = default = LIVE
     noun = "live jobs"
+    would = "Would cancel {waiting} waiting and ask {running} running to stop"
     act, given = ACTS["cancel"], ("reason",)
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -32,6 +33,3 @@ class Command(MassCommand):
             # An ended parent that is named by its id is kept, because its children may not have ended.
             found = with_families(self.selection.jobs(alias) if self.selection.ids else found)
         return self.act.matching(found)
-
-    def would(self, matches: int, running: int) -> str:
-        return f"Would cancel {matches - running} waiting and ask {running} running to stop"

@@ -24,6 +24,7 @@ class Command(MassCommand):
     statuses = TERMINAL
     default = (Status.COMPLETED, Status.CANCELLED)  # an operator should have read dead letters
     noun = "ended jobs"
+    would = "Would permanently delete {matches} and their attempts"
     act = ACTS["delete"]
 
     def jobs(self, alias: str) -> JobQuerySet:
@@ -43,6 +44,3 @@ class Command(MassCommand):
         ages = {status: conf.current().retention[status] for status in self.meant}
         kept = [f"{one} for {in_words(age.total_seconds()) if age else 'ever'}" for one, age in ages.items()]
         return [f"Your settings keep {', '.join(kept)}. --older-than overrides them."]
-
-    def would(self, matches: int, running: int) -> str:
-        return f"Would permanently delete {matches} and their attempts"

@@ -13,7 +13,6 @@ from pulse_django.models import StoredBatch
 from pulse_django.operations import arguments
 from pulse_django.operations.acts import ACTS
 from pulse_django.operations.mass_command import MassCommand
-from pulse_django.queue.words.display import in_words
 from pulse_django.queue.words.states import Status
 
 MOST_RUNS = 32_767
@@ -23,6 +22,7 @@ class Command(MassCommand):
     help = "Retry dead letters. Without --yes, only list them. Exit codes: 0 done, 1 failed midway, 130 Ctrl-C."
     default = (Status.DEAD_LETTERED,)
     noun = "dead letters"
+    would = "Would retry {matches}, each with at least {runs} more runs, delayed by {delay}"
     act, given = ACTS["retry"], ("runs", "delay", "cancelled_too")
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -45,8 +45,3 @@ class Command(MassCommand):
             belongs = "belongs to a cancelled workflow" if count == 1 else "belong to cancelled workflows"
             notes.append(f"{count} of them {belongs} and will be left. --cancelled-too retries them as well.")
         return notes
-
-    def would(self, matches: int, running: int) -> str:
-        runs, delay = self.options["runs"], self.options["delay"]
-        when = f", after {in_words(delay.total_seconds())}" if delay else ""
-        return f"Would retry {matches}, each with at least {runs} more run{'s' if runs > 1 else ''}{when}"

@@ -175,22 +175,15 @@ def _move(alias: str, ids: Collection[int], given: Given) -> Answer:
     return {"moved": done.moved, "went_back": done.went_back}
 
 
+_MOVED = {"moved": "moved", "left": "locked or no longer matched", "went_back": "left: another job there has the key"}
+
+
 class _Move(MassCommand):
     """Move waiting jobs that no limit, batch or parent of this shard counts."""
 
     noun = "waiting jobs that can be moved"
-    given = ("to",)
-    act = Act(
-        name="move to a shard",
-        do=_move,
-        answers={
-            "moved": "moved",
-            "left": "locked or no longer matched",
-            "went_back": "left: another job there has the key",
-        },
-        changes=("moved",),
-        missed="left",
-    )
+    would = "Would move {matches} to shard {to!r}"
+    act, given = Act(name="move to a shard", do=_move, answers=_MOVED, changes=("moved",), missed="left"), ("to",)
 
     def jobs(self, alias: str) -> JobQuerySet:
         found = self.selection.jobs(alias)
@@ -198,9 +191,6 @@ class _Move(MassCommand):
             first, below = self.options["keys"]
             found = found.filter(lane_key__gte=f":{first}", lane_key__lt=f":{below}")
         return movable(found)
-
-    def would(self, matches: int, running: int) -> str:
-        return f"Would move {matches} to shard {self.options['to']!r}"
 
     def notes(self, alias: str) -> list[str]:
         return ["Jobs of limits, batches and steps, and jobs with an unfinished parent, stay until they have run."]
