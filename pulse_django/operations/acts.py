@@ -357,7 +357,7 @@ ACTS: Mapping[str, Act] = {
             answers={
                 "deleted": _("deleted"),
                 "left": _("no longer matched or locked"),
-                "needed": _("left: other jobs wait for it"),
+                "needed": _("left: needed by other jobs"),
             },
             changes=("deleted",),
             missed="left",

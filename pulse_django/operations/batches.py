@@ -63,56 +63,43 @@ class Walk:
         self.unsure: tuple[int, ...] = ()  # passed to the verb, which did not answer
         self.is_complete = False
         self._jobs, self._act, self._limit, self._after, self._clock = jobs, act, limit, after, clock
-        self._ahead: list[int] = []  # found, but not processed yet
-        self._is_last_look = False
 
     def run(self, stopping: threading.Event, watch: Callable[[Walk], object] = lambda walk: None) -> None:
         """Process all jobs, or stop when ``stopping`` is set. ``watch`` is called after every batch."""
-        for ids in self._batches(stopping):
-            self.unsure = tuple(ids)
-            counts = self._act(ids)
-            self.unsure = ()
-            self.met += len(ids)
-            for name, count in counts.items():
-                self.counts[name] += count
-            watch(self)
-
-    def _batches(self, stopping: threading.Event) -> Iterator[list[int]]:
-        highest, due = self._highest(), self._clock()
-        while not self.is_complete:
+        due = self._clock()
+        for found in self._batches():
             if stopping.wait(max(0.0, due - self._clock())):
                 return
             due = self._clock()
-            ids, is_last = self._next(highest)
+            left = None if self._limit is None else self._limit - self.met
+            ids = list(self._ids(pk__in=found)[:left])  # with a limited rate, they may have been found long ago
             if ids:
-                yield ids
+                self.unsure = tuple(ids)
+                self.counts.update(self._act(ids))
+                self.unsure = ()
+                self.met += len(ids)
+                watch(self)
+            if self.met == self._limit:
+                break
             # Counted from the start of the batch, so that its duration does not change the rate. After a slow batch,
             # lost time is not made up for, because that would exceed the rate.
             due += self.pace.seconds_for(len(ids))
-            self.is_complete = is_last
+        self.is_complete = True
 
-    def _highest(self) -> int:
-        """Return the highest id of all jobs, not of matching jobs: this reads only the end of the primary key."""
+    def _batches(self) -> Iterator[list[int]]:
+        """Yield the ids of each batch, up to the highest id of now."""
+        # Of all jobs, not of matching jobs: this reads only the end of the primary key.
         newest = Job.objects.using(self._jobs.db).order_by("-id").values_list("id", flat=True)
-        return newest.first() or 0
+        highest, after = newest.first() or 0, self._after
+        size = min(self.pace.at_a_time, self._limit or highest)
+        while found := list(self._ids(id__gt=after, id__lte=highest)[: AHEAD * size]):
+            yield from (found[start : start + size] for start in range(0, len(found), size))
+            if len(found) < AHEAD * size:
+                return
+            after = found[-1]
 
-    def _next(self, highest: int) -> tuple[list[int], bool]:
-        """Return the jobs of the next batch that match now, and whether it is the last batch."""
-        size = self.pace.at_a_time
-        if self._limit is not None:
-            size = min(size, self._limit - self.met)
-        matching = self._jobs.order_by("id").values_list("id", flat=True)
-        was_seen_before = bool(self._ahead)
-        if not was_seen_before:
-            most = AHEAD * size
-            found = list(matching.filter(id__gt=self._after, id__lte=highest)[: most + 1])
-            self._ahead, self._is_last_look = found[:most], len(found) <= most
-        ids, self._ahead = self._ahead[:size], self._ahead[size:]
-        self._after = ids[-1] if ids else highest
-        is_last = self._is_last_look and not self._ahead
-        if was_seen_before:  # with a limited rate, that may be long ago
-            ids = list(matching.filter(pk__in=ids))
-        return ids, is_last or (self._limit is not None and self.met + len(ids) >= self._limit)
+    def _ids(self, **filters: Any) -> Any:
+        return self._jobs.filter(**filters).order_by("id").values_list("id", flat=True)
 
 
 # The progress of a walk, its rate and the remaining time: a bar on a terminal, or a line every ten seconds elsewhere.

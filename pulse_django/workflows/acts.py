@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import Counter
 
 from pulse_django.operations.acts import ACTS
 
@@ -12,22 +12,19 @@ AT_ONCE = 1_000  # dead letters in one statement
 MOST_ROUNDS = 10
 
 
-class RetriedBatch(NamedTuple):
-    revived: int
-    key_taken: int  # left: another job has their unique key
-    of_cancelled: int  # left: their batch was cancelled
-    has_more: bool  # call it again
+def retry_dead_letters(
+    alias: str, batch_id: int, *, runs: int = 1, cancelled_too: bool = False
+) -> tuple[Counter[str], bool]:
+    """Retry the dead letters of a batch and of those within it: at most ten thousand of them.
 
-
-def retry_dead_letters(alias: str, batch_id: int, *, runs: int = 1, cancelled_too: bool = False) -> RetriedBatch:
-    """Retry the dead letters of a batch and of those within it: at most ten thousand of them."""
-    revived = key_taken = left = after = 0
+    Return the number of jobs for each result of the act, and whether there are more.
+    """
+    act, counts, after = ACTS["retry"], Counter[str](), 0
     for _ in range(MOST_ROUNDS):
         ids = dead_letters_in(alias, batch_id, after=after, most=AT_ONCE)
-        if ids:
-            answer = ACTS["retry"].do(alias, ids, {"runs": runs, "cancelled_too": cancelled_too})
-            revived, key_taken, after = revived + len(answer["revived"]), key_taken + len(answer["key_taken"]), ids[-1]
-            left += len(answer["of_cancelled"])
+        answer = act.do(alias, ids, {"runs": runs, "cancelled_too": cancelled_too}) if ids else {}
+        counts.update(act.counts(answer, len(ids)))
         if len(ids) < AT_ONCE:
-            return RetriedBatch(revived, key_taken, left, has_more=False)
-    return RetriedBatch(revived, key_taken, left, has_more=True)
+            return counts, False
+        after = ids[-1]
+    return counts, True

@@ -494,7 +494,7 @@ def steering_a_workflow() -> Act:
     make_job(Status.DEAD_LETTERED, batch_id=other.id)
     return lambda: [
         one.pause() and one.resume() and one.cancel(reason="no"),
-        retry_dead_letters(ALIAS, other.id).revived,
+        retry_dead_letters(ALIAS, other.id)[0]["revived"],
     ]
 
 

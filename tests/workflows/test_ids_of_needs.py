@@ -127,4 +127,4 @@ class TestADeadLetterThatIsNeeded:
     def test_the_command_says_so(self, held: Any) -> None:
         said = run("pulse_prune", "--status", "DEAD_LETTERED", "--older-than", "0s", "--all", "--yes")
         assert "0 deleted" in said
-        assert "3 left: other jobs wait for them." in said
+        assert "3 left: needed by other jobs." in said

@@ -33,26 +33,22 @@ from .page import enqueue, is_signed, why_not
 def find_matching_jobs(context: Context, signature: object = "") -> int:
     """Enqueue a job for each chunk of the matching jobs. Return the number of matching jobs."""
     with _cancelled_if_refused(context):
-        return _find(context, signature)
-
-
-def _find(context: Context, signature: object) -> int:
-    batch, operation = _operation_of(context, PLAN, {}, signature)
-    after = met = number = 0
-    is_last = False
-    if operation["given"].get("first"):
-        first = context.step_with_jobs("first", _enqueue_first, batch, operation)
-        watch(context, batch, operation, first, ACT)
-        after, met = max(first, default=0), len(first)
-    while not is_last:
-        jobs = _jobs_of(batch, operation).filter(id__lte=operation["until"])
-        if has_several_shards():  # an older job from another shard may have a higher id
-            jobs = jobs.filter(created_at__lte=parse_datetime(operation["asked_at"]))
-        found = context.step_with_jobs(f"look {number}", _enqueue_next, batch, operation, jobs, after, met)
-        after, met, is_last, number = found["after"], found["met"], found["is_last"], number + 1
-        context.check()
-    batch.seal()
-    return int(met)
+        batch, operation = _operation_of(context, PLAN, {}, signature)
+        after = met = number = 0
+        is_last = False
+        if operation["given"].get("first"):
+            first = context.step_with_jobs("first", _enqueue_first, batch, operation)
+            watch(context, batch, operation, first, ACT)
+            after, met = max(first, default=0), len(first)
+        while not is_last:
+            jobs = _jobs_of(batch, operation).filter(id__lte=operation["until"])
+            if has_several_shards():  # an older job from another shard may have a higher id
+                jobs = jobs.filter(created_at__lte=parse_datetime(operation["asked_at"]))
+            found = context.step_with_jobs(f"look {number}", _enqueue_next, batch, operation, jobs, after, met)
+            after, met, is_last, number = found["after"], found["met"], found["is_last"], number + 1
+            context.check()
+        batch.seal()
+        return int(met)
 
 
 @task(name=ACT, takes_context=True)

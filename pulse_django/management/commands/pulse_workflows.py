@@ -111,11 +111,11 @@ class Command(ActCommand):
     def _retry(self, alias: str, options: dict[str, Any]) -> Said:
         batch = _named(alias, options["id"])
         too = options["cancelled_too"]
-        answer = retry_dead_letters(alias, batch.id, runs=options["runs"], cancelled_too=too)
-        lines = [ACTS["retry"].in_words(answer._asdict())]
-        if answer.has_more:
+        counts, has_more = retry_dead_letters(alias, batch.id, runs=options["runs"], cancelled_too=too)
+        lines = [ACTS["retry"].in_words(counts)]
+        if has_more:
             lines.append("There are more: run it again.")
-        return {"workflow": _named(alias, batch.id).as_json(), **answer._asdict()}, lines
+        return {"workflow": _named(alias, batch.id).as_json(), **counts, "has_more": has_more}, lines
 
 
 def _named(alias: str, batch_id: int) -> BatchFacts:

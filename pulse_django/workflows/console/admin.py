@@ -67,11 +67,9 @@ def _cancel(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
 
 
 def _retry(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
-    answer = retry_dead_letters(alias, batch.id, runs=data["runs"], cancelled_too=data["cancelled_too"])
-    if not answer.revived and not answer.key_taken and not answer.of_cancelled:
-        return ""
-    more = f" {gettext('There are more: repeat the action.')}" if answer.has_more else ""
-    return f"{acts.ACTS['retry'].in_words(answer._asdict())}{more}"
+    counts, has_more = retry_dead_letters(alias, batch.id, runs=data["runs"], cancelled_too=data["cancelled_too"])
+    more = f" {gettext('There are more: repeat the action.')}" if has_more else ""
+    return f"{acts.ACTS['retry'].in_words(counts)}{more}" if counts.total() else ""
 
 
 def _approve(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
