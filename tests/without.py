@@ -89,7 +89,7 @@ RECIPES = {
         files=(f"{_COMMANDS}/pulse_pause.py", f"{_COMMANDS}/pulse_resume.py"),
     ),
     "workflows": Room(
-        ("batch", "Batch", "workflow", "Workflow", "chain(", "chord("),
+        ("batch", "Batch", "workflow", "Workflow", "chain(", "chord(", "_mass"),
         {
             "pulse_django/workflows/models.py": (("models.ForeignKey(StoredBatch, ", 'models.ForeignKey("self", '),),
             "pulse_django/metrics/minute_stats.py": (
@@ -120,7 +120,7 @@ RECIPES = {
         files=(
             f"{_COMMANDS}/pulse_workflows.py",
             "pulse_django/testing/workflows.py",
-            *(f"pulse_django/console/mass/{name}.py" for name in ("canary", "page", "totals", "work")),
+            *(f"pulse_django/console/mass/{name}.py" for name in ("page", "totals", "work")),
         ),
         tests=(
             "test_every_column_is_carried_or_given_or_belongs_to_a_lease",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ClassVar
@@ -11,12 +12,13 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
-from django.db import Error
-from django.db.models import Model
+from django.db import Error, transaction
+from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse, TemplateResponse
@@ -26,7 +28,8 @@ from django.utils.translation import get_language, gettext
 from django.views.decorators.http import require_POST
 
 from pulse_django.exceptions import InvalidJob, PulseError
-from pulse_django.operations.acts import errors_in_words
+from pulse_django.models import Job
+from pulse_django.operations.acts import Act, Given, errors_in_words
 from pulse_django.queue.database.database_errors import is_refused
 from pulse_django.queue.words.display import UNSEEN, escaped, inert
 from pulse_django.queue.words.payloads import error_in_one_line
@@ -125,6 +128,22 @@ class ConsoleAdmin(admin.ModelAdmin):
             self.message_user(request, done, messages.SUCCESS)
         elif otherwise:
             self.message_user(request, otherwise, messages.WARNING)
+
+    def act_at_once(
+        self, request: HttpRequest, act: Act, jobs: QuerySet[Job], given: Given, said: str, chosen: int | None = None
+    ) -> None:
+        """Act on these jobs, log each that was changed, and report the results, for all ``chosen`` ones."""
+        alias, found = shard_of(request), {job.pk: job for job in jobs.only("pk", "task")}
+        user: Any = request.user.pk  # a user with a permission is not anonymous
+        chosen = len(found) if chosen is None else chosen
+        with nullcontext() if act.commits_by_itself else transaction.atomic(using=alias):
+            answer = act.do(alias, list(found), given) if found else {}
+            changed = [found[job_id] for name in act.changes for job_id in answer.get(name, ())]
+            if changed:
+                flag = DELETION if act.name == "delete" else CHANGE
+                LogEntry.objects.log_actions(user, changed, flag, change_message=in_shard(said, alias))
+        level = messages.SUCCESS if len(changed) == chosen else messages.WARNING
+        self.message_user(request, act.in_words(act.counts(answer, chosen)), level)
 
 
 class ReadOnly(ConsoleAdmin):

@@ -75,7 +75,7 @@ class Walk:
             ids = list(self._ids(pk__in=found)[:left])  # with a limited rate, they may have been found long ago
             if ids:
                 self.unsure = tuple(ids)
-                self.counts.update(self._act(ids))
+                self.counts += Counter(self._act(ids))
                 self.unsure = ()
                 self.met += len(ids)
                 watch(self)

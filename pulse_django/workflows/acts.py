@@ -23,7 +23,7 @@ def retry_dead_letters(
     for _ in range(MOST_ROUNDS):
         ids = dead_letters_in(alias, batch_id, after=after, most=AT_ONCE)
         answer = act.do(alias, ids, {"runs": runs, "cancelled_too": cancelled_too}) if ids else {}
-        counts.update(act.counts(answer, len(ids)))
+        counts += Counter(act.counts(answer, len(ids)))
         if len(ids) < AT_ONCE:
             return counts, False
         after = ids[-1]

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from pulse_django.console.mass.canary import WATCH_EVERY
+from pulse_django.console.mass.work import WATCH_EVERY
 from pulse_django.models import Job, Step
 from pulse_django.queue.words.own_tasks import ACT, PLAN
 from pulse_django.queue.words.states import Status

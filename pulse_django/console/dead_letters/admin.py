@@ -78,8 +78,8 @@ class DeadLetterAdmin(MassPage, ReadOnly):
             "letters": [letter_row(one, self._job_url(one.id)) for one in letters],
             "first_url": "" if before is groups.LATEST else self._group_url(fingerprint),
             "older_url": self._group_url(fingerprint, older=letters[-1].place.name) if has_older else "",
-            "retry_url": self._act_url(request, "retry", fingerprint),
-            "delete_url": self._act_url(request, "delete", fingerprint),
+            "retry_url": self.mass_url(request, ACTS["retry"], urlencode({"error": fingerprint})),
+            "delete_url": self.mass_url(request, ACTS["delete"], urlencode({"error": fingerprint})),
             "form": ACTS["retry"].form(auto_id="revive_%s", initial={"asked_at": group.last_seen.isoformat()}),
             "first": FIRST,
             "selects_all": "select" in request.GET,
@@ -89,11 +89,6 @@ class DeadLetterAdmin(MassPage, ReadOnly):
 
     def _group_url(self, fingerprint: str, **params: str) -> str:
         return f"{self.url('deadletter_group')}?{urlencode({'error': fingerprint} | params)}"
-
-    def _act_url(self, request: HttpRequest, name: str, fingerprint: str) -> str:
-        """Return the address of an act on the group, or "" if this user may not do it."""
-        act_url = f"{self.url('deadletter_mass', name)}?{urlencode({'error': fingerprint})}"
-        return act_url if self.may(request, ACTS[name].permission) else ""
 
     def _job_url(self, job_id: int) -> str:
         """Return the address of the job, or "" if this site has no page for jobs."""

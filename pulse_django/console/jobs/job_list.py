@@ -15,7 +15,6 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.mass.page import MassPage
 from pulse_django.console.pages import ReadOnly
 from pulse_django.console.search_terms import id_in
 from pulse_django.console.statuses import WITH_ERROR, due_shown, here, instant_shown, status_shown
@@ -43,7 +42,7 @@ LONGEST_SHOWN = 2_000  # bytes; longer arguments are not read for the list
 MOST_OF_ARGUMENTS, MOST_OF_WORKER = 60, 40  # characters
 
 
-class JobList(MassPage, ReadOnly):
+class JobList(ReadOnly):
     # On a screen of 1366 pixels, with Django's navigation and the filter, the first four need no scrolling.
     list_display = (
         *("id", "standing", "task", "error_in_short", "arguments_in_short", "queue", "attempt", "age", "duration"),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
 from django.db import connections, transaction
-from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils.formats import number_format
@@ -94,28 +92,17 @@ class MassPage(ConsoleAdmin):
 
     def mass_links(self, request: HttpRequest) -> list[dict[str, Any]]:
         """Return the actions on all matching jobs, if the list is filtered."""
-        offered = [act for act in ACTS.values() if act.label_of_all and self.may(request, act.permission)]
         try:
-            query = Criteria.read(request.META.get("QUERY_STRING", ""), request).query if offered else ""
+            query = Criteria.read(request.META.get("QUERY_STRING", ""), request).query
         except InvalidCriteria:
             return []
-        return [{"act": one, "url": f"{self.url('job_mass', one.name)}?{query}"} for one in offered]
+        offered = [{"act": act, "url": self.mass_url(request, act, query)} for act in ACTS.values() if act.label_of_all]
+        return [one for one in offered if one["url"]]
 
-    def act_at_once(
-        self, request: HttpRequest, act: Act, jobs: QuerySet[Job], given: Given, said: str, chosen: int | None = None
-    ) -> None:
-        """Act on these jobs, log each that was changed, and report the results, for all ``chosen`` ones."""
-        alias, found = shard_of(request), {job.pk: job for job in jobs.only("pk", "task")}
-        user: Any = request.user.pk  # a user with a permission is not anonymous
-        chosen = len(found) if chosen is None else chosen
-        with nullcontext() if act.commits_by_itself else transaction.atomic(using=alias):
-            answer = act.do(alias, list(found), given) if found else {}
-            changed = [found[job_id] for name in act.changes for job_id in answer.get(name, ())]
-            if changed:
-                flag = DELETION if act.name == "delete" else CHANGE
-                LogEntry.objects.log_actions(user, changed, flag, change_message=in_shard(said, alias))
-        level = messages.SUCCESS if len(changed) == chosen else messages.WARNING
-        self.message_user(request, act.in_words(act.counts(answer, chosen)), level)
+    def mass_url(self, request: HttpRequest, act: Act, query: str) -> str:
+        """Return the address of an action on all jobs that match, or "" if this user may not do it."""
+        url = f"{self.url(f'{self.opts.model_name}_mass', act.name)}?{query}"
+        return url if self.may(request, act.permission) else ""
 
     def _act(self, request: HttpRequest, act: Act, criteria: Criteria, form: ActForm) -> HttpResponse:
         alias, given, url = shard_of(request), form.cleaned_data, self.list_url(request, criteria.query)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+from django.db.models import Count, Q
+from django.utils.dateparse import parse_datetime
 from django.utils.formats import number_format
 from django.utils.translation import gettext
 
+from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS
 from pulse_django.queue.database.sql_functions import StatementTimestamp
 from pulse_django.queue.words.display import in_words
 from pulse_django.queue.words.own_tasks import ACT
-from pulse_django.queue.words.states import Status
+from pulse_django.queue.words.states import TERMINAL, Status
 from pulse_django.workflows.batches import Batch
-
-from .canary import tally_of
 
 MOST_CHUNKS = 20_000  # 10 million jobs
 MOST_TALLIED = 2_000  # jobs, each of which is searched in every partition
@@ -61,3 +62,15 @@ def _course(batch: Batch, context: dict[str, Any]) -> list[str]:
         left = in_words(max(0.0, (last[0] - last[1]).total_seconds()))
         said.append(gettext("the last retry is in %(time)s") % {"time": left})
     return said
+
+
+def tally_of(alias: str, ids: Collection[int], asked_at: str) -> dict[str, int]:
+    """Count those of these dead letters that were retried and succeeded, died again, or are waiting or running."""
+    jobs = Job.objects.using(alias).filter(pk__in=list(ids))
+    again = Q(status=Status.DEAD_LETTERED, finished_at__gt=parse_datetime(asked_at))
+    counts: dict[str, int] = jobs.aggregate(
+        succeeded=Count("pk", filter=Q(status=Status.COMPLETED)),
+        died=Count("pk", filter=again),
+        going=Count("pk", filter=~Q(status__in=list(TERMINAL))),
+    )
+    return counts

@@ -6,8 +6,9 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from django.db import Error
@@ -21,12 +22,15 @@ from pulse_django.queue.database.database_errors import is_refused
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.words.own_tasks import ACT, PLAN
 from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.queue.words.states import TERMINAL
 from pulse_django.shards.placement import has_several_shards
 from pulse_django.workflows.batches import Batch
 
-from .canary import watch
 from .criteria import Criteria, InvalidCriteria, matching
 from .page import enqueue, is_signed, why_not
+from .totals import tally_of
+
+WATCH_EVERY = timedelta(seconds=10)
 
 
 @task(name=PLAN, takes_context=True)
@@ -38,7 +42,7 @@ def find_matching_jobs(context: Context, signature: object = "") -> int:
         is_last = False
         if operation["given"].get("first"):
             first = context.step_with_jobs("first", _enqueue_first, batch, operation)
-            watch(context, batch, operation, first, ACT)
+            _watch(context, batch, operation, first)
             after, met = max(first, default=0), len(first)
         while not is_last:
             jobs = _jobs_of(batch, operation).filter(id__lte=operation["until"])
@@ -130,3 +134,30 @@ def _act(batch: Batch, operation: dict[str, Any], jobs: JobQuerySet, count: int,
         met = 0
     given = {**given, "met": met, "asked_at": operation["asked_at"]}
     return act.counts(act.do(batch.alias, ids, given) if ids else {}, count)
+
+
+# Retry a few dead letters first, watch them, and continue with the others only if none of them dies.
+#
+# The job that finds the others sleeps between two checks, so it occupies no slot of a worker.
+
+
+def _watch(context: Context, batch: Batch, operation: dict[str, Any], ids: Collection[int]) -> None:
+    """Wait until these jobs have ended. If one dies or takes too long, stop the operation."""
+    looks = int(timedelta(minutes=operation["given"]["patience"]) / WATCH_EVERY)
+    for number in range(looks):
+        chunk = batch.jobs.filter(task=ACT).order_by("id").values_list("status", flat=True).first()
+        is_retried = chunk is None or chunk in TERMINAL
+        tally = tally_of(batch.alias, ids, operation["asked_at"])
+        if tally["died"]:
+            _stop(batch, f"stopped: {tally['died']} of the first {len(ids)} died again")
+        if is_retried and not any(tally.values()):
+            _stop(batch, "stopped: none of the first could be retried")
+        if is_retried and not tally["going"]:
+            return
+        context.sleep(WATCH_EVERY, name=f"watch {number}")
+    _stop(batch, f"stopped: {tally['going']} of the first {len(ids)} have not ended in time")
+
+
+def _stop(batch: Batch, reason: str) -> None:
+    batch.cancel(reason=reason)
+    raise Discard(reason)

@@ -115,7 +115,8 @@ class Command(ActCommand):
         lines = [ACTS["retry"].in_words(counts)]
         if has_more:
             lines.append("There are more: run it again.")
-        return {"workflow": _named(alias, batch.id).as_json(), **counts, "has_more": has_more}, lines
+        by_result = {name: counts[name] for name in ACTS["retry"].answers}
+        return {"workflow": _named(alias, batch.id).as_json(), **by_result, "has_more": has_more}, lines
 
 
 def _named(alias: str, batch_id: int) -> BatchFacts:
