@@ -89,7 +89,7 @@ RECIPES = {
         files=(f"{_COMMANDS}/pulse_pause.py", f"{_COMMANDS}/pulse_resume.py"),
     ),
     "workflows": Room(
-        ("batch", "Batch", "workflow", "Workflow", "chain(", "chord(", "_mass"),
+        ("batch", "Batch", "workflow", "Workflow", "chain(", "chord("),
         {
             "pulse_django/workflows/models.py": (("models.ForeignKey(StoredBatch, ", 'models.ForeignKey("self", '),),
             "pulse_django/metrics/minute_stats.py": (
@@ -120,12 +120,13 @@ RECIPES = {
         files=(
             f"{_COMMANDS}/pulse_workflows.py",
             "pulse_django/testing/workflows.py",
-            *(f"pulse_django/console/mass/{name}.py" for name in ("page", "totals", "work")),
+            *(f"pulse_django/console/mass/{name}.py" for name in ("operation", "totals", "work")),
         ),
         tests=(
             "test_every_column_is_carried_or_given_or_belongs_to_a_lease",
             "test_celerys_words_say_what_to_write_instead",
             "test_a_verb_moves_a_job_exactly_as_the_transition_table_says",
+            "test_many_are_an_operation_that_workers_do",
         ),
     ),
     "limits": Room(

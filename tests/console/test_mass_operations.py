@@ -18,7 +18,7 @@ from pulse_django import Context
 from pulse_django.console.mass import page as mass_page
 from pulse_django.console.mass import work
 from pulse_django.console.mass.criteria import Criteria, InvalidCriteria
-from pulse_django.console.mass.page import KIND, start_operation
+from pulse_django.console.mass.operation import KIND, start_operation
 from pulse_django.console.mass.totals import totals_of
 from pulse_django.models import Job, StoredBatch
 from pulse_django.operations.acts import ACTS

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from pulse_django.console.mass.criteria import Criteria
-from pulse_django.console.mass.page import start_operation
+from pulse_django.console.mass.operation import start_operation
 from pulse_django.console.mass.totals import totals_of
 from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS

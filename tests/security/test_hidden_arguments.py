@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from pulse_django import Cron, Unique, amend, task
 from pulse_django.console.mass import page as mass_page
-from pulse_django.console.mass.page import KIND
+from pulse_django.console.mass.operation import KIND
 from pulse_django.models import Job, Pause, Schedule, StoredBatch
 from pulse_django.run.registry import registry
 from tests.console.staff import staff

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from pulse_django import api
 from pulse_django.console.mass.criteria import Criteria
-from pulse_django.console.mass.page import KIND, start_operation
+from pulse_django.console.mass.operation import KIND, start_operation
 from pulse_django.console.mass.work import act_on_jobs, find_matching_jobs
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow
 from pulse_django.models import Job, Schedule, StoredBatch

@@ -17,7 +17,7 @@ from django.test import Client
 from pulse_django import conf
 from pulse_django.console.mass import page as mass_page
 from pulse_django.console.mass.criteria import Criteria
-from pulse_django.console.mass.page import KIND, start_operation
+from pulse_django.console.mass.operation import KIND, start_operation
 from pulse_django.models import Job, Limiter, Pause, Schedule, StoredBatch
 from pulse_django.operations.acts import ACTS
 from pulse_django.queue.words.lane_keys import lane_key

@@ -21,7 +21,7 @@ from pulse_django.console.dead_letters import groups
 from pulse_django.console.jobs import page_window
 from pulse_django.console.jobs.admin import JobAdmin
 from pulse_django.console.mass import page as mass_page
-from pulse_django.console.mass.page import KIND
+from pulse_django.console.mass.operation import KIND
 from pulse_django.models import Job, Limiter, Pause, Schedule, StoredBatch, Tick, Worker
 from pulse_django.queue.words.states import CLAIMABLE, Status
 from pulse_django.shards import moving, placement, transfer

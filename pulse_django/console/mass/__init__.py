@@ -3,5 +3,6 @@
 criteria   the filter, from the address of the list of jobs
 work       the tasks: find the jobs, retry a few first if that is wanted, and act on them
 totals     the counts of finished chunks
-page       the confirmation page, and the start: open the batch and enqueue its first job
+page       the confirmation page
+operation  the start: open the batch and enqueue its first job
 """

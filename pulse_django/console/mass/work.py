@@ -27,7 +27,7 @@ from pulse_django.shards.placement import has_several_shards
 from pulse_django.workflows.batches import Batch
 
 from .criteria import Criteria, InvalidCriteria, matching
-from .page import enqueue, is_signed, why_not
+from .operation import enqueue, is_signed, why_not
 from .totals import tally_of
 
 WATCH_EVERY = timedelta(seconds=10)

@@ -13,7 +13,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.jobs.story import spelt
-from pulse_django.console.mass.page import KIND, permission_of
+from pulse_django.console.mass.operation import KIND, permission_of
 from pulse_django.console.mass.totals import totals_of
 from pulse_django.console.pages import ActsOnRows, ReadOnly, RowAct, RowForm, url_for
 from pulse_django.console.search_terms import number_in
