@@ -22,6 +22,7 @@ from pulse_django.models import Job
 from pulse_django.operations.acts import Act
 from pulse_django.operations.batches import BATCH
 from pulse_django.queue.database.querysets import JobQuerySet
+from pulse_django.queue.database.sql_functions import StatementTimestamp
 from pulse_django.queue.words.display import inert
 from pulse_django.queue.words.own_tasks import OWN_TASKS
 from pulse_django.shards.page import SHARD, request_for
@@ -77,6 +78,14 @@ class Criteria:
 def matching(criteria: Criteria, act: Act, alias: str, asked_at: str = "") -> JobQuerySet:
     """Return the jobs that the act can change now. Those of operations are never meant."""
     return act.matching(criteria.jobs(alias), asked_at).exclude(task__in=OWN_TASKS)
+
+
+def newest(alias: str) -> tuple[int, str]:
+    """Return the id of the newest job, and the present instant of the server's clock."""
+    newest = (
+        Job.objects.using(alias).order_by("-id").annotate(now=StatementTimestamp()).values_list("id", "now").first()
+    )
+    return (0, "1970-01-01T00:00:00+00:00") if newest is None else (newest[0], newest[1].isoformat())
 
 
 def _refuse_ambiguous(search: Search, request: HttpRequest | None) -> None:

@@ -13,7 +13,6 @@ from pulse_django.exceptions import PayloadError
 from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS, Act, Given
 from pulse_django.operations.batches import BATCH
-from pulse_django.queue.database.sql_functions import StatementTimestamp
 from pulse_django.queue.words.bounds import HIGHEST_PRIORITY
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.own_tasks import PLAN
@@ -23,7 +22,7 @@ from pulse_django.signed_texts import has_signature, signature_of
 from pulse_django.workflows.batches import Batch
 from pulse_django.workflows.rules import MAX_BATCH_NAME, Place
 
-from .criteria import Criteria
+from .criteria import Criteria, newest
 
 AT_ONCE = BATCH  # jobs that a request changes by itself
 
@@ -111,11 +110,3 @@ def why_not(context: dict[str, Any]) -> str:
     if user is None or not user.has_perm(f"pulse_django.{act.permission}"):
         return f"{context['by']} no longer has the permission {act.permission!r}"
     return ""
-
-
-def newest(alias: str) -> tuple[int, str]:
-    """Return the id of the newest job, and the present instant of the server's clock."""
-    newest = (
-        Job.objects.using(alias).order_by("-id").annotate(now=StatementTimestamp()).values_list("id", "now").first()
-    )
-    return (0, "1970-01-01T00:00:00+00:00") if newest is None else (newest[0], newest[1].isoformat())

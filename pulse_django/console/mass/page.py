@@ -19,8 +19,8 @@ from pulse_django.operations.acts import ACTS, Act, ActForm, errors_in_words
 from pulse_django.operations.batches import BATCH
 from pulse_django.shards.page import in_shard, shard_of
 
-from .criteria import Criteria, InvalidCriteria, matching
-from .operation import newest, start_operation
+from .criteria import Criteria, InvalidCriteria, matching, newest
+from .operation import start_operation
 
 AT_ONCE = BATCH  # jobs that a request changes by itself
 MOST_COUNTED = 100_000  # on the confirmation page
