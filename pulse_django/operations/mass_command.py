@@ -47,15 +47,15 @@ class _Choice:
 
 
 class MassCommand(PulseCommand):
-    """One action on many jobs: its selection, its verb, and its output.
+    """An act on the jobs of a selection: its options, its preview, and its output.
 
-    Every verb checks each row again when it changes it. A job that has changed since the preview is skipped and
+    Every act checks each row again when it changes it. A job that has changed since the preview is skipped and
     counted. Tests replace the clock and the signals.
     """
 
     requires_system_checks = ()  # a project whose checks fail may need these commands most
     statuses: tuple[Status, ...] = ()  # allowed in --status
-    default: tuple[Status, ...] = ()  # without --status
+    default: tuple[Status, ...] = ()  # without --status; empty: those of the act
     noun: str  # the objects of the command, in the plural
     would: str  # the text of the preview
     act: Act
@@ -77,7 +77,7 @@ class MassCommand(PulseCommand):
 
     @property
     def meant(self) -> tuple[Status, ...]:
-        return self.selection.statuses or self.default
+        return self.selection.statuses or self.default or self.act.statuses
 
     def jobs(self, alias: str) -> JobQuerySet:
         """Return the jobs that match now."""

@@ -15,7 +15,7 @@ class Command(MassCommand):
         "Cancel waiting jobs, and ask running jobs to stop. Without --yes, only list them. Exit codes: 0 done, 1 "
         "failed midway, 130 Ctrl-C."
     )
-    statuses = default = LIVE
+    statuses = LIVE
     noun = "live jobs"
     would = "Would cancel {waiting} waiting and ask {running} running to stop"
     act, given = ACTS["cancel"], ("reason",)

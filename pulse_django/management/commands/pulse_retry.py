@@ -13,16 +13,14 @@ from pulse_django.models import StoredBatch
 from pulse_django.operations import arguments
 from pulse_django.operations.acts import ACTS
 from pulse_django.operations.mass_command import MassCommand
-from pulse_django.queue.words.states import Status
 
 MOST_RUNS = 32_767
 
 
 class Command(MassCommand):
     help = "Retry dead letters. Without --yes, only list them. Exit codes: 0 done, 1 failed midway, 130 Ctrl-C."
-    default = (Status.DEAD_LETTERED,)
     noun = "dead letters"
-    would = "Would retry {matches}, each with at least {runs} more runs, delayed by {delay}"
+    would = "Would retry {matches} (--runs {runs}, --delay {delay})"
     act, given = ACTS["retry"], ("runs", "delay", "cancelled_too")
 
     def add_arguments(self, parser: CommandParser) -> None:
