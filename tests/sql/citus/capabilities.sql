@@ -7,14 +7,14 @@ SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 
 FROM expired;
 
 -- ExpiringOnCitus.expire()
--- the whole: e43628e8
+-- the whole: 84190fe7
 INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
     max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
     awaited, era, finished_at, status)
 -- 4 lines of expiry/expire.sql: SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts
-        pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, source_today,
+        pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited, source_today,
         source_written_at, 'CANCELLED'
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
@@ -207,14 +207,14 @@ SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 
 FROM waiter;
 
 -- ResolvingOnCitus.free()
--- the whole: 8d6c4eec
+-- the whole: 63f948ab
 INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
     max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
     awaited, era, finished_at, status)
 -- 4 lines of workflows/resolve.sql: SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts
-        pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, source_today,
+        pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited, source_today,
         source_written_at, 'CANCELLED'
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,

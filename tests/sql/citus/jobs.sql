@@ -73,14 +73,14 @@ SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 
 FROM ending;
 
 -- SettlingOnCitus.end(): on Citus
--- the whole: d35f240a
+-- the whole: 18335f25
 INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
     max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
     awaited, era, finished_at, status, result, completed_by, completed_token)
 -- 5 lines of reap.sql: SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited,
+        expires_at, CASE WHEN pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited,
         source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
         THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
@@ -236,14 +236,14 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
         AND verdict = 'DEAD_LETTERED';
 
 -- SettlingOnCitus.end(): on Citus
--- the whole: ebc1a119
+-- the whole: 0edea5f5
 INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
     max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
     awaited, era, finished_at, status, result, completed_by, completed_token)
 -- 5 lines of reap.sql: SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited,
+        expires_at, CASE WHEN pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited,
         source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
         THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
@@ -268,14 +268,14 @@ INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_b
 ) AS gone;
 
 -- SettlingOnCitus.end()
--- the whole: e34307d9
+-- the whole: 48bc7062
 INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
     max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
     awaited, era, finished_at, status, result, completed_by, completed_token)
 -- 5 lines of reap.sql: SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited,
+        expires_at, CASE WHEN pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited,
         source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
         THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
@@ -354,14 +354,14 @@ WITH
     GROUP BY 1, 2;
 
 -- SettlingOnCitus.end()
--- the whole: de99a69a
+-- the whole: 82eab3a1
 INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
     max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
     awaited, era, finished_at, status, result, completed_by, completed_token)
 -- 5 lines of reap.sql: SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts
-        expires_at, CASE WHEN pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited,
+        expires_at, CASE WHEN pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited,
         source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
         THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
     FROM (
@@ -531,7 +531,7 @@ SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 
 FROM wanted;
 
 -- CancellingOnCitus.request(): on Citus
--- the whole: d5395b5f
+-- the whole: 65941b98
 INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
     next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
     created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
@@ -541,7 +541,7 @@ INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_b
         refunds, losses, progress, progress_at, source_written_at, source_reason, last_error, created_at, started_at,
         tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
         count_lost_workers, idempotency_key, give_up_after, weight, expires_at, CASE WHEN
-        pg_catalog.pg_column_size(on_dead) <= 1000 THEN on_dead END, batch_id, node, awaited, source_today,
+        pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited, source_today,
         source_written_at, 'CANCELLED'
     FROM (
     SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
