@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import wraps
@@ -17,8 +17,8 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
-from django.db import Error, transaction
-from django.db.models import Model, QuerySet
+from django.db import Error, router, transaction
+from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse, TemplateResponse
@@ -130,18 +130,27 @@ class ConsoleAdmin(admin.ModelAdmin):
             self.message_user(request, otherwise, messages.WARNING)
 
     def act_at_once(
-        self, request: HttpRequest, act: Act, jobs: QuerySet[Job], given: Given, said: str, chosen: int | None = None
+        self, request: HttpRequest, act: Act, jobs: Iterable[Job], given: Given, said: str, chosen: int | None = None
     ) -> None:
         """Act on these jobs, log each that was changed, and report the results, for all ``chosen`` ones."""
-        alias, found = shard_of(request), {job.pk: job for job in jobs.only("pk", "task")}
+        alias, found = shard_of(request), {job.pk: job for job in jobs}
         user: Any = request.user.pk  # a user with a permission is not anonymous
         chosen = len(found) if chosen is None else chosen
-        with nullcontext() if act.commits_by_itself else transaction.atomic(using=alias):
-            answer = act.do(alias, list(found), given) if found else {}
-            changed = [found[job_id] for name in act.changes for job_id in answer.get(name, ())]
+        # In the transaction, if it can be: a change that is rolled back is not logged.
+        is_logged_there = not act.commits_by_itself and alias == router.db_for_write(LogEntry)
+
+        def log(changed: Sequence[Job]) -> None:
             if changed:
                 flag = DELETION if act.name == "delete" else CHANGE
                 LogEntry.objects.log_actions(user, changed, flag, change_message=in_shard(said, alias))
+
+        with nullcontext() if act.commits_by_itself else transaction.atomic(using=alias):
+            answer = act.do(alias, list(found), given) if found else {}
+            changed = [found[job_id] for name in act.changes for job_id in answer.get(name, ())]
+            if is_logged_there:
+                log(changed)
+        if not is_logged_there:
+            log(changed)
         level = messages.SUCCESS if len(changed) == chosen else messages.WARNING
         self.message_user(request, act.in_words(act.counts(answer, chosen)), level)
 

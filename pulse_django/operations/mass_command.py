@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from threading import Event
 from typing import Any
 
@@ -169,7 +170,11 @@ class MassCommand(PulseCommand):
             how += f", {pace.per_minute} a minute: about {in_words(seconds)}"
         if preview.matches:
             waiting, running = preview.matches - preview.running, preview.running
-            would = self.would.format(matches=preview.matches, waiting=waiting, running=running, **self.options)
+            options = {
+                name: in_words(value.total_seconds()) if isinstance(value, timedelta) else value
+                for name, value in self.options.items()
+            }
+            would = self.would.format(matches=preview.matches, waiting=waiting, running=running, **options)
             self._say([f"{would}, {how}."])
             self._say(["Nothing was changed. Add --yes to apply it."])
         return {**to_json(preview), "pace": to_json(pace), "seconds": seconds}

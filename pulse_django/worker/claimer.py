@@ -209,9 +209,9 @@ class Claimer:
     def _grant(self, claiming: Generator[Granted, None, T]) -> T:
         """Start the jobs of each claim as soon as it is answered. Return the result of all."""
         while True:
-            asked_at, before = time.monotonic(), self._identity.last_holder
+            before = self._identity.last_holder
             try:
-                claims, limit = next(claiming)
+                sent_at, claims, limit = next(claiming)
             except StopIteration as end:
                 result: T = end.value
                 return result
@@ -222,7 +222,7 @@ class Claimer:
                 raise
             if claims:
                 self.drained = False
-                self._start(self._in_flight.take(claims, asked_at))
+                self._start(self._in_flight.take(claims, sent_at))
                 if len(claims) <= FEW:
                     time.sleep(YIELD)
                 if self._woken_last is not None:

@@ -24,7 +24,7 @@ from pulse_django.queue.words.leases import Claim, Identity
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight
 
-Granted = tuple[Claims, int]  # the answer of one claim, and how many jobs it asked for
+Granted = tuple[float, Claims, int]  # when a claim was sent, its answer, and how many jobs it asked for
 
 # Each lane is read from a lower bound of due times. Jobs are claimed in the order of their due times. So jobs that were
 # due before the last claimed one are usually gone, and only their dead index entries are left. But a job of a long
@@ -99,11 +99,12 @@ class PlainLanes:
         claims, bounds = Claims(), self._bounds.of(lanes)
         while True:
             most, claimed = limit - len(claims), Counter(map(lane_of, claims))
+            sent_at = time.monotonic()
             answer: Claims = self._database.call(
                 self._database.jobs.claim, self._identity, limit=most, slots=self._in_flight.for_claim, lanes=lanes,
                 turn=turn, since=bounds, takes=takes and Counter(takes) - claimed, aged=aged,
             )  # fmt: skip
-            yield answer, most
+            yield sent_at, answer, most
             self._bounds.claimed(answer)
             claims = Claims([*claims, *answer], is_left=answer.is_left)
             if bounds is NO_BOUNDS or len(claims) == limit or claims.is_left or not are_due:
@@ -307,8 +308,9 @@ class KeyedLanes:
         if part.claimer is None:
             dealt = yield from self._plain.claim(limit, chosen, turn, aged, takes)
             return dealt, set() if dealt.is_left else _short(takes, dealt)
+        sent_at = time.monotonic()
         answer = part.claimer.claim(part.group, chosen, takes, limit=limit, slots=self._in_flight.for_claim)
-        yield (claims := answer.claims), limit
+        yield sent_at, (claims := answer.claims), limit
         exhausted = _short(answer.allowed, claims)
         if answer.may_wait is not None:
             self._bounds[part.group] = answer.may_wait

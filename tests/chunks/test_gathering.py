@@ -359,7 +359,7 @@ class Keyed:
         claiming = self.lanes.claim(limit, lanes, turn=0)
         while True:
             try:
-                self.granted += next(claiming)[0]
+                self.granted += next(claiming)[1]
             except StopIteration as end:
                 result: tuple[int, list[Lane]] = end.value
                 return result

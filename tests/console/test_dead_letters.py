@@ -474,6 +474,16 @@ class TestRetry:
                     assert 'class="error"' in page
                     assert rows() == before
 
+    def test_selected_ones_are_not_tried_first(self, admin_client: Client) -> None:
+        """Only an operation can wait for them."""
+        jobs = [dead(number) for number in range(4)]
+        page = retry(admin_client, jobs=jobs, runs=0, first=1).content.decode()
+        assert 'name="runs"' in page
+        assert 'name="first"' not in page
+        retry(admin_client, jobs=jobs, first=1)
+        assert not Job.objects.filter(status=Status.DEAD_LETTERED).exists()
+        assert "first" not in LogEntry.objects.first().change_message  # type: ignore[union-attr]
+
     def test_nothing_selected_is_told(self, admin_client: Client) -> None:
         with all_faults() as about:
             for ids in [[], ["x", "-1", "9" * 40, "٣"]]:
@@ -495,6 +505,7 @@ class TestDelete:
             page = delete(admin_client, scope, jobs)
             assert f"can change: {count}." in text_of(page)
             assert (f"#{jobs[0].pk}" in text_of(page)) == (scope == SELECTED)
+            assert ("all that match" in text_of(page)) == (scope == ALL)
         assert rows() == before
         assert not LogEntry.objects.exists()
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 from urllib.parse import urlencode
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
-from django.db import DataError, connections
+from django.db import DataError, OperationalError, connections
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -456,6 +458,14 @@ class TestActs:
         data = {"confirmed": "yes", "asked_at": group.last_seen.isoformat(), "runs": 1, "reason": "old"}
         operator.post(link("deadletter_mass", name, error=ERROR, shard=SECOND), data)
         assert [statuses(alias) for alias in SHARDS] == [[Status.DEAD_LETTERED], left]
+
+    def test_a_change_that_is_rolled_back_is_not_logged(self, operator: Client) -> None:
+        die(SECOND)
+        refuse = mock.patch.object(connections[SECOND], "_commit", side_effect=OperationalError("refused"))
+        with refuse, suppress(OperationalError):
+            operator.post(link("deadletter_mass", "retry", error=ERROR, shard=SECOND), {"runs": 1})
+        assert statuses(SECOND) == [Status.DEAD_LETTERED]
+        assert not LogEntry.objects.exists()
 
     def test_an_operation_starts_there(self, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(mass_page, "AT_ONCE", -1)

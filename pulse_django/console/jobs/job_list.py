@@ -169,7 +169,7 @@ class JobList(ReadOnly):
     def retry_dead_letters(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         # Count all selected jobs: the filter no longer matches jobs that changed since the page was opened.
         act, chosen = ACTS["retry"], len(set(request.POST.getlist(ACTION_CHECKBOX_NAME)))
-        self.act_at_once(request, act, queryset, {}, str(act.done), chosen)
+        self.act_at_once(request, act, queryset.only("pk", "task"), {}, str(act.done), chosen)
 
 
 # The labels and help texts of the fields of a job.

@@ -59,12 +59,14 @@ class MassPage(ConsoleAdmin):
             return self.back(request, str(error))
         shown_at = {} if is_selected else {"asked_at": newest(shard_of(request))[1]}
         form = act.form(None if asks else request.POST, initial=posted | shown_at)
+        for field in ("first", "patience") if is_selected else ():  # they are for an operation
+            form.fields.pop(field, None)
         if form.is_valid():
             return self._act(request, act, criteria, form)
         if form.is_bound:
             self.message_user(request, errors_in_words(form), messages.ERROR)
         shown = {
-            "title": str(act.label_of_all),
+            "title": str(act.label if is_selected else act.label_of_all),
             "act": act,
             "criteria": criteria,
             "count": self._count(request, act, criteria),
@@ -95,10 +97,11 @@ class MassPage(ConsoleAdmin):
     def _act(self, request: HttpRequest, act: Act, criteria: Criteria, form: ActForm) -> HttpResponse:
         alias, given, url = shard_of(request), form.cleaned_data, self.list_url(request, criteria.query)
         user: Any = request.user
-        jobs = matching(criteria, act, alias, given["asked_at"])
+        jobs = matching(criteria, act, alias, given["asked_at"] or newest(alias)[1])
         chosen = len(criteria.ids) or None
         if chosen or (not given.get("first") and jobs.order_by()[: AT_ONCE + 1].count() <= AT_ONCE):
-            self.act_at_once(request, act, jobs, given, form.done_in_words(act.done), chosen)
+            some = jobs.only("pk", "task")[:AT_ONCE]  # others may match by now
+            self.act_at_once(request, act, some, given, form.done_in_words(act.done), chosen)
             return HttpResponseRedirect(url)
         batch = start_operation(alias, act, criteria, given, user)
         said = gettext("%(verb)s: %(filter)s") % {"verb": act.label_of_all, "filter": criteria.words}
