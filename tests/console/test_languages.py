@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from django.test import Client, override_settings
 from django.urls import reverse
+from django.utils.translation import override
 from django.utils.translation.template import templatize
 
 import pulse_django
 from pulse_django.health.conditions import known
+from pulse_django.limits.why import WhyOfLimits
 from pulse_django.queue.database.sql_functions import OUTCOMES, STATUSES
 from pulse_django.queue.words.outcomes import OutcomeName
 from pulse_django.queue.words.states import Status
@@ -64,6 +66,12 @@ def test_every_text_is_translated_and_none_is_left_over_from_before() -> None:
 def test_a_translation_says_what_the_text_says() -> None:
     for text, translation in catalogue().items():
         assert set(_PLACE.findall(translation)) == set(_PLACE.findall(text)), text
+
+
+def test_numbers_are_in_their_places() -> None:
+    with override("de"):
+        said = str(WhyOfLimits.sentences["limit-full"]) % {"limit": "x", "held": 17, "most": 5}
+    assert said == "Das Limit x ist voll: 17 von 5 Jobs laufen."
 
 
 def test_the_compiled_file_is_of_the_text_beside_it() -> None:

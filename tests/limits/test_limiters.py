@@ -211,6 +211,13 @@ class TestBuckets:
         assert Limiter.objects.forget_full_buckets() == ["mail"]
         assert Bucket.objects.get().scope == "stripe"
 
+    def test_one_that_fills_for_nine_periods_is_kept_for_nine(self) -> None:
+        declare(Limit("stripe", rate=Rate(9, per=MINUTE, burst=9)))
+        for later, granted in (("0 s", 9), ("61 s", 1)):
+            sql("UPDATE pulse_django_bucket SET at = at - %s::interval", later)
+            assert Limiter.objects.forget_full_buckets() == []
+            assert len(claim(count=20).claims) == granted
+
     def test_those_of_keys_and_of_limits_without_a_rate(self) -> None:
         declare(Limit("stripe", rate_per_key=Rate(10, per=MINUTE)))
         for scope in ("stripe:0000a", "stripe", "strange", "strange:0000a"):

@@ -126,6 +126,14 @@ class TestTotals:
         assert totals["heartbeats_total"] == {"answered": 16, "failed": 0}
         assert totals["fencing_rejections_total"] == {"heartbeat": 1, "settle": 3}
 
+    def test_what_workers_count_goes_on_after_a_minute_that_was_caught_up(self, minute: datetime) -> None:
+        tell(beats=10)
+        Minute.objects.write(minute - timedelta(minutes=2))
+        tell(beats=16)
+        Minute.objects.write(minute - timedelta(minutes=1), is_latest=False)
+        Minute.objects.write(minute)
+        assert Minute.objects.latest("minute").totals["heartbeats_total"]["answered"] == 16
+
     def test_refusals_of_limits_are_counted_by_limit_and_reason(self, minute: datetime) -> None:
         tell(limit_refusals={"stripe": {"full": 2}})
         tell("another", limit_refusals={"stripe": {"full": 1, "rate": 4}})

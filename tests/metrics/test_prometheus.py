@@ -321,13 +321,15 @@ class TestWhatTheySay:
 
     def test_many_queues_are_added_up(self, client: Client, token: dict[str, str]) -> None:
         for queue in range(300):
-            make_job(queue=f"customer-{queue}", next_run_at=now(timedelta(seconds=-1)))
+            waited = timedelta(hours=1) if queue == 299 else timedelta(seconds=1)
+            make_job(queue=f"customer-{queue}", next_run_at=now(-waited))
         totals = counters.added({}, {JOBS_ENQUEUED.name: {f"customer-{queue}": 1 for queue in range(300)}})
         minute(**totals)
         found = scrape(client, **token)
         for name in ("pulse_queue_due", "pulse_jobs_enqueued"):
             assert len(found[name].samples) == counters.MOST_VALUES + 1
         assert number(found, "pulse_queue_due", queue=counters.OTHER) == 100
+        assert number(found, "pulse_queue_oldest_due_seconds", queue=counters.OTHER) >= 3_600
         assert number(found, "pulse_jobs_enqueued_total", queue=counters.OTHER) == 100
 
     def test_no_job_is_named(self, client: Client, token: dict[str, str]) -> None:

@@ -29,7 +29,7 @@ from testproject.shop.models import Invoice, Order
 from tests.database import empty_tables
 from tests.factories import make_job, now
 from tests.faults import all_faults
-from tests.queue.steps import sql
+from tests.queue.steps import sql, success
 from tests.rival import Rival
 from tests.run import more  # noqa: F401 - registers its tasks
 
@@ -231,6 +231,15 @@ class TestContext:
         with context.atomic():
             pass
         assert api.progress(job.pk) == {"done": 2, "total": 2}
+
+    def test_a_completion_that_is_there_already_is_rolled_back_with_its_effects(self) -> None:
+        """The answer to its commit was lost, and the handler repeats the block."""
+        run = claimed_run(make_job())
+        context = context_of(run)
+        Job.objects.settle([success(run.claim)])
+        with pytest.raises(LeaseLost), context.atomic():
+            Order.objects.create(number=1)
+        assert not Order.objects.exists()
 
     def test_progress_of_a_lost_lease_is_refused(self) -> None:
         job = make_job()

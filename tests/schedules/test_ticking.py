@@ -224,8 +224,27 @@ class TestOverlap:
         tick_due("default", until=schedule.next_at)
         assert ticks_of(schedule) == ["FIRED", "FIRED"]
 
+    def test_a_tick_that_waited_and_the_next_one_do_not_fire_together(self) -> None:
+        schedule = make(timing=Every(HOUR, overlap="wait"), since=3 * HOUR)
+        for outcomes in (["FIRED"], ["FIRED", "WAITING"]):
+            tick_due("default", until=schedule.next_at)
+            schedule.refresh_from_db()
+            assert ticks_of(schedule) == outcomes
+        Job.objects.request_cancel([schedule.last_job_id or 0])
+        tick_due("default", until=schedule.next_at)
+        assert ticks_of(schedule) == ["FIRED", "FIRED", "WAITING"]
+
 
 class TestPausesAndChanges:
+    def test_one_that_has_ended_goes_on_if_its_end_moves(self) -> None:
+        schedule = make()
+        past = clock("default") - HOUR
+        Schedule.objects.filter(pk=schedule.pk).update(next_at=None, ends_at=past)
+        schedule.refresh_from_db()
+        schedule.ends_at = past + timedelta(days=9)
+        schedule.save(by="ada")
+        assert Schedule.objects.get().next_at is not None
+
     def test_ticks_of_a_pause_have_rows_and_do_not_fire(self) -> None:
         schedule = make(since=SECOND)
         Schedule.objects.pause(schedule.pk, reason="holiday", by="ada")

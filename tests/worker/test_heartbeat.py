@@ -108,6 +108,24 @@ def test_a_beat_extends_the_lease_in_the_table_and_in_the_hand_of_its_holder(hos
     assert 30 - (time.monotonic() - before) - 0.01 <= run.lease_remaining() <= 30
 
 
+def test_a_lease_is_trusted_from_when_its_beat_was_sent(
+    host: Host, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat = JobManager.heartbeat
+
+    def slow(self: Any, *args: Any, **options: Any) -> Any:
+        answer = beat(self, *args, **options)
+        clock.now += 7
+        return answer
+
+    monkeypatch.setattr(JobManager, "heartbeat", slow)
+    [run] = host.claim()
+    sent_at = clock.now
+    host.beat()
+    assert run.tether is not None
+    assert 0 < run.tether.extended_at() <= sent_at
+
+
 def test_nothing_held_is_no_statement(host: Host) -> None:
     with CaptureQueriesContext(connection) as queries:
         for _ in range(20):

@@ -12,6 +12,7 @@ from django.urls import reverse
 from pulse_django.models import Event, Job, Step
 from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
+from pulse_django.workflows import rewind
 from pulse_django.workflows.needs import add_needs
 from pulse_django.workflows.rules import Need
 from tests.console.staff import staff
@@ -188,3 +189,11 @@ def waiting_for_a_job(job: Job) -> Job:
     sql("UPDATE pulse_django_job SET status = 'WAITING' WHERE id = %s", int(made.id))
     add_needs(Job.objects, [(int(made.id), Need(job_id=job.pk))])
     return Job.objects.get(pk=made.id)
+
+
+def test_a_copy_keeps_the_masks_of_its_job() -> None:
+    made = stepwise.enqueue("order")
+    drain()
+    masks = '{"positions":[0]}'
+    sql("UPDATE pulse_django_job SET sensitive = %s WHERE id = %s", masks, int(made.id))
+    assert Job.objects.get(pk=rewind.fork(made.id, "first").job_id).sensitive == masks

@@ -244,3 +244,19 @@ def test_a_missing_result_says_why() -> None:
     assert results.not_done == {"a": "dead"}
     with pytest.raises(NeededResultMissing, match="'a' has no result: the job is DEAD_LETTERED"):
         results["a"]
+
+
+def test_the_end_of_an_inner_batch_with_a_dead_letter_ends_the_outer_one() -> None:
+    BROKEN.add("bad")
+    outer = Batch.open("outer")
+    inner = Batch.open("inner", parent=outer)
+    inner.add(note.prepare("bad"))
+    good = int(inner.add(note.prepare("good")).id)
+    inner.seal()
+    outer.seal(on_end=note.prepare("end"))
+    for due in ("now() + interval '1 day'", "now()"):
+        sql(f"UPDATE pulse_django_job SET next_run_at = {due} WHERE id = %s", good)
+        drain(failures="keep")
+        resolve("default")
+    drain()
+    assert [name for name, _ in SAW] == ["good", "end"]

@@ -100,7 +100,8 @@ class MassPage(ConsoleAdmin):
         jobs = matching(criteria, act, alias, given["asked_at"] or newest(alias)[1])
         chosen = len(criteria.ids) or None
         if chosen or (not given.get("first") and jobs.order_by()[: AT_ONCE + 1].count() <= AT_ONCE):
-            some = jobs.only("pk", "task")[:AT_ONCE]  # others may match by now
+            some = jobs.only("pk", "task")
+            some = some if chosen else some[:AT_ONCE]  # others may match by now
             self.act_at_once(request, act, some, given, form.done_in_words(act.done), chosen)
             return HttpResponseRedirect(url)
         batch = start_operation(alias, act, criteria, given, user)
