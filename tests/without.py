@@ -38,7 +38,13 @@ _NO_PAUSE = (
     " WHERE false"
 )
 RECIPES = {
-    "amendments": Room(("amend",), tests=("test_a_job_that_is_set_aside_can_be_changed_and_stays_paused",)),
+    "amendments": Room(
+        ("amend",),
+        tests=(
+            "test_a_job_that_is_set_aside_can_be_changed_and_stays_paused",
+            "test_a_verb_moves_a_job_exactly_as_the_transition_table_says",
+        ),
+    ),
     "chunks": Room(("Chunk", "chunk=", "_chunks", "chunk_handlers", "chunking")),
     "sql_enqueue": Room(("DeclaredTask", "sql_enqueue"), files=("pulse_django/migrations/_enqueue.py",)),
     "expiry": Room(("expires", ".expire("), tests=("test_every_column_is_carried_or_given_or_belongs_to_a_lease",)),
