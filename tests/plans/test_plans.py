@@ -173,7 +173,7 @@ def explain_claim(limit: int, lanes: list[Lane], since: float = claim.FROM_THE_F
     queues, priorities = [lane.queue for lane in lanes], [lane.priority for lane in lanes]
     keys, bounds = [lane.key for lane in lanes], [since] * len(lanes)
     params = [queues, priorities, keys, [limit] * len(lanes), bounds, *pick_params, limit]
-    sql, values = claim.claiming(picked, params, "plan:boot:1", claim.Slots(100, 100))
+    sql, values = claim.claiming("default", picked, params, "plan:boot:1", claim.Slots(100, 100))
     return explain(sql, *values)
 
 
