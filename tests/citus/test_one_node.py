@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,7 @@ from tests.database import empty_tables
 from tests.factories import lease_of, make_job, now
 from tests.faults import all_faults
 from tests.queue.steps import expire, sql
+from tests.sql.lives import HOOK
 
 pytestmark = [
     pytest.mark.usefixtures("pulse_db"),
@@ -166,6 +168,7 @@ OTHERS = {
     "complete a job that others need": settles(Succeeded(), Complete(), awaited=True),
     "retry": settles(FAILED, Retry(SOON, "x")),
     "dead letter": settles(FAILED, DeadLetter("x"), awaited=True),
+    "dead letter with a hook": settles(FAILED, DeadLetter("x"), on_dead=json.loads(HOOK)),
     "wait": settles(Succeeded(), Wait()),
     "end as cancelled": settles(Cancelled("x"), Cancel("x")),
     "report late": settles_late,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
@@ -27,6 +28,7 @@ from tests.database import empty_tables
 from tests.factories import lease_of, make_job, now
 from tests.faults import all_faults
 from tests.queue.steps import sql
+from tests.sql.sent import Sent, recording
 
 pytestmark = [
     pytest.mark.usefixtures("pulse_db"),
@@ -144,3 +146,18 @@ def test_what_is_written_is_the_same() -> None:
         for story in STORIES:
             with about(story.__name__):
                 assert written(story, on_citus=True) == written(story, on_citus=False)
+
+
+def test_no_insert_into_the_history_calls_what_is_not_immutable() -> None:
+    """Citus cannot send such an INSERT ... SELECT to the node."""
+    found: list[Sent] = []
+    with recording(found.append):
+        for story in STORIES:
+            written(story, on_citus=True)
+    inserts = [one.statement for one in found if one.statement.startswith("INSERT INTO pulse_django_job (")]
+    called = {name for text in inserts for name in re.findall(r"pg_catalog\.(\w+)\(", text)}
+    assert len(inserts) > 3
+    assert "unnest" in called
+    volatile = "SELECT proname::text FROM pg_proc WHERE proname = ANY (%s::name[]) AND provolatile <> 'i'"
+    assert sql(volatile, sorted(called)) == []
+    assert not [text for text in inserts if "_timestamp()" in text]

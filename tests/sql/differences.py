@@ -1,4 +1,4 @@
-"""Write a statement for Citus as its difference from plain statements: lines that these have are told, not repeated."""
+"""Write a statement for Citus as its difference from those before it: lines that these have are told, not repeated."""
 
 from __future__ import annotations
 
@@ -13,21 +13,26 @@ FOLDER = Path(__file__).parent
 OF_CITUS = FOLDER / "citus"
 
 
-class Plain:
-    """The lines of the plain statements."""
+class Written:
+    """The lines of the plain statements, and of those for Citus that were written after them."""
 
     def __init__(self, files: Mapping[Path, str]) -> None:
         self._lines: list[tuple[str, str]] = []  # of all files: a line, and the name of its file
-        for path, text in sorted(files.items()):
-            name = str(path.relative_to(FOLDER))
-            if not path.is_relative_to(OF_CITUS):
-                self._lines += [(_bare(line), name) for line in [*text.splitlines(), "--"]]
         self._places: dict[str, list[int]] = {}
-        for place, (line, _name) in enumerate(self._lines):
-            self._places.setdefault(line, []).append(place)
+        for path, text in sorted(files.items()):
+            if not path.is_relative_to(OF_CITUS):
+                self._add(path, text.splitlines())
 
-    def difference_of(self, statement: str) -> str:
-        return "\n".join([f"-- the whole: {digest_of(statement)}", *self._told(laid_out(statement).splitlines())])
+    def difference_of(self, statement: str, path: Path) -> str:
+        lines = laid_out(statement).splitlines()
+        told = "\n".join([f"-- the whole: {digest_of(statement)}", *self._told(lines)])
+        self._add(path, lines)
+        return told
+
+    def _add(self, path: Path, lines: Iterable[str]) -> None:
+        for line in [*map(_bare, lines), "--"]:
+            self._places.setdefault(line, []).append(len(self._lines))
+            self._lines.append((line, str(path.relative_to(FOLDER))))
 
     def _told(self, lines: list[str]) -> Iterable[str]:
         at = 0

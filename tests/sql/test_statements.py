@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from tests.factories import lease_of, make_job
 from tests.faults import all_faults
 from tests.security import drive
 
-from .differences import OF_CITUS, Plain
+from .differences import OF_CITUS, Written
 from .layout import key_of, laid_out
 from .lives import ON_CITUS, lives
 from .sent import FOLDER, WRITES, Sent, Unknown, is_comparable, recording
@@ -74,8 +75,12 @@ def record(found: Entries, part: Callable[[], object], jobs: str = "") -> None:
 def texts(entries: Entries) -> dict[Path, str]:
     """Return what each file is to hold: its functions as they stand in the module, those for Citus as differences."""
     files: dict[Path, str] = {}
-    for path, found in sorted(entries.items(), key=lambda item: item[0].is_relative_to(OF_CITUS)):
-        spell = Plain(files).difference_of if path.is_relative_to(OF_CITUS) else laid_out
+    written: Written | None = None
+    for path, found in sorted(entries.items(), key=lambda item: (item[0].is_relative_to(OF_CITUS), item[0])):
+        spell: Callable[[str], str] = laid_out
+        if path.is_relative_to(OF_CITUS):
+            written = written or Written(files)
+            spell = partial(written.difference_of, path=path)
         in_order = sorted(found.values(), key=lambda entry: entry.sent.line)
         files[path] = "\n".join(entry.text(spell(entry.sent.statement)) for entry in in_order)
     return files

@@ -24,8 +24,6 @@ from pulse_django.workflows.rules import MAX_BATCH_NAME, Place
 
 from .criteria import Criteria, newest
 
-AT_ONCE = BATCH  # jobs that a request changes by itself
-
 KIND = "mass operation"
 _SALT = "pulse_django.operation"
 

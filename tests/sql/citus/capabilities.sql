@@ -33,19 +33,7 @@ INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_b
 -- ExpiringOnCitus.expire()
 -- the whole: 82c0aa86
 -- 4 lines of cancel.sql: INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
-    FROM (
-    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
--- 3 lines of cancel.sql: job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags
-        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, expired.written_at AS source_written_at,
-        expired.today AS source_today
-    FROM pulse_django_job_hot AS job
-    CROSS JOIN (
-        SELECT id, written_at, today
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:written_at::timestamptz[]),
-            pg_catalog.unnest(:today::int[])) AS given (id, written_at, today)) AS expired
-    WHERE job.id = ANY (ARRAY[expired.id]) AND job.attempts = 0
-) AS gone
+-- 15 lines of citus/capabilities.sql: FROM (
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2;
 
@@ -208,18 +196,10 @@ FROM waiter;
 
 -- ResolvingOnCitus.free()
 -- the whole: 63f948ab
-INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
-    next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
-    awaited, era, finished_at, status)
--- 4 lines of workflows/resolve.sql: SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts
-        pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited, source_today,
-        source_written_at, 'CANCELLED'
-    FROM (
-    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
--- 4 lines of workflows/resolve.sql: job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags
+-- 6 lines of citus/capabilities.sql: INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive
+-- 3 lines of workflows/resolve.sql: refunds, losses, progress, progress_at, cancel_requested_at, source_reason, last_error, created_at, started_at
+-- 8 lines of citus/capabilities.sql: pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited, source_today
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, lost.reason AS source_reason,
         lost.written_at AS source_written_at, lost.today AS source_today
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
@@ -233,21 +213,8 @@ INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_b
 
 -- ResolvingOnCitus.free()
 -- the whole: 4df98794
--- 4 lines of cancel.sql: INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
-    FROM (
-    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
--- 4 lines of workflows/resolve.sql: job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags
-        lost.written_at AS source_written_at, lost.today AS source_today
-    FROM pulse_django_job_hot AS job
-    CROSS JOIN (
-        SELECT id, task, queue, attempts, reason, written_at, today
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:task::text[]),
-            pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:attempts::int[]), pg_catalog.unnest(:reason::text[]),
-            pg_catalog.unnest(:written_at::timestamptz[]), pg_catalog.unnest(:today::int[])) AS given (id, task, queue,
-            attempts, reason, written_at, today)) AS lost
-    WHERE job.id = ANY (ARRAY[lost.id]) AND job.status::text = 'WAITING'
-) AS gone
+-- 10 lines of citus/capabilities.sql: INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
+-- 11 lines of citus/capabilities.sql: job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, lost.reason AS source_reason
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2;
 

@@ -45,9 +45,7 @@ WITH
     FROM (
         SELECT id, holder, attempt, token, due_at, started_at, NULL::timestamptz AS last_seen_at, outcome, error_class,
             message, traceback, written_at
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
-            pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
-            pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
+-- 3 lines of citus/jobs.sql: FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[])
             pg_catalog.unnest(:outcome::text[]), pg_catalog.unnest(:error_class::text[]),
             pg_catalog.unnest(:message::text[]), pg_catalog.unnest(:traceback::text[]),
             pg_catalog.unnest(:written_at::timestamptz[])) AS given (id, holder, attempt, token, due_at, started_at,
@@ -58,35 +56,18 @@ WITH
 -- SettlingOnCitus.end(): on Citus
 -- the whole: 703c8a34
 -- 13 lines of settle.sql: WITH report AS MATERIALIZED (SELECT * FROM (
--- 21 lines of settle.sql: job.batch_id, job.awaited, late.too_late, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key
-SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 'holder'::text, holder, 'attempt'::text,
-    attempt, 'token'::text, token, 'due_at'::text, due_at, 'started_at'::text, started_at, 'last_seen_at'::text,
-    last_seen_at, 'outcome'::text, outcome, 'verdict'::text, verdict, 'error_class'::text, error_class, 'message'::text,
-    message, 'traceback'::text, traceback, 'error'::text, error, 'refund'::text, refund, 'loss'::text, loss,
-    'had_refunds'::text, had_refunds, 'had_losses'::text, had_losses, 'lane_key'::text, lane_key, 'delay'::text, delay,
-    'cancel_reason'::text, cancel_reason, 'progress'::text, progress, 'result'::text, result, 'status'::text, status,
-    'too_late'::text, too_late, 'batch_id'::text, batch_id, 'awaited'::text, awaited, 'written_at'::text,
-    clock_timestamp(), 'today'::text, (
-            SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), 'leaves'::text,
-                ending.verdict IN ('COMPLETED', 'CANCELLED'), 'is_noted'::text, verdict = 'DEAD_LETTERED' OR awaited OR
-                batch_id IS NOT NULL OR verdict = 'WAITING', 'has_entry'::text, outcome <> 'SUCCEEDED'))::text
-FROM ending;
+-- 33 lines of citus/jobs.sql: job.batch_id, job.awaited, late.too_late, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key;
 
 -- SettlingOnCitus.end(): on Citus
 -- the whole: 18335f25
-INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
-    next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
+-- 4 lines of citus/capabilities.sql: INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive
     awaited, era, finished_at, status, result, completed_by, completed_token)
 -- 5 lines of reap.sql: SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts
         expires_at, CASE WHEN pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited,
         source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
         THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
-    FROM (
-    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
--- 8 lines of reap.sql: job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags
+-- 6 lines of citus/capabilities.sql: FROM (
+-- 5 lines of reap.sql: job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, ending.holder AS source_holder
         ending.result AS source_result, ending.written_at AS source_written_at, ending.today AS source_today
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
@@ -117,60 +98,35 @@ DELETE FROM pulse_django_job_hot AS job
 
 -- SettlingOnCitus.end(): on Citus
 -- the whole: 6cd33c76
-WITH
--- 15 lines of settle.sql: staying AS MATERIALIZED (
-    FROM (
-        SELECT id, holder, attempt, token, due_at, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
+-- 18 lines of citus/jobs.sql: WITH
             error_class, message, traceback, error, refund, NULL::int AS loss, had_refunds, had_losses, lane_key, delay,
             NULL::text AS progress, status, NULL::boolean AS too_late, NULL::text AS task, NULL::text AS queue,
             NULL::bigint AS batch_id, awaited
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
-            pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
-            pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
-            pg_catalog.unnest(:outcome::text[]), pg_catalog.unnest(:verdict::text[]),
-            pg_catalog.unnest(:error_class::text[]), pg_catalog.unnest(:message::text[]),
+-- 5 lines of citus/jobs.sql: FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[])
             pg_catalog.unnest(:traceback::text[]), pg_catalog.unnest(:error::text[]), pg_catalog.unnest(:refund::int[]),
-            pg_catalog.unnest(:had_refunds::int[]), pg_catalog.unnest(:had_losses::int[]),
-            pg_catalog.unnest(:lane_key::text[]), pg_catalog.unnest(:delay::float8[]),
-            pg_catalog.unnest(:status::text[]), pg_catalog.unnest(:awaited::boolean[])) AS given (id, holder, attempt,
+-- 3 lines of citus/jobs.sql: pg_catalog.unnest(:had_refunds::int[]), pg_catalog.unnest(:had_losses::int[])
             token, due_at, started_at, outcome, verdict, error_class, message, traceback, error, refund, had_refunds,
-            had_losses, lane_key, delay, status, awaited)) AS ending
--- 22 lines of settle.sql: WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED')
-) SELECT id FROM stayed;
+-- 24 lines of citus/jobs.sql: had_losses, lane_key, delay, status, awaited)) AS ending;
 
 -- SettlingOnCitus.end(): on Citus
 -- the whole: bbe0d581
-WITH
--- 15 lines of settle.sql: staying AS MATERIALIZED (
-    FROM (
-        SELECT id, holder, attempt, token, due_at, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
+-- 18 lines of citus/jobs.sql: WITH
             NULL::text AS error_class, message, NULL::text AS traceback, NULL::text AS error, refund, NULL::int AS loss,
             had_refunds, had_losses, lane_key, delay, NULL::text AS progress, status, NULL::boolean AS too_late,
             NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
-            pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
-            pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
-            pg_catalog.unnest(:outcome::text[]), pg_catalog.unnest(:verdict::text[]),
+-- 4 lines of citus/jobs.sql: FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[])
             pg_catalog.unnest(:message::text[]), pg_catalog.unnest(:refund::int[]),
-            pg_catalog.unnest(:had_refunds::int[]), pg_catalog.unnest(:had_losses::int[]),
-            pg_catalog.unnest(:lane_key::text[]), pg_catalog.unnest(:delay::float8[]),
-            pg_catalog.unnest(:status::text[]), pg_catalog.unnest(:awaited::boolean[])) AS given (id, holder, attempt,
+-- 3 lines of citus/jobs.sql: pg_catalog.unnest(:had_refunds::int[]), pg_catalog.unnest(:had_losses::int[])
             token, due_at, started_at, outcome, verdict, message, refund, had_refunds, had_losses, lane_key, delay,
             status, awaited)) AS ending
--- 22 lines of settle.sql: WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED')
-) SELECT id FROM stayed;
+-- 23 lines of citus/jobs.sql: WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED');
 
 -- SettlingOnCitus.end(): on Citus
 -- the whole: 23312b25
--- 5 lines of reap.sql: INSERT INTO pulse_django_attempt (
-        id, attempt, token, holder, due_at, started_at, written_at, last_seen_at, outcome,
-        COALESCE(error_class, ''), COALESCE(message, ''), COALESCE(traceback, '')
-    FROM (
+-- 8 lines of citus/jobs.sql: INSERT INTO pulse_django_attempt (
         SELECT id, holder, attempt, token, due_at, started_at, NULL::timestamptz AS last_seen_at, outcome,
             NULL::text AS error_class, message, NULL::text AS traceback, written_at
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
-            pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
-            pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
+-- 3 lines of citus/jobs.sql: FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[])
             pg_catalog.unnest(:outcome::text[]), pg_catalog.unnest(:message::text[]),
             pg_catalog.unnest(:written_at::timestamptz[])) AS given (id, holder, attempt, token, due_at, started_at,
             outcome, message, written_at)) AS ending
@@ -179,26 +135,15 @@ WITH
 
 -- SettlingOnCitus.end(): on Citus
 -- the whole: b145a89b
-WITH
--- 15 lines of settle.sql: staying AS MATERIALIZED (
-    FROM (
-        SELECT id, holder, attempt, token, due_at, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            error_class, message, traceback, error, NULL::int AS refund, NULL::int AS loss, had_refunds, had_losses,
+-- 19 lines of citus/jobs.sql: WITH
             lane_key, NULL::float8 AS delay, NULL::text AS progress, status, NULL::boolean AS too_late,
-            NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
-            pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
-            pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
-            pg_catalog.unnest(:outcome::text[]), pg_catalog.unnest(:verdict::text[]),
-            pg_catalog.unnest(:error_class::text[]), pg_catalog.unnest(:message::text[]),
-            pg_catalog.unnest(:traceback::text[]), pg_catalog.unnest(:error::text[]),
-            pg_catalog.unnest(:had_refunds::int[]), pg_catalog.unnest(:had_losses::int[]),
+-- 5 lines of citus/jobs.sql: NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited
+-- 3 lines of citus/jobs.sql: pg_catalog.unnest(:error_class::text[]), pg_catalog.unnest(:message::text[])
             pg_catalog.unnest(:lane_key::text[]), pg_catalog.unnest(:status::text[]),
             pg_catalog.unnest(:awaited::boolean[])) AS given (id, holder, attempt, token, due_at, started_at, outcome,
             verdict, error_class, message, traceback, error, had_refunds, had_losses, lane_key, status,
             awaited)) AS ending
--- 22 lines of settle.sql: WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED')
-) SELECT id FROM stayed;
+-- 23 lines of citus/jobs.sql: WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED');
 
 -- SettlingOnCitus.end(): on Citus
 -- the whole: de814b41
@@ -237,61 +182,24 @@ INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
 
 -- SettlingOnCitus.end(): on Citus
 -- the whole: 0edea5f5
-INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
-    next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
-    awaited, era, finished_at, status, result, completed_by, completed_token)
--- 5 lines of reap.sql: SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts
-        expires_at, CASE WHEN pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited,
-        source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
-        THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
-    FROM (
-    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
--- 8 lines of reap.sql: job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags
-        ending.result AS source_result, ending.written_at AS source_written_at, ending.today AS source_today
-    FROM pulse_django_job_hot AS job
-    CROSS JOIN (
-        SELECT id, holder, attempt, token, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
+-- 28 lines of citus/jobs.sql: INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive
             NULL::text AS error_class, message, NULL::text AS traceback, NULL::text AS error, NULL::int AS refund,
             NULL::int AS loss, NULL::text AS cancel_reason, NULL::text AS progress, NULL::text AS result, status,
-            NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited, written_at, today
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
-            pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
-            pg_catalog.unnest(:started_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
+-- 4 lines of citus/jobs.sql: NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited, written_at, today
             pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:message::text[]),
             pg_catalog.unnest(:status::text[]), pg_catalog.unnest(:awaited::boolean[]),
             pg_catalog.unnest(:written_at::timestamptz[]), pg_catalog.unnest(:today::int[])) AS given (id, holder,
             attempt, token, started_at, outcome, verdict, message, status, awaited, written_at, today)) AS ending
--- 4 lines of settle.sql: WHERE job.id = ANY (ARRAY[ending.id])
-) AS gone;
+-- 5 lines of citus/jobs.sql: WHERE job.id = ANY (ARRAY[ending.id]);
 
 -- SettlingOnCitus.end()
 -- the whole: 48bc7062
-INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
-    next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
-    awaited, era, finished_at, status, result, completed_by, completed_token)
--- 5 lines of reap.sql: SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts
-        expires_at, CASE WHEN pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited,
-        source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
-        THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
-    FROM (
-    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
--- 8 lines of reap.sql: job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags
-        ending.result AS source_result, ending.written_at AS source_written_at, ending.today AS source_today
-    FROM pulse_django_job_hot AS job
-    CROSS JOIN (
+-- 27 lines of citus/jobs.sql: INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive
         SELECT id, holder, attempt, token, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict, error_class,
             message, traceback, error, refund, NULL::int AS loss, cancel_reason, NULL::text AS progress,
             NULL::text AS result, status, NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited,
             written_at, today
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
-            pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
-            pg_catalog.unnest(:started_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
+-- 3 lines of citus/jobs.sql: FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[])
             pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:error_class::text[]),
             pg_catalog.unnest(:message::text[]), pg_catalog.unnest(:traceback::text[]),
             pg_catalog.unnest(:error::text[]), pg_catalog.unnest(:refund::int[]),
@@ -300,116 +208,57 @@ INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_b
             pg_catalog.unnest(:today::int[])) AS given (id, holder, attempt, token, started_at, outcome, verdict,
             error_class, message, traceback, error, refund, cancel_reason, status, awaited, written_at,
             today)) AS ending
--- 4 lines of settle.sql: WHERE job.id = ANY (ARRAY[ending.id])
-) AS gone;
+-- 5 lines of citus/jobs.sql: WHERE job.id = ANY (ARRAY[ending.id]);
 
 -- SettlingOnCitus.end()
 -- the whole: 9ab512d8
-WITH
--- 15 lines of settle.sql: staying AS MATERIALIZED (
-    FROM (
-        SELECT id, holder, attempt, token, due_at, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            error_class, message, traceback, error, refund, NULL::int AS loss, had_refunds, had_losses, lane_key, delay,
+-- 19 lines of citus/jobs.sql: WITH
             NULL::text AS progress, status, too_late, NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id,
             awaited
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
-            pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
-            pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
-            pg_catalog.unnest(:outcome::text[]), pg_catalog.unnest(:verdict::text[]),
-            pg_catalog.unnest(:error_class::text[]), pg_catalog.unnest(:message::text[]),
-            pg_catalog.unnest(:traceback::text[]), pg_catalog.unnest(:error::text[]), pg_catalog.unnest(:refund::int[]),
-            pg_catalog.unnest(:had_refunds::int[]), pg_catalog.unnest(:had_losses::int[]),
-            pg_catalog.unnest(:lane_key::text[]), pg_catalog.unnest(:delay::float8[]),
+-- 8 lines of citus/jobs.sql: FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[])
             pg_catalog.unnest(:status::text[]), pg_catalog.unnest(:too_late::boolean[]),
             pg_catalog.unnest(:awaited::boolean[])) AS given (id, holder, attempt, token, due_at, started_at, outcome,
             verdict, error_class, message, traceback, error, refund, had_refunds, had_losses, lane_key, delay, status,
             too_late, awaited)) AS ending
--- 22 lines of settle.sql: WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED')
-) SELECT id FROM stayed;
+-- 23 lines of citus/jobs.sql: WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED');
 
 -- SettlingOnCitus.end()
 -- the whole: c155b68a
 -- 4 lines of reap.sql: INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
-    FROM (
-    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
--- 8 lines of reap.sql: job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags
-        ending.result AS source_result, ending.written_at AS source_written_at, ending.today AS source_today
-    FROM pulse_django_job_hot AS job
-    CROSS JOIN (
-        SELECT id, holder, attempt, token, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            NULL::text AS error_class, NULL::text AS message, NULL::text AS traceback, NULL::text AS error,
+-- 16 lines of citus/jobs.sql: FROM (
             NULL::int AS refund, NULL::int AS loss, NULL::text AS cancel_reason, NULL::text AS progress, result,
-            NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited, written_at, today
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
-            pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
-            pg_catalog.unnest(:started_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
+-- 4 lines of citus/jobs.sql: NULL::text AS task, NULL::text AS queue, NULL::bigint AS batch_id, awaited, written_at, today
             pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:result::text[]),
             pg_catalog.unnest(:awaited::boolean[]), pg_catalog.unnest(:written_at::timestamptz[]),
             pg_catalog.unnest(:today::int[])) AS given (id, holder, attempt, token, started_at, outcome, verdict,
             result, awaited, written_at, today)) AS ending
--- 4 lines of settle.sql: WHERE job.id = ANY (ARRAY[ending.id])
-) AS gone
+-- 5 lines of citus/jobs.sql: WHERE job.id = ANY (ARRAY[ending.id])
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2;
 
 -- SettlingOnCitus.end()
 -- the whole: 82eab3a1
-INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
-    next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
-    awaited, era, finished_at, status, result, completed_by, completed_token)
--- 5 lines of reap.sql: SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts
-        expires_at, CASE WHEN pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited,
-        source_today, source_written_at, source_verdict, source_result::jsonb, CASE WHEN source_outcome = 'SUCCEEDED'
-        THEN source_holder END, CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END
-    FROM (
-    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
--- 8 lines of reap.sql: job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags
-        ending.result AS source_result, ending.written_at AS source_written_at, ending.today AS source_today
-    FROM pulse_django_job_hot AS job
-    CROSS JOIN (
-        SELECT id, holder, attempt, token, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            NULL::text AS error_class, NULL::text AS message, NULL::text AS traceback, NULL::text AS error,
+-- 29 lines of citus/jobs.sql: INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive
             NULL::int AS refund, NULL::int AS loss, NULL::text AS cancel_reason, NULL::text AS progress,
             NULL::text AS result, status, NULL::text AS task, NULL::text AS queue, batch_id, awaited, written_at, today
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
-            pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
-            pg_catalog.unnest(:started_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
+-- 3 lines of citus/jobs.sql: FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[])
             pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:status::text[]),
             pg_catalog.unnest(:batch_id::bigint[]), pg_catalog.unnest(:awaited::boolean[]),
             pg_catalog.unnest(:written_at::timestamptz[]), pg_catalog.unnest(:today::int[])) AS given (id, holder,
             attempt, token, started_at, outcome, verdict, status, batch_id, awaited, written_at, today)) AS ending
--- 4 lines of settle.sql: WHERE job.id = ANY (ARRAY[ending.id])
-) AS gone;
+-- 5 lines of citus/jobs.sql: WHERE job.id = ANY (ARRAY[ending.id]);
 
 -- SettlingOnCitus.end()
 -- the whole: 49c0a041
--- 4 lines of reap.sql: INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
-    FROM (
-    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
--- 8 lines of reap.sql: job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags
-        ending.result AS source_result, ending.written_at AS source_written_at, ending.today AS source_today
-    FROM pulse_django_job_hot AS job
-    CROSS JOIN (
-        SELECT id, holder, attempt, token, started_at, NULL::timestamptz AS last_seen_at, outcome, verdict,
-            NULL::text AS error_class, NULL::text AS message, NULL::text AS traceback, NULL::text AS error,
+-- 20 lines of citus/jobs.sql: INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
             NULL::int AS refund, NULL::int AS loss, NULL::text AS cancel_reason, NULL::text AS progress,
             NULL::text AS result, NULL::text AS task, NULL::text AS queue, batch_id, awaited, written_at, today
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
-            pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
-            pg_catalog.unnest(:started_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
+-- 3 lines of citus/jobs.sql: FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[])
             pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:batch_id::bigint[]),
             pg_catalog.unnest(:awaited::boolean[]), pg_catalog.unnest(:written_at::timestamptz[]),
             pg_catalog.unnest(:today::int[])) AS given (id, holder, attempt, token, started_at, outcome, verdict,
             batch_id, awaited, written_at, today)) AS ending
--- 4 lines of settle.sql: WHERE job.id = ANY (ARRAY[ending.id])
-) AS gone
-    WHERE awaited OR batch_id IS NOT NULL
-    GROUP BY 1, 2;
+-- 7 lines of citus/jobs.sql: WHERE job.id = ANY (ARRAY[ending.id]);
 
 -- SettlingOnCitus.store_completed_runs(): on Citus
 -- the whole: b0bac6c6
@@ -453,31 +302,22 @@ UPDATE pulse_django_job AS job
 -- ReapingOnCitus.end(): on Citus
 -- the whole: 214b66c6
 -- 80 lines of reap.sql: WITH over AS MATERIALIZED (
-SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 'holder'::text, holder, 'attempt'::text,
-    attempt, 'token'::text, token, 'due_at'::text, due_at, 'started_at'::text, started_at, 'last_seen_at'::text,
-    last_seen_at, 'outcome'::text, outcome, 'verdict'::text, verdict, 'error_class'::text, error_class, 'message'::text,
-    message, 'traceback'::text, traceback, 'error'::text, error, 'refund'::text, refund, 'loss'::text, loss,
-    'had_refunds'::text, had_refunds, 'had_losses'::text, had_losses, 'lane_key'::text, lane_key, 'delay'::text, delay,
+-- 5 lines of citus/jobs.sql: SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object('id'::text, id, 'holder'::text, holder, 'attempt'::text
     'cancel_reason'::text, cancel_reason, 'progress'::text, progress, 'result'::text, result, 'task'::text, task,
     'queue'::text, queue, 'batch_id'::text, batch_id, 'awaited'::text, awaited, 'written_at'::text, clock_timestamp(),
     'today'::text, (
-            SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), 'leaves'::text,
-                ending.verdict IN ('COMPLETED', 'CANCELLED'), 'is_noted'::text, verdict = 'DEAD_LETTERED' OR awaited OR
-                batch_id IS NOT NULL OR verdict = 'WAITING', 'has_entry'::text, outcome <> 'SUCCEEDED'))::text
-FROM ending;
+-- 4 lines of citus/jobs.sql: SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int), 'leaves'::text;
 
 -- ReapingOnCitus.end(): on Citus
 -- the whole: f47f9e53
-WITH
--- 13 lines of reap.sql: staying AS MATERIALIZED (
+-- 12 lines of citus/jobs.sql: WITH
+        COALESCE(ending.error) AS last_error,
+        progress::jsonb AS progress
     FROM (
         SELECT id, holder, attempt, token, due_at, started_at, last_seen_at, outcome, verdict,
             NULL::text AS error_class, message, NULL::text AS traceback, error, refund, loss, had_refunds, had_losses,
             lane_key, delay, NULL::text AS progress, NULL::text AS status, task, queue, NULL::bigint AS batch_id,
-            awaited
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
-            pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
-            pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
+-- 4 lines of citus/jobs.sql: awaited
             pg_catalog.unnest(:last_seen_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
             pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:message::text[]), pg_catalog.unnest(:error::text[]),
             pg_catalog.unnest(:refund::int[]), pg_catalog.unnest(:loss::int[]), pg_catalog.unnest(:had_refunds::int[]),
@@ -486,21 +326,14 @@ WITH
             pg_catalog.unnest(:awaited::boolean[])) AS given (id, holder, attempt, token, due_at, started_at,
             last_seen_at, outcome, verdict, message, error, refund, loss, had_refunds, had_losses, lane_key, delay,
             task, queue, awaited)) AS ending
--- 22 lines of settle.sql: WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED')
-) SELECT id FROM stayed;
+-- 23 lines of citus/jobs.sql: WHERE NOT ending.verdict IN ('COMPLETED', 'CANCELLED');
 
 -- ReapingOnCitus.end(): on Citus
 -- the whole: ce849824
--- 5 lines of reap.sql: INSERT INTO pulse_django_attempt (
-        id, attempt, token, holder, due_at, started_at, written_at, last_seen_at, outcome,
-        COALESCE(error_class, ''), COALESCE(message, ''), COALESCE(traceback, '')
-    FROM (
+-- 8 lines of citus/jobs.sql: INSERT INTO pulse_django_attempt (
         SELECT id, holder, attempt, token, due_at, started_at, last_seen_at, outcome, NULL::text AS error_class,
             message, NULL::text AS traceback, written_at
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[]),
-            pg_catalog.unnest(:attempt::int[]), pg_catalog.unnest(:token::bigint[]),
-            pg_catalog.unnest(:due_at::timestamptz[]), pg_catalog.unnest(:started_at::timestamptz[]),
-            pg_catalog.unnest(:last_seen_at::timestamptz[]), pg_catalog.unnest(:outcome::text[]),
+-- 4 lines of citus/jobs.sql: FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:holder::text[])
             pg_catalog.unnest(:message::text[]), pg_catalog.unnest(:written_at::timestamptz[])) AS given (id, holder,
             attempt, token, due_at, started_at, last_seen_at, outcome, message, written_at)) AS ending
     WHERE outcome <> 'SUCCEEDED'
@@ -508,11 +341,7 @@ WITH
 
 -- ReapingOnCitus.end()
 -- the whole: 1c1ee480
-INSERT INTO pulse_django_job_hot (task, queue, priority, tags, lane_key, max_attempts, timeout, lease_ttl,
-    progress_timeout, max_lost_workers, count_lost_workers, give_up_after, weight, sensitive, meta, parent_id, trace,
-    args, payload_bytes)
--- 20 lines of reap.sql: SELECT
-            FROM (
+-- 24 lines of citus/jobs.sql: INSERT INTO pulse_django_job_hot (task, queue, priority, tags, lane_key, max_attempts, timeout, lease_ttl
                 SELECT id, attempt, verdict, NULL::text AS error_class, message, error, lane_key, task, queue
                 FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:attempt::int[]),
                     pg_catalog.unnest(:verdict::text[]), pg_catalog.unnest(:message::text[]),
@@ -532,21 +361,10 @@ FROM wanted;
 
 -- CancellingOnCitus.request(): on Citus
 -- the whole: 65941b98
-INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive,
-    next_run_at, attempts, refunds, losses, progress, progress_at, cancel_requested_at, cancel_reason, last_error,
-    created_at, started_at, tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout,
-    max_lost_workers, count_lost_workers, idempotency_key, give_up_after, weight, expires_at, on_dead, batch_id, node,
-    awaited, era, finished_at, status)
-    SELECT id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive, next_run_at, attempts,
+-- 6 lines of citus/capabilities.sql: INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_bytes, parent_id, trace, sensitive
         refunds, losses, progress, progress_at, source_written_at, source_reason, last_error, created_at, started_at,
-        tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers,
-        count_lost_workers, idempotency_key, give_up_after, weight, expires_at, CASE WHEN
-        pg_catalog.octet_length(on_dead::text) <= 1000 THEN on_dead END, batch_id, node, awaited, source_today,
-        source_written_at, 'CANCELLED'
-    FROM (
-    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
--- 4 lines of cancel.sql: job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags
+-- 10 lines of citus/capabilities.sql: tags, search_terms, meta, max_attempts, timeout, lease_ttl, progress_timeout, max_lost_workers
+        job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, wanted.status AS source_status,
         wanted.reason AS source_reason, wanted.written_at AS source_written_at, wanted.today AS source_today
     FROM pulse_django_job_hot AS job
     CROSS JOIN (
@@ -561,22 +379,8 @@ INSERT INTO pulse_django_job (id, task, queue, priority, args, kwargs, payload_b
 
 -- CancellingOnCitus.request(): on Citus
 -- the whole: ace51eb9
--- 4 lines of cancel.sql: INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
-    FROM (
-    SELECT job.id, job.task, job.queue, job.priority, job.args, job.kwargs, job.payload_bytes, job.parent_id, job.trace,
-        job.sensitive, job.next_run_at, job.attempts, job.refunds, job.losses, job.progress, job.progress_at,
--- 4 lines of cancel.sql: job.cancel_requested_at, job.cancel_reason, job.last_error, job.created_at, job.started_at, job.tags
-        wanted.reason AS source_reason, wanted.written_at AS source_written_at, wanted.today AS source_today
-    FROM pulse_django_job_hot AS job
-    CROSS JOIN (
-        SELECT id, status, task, queue, attempts, waits, reason, written_at, today
-        FROM ROWS FROM (pg_catalog.unnest(:id::bigint[]), pg_catalog.unnest(:status::text[]),
-            pg_catalog.unnest(:task::text[]), pg_catalog.unnest(:queue::text[]), pg_catalog.unnest(:attempts::int[]),
-            pg_catalog.unnest(:waits::boolean[]), pg_catalog.unnest(:reason::text[]),
-            pg_catalog.unnest(:written_at::timestamptz[]), pg_catalog.unnest(:today::int[])) AS given (id, status, task,
-            queue, attempts, waits, reason, written_at, today)) AS wanted
-    WHERE job.id = ANY (ARRAY[wanted.id]) AND wanted.waits
-) AS gone
+-- 10 lines of citus/capabilities.sql: INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
+-- 12 lines of citus/jobs.sql: job.expires_at, job.on_dead, job.batch_id, job.node, job.awaited, wanted.status AS source_status
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2;
 
