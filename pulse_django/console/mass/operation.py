@@ -12,7 +12,6 @@ from pulse_django import conf
 from pulse_django.exceptions import PayloadError
 from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS, Act, Given
-from pulse_django.operations.batches import BATCH
 from pulse_django.queue.words.bounds import HIGHEST_PRIORITY
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.own_tasks import PLAN
