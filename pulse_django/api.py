@@ -66,7 +66,7 @@ def jobs(
     queue: str | None = None,
     task: Task | str | None = None,
     using: str | None = None,
-) -> JobQuerySet:
+) -> JobQuerySet[Job]:
     """Return a queryset of jobs, for reading. It takes no locks."""
     if status is not None and status not in tuple(Status):
         raise InvalidJob(f"status: {shown(status)} is not one of {', '.join(Status)}")
@@ -75,7 +75,7 @@ def jobs(
     if isinstance(task, str):
         TASK_NAME.check("task", task)
     wanted = {"status": status, "queue": queue, "task": task if task is None or isinstance(task, str) else key_of(task)}
-    found: JobQuerySet = Job.objects.using(alias_of_jobs(using))
+    found: JobQuerySet[Job] = Job.objects.using(alias_of_jobs(using))
     return found.filter(**{field: value for field, value in wanted.items() if value is not None})
 
 

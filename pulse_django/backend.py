@@ -15,6 +15,7 @@ from .models import Job
 from .queue.database.sql_functions import aware
 from .queue.database.tables import explain_missing_tables
 from .queue.enqueue import Added, add
+from .queue.job import JobRow
 from .queue.words import traces
 from .queue.words.job_options import NewJob, Place
 from .queue.words.options import options_of
@@ -161,7 +162,7 @@ def _new_job(task: Task, name: str, uses: Uses, **of_call: Any) -> NewJob:
     )
 
 
-def _result_of_other(job: Job, task: Task) -> TaskResult:
+def _result_of_other(job: JobRow, task: Task) -> TaskResult:
     """Return the result of the existing job with the key of a call, without values that cannot be decrypted here.
 
     The enqueue succeeded, so an error must not abort the caller's transaction.

@@ -23,12 +23,11 @@ from .pauses.models import Pause as Pause
 from .queue.database.constraints import ATTEMPT_CONSTRAINTS, MAX_PAYLOAD_TEXT
 from .queue.database.duties import DutyManager
 from .queue.database.indexes import ATTEMPT_INDEXES
-from .queue.database.job_columns import UNCHECKED, JobColumns
 from .queue.database.ledger import LedgerRow
 from .queue.database.sql_functions import ClockTimestamp, Document, ShortText, bounded, instants_of, rule
 from .queue.database.workers import WorkerManager
+from .queue.job import UNCHECKED, JobRow
 from .queue.words.bounds import MAX_REGISTRY_TEXT, MAX_USER
-from .queue.words.decisions import Budget, retry_seconds
 from .queue.words.payloads import MAX_TRACEBACK
 from .schedules.models import Schedule as Schedule
 from .schedules.models import Tick as Tick
@@ -46,10 +45,10 @@ from .workflows.models import StoredBatch as StoredBatch
 from .workflows.models import Unresolved as Unresolved
 
 # The columns of jobs, with their constraints and indexes: those of the core and of capabilities.
-_BLOCKS = (JobColumns, KeyColumns, ExpiryColumns, BatchColumns, HookColumns, LimitIndexes)
+_BLOCKS = (JobRow, KeyColumns, ExpiryColumns, BatchColumns, HookColumns, LimitIndexes)
 
 
-class Job(KeyColumns, ExpiryColumns, BatchColumns, HookColumns, JobColumns):
+class Job(KeyColumns, ExpiryColumns, BatchColumns, HookColumns, JobRow):
     """A job: one unit of work in one row, with its lease.
 
     Only the verbs of ``Job.objects`` write rows.
@@ -72,26 +71,6 @@ class Job(KeyColumns, ExpiryColumns, BatchColumns, HookColumns, JobColumns):
         ]
         constraints = [rule for block in _BLOCKS for rule in block._meta.constraints]
         indexes = [index for block in _BLOCKS for index in block._meta.indexes]
-
-    def __str__(self) -> str:
-        return f"{self.task} #{self.pk}"
-
-    @property
-    def budget(self) -> Budget:
-        retries_for = None
-        if self.started_at is not None and self.give_up_after is not None:
-            waited = self.started_at.timestamp() - self.created_at.timestamp()
-            retries_for = retry_seconds(self.give_up_after, waited)
-        return Budget(
-            attempts=self.attempts,
-            refunds=self.refunds,
-            max_attempts=self.max_attempts,
-            losses=self.losses,
-            max_lost_workers=self.max_lost_workers,
-            count_lost_workers=self.count_lost_workers,
-            cancel_requested=self.cancel_requested_at is not None,
-            retries_for=retries_for,
-        )
 
 
 class StoredAttempt(LedgerRow):
@@ -157,7 +136,7 @@ class Worker(models.Model):
     stack_at = models.DateTimeField(null=True, blank=True, editable=False)
     acknowledged_by = ShortText(max_length=MAX_USER, blank=True, default="", db_default="")  # empty: by its return
 
-    objects: ClassVar[WorkerManager] = WorkerManager()
+    objects = WorkerManager()
 
     class Meta:
         default_permissions = ()
@@ -223,7 +202,7 @@ class Minute(models.Model):
     totals = models.JSONField(null=True, blank=True)
     workers = models.JSONField(null=True, blank=True)
 
-    objects: ClassVar[MinuteManager] = MinuteManager()
+    objects = MinuteManager()
 
     class Meta:
         default_permissions = ()
@@ -248,7 +227,7 @@ class Duty(models.Model):
     taken_at = models.DateTimeField()
     done_at = models.DateTimeField()
 
-    objects: ClassVar[DutyManager] = DutyManager()
+    objects = DutyManager()
 
     class Meta:
         default_permissions = ()

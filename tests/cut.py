@@ -38,7 +38,7 @@ class Project:
                     table = re.search(r"db_table = '(\w+)'", ast.unparse(one))
                     self.tables.add(table[1] if table else f"pulse_django_{one.name.lower()}")
                     self.trees[module].body.remove(one)
-            if module.endswith(".models") and "JobColumns" in ast.unparse(self.trees[module]):
+            if module.endswith(".models") and "JobRow" in ast.unparse(self.trees[module]):
                 self.modules.remove(module)
             else:
                 self.files.pop(module).unlink()

@@ -82,7 +82,7 @@ _FLOORS = (
     " amendments.models metrics.models on_dead.models sql_enqueue.models",
     "queue expiry unique limits.claim_limited limits.limiters schedules.tick schedules.verbs workflows shards"
     " amendments sql_enqueue",
-    "queue.database queue.capability queue.gates pauses.statements workflows.batch_progress shards.ids"
+    "queue.database queue.capability queue.gates queue.job pauses.statements workflows.batch_progress shards.ids"
     " metrics.minute_stats metrics.traffic conf signals",
     "queue.words embedded unique.rule encryption.envelopes limits.rules schedules.definitions schedules.tick_rules"
     " schedules.timings metrics.vital_signs exceptions require_app safe_logging signed_texts",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.crash.processes import ROOT
 
-DECLARATION, MODEL = "pulse_django/queue/words/options.py", "pulse_django/queue/database/job_columns.py"
+DECLARATION, MODEL = "pulse_django/queue/words/options.py", "pulse_django/queue/job.py"
 MIGRATION = "pulse_django/migrations/0001_initial.py"
 VALUES = "pulse_django/queue/words/options.py"
 

@@ -10,12 +10,12 @@ from threading import Lock
 from typing import Any
 
 from pulse_django.limits.keys import has_lane_key
-from pulse_django.queue.capability import CallFields, Capability, Chunking, Internals
+from pulse_django.queue.capability import CallFields, Capability, Internals
 from pulse_django.queue.words.lane_keys import is_of_chunks, lane_of_chunks
-from pulse_django.run.judging import Performed
+from pulse_django.run.execute import Chunking
 from pulse_django.run.registry import Task, chunk_of, key_of, registry
-from pulse_django.run.run import ChunkRun, Clock, Run, is_gathered
-from pulse_django.worker.in_flight import InFlight
+from pulse_django.run.run import ChunkRun, Clock, Performed, Run, is_gathered
+from pulse_django.worker.in_flight import Gathering, InFlight
 
 from .perform import perform_chunk, perform_chunk_async
 
@@ -123,10 +123,12 @@ class LaneOfChunks(CallFields):
         return {"lane_key": lane_of_chunks(key_of(task))}
 
 
-class ChunkHandling(Chunking):
+class GatheringChunks(Gathering):
     def gatherer(self, in_flight: InFlight, report: Callable[[Run, Performed], None], clock: Clock) -> ChunkGatherer:
         return ChunkGatherer(in_flight, report, clock)
 
+
+class ChunkHandling(Chunking):
     def perform(self, run: ChunkRun, task: Task | None) -> Performed:
         return perform_chunk(run, task)
 
@@ -137,5 +139,5 @@ class ChunkHandling(Chunking):
 CAPABILITY = Capability(
     name="chunks",
     call_fields=LaneOfChunks(),
-    internals=Internals(jobs_a_slot=jobs_a_slot, chunking=ChunkHandling()),
+    internals=Internals(jobs_a_slot=jobs_a_slot, parts=(ChunkHandling(), GatheringChunks())),
 )

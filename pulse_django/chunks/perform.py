@@ -34,11 +34,11 @@ from pulse_django.run.execute import (
     succeeded,
     unprepared,
 )
-from pulse_django.run.judging import Performed, judged, judged_error, judged_value, outcome_of_stopped
+from pulse_django.run.judging import judged, judged_error, judged_value, outcome_of_stopped
 from pulse_django.run.middleware import surrounded
 from pulse_django.run.registry import Task
 from pulse_django.run.results import result_of_run
-from pulse_django.run.run import ChunkRun, Run, end_if_forked, running
+from pulse_django.run.run import ChunkRun, Performed, Run, end_if_forked, running
 
 from .chunk import Chunk, ChunkItem, call_handler
 

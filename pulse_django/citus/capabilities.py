@@ -17,9 +17,9 @@ from pulse_django.limits.claim_limited import (
     SPENDING,
     LimitedClaiming,
 )
-from pulse_django.queue.capability import Clauses
 from pulse_django.queue.claim import claims_of
 from pulse_django.queue.database.transactions import Row, joined, run_joined
+from pulse_django.queue.enqueue import Clauses
 from pulse_django.queue.statements import Compiled
 from pulse_django.queue.words.leases import Lease
 from pulse_django.schedules.tick import WRITE_KEYS, WRITE_TICKS, Firing

@@ -20,11 +20,12 @@ from django.utils.crypto import salted_hmac
 
 from pulse_django import conf
 from pulse_django.exceptions import CannotDecrypt, CannotEncrypt, DecryptionFailed
-from pulse_django.queue.capability import CallFields, Capability, Codec, Internals
+from pulse_django.queue.capability import CallFields, Capability, Internals
 from pulse_django.queue.words.job_options import Payload
 from pulse_django.queue.words.leases import Claim
 from pulse_django.queue.words.masks import ARGUMENTS, ENCRYPTED, HIDDEN, NOTHING, RESULT, Masks, is_encrypted, term_of
 from pulse_django.queue.words.payloads import clean_text, one_line
+from pulse_django.run.codec import Codec
 from pulse_django.run.registry import Task, chunk_of, key_of, registry
 from pulse_django.run.signatures import BY_NAME, POSITIONAL, read_signature
 
@@ -33,7 +34,7 @@ from .envelopes import ALGORITHM, KEY_BYTES, NONCE_BYTES, Envelope, associated_d
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    from pulse_django.models import Job
+    from pulse_django.queue.job import JobRow
 
 
 INSTALL = "python -m pip install cryptography"
@@ -289,14 +290,14 @@ class EncryptionCodec(Codec):
             return value
         return json.loads(decrypted(value, task=claim.task, field=field, job_id=claim.job_id))
 
-    def arguments_of(self, job: Job) -> tuple[list[Any], dict[str, Any]]:
+    def arguments_of(self, job: JobRow) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of a job, decrypted."""
         if not is_encrypted(job.sensitive):
             return job.args, job.kwargs
         args, kwargs = _split(decrypted(job.kwargs, task=job.task, field=ARGUMENTS))
         return json.loads(args), json.loads(kwargs)
 
-    def value_of(self, job: Job, field: str) -> Any:
+    def value_of(self, job: JobRow, field: str) -> Any:
         """Return the progress or the result of a job.
 
         A role that can write to the table can also remove the mask. So an unencrypted result of a task that is
@@ -321,4 +322,4 @@ class EncryptionCodec(Codec):
 
 
 CALL_FIELDS = MaskFields()
-CAPABILITY = Capability(name="encryption", call_fields=CALL_FIELDS, internals=Internals(codec=EncryptionCodec()))
+CAPABILITY = Capability(name="encryption", call_fields=CALL_FIELDS, internals=Internals(parts=(EncryptionCodec(),)))

@@ -122,7 +122,7 @@ class CancellingExpired(SweepStep):
     def run(self, database: WorkerDatabase) -> StepDone:
         ended = 0
         for _round in range(MOST_BATCHES):
-            endings = database.call(database.jobs.expire)
+            endings = database.call(expire, database.jobs)
             ended += len(endings)
             for ending in endings:
                 send_finished(database.jobs.model, ending, using=database.alias)

@@ -7,12 +7,12 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from pulse_django.queue.database.job_columns import JobColumns
 from pulse_django.queue.database.sql_functions import in_range, index, rule
+from pulse_django.queue.job import JobRow
 from pulse_django.queue.words.states import Status
 
 
-class ExpiryColumns(JobColumns):
+class ExpiryColumns(JobRow):
     expires_at = models.DateTimeField(null=True, blank=True, editable=False)  # the job must have started by then
 
     class Meta:

@@ -6,10 +6,10 @@ from django.db import DatabaseError
 
 from pulse_django.exceptions import InvalidJob, RateLimited
 from pulse_django.models import Limiter, Pause
-from pulse_django.queue.capability import AfterRun
 from pulse_django.queue.words.durations import Seconds
 from pulse_django.queue.words.lane_keys import key_of, limiter_of
 from pulse_django.queue.words.payloads import error_in_one_line
+from pulse_django.run.execute import AfterRun
 from pulse_django.run.judging import reason_of
 from pulse_django.run.registry import Task
 from pulse_django.run.run import Run

@@ -130,20 +130,23 @@ def claim_limited(
     [[_, locked]], [counted], rows = sending.send(lock, count, sql, values, limiters)
     claims = claims_of(rows, holder)
     too_heavy = {visited[place - 1] for place in rows[0][-1] or ()}
-    _, most, allowed, *_, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why, at_once = counted
-    are_counted = json.loads(numbers)
-    lowest = dict(zip(keys, lows, strict=True)) if are_counted["key"] is not None else {}
-    lowest |= {limiter: low} if are_counted["limiter"] is not None else {}
-    lowest |= {queue_limit: low_of_queue} if are_counted["queue"] is not None else {}
-    found = _marks({scope: lowest[scope] for scope in locked if scope in lowest}, (limiter, queue_limit), claims)
-    each = dict(zip(visited, map(int, allowed.strip("{}").split(",")), strict=True))
-    said = {} if len(claims) >= int(most) else {lane: n for lane, n in each.items() if lane not in too_heavy}
-    refusals = [(queue_limit, of_queue), (limiter, why or ("full" if too_heavy else None))]
+    found = Counted(*counted)
+    are_counted = json.loads(found.running)
+    lowest = dict(zip(keys, found.lows_of_keys, strict=True)) if are_counted["key"] is not None else {}
+    lowest |= {limiter: found.low} if are_counted["limiter"] is not None else {}
+    lowest |= {queue_limit: found.low_of_queue} if are_counted["queue"] is not None else {}
+    marks = _marks({scope: lowest[scope] for scope in locked if scope in lowest}, (limiter, queue_limit), claims)
+    each = dict(zip(visited, map(int, found.takes.strip("{}").split(",")), strict=True))
+    said = {} if len(claims) >= int(found.most) else {lane: n for lane, n in each.items() if lane not in too_heavy}
+    refusals: list[tuple[str, Any]] = [
+        (queue_limit, found.refusal_of_queue),
+        (limiter, found.refusal or ("full" if too_heavy else None)),
+    ]
     is_refused = not claims and not claims.is_left
     refusal = next((one for one in refusals if is_refused and one[1]), None)
     running = [number for number in (are_counted["limiter"], are_counted["queue"]) if number is not None]
-    may_wait = None if at_once else Bounds(min(running, default=None), are_counted["key"])
-    return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal, may_wait)
+    may_wait = None if found.must_start_at_once else Bounds(min(running, default=None), are_counted["key"])
+    return LimitedClaim(claims, said, not found.has_all_locks, found.due_in, marks, found.version, refusal, may_wait)
 
 
 def _marks(lowest: Mapping[str, int | None], shared: tuple[str, str], claims: Sequence[Claim]) -> dict[str, int]:
@@ -412,6 +415,28 @@ SPENT = f""",
 spent AS (
     {INTO_BUCKETS}{SPENDING}    {AGAIN}
 )"""
+
+
+class Counted(NamedTuple):
+    """The answer of ``COUNT``. Its first columns are settings of the transaction, which the claim reads."""
+
+    at: str
+    most: str  # jobs of all lanes
+    takes: str  # jobs of each lane, as an array
+    slots: str
+    heaviest: str
+    key_slots: str
+    probe: str
+    version: str  # of the rows of the limiter and of the queue's limit
+    running: str  # how many runs each may have, as JSON: of the limiter, of a key, of the queue
+    has_all_locks: bool
+    low: int | None  # the smallest token of the runs of the limiter
+    low_of_queue: int | None
+    lows_of_keys: list[int | None]
+    due_in: float | None  # seconds
+    refusal_of_queue: str | None
+    refusal: str | None
+    must_start_at_once: bool
 
 
 class LimitedClaiming(Statements):

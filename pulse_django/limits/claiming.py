@@ -28,6 +28,7 @@ from pulse_django.run.registry import Task
 
 from . import keys as lane_keys
 from .after_run import AfterLimitedRun
+from .claim_limited import claim_limited
 from .conditions import CONDITIONS
 from .keys import declared_limits, limiters_of_claim
 from .why import WhyOfLimits
@@ -61,7 +62,7 @@ class LimitedLanes:
         of_queue = limiter_of_queue(lanes[0].queue)
         limiter, queue = "" if limits[0] == of_queue else limits[0], lanes[0].queue if of_queue in limits else None
         answer = self._database.call(
-            self._database.jobs.claim_limited, self._identity, limiter, lanes, takes, limit=limit, slots=slots,
+            claim_limited, self._database.jobs, self._identity, limiter, lanes, takes, limit=limit, slots=slots,
             queue=queue, marks=self._marks.known,
         )  # fmt: skip
         self._marks.learn(answer.version, answer.marks)
@@ -105,7 +106,7 @@ CAPABILITY = Capability(
     why=WhyOfLimits(),
     conditions=CONDITIONS,
     sweeps=(ForgettingFullBuckets(),),
-    internals=Internals(claimer=LimitedLanes, share_of=share_of, after_run=AfterLimitedRun()),
+    internals=Internals(claimer=LimitedLanes, share_of=share_of, parts=(AfterLimitedRun(),)),
 )
 
 

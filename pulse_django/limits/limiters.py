@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pulse_django.queue.database.transactions import TableManager, run_joined
+from pulse_django.queue.database.transactions import Table, TableManager, run_joined
 from pulse_django.queue.declarations import MAX_SCOPE, Declarer, declare_once
 from pulse_django.queue.words.bounds import MAX_STORED_REASON, MAX_USER
 from pulse_django.queue.words.durations import Seconds, as_timedelta, seconds_of
@@ -16,9 +16,6 @@ from pulse_django.queue.words.options import Duration, Note
 from pulse_django.safe_logging import SafeLogger
 
 from .rules import Breaker, check_numbers
-
-if TYPE_CHECKING:
-    from pulse_django.models import Limiter  # noqa: F401 - named in the base class below
 
 logger = SafeLogger("pulse_django.limits")
 
@@ -143,7 +140,7 @@ _LASTING = Duration(or_zero=True)
 _BY, _REASON = Note(MAX_USER), Note(MAX_STORED_REASON)
 
 
-class LimiterManager(TableManager["Limiter"]):
+class LimiterManager(TableManager[Table]):
     """``Limiter.objects``: every write to a limiter."""
 
     def declare_new(self, scope: str, limits: Mapping[str, Mapping[str, Any]]) -> list[str]:

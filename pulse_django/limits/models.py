@@ -10,8 +10,8 @@ from django.db.models.lookups import Exact, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.queue.database.indexes import HOLDS_KEY
-from pulse_django.queue.database.job_columns import JobColumns
 from pulse_django.queue.database.sql_functions import JsonType, ShortText, TextSize, bounded, instants_of, rule
+from pulse_django.queue.job import JobRow
 from pulse_django.queue.words.bounds import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_NOTE_TEXT, MAX_USER
 
 from .limiters import LimiterManager
@@ -30,7 +30,7 @@ class LimiterOf(Func):
     output_field = TextField()
 
 
-class LimitIndexes(JobColumns):
+class LimitIndexes(JobRow):
     """The index that counts the leases of a limiter and those of a key."""
 
     class Meta:
@@ -57,7 +57,7 @@ class Limiter(models.Model):
     paused_until = models.DateTimeField(null=True, blank=True)  # no job starts before
     pause_reason = models.TextField(blank=True, default="", db_default="")
 
-    objects: ClassVar[LimiterManager] = LimiterManager()
+    objects = LimiterManager()
 
     class Meta:
         default_permissions = ()

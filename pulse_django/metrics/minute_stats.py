@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pulse_django.queue.database import releases
 from pulse_django.queue.database.job_queries import OUT_OF_ORDER, depths, id_at
 from pulse_django.queue.database.sql_functions import read
-from pulse_django.queue.database.transactions import TableManager, joined, run_joined
+from pulse_django.queue.database.transactions import Table, TableManager, joined, run_joined
 from pulse_django.queue.words import counters
 from pulse_django.queue.words.counters import PER_DOUBLING, SMALLEST, Counters, TrafficCounts, TrafficKind, VitalSign
 from pulse_django.queue.words.job_ids import range_of_ids, shard_number_of
@@ -44,10 +44,6 @@ from .vital_signs import (
     RUN_DURATION,
     RUNS,
 )
-
-if TYPE_CHECKING:
-    from pulse_django.models import Minute  # noqa: F401 - named in the base class below
-
 
 # Watchdogs check about once a minute. After a longer interruption, older minutes are not written.
 MOST_CAUGHT_UP = 10
@@ -112,7 +108,7 @@ RETURNING minute
 """
 
 
-class MinuteManager(TableManager["Minute"]):
+class MinuteManager(TableManager[Table]):
     def unwritten(self) -> list[datetime]:
         """Return those of the last minutes that are over but not written."""
         return [minute for (minute,) in run_joined(self.write_alias, _UNWRITTEN, [MOST_CAUGHT_UP - 1])]

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from django.db import models
 
-from pulse_django.queue.database.job_columns import JobColumns
 from pulse_django.queue.database.sql_functions import bounded
+from pulse_django.queue.job import JobRow
 from pulse_django.queue.words.bounds import MAX_HOOK_TEXT
 
 
-class HookColumns(JobColumns):
+class HookColumns(JobRow):
     on_dead = models.JSONField(null=True, blank=True, editable=False)  # the row of the hook; NULL: the job has none
 
     class Meta:

@@ -228,7 +228,7 @@ class Act:
     # Its statement commits by itself. If a worker dies after it, the changed jobs are counted as "no longer matched".
     commits_by_itself: bool = False
 
-    def matching(self, jobs: JobQuerySet, asked_at: str = "") -> JobQuerySet:
+    def matching(self, jobs: JobQuerySet[Job], asked_at: str = "") -> JobQuerySet[Job]:
         """Return those of these jobs that the act can change. With ``asked_at``, leave out those that ended later."""
         found = jobs.filter(has_status(self.statuses), self.when)
         if asked_at and set(self.statuses) <= set(TERMINAL):

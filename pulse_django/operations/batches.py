@@ -49,7 +49,7 @@ class Walk:
 
     def __init__(
         self,
-        jobs: JobQuerySet,
+        jobs: JobQuerySet[Job],
         act: Callable[[Sequence[int]], Mapping[str, int]],
         *,
         pace: Pace | None = None,

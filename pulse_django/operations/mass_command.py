@@ -19,6 +19,7 @@ from django.db import Error
 from pulse_django.exceptions import PulseError
 from pulse_django.health.known_names import unknown_queue, unknown_task
 from pulse_django.health.snapshot import to_json
+from pulse_django.models import Job
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.tables import explained
 from pulse_django.queue.words.display import in_words, inert
@@ -41,7 +42,7 @@ class _Choice:
     """The selection of the operator in one shard."""
 
     alias: str
-    jobs: JobQuerySet
+    jobs: JobQuerySet[Job]
     preview: Preview
     missed: dict[int, str | None]  # selected ids that do not match
     notes: list[str]
@@ -80,7 +81,7 @@ class MassCommand(PulseCommand):
     def meant(self) -> tuple[Status, ...]:
         return self.selection.statuses or self.default or self.act.statuses
 
-    def jobs(self, alias: str) -> JobQuerySet:
+    def jobs(self, alias: str) -> JobQuerySet[Job]:
         """Return the jobs that match now."""
         return replace(self.selection, statuses=self.meant).jobs(alias)
 

@@ -54,7 +54,7 @@ _FIRST_LINE = Func(F("last_error"), Value("\n"), Value(1), function="pg_catalog.
 ERROR_LINE = Left(_FIRST_LINE, ERROR_LENGTH, function="pg_catalog.left")
 
 
-def look(jobs: JobQuerySet, *, limit: int | None = None) -> Preview:
+def look(jobs: JobQuerySet[Job], *, limit: int | None = None) -> Preview:
     """Count the matching jobs, or the first ``limit`` of them."""
     if limit is not None:
         first = jobs.order_by("id").values("id")[:limit]
@@ -74,7 +74,7 @@ def look(jobs: JobQuerySet, *, limit: int | None = None) -> Preview:
     return Preview(groups=groups, others=others, **facts)
 
 
-def _groups(jobs: JobQuerySet) -> tuple[PreviewGroup, ...]:
+def _groups(jobs: JobQuerySet[Job]) -> tuple[PreviewGroup, ...]:
     kinds = jobs.values("status", "queue", "task", error=ERROR_LINE).annotate(jobs=Count("*"))
     return tuple(PreviewGroup(**kind) for kind in kinds.order_by("-jobs", "status", "queue", "task", "error")[:TOP])
 
@@ -146,7 +146,7 @@ def match(selection: Selection, alias: str) -> Matching:
     return Matching(kinds=tuple(kinds[:MOST_KINDS]), newest=tuple(found[:NEWEST]), is_partial=is_partial)
 
 
-def _parts(selection: Selection, alias: str) -> tuple[list[JobQuerySet], bool]:
+def _parts(selection: Selection, alias: str) -> tuple[list[JobQuerySet[Job]], bool]:
     """Return one query for each index, and whether they skip older jobs."""
     if selection.ids:
         return [selection.jobs(alias)], False
@@ -175,7 +175,7 @@ def _bound(selection: Selection, status: Status, alias: str) -> datetime | None:
     return next(iter(ended[LATEST : LATEST + 1]), None)
 
 
-def _shown(part: JobQuerySet) -> Any:
+def _shown(part: JobQuerySet[Job]) -> Any:
     age = StatementTimestamp() - F("created_at")
     return part.values("id", "status", "queue", "task", "attempts", age=age, error=ERROR_LINE)
 
@@ -206,11 +206,11 @@ class Selection:
     def is_everything(self) -> bool:
         return self == Selection()
 
-    def jobs(self, alias: str) -> JobQuerySet:
+    def jobs(self, alias: str) -> JobQuerySet[Job]:
         """Return the matching jobs, unordered."""
         given: dict[str, Any] = {"pk__in": self.ids, "queue__in": self.queues, "task__in": self.tasks}
         given["last_error__icontains"] = self.error
-        found: JobQuerySet = Job.objects.using(alias).filter(**{name: one for name, one in given.items() if one})
+        found: JobQuerySet[Job] = Job.objects.using(alias).filter(**{name: one for name, one in given.items() if one})
         if self.statuses:
             found = found.filter(has_status(self.statuses))
         if self.tags:
@@ -241,18 +241,18 @@ def has_status(statuses: Collection[Status]) -> Q:
     return reduce(or_, (Q(status__in=part) for part in meant if part), Q(pk__in=()))
 
 
-def with_families(roots: JobQuerySet) -> JobQuerySet:
+def with_families(roots: JobQuerySet[Job]) -> JobQuerySet[Job]:
     """Return these jobs and all their descendants: jobs that their handlers enqueued, and so on.
 
     The roots are read once, here: after a root is cancelled, no filter finds it or its descendants.
     """
     ids = list(roots.order_by("id").values_list("id", flat=True))
     # A condition with a subquery, so that a million ids are not sent to the server.
-    family: JobQuerySet = Job.objects.using(roots.db).filter(pk__in=RawSQL(FAMILY, [ids]))  # noqa: S611 - a constant
+    family: JobQuerySet[Job] = Job.objects.using(roots.db).filter(pk__in=RawSQL(FAMILY, [ids]))  # noqa: S611 - a constant
     return family
 
 
-def unmatched(jobs: JobQuerySet, ids: Collection[int]) -> dict[int, str | None]:
+def unmatched(jobs: JobQuerySet[Job], ids: Collection[int]) -> dict[int, str | None]:
     """Return the ids that are not among ``jobs``, with their statuses, or None for ids that do not exist."""
     if not ids:
         return {}

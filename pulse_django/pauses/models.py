@@ -24,7 +24,7 @@ class Pause(models.Model):
     reason = models.TextField(blank=True, default="", db_default="")
     paused_by = ShortText(max_length=MAX_USER, blank=True, default="", db_default="")
 
-    objects: ClassVar[PauseManager] = PauseManager()
+    objects = PauseManager()
 
     class Meta:
         constraints: ClassVar = [

@@ -6,22 +6,19 @@ Each pause is a row. The row of a task names a queue if the task is paused only 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.queue.capability import Gate
-from pulse_django.queue.database.transactions import TableManager, run_joined
+from pulse_django.queue.database.transactions import Table, TableManager, run_joined
 from pulse_django.queue.words.bounds import MAX_LANE_KEY, MAX_STORED_REASON, MAX_USER
 from pulse_django.queue.words.durations import Seconds, as_timedelta
 from pulse_django.queue.words.job_options import QUEUE_NAME, TASK_NAME
 from pulse_django.queue.words.lane_keys import key_of
 from pulse_django.queue.words.options import Duration, Note
 from pulse_django.queue.words.payloads import clean_text
-
-if TYPE_CHECKING:
-    from pulse_django.models import Pause  # noqa: F401 - named in the base class below
 
 # Keep a later end, because another user relies on it.
 _PAUSE = """
@@ -49,7 +46,7 @@ _FORGET = "DELETE FROM pulse_django_pause WHERE paused_until <= statement_timest
 _LANE_KEY = Note(MAX_LANE_KEY)
 
 
-class PauseManager(TableManager["Pause"]):
+class PauseManager(TableManager[Table]):
     """``Pause.objects``: pause tasks, a queue, tasks in one queue, or a key, and resume them.
 
     ``pausing`` knows the other names of a task.

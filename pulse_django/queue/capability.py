@@ -16,22 +16,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from .database.dialects import Dialect, use
-from .words.display import without
 from .words.lanes import Lane
-from .words.leases import Claim, Identity
+from .words.leases import Identity
 
 if TYPE_CHECKING:
-    from pulse_django.managers import JobManager
-    from pulse_django.models import Job
-    from pulse_django.run.judging import Performed
     from pulse_django.run.registry import Task
-    from pulse_django.run.run import ChunkRun, Run
-    from pulse_django.worker.in_flight import InFlight
 
     from .claim import Claims, Slots
     from .database.job_queries import JobReader
-    from .enqueue import Added
-    from .words.job_options import NewJob, Payload
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -81,7 +73,7 @@ class WorkerDatabase(Protocol):
     @property
     def purpose(self) -> str: ...
     @property
-    def jobs(self) -> JobManager: ...
+    def jobs(self) -> JobReader: ...
     def call(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
     def hang_up(self) -> None: ...
 
@@ -114,28 +106,6 @@ class LaneClaimer(Protocol):
     ) -> LaneClaim: ...
 
 
-class Gatherer(Protocol):
-    """Collects claimed runs until their handler is called once for several of them."""
-
-    def add(self, runs: Sequence[Run]) -> Sequence[Run]: ...  # returns the runs that start now
-    def due(self) -> Sequence[Run]: ...
-    def due_in(self) -> float: ...
-    def take_back(self) -> Sequence[Run]: ...
-
-
-class Chunking(ABC):
-    """Calls handlers with several jobs at once."""
-
-    @abstractmethod
-    def gatherer(
-        self, in_flight: InFlight, report: Callable[[Run, Performed], None], clock: Callable[[], float]
-    ) -> Gatherer: ...
-    @abstractmethod
-    def perform(self, run: ChunkRun, task: Task | None) -> Performed: ...
-    @abstractmethod
-    async def perform_async(self, run: ChunkRun, task: Task) -> Performed: ...
-
-
 class CallFields(ABC):
     """Makes fields of a new job from the task and the arguments of a call."""
 
@@ -154,109 +124,6 @@ class CallFields(ABC):
         return False
 
 
-class Clauses(NamedTuple):
-    """The clauses of the INSERT of a job, with their parameters."""
-
-    take: str = ""  # a CTE ``taken``, with the id of the job if the job may be inserted
-    take_params: tuple[Any, ...] = ()
-    conflict: str = ""  # ON CONFLICT, if another job has the key
-    conflict_params: tuple[Any, ...] = ()
-
-    def __repr__(self) -> str:
-        return without(self, "take_params", "conflict_params")
-
-
-class Admission(ABC):
-    """Admits a new job, or finds an existing job to use instead."""
-
-    fields: tuple[str, ...]  # of NewJob: used for jobs with a value in one of them
-
-    @abstractmethod
-    def columns(self, new: NewJob) -> dict[str, Any]:
-        """Return the values of its columns in the row of the job."""
-
-    @abstractmethod
-    def clauses(self, alias: str, new: NewJob) -> Clauses: ...
-    @abstractmethod
-    def inserted(self, jobs: JobReader, new: NewJob, job_id: int) -> None:
-        """Note a job that was inserted."""
-
-    @abstractmethod
-    def changed(self, jobs: JobReader, job_id: int) -> Job:
-        """Return the existing job, which ON CONFLICT has changed."""
-
-    @abstractmethod
-    def kept(self, jobs: JobReader, new: NewJob) -> Job | None:
-        """Return the existing job, unchanged. None: it is gone, so insert again."""
-
-    @abstractmethod
-    def many(
-        self, jobs: JobReader, encoded: Sequence[tuple[NewJob, Payload]], progress: Callable[[int], object] | None
-    ) -> list[int]:
-        """Insert a list of jobs, and return their ids or those of existing jobs."""
-
-
-class AroundInsert(ABC):
-    """Wraps the INSERT of jobs, in one transaction. Used for jobs that belong to a batch or a workflow."""
-
-    field: str  # of NewJob: only jobs with a value in it may be concerned
-
-    @abstractmethod
-    def concerns(self, new: NewJob) -> bool: ...
-    @abstractmethod
-    def one(self, jobs: JobReader, new: NewJob, insert: Callable[[JobReader, NewJob], Added | Job]) -> Added | Job: ...
-    @abstractmethod
-    def many(
-        self, jobs: JobReader, new_jobs: Sequence[NewJob], insert: Callable[[], list[int]], *, are_new: bool
-    ) -> list[int]:
-        """Insert jobs, some of which are concerned. ``are_new``: no unique key can find an existing job."""
-
-
-class OwnRetry(ABC):
-    """Retries dead letters with its own statement, which may refuse some of them."""
-
-    are_own: str  # an SQL condition on the row of a dead letter: this statement retries it
-
-    @abstractmethod
-    def retry(
-        self, jobs: JobReader, placed: Sequence[tuple[int, int]], how: dict[str, Any]
-    ) -> tuple[set[int], set[int]]:
-        """Retry jobs, given by ids and positions. Return the retried and the refused ids."""
-
-
-class Codec:
-    """Encodes and decodes the stored arguments, progress and results of jobs, and decides what may be shown."""
-
-    def opened(self, claim: Claim) -> Claim:
-        """Return the claim with decoded arguments."""
-        return claim
-
-    def stored(self, claim: Claim, text: str, field: str) -> str:
-        """Encode a text for the column or the step of that name."""
-        return text
-
-    def read(self, claim: Claim, value: Any, field: str) -> Any:
-        """Decode such a text."""
-        return value
-
-    def arguments_of(self, job: Job) -> tuple[list[Any], dict[str, Any]]:
-        return job.args, job.kwargs
-
-    def value_of(self, job: Job, field: str) -> Any:
-        """Return the progress or the result of a job."""
-        return getattr(job, field)
-
-    def hides_result(self, task: Task, sensitive: str | None) -> bool:
-        """Return whether the task, or the mask of the job, hides the result."""
-        return False
-
-    def shown(
-        self, task: str, args: Sequence[Any], kwargs: Mapping[str, Any], sensitive: str | None
-    ) -> tuple[list[Any], dict[str, Any]] | None:
-        """Return arguments for logs and pages. None: the task is not known in this process."""
-        return list(args), dict(kwargs)
-
-
 class AtEnd(NamedTuple):
     """Writes rows about ended runs, in the statement that ends them: for waiting jobs and for hooks."""
 
@@ -265,22 +132,6 @@ class AtEnd(NamedTuple):
     stayed: str  # an INSERT for the runs ``{stayed}``, which have another ``verdict``
     is_noted: str  # the condition on an ended run that one of the two has written a row; ``when_over`` follows then
     may_fail: bool = False  # if the INSERT of ``stayed`` fails, end the run without it
-
-
-class AfterRun(ABC):
-    """Is called after a handler, and before the outcome of the run is decided."""
-
-    @abstractmethod
-    def concerns(self, run: Run, task: Task, error: BaseException) -> bool:
-        """Return whether ``failed()`` may use the database."""
-
-    @abstractmethod
-    def failed(self, run: Run, task: Task, error: BaseException) -> BaseException:
-        """Return the error to record."""
-
-    @abstractmethod
-    def succeeded(self, run: Run) -> None:
-        """Note the success of a probe, which decides whether other jobs may start."""
 
 
 class Bound(Protocol):
@@ -361,6 +212,10 @@ class KeeperLoop(ABC):
         """Do one step, and return the seconds to wait before the next."""
 
 
+class Single(ABC):  # noqa: B024 - the kinds have abstract methods
+    """A kind of part that one capability can provide. Each kind is a class derived from this one, beside its caller."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Internals:
     """Parts that capabilities of this package have. They change without notice, and most can exist only once."""
@@ -368,12 +223,7 @@ class Internals:
     claimer: Callable[[WorkerDatabase, Identity], LaneClaimer] | None = None  # for lanes with keys
     share_of: Callable[[str], float] | None = None  # the weight of a lane key when slots are shared
     jobs_a_slot: Callable[[str], int | None] | None = None  # by lane key, if one slot takes several jobs
-    chunking: Chunking | None = None
-    codec: Codec | None = None
-    admission: Admission | None = None
-    around_insert: AroundInsert | None = None
-    own_retry: OwnRetry | None = None
-    after_run: AfterRun | None = None
+    parts: tuple[Single, ...] = ()
     dialect: Dialect | None = None  # other statements, for a kind of server
     # Frees jobs that waited for other jobs, and calls its argument if it freed any. Returns whether more are left.
     when_over: Callable[[WorkerDatabase, Callable[[], object]], bool] | None = None
@@ -427,9 +277,11 @@ _assembled: list[Callable[[], None]] = []
 def install(*capabilities: Capability) -> None:
     """Set the installed capabilities. Call it before the first statement is sent."""
     global _installed
-    for point in ("codec", "chunking", "share_of", "admission", "around_insert", "own_retry"):
-        if len(both := [one.name for one in capabilities if getattr(one.internals, point) is not None]) > 1:
-            raise ValueError(f"{' and '.join(both)} both provide {point!r}, and only one capability may")
+    providers: dict[str, str] = {}
+    for one in capabilities:
+        for kind in (*map(_kind_of, one.internals.parts), *(["share_of"] if one.internals.share_of else [])):
+            if (other := providers.setdefault(kind, one.name)) != one.name:
+                raise ValueError(f"{other} and {one.name} both provide {kind!r}, and only one capability may")
     names = Counter(name for one in capabilities for name in {one.name, *(step.name for step in one.sweeps)})
     if double := [name for name, times in names.items() if times > 1]:
         raise ValueError(f"two capabilities or steps have the same name: {', '.join(double)}")
@@ -450,3 +302,13 @@ def assembled(build: Callable[P, T]) -> Callable[P, T]:
     kept = lru_cache(maxsize=256)(build)
     _assembled.append(kept.cache_clear)
     return kept  # type: ignore[return-value]
+
+
+def _kind_of(part: Single) -> str:
+    return next(kind.__name__ for kind in type(part).__mro__ if Single in kind.__bases__)
+
+
+@assembled
+def provided(kind: type[T]) -> T | None:
+    """Return the part of this kind, if a capability provides one."""
+    return next((part for one in installed() for part in one.internals.parts if isinstance(part, kind)), None)

@@ -26,7 +26,7 @@ from .words.leases import Claim, Identity, Lease
 from .words.options import OPTIONS, ClaimedOptions
 
 if TYPE_CHECKING:
-    from pulse_django.models import Job
+    from .job import JobRow
 
 FROM_THE_FIRST = float("-inf")
 NO_BOUNDS: Mapping[Lane, float] = MappingProxyType({})
@@ -217,13 +217,13 @@ def claim(
 
 
 @assembled
-def pick_from_lanes(text: str, model: type[Job], alias: str, *, keyed: bool, heaviest: str = "") -> Compiled:
+def pick_from_lanes(text: str, model: type[JobRow], alias: str, *, keyed: bool, heaviest: str = "") -> Compiled:
     """Return the pick from lanes. ``keyed``: some may have a key. ``heaviest`` is SQL: heavier jobs are skipped."""
     pick, params = _pick(model, alias, heaviest)
     return text.format(read=gate_relations(), pick=pick, are_open=gates_of_lanes("lane", keyed=keyed)), params
 
 
-def _pick(model: type[Job], alias: str, heaviest: str) -> Compiled:
+def _pick(model: type[JobRow], alias: str, heaviest: str) -> Compiled:
     """Compile the pick from one lane, a row of the relation ``lane``."""
     lane: dict[str, Any] = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
     lane |= {"ready": True, "lane_key": RawSQL("lane.key", ())}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
 
-from .capability import Admission, AroundInsert, assembled, installed
+from .capability import Single, provided
 from .database.job_queries import JobReader
 from .database.transactions import (
     Json,
@@ -24,11 +25,12 @@ from .database.transactions import (
     run_joined,
     run_often,
 )
+from .words.display import without
 from .words.job_options import NewJob, Payload, is_ready, run_at_or_delay
 from .words.options import COLUMNS, OPTIONS, with_settings
 
 if TYPE_CHECKING:
-    from pulse_django.models import Job
+    from .job import JobRow
 
 
 _INTO = "INSERT INTO pulse_django_job_hot"
@@ -46,7 +48,7 @@ _VALUES = dict.fromkeys(_FROM_NOW, _INSTANT) | dict.fromkeys(_FROM_NOW.values(),
 _COLUMNS = dict.fromkeys(("run_after", "run_in"), "next_run_at") | dict.fromkeys(_EXPIRES, "expires_at")
 
 
-def enqueue(jobs: JobReader, new: NewJob) -> Job:
+def enqueue(jobs: JobReader, new: NewJob) -> JobRow:
     """Add one job in the caller's transaction and return it. Without its commit, there is no job.
 
     If a capability finds an existing job to use instead, as for a unique key, return that job.
@@ -54,18 +56,78 @@ def enqueue(jobs: JobReader, new: NewJob) -> Job:
     return get_or_enqueue(jobs, new)[0]
 
 
-def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
+def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[JobRow, bool]:
     """Do as ``enqueue()``, and also return whether the job is new."""
     added = add(jobs, new)
     return (added.job, True) if isinstance(added, Added) else (added, False)
 
 
-def add(jobs: JobReader, new: NewJob) -> Added | Job:
+def add(jobs: JobReader, new: NewJob) -> Added | JobRow:
     """Add one job in the caller's transaction. Return it as ``Added``, or the existing job that is used instead."""
-    for around in _around_insert():
-        if getattr(new, around.field) is not None and around.concerns(new):
-            return around.one(jobs, new, _add)
+    around = provided(AroundInsert)
+    if around is not None and getattr(new, around.field) is not None and around.concerns(new):
+        return around.one(jobs, new, _add)
     return _add(jobs, new)
+
+
+class Clauses(NamedTuple):
+    """The clauses of the INSERT of a job, with their parameters."""
+
+    take: str = ""  # a CTE ``taken``, with the id of the job if the job may be inserted
+    take_params: tuple[Any, ...] = ()
+    conflict: str = ""  # ON CONFLICT, if another job has the key
+    conflict_params: tuple[Any, ...] = ()
+
+    def __repr__(self) -> str:
+        return without(self, "take_params", "conflict_params")
+
+
+class Admission(Single):
+    """Admits a new job, or finds an existing job to use instead."""
+
+    fields: tuple[str, ...]  # of NewJob: used for jobs with a value in one of them
+
+    @abstractmethod
+    def columns(self, new: NewJob) -> dict[str, Any]:
+        """Return the values of its columns in the row of the job."""
+
+    @abstractmethod
+    def clauses(self, alias: str, new: NewJob) -> Clauses: ...
+    @abstractmethod
+    def inserted(self, jobs: JobReader, new: NewJob, job_id: int) -> None:
+        """Note a job that was inserted."""
+
+    @abstractmethod
+    def changed(self, jobs: JobReader, job_id: int) -> JobRow:
+        """Return the existing job, which ON CONFLICT has changed."""
+
+    @abstractmethod
+    def kept(self, jobs: JobReader, new: NewJob) -> JobRow | None:
+        """Return the existing job, unchanged. None: it is gone, so insert again."""
+
+    @abstractmethod
+    def many(
+        self, jobs: JobReader, encoded: Sequence[tuple[NewJob, Payload]], progress: Callable[[int], object] | None
+    ) -> list[int]:
+        """Insert a list of jobs, and return their ids or those of existing jobs."""
+
+
+class AroundInsert(Single):
+    """Wraps the INSERT of jobs, in one transaction. Used for jobs that belong to a batch or a workflow."""
+
+    field: str  # of NewJob: only jobs with a value in it may be concerned
+
+    @abstractmethod
+    def concerns(self, new: NewJob) -> bool: ...
+    @abstractmethod
+    def one(
+        self, jobs: JobReader, new: NewJob, insert: Callable[[JobReader, NewJob], Added | JobRow]
+    ) -> Added | JobRow: ...
+    @abstractmethod
+    def many(
+        self, jobs: JobReader, new_jobs: Sequence[NewJob], insert: Callable[[], list[int]], *, are_new: bool
+    ) -> list[int]:
+        """Insert jobs, some of which are concerned. ``are_new``: no unique key can find an existing job."""
 
 
 class Added:
@@ -87,7 +149,7 @@ class Added:
         return json.loads(self.values["kwargs"])
 
     @property
-    def job(self) -> Job:
+    def job(self) -> JobRow:
         """Return the model, with the values that were sent and the defaults of the table."""
         new, jobs, (job_id, created_at, next_run_at, expires_at, _) = self._new, self._jobs, self._row
         values = {
@@ -108,11 +170,11 @@ class Added:
         blank = _blank(jobs.model)
         # Several times as fast as with keyword arguments, for which Django loops over all fields.
         row = [values.get(name, default) for name, default in blank.items()]
-        job: Job = jobs.model.from_db(jobs.write_alias, blank, row)
+        job: JobRow = jobs.model.from_db(jobs.write_alias, blank, row)
         return job
 
 
-def _add(jobs: JobReader, new: NewJob) -> Added | Job:
+def _add(jobs: JobReader, new: NewJob) -> Added | JobRow:
     admits = _admits(new)
     settings = conf.current()
     payload = new.encoded(settings.max_payload_bytes)
@@ -167,23 +229,13 @@ def _shared(new: NewJob, settings: conf.PulseSettings, admits: Admission | None)
 
 
 @lru_cache(maxsize=4)
-def _blank(model: type[Job]) -> dict[str, Any]:
+def _blank(model: type[JobRow]) -> dict[str, Any]:
     """Return the default of each field of a new job."""
     return {field.attname: field.get_default() for field in model._meta.concrete_fields}
 
 
-@assembled
-def _admission() -> Admission | None:
-    return next((one.internals.admission for one in installed() if one.internals.admission is not None), None)
-
-
-@assembled
-def _around_insert() -> list[AroundInsert]:
-    return [one.internals.around_insert for one in installed() if one.internals.around_insert is not None]
-
-
 def _admits(new: NewJob) -> Admission | None:
-    one = _admission()
+    one = provided(Admission)
     for name in one.fields if one is not None else ():
         if getattr(new, name) is not None:
             return one
@@ -258,9 +310,8 @@ def enqueue_many(
 
 
 def _enclosed(jobs: JobReader, new_jobs: list[NewJob], insert: Callable[[], list[int]], *, are_new: bool) -> list[int]:
-    for around in _around_insert():
-        insert = partial(around.many, jobs, new_jobs, insert, are_new=are_new)
-    return insert()
+    around = provided(AroundInsert)
+    return insert() if around is None else around.many(jobs, new_jobs, insert, are_new=are_new)
 
 
 def enqueue_alike(

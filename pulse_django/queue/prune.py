@@ -21,7 +21,7 @@ from .words.job_ids import job_ids_of
 from .words.states import HOT, TERMINAL, Status, day_of, era_of
 
 if TYPE_CHECKING:
-    from pulse_django.models import Job
+    from .job import JobRow
 
 
 PRUNE_LIMIT = 1_000
@@ -111,7 +111,7 @@ def _delete(jobs: JobReader, pick: Compiled, statement: str) -> list[Row]:
 
 @assembled
 def _prune_pick(
-    model: type[Job], alias: str, status: Status, older_than: timedelta, limit: int, in_days: bool
+    model: type[JobRow], alias: str, status: Status, older_than: timedelta, limit: int, in_days: bool
 ) -> Compiled:
     old = model.objects.filter(status=status, finished_at__lt=StatementTimestamp() - older_than).unneeded()
     picked = skip_locked(old.order_by("finished_at", "id").values("id"), no_key=False)[:limit]

@@ -31,7 +31,7 @@ from .words.states import Status
 from .words.verb_results import Reaped, Report
 
 if TYPE_CHECKING:
-    from pulse_django.models import Job
+    from .job import JobRow
 
 logger = SafeLogger(__name__)
 
@@ -227,12 +227,12 @@ def _reap(jobs: JobReader, pick: Compiled, bare: bool = False) -> list[Reaped]:
 
 
 @assembled
-def _reap_pick(model: type[Job], alias: str, limit: int, within: timedelta | None = None) -> Compiled:
+def _reap_pick(model: type[JobRow], alias: str, limit: int, within: timedelta | None = None) -> Compiled:
     over = model.objects.reapable()
     return _compiled_reap_pick(over if within is None else over.filter(lease_ran_out_lately(within)), alias, limit)
 
 
-def _compiled_reap_pick(over: JobQuerySet, alias: str, limit: int) -> Compiled:
+def _compiled_reap_pick(over: JobQuerySet[Any], alias: str, limit: int) -> Compiled:
     columns = (
         "id", "locked_by", "attempts", "token", "next_run_at", "started_at", "refunds", "max_attempts", "losses",
         "lease_until", "lease_ttl", "deadline", "max_lost_workers", "count_lost_workers", "cancel_requested_at", "task",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
 from datetime import timedelta
+from typing import Any
 
-from .capability import OwnRetry, assembled, installed
+from .capability import Single, assembled, installed, provided
 from .database.job_queries import JobReader
 from .database.transactions import run_joined
 from .statements import check_delay
@@ -67,15 +69,22 @@ SELECT id, NULL, true FROM dead WHERE is_cancelled
 """  # noqa: S608 - made of constants
 
 
-@assembled
-def _own_retry() -> OwnRetry | None:
-    return next((one.internals.own_retry for one in installed() if one.internals.own_retry is not None), None)
+class OwnRetry(Single):
+    """Retries dead letters with its own statement, which may refuse some of them."""
+
+    are_own: str  # an SQL condition on the row of a dead letter: this statement retries it
+
+    @abstractmethod
+    def retry(
+        self, jobs: JobReader, placed: Sequence[tuple[int, int]], how: dict[str, Any]
+    ) -> tuple[set[int], set[int]]:
+        """Retry jobs, given by ids and positions. Return the retried and the refused ids."""
 
 
 @assembled
 def _retry_sql() -> str:
     """Return the statement. Dead letters that a capability may refuse are left to the statement of the capability."""
-    on_retry = _own_retry()
+    on_retry = provided(OwnRetry)
     refused = " OR ".join(
         one.internals.refuses_retry.replace("{job}", "job") for one in installed() if one.internals.refuses_retry
     )
@@ -112,7 +121,7 @@ def retry(
     revived = {job_id for job_id, place, is_cancelled in rows if place is None and not is_cancelled}
     keyed = [(job_id, place) for job_id, place, _ in rows if place is not None]
     taken: set[int] = set()
-    if keyed and (on_retry := _own_retry()) is not None:
+    if keyed and (on_retry := provided(OwnRetry)) is not None:
         retried, taken = on_retry.retry(jobs, keyed, how)
         revived |= retried
     moved_on = asked_for - revived - taken - of_cancelled

@@ -13,10 +13,9 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import error_after_completion, is_end_heard, job_failed, lease_lost, send, send_finished
 
 from . import django_log
-from .judging import Performed
 from .registry import Task, TaskResult, TaskResultStatus, sender_of, task_finished
 from .results import finished, result_of_run
-from .run import Run
+from .run import Performed, Run
 
 logger = SafeLogger(__name__)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from abc import abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from django.db import Error
 from pulse_django import conf
 from pulse_django.exceptions import CannotDecrypt
 from pulse_django.models import Job
-from pulse_django.queue.capability import AfterRun, Chunking, assembled, installed
+from pulse_django.queue.capability import Single, provided
 from pulse_django.queue.words import traces
 from pulse_django.queue.words.decisions import DeadLetter
 from pulse_django.queue.words.display import without
@@ -25,23 +26,49 @@ from pulse_django.signals import job_started, send
 
 from . import django_log
 from .context import Context
-from .judging import Performed, judged, judged_error, judged_value, report_of
+from .judging import judged, judged_error, judged_value, report_of
 from .middleware import surrounded
 from .registry import Registry, Task, TaskResultStatus, chunk_of, is_plain, registry, sender_of, task_started
 from .results import result_of_run
-from .run import ChunkRun, Run, end_if_forked, running
+from .run import ChunkRun, Performed, Run, end_if_forked, running
 
 NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
+
+
+class AfterRun(Single):
+    """Is called after a handler, and before the outcome of the run is decided."""
+
+    @abstractmethod
+    def concerns(self, run: Run, task: Task, error: BaseException) -> bool:
+        """Return whether ``failed()`` may use the database."""
+
+    @abstractmethod
+    def failed(self, run: Run, task: Task, error: BaseException) -> BaseException:
+        """Return the error to record."""
+
+    @abstractmethod
+    def succeeded(self, run: Run) -> None:
+        """Note the success of a probe, which decides whether other jobs may start."""
+
+
+class Chunking(Single):
+    """Calls handlers with several jobs at once."""
+
+    @abstractmethod
+    def perform(self, run: ChunkRun, task: Task | None) -> Performed: ...
+    @abstractmethod
+    async def perform_async(self, run: ChunkRun, task: Task) -> Performed: ...
 
 
 def perform(run: Run, tasks: Registry = registry) -> Performed:
     """Call the handler of a claimed job. Return a report, whatever the handler does."""
     task, is_bare = _plan_of(run.claim.task, tasks)
-    if isinstance(run, ChunkRun) and (chunking := _chunking()):
+    if isinstance(run, ChunkRun) and (chunking := provided(Chunking)):
         return chunking.perform(run, task)
     if task is None:
         return put_back(run)
-    if not is_bare and chunk_of(task) and (chunking := _chunking()):  # without it, the handler gets no list and fails
+    # Without the capability, the handler gets no list and fails.
+    if not is_bare and chunk_of(task) and (chunking := provided(Chunking)):
         return chunking.perform(ChunkRun([run]), task).members[0]
     try:
         call = prepared(run, task, is_bare=is_bare)
@@ -61,9 +88,9 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
 async def perform_async(run: Run, task: Task) -> Performed:
     """Await the handler of a claimed job on the running event loop."""
     is_bare = _plan_of(run.claim.task, registry) == (task, True)
-    if isinstance(run, ChunkRun) and (chunking := _chunking()):
+    if isinstance(run, ChunkRun) and (chunking := provided(Chunking)):
         return await chunking.perform_async(run, task)
-    if not is_bare and chunk_of(task) and (chunking := _chunking()):
+    if not is_bare and chunk_of(task) and (chunking := provided(Chunking)):
         return (await chunking.perform_async(ChunkRun([run]), task)).members[0]
     try:
         # A repeated run reads its history, and an event loop must not wait for a database.
@@ -131,10 +158,8 @@ def _planned(task: Task | None) -> Plan:
 
 def failed(run: Run, task: Task, error: BaseException) -> BaseException:
     """Return the error to record for the run."""
-    for after_run in _after_runs():
-        if after_run.concerns(run, task, error):
-            error = after_run.failed(run, task, error)
-    return error
+    after_run = provided(AfterRun)
+    return after_run.failed(run, task, error) if after_run and after_run.concerns(run, task, error) else error
 
 
 async def afailed(run: Run, task: Task, error: BaseException) -> BaseException:
@@ -142,22 +167,13 @@ async def afailed(run: Run, task: Task, error: BaseException) -> BaseException:
 
 
 def is_concerned(run: Run, task: Task, error: BaseException) -> bool:
-    return any(after_run.concerns(run, task, error) for after_run in _after_runs())
+    after_run = provided(AfterRun)
+    return after_run is not None and after_run.concerns(run, task, error)
 
 
 def succeeded(run: Run) -> None:
-    for after_run in _after_runs():
+    if after_run := provided(AfterRun):
         after_run.succeeded(run)
-
-
-@assembled
-def _after_runs() -> list[AfterRun]:
-    return [one.internals.after_run for one in installed() if one.internals.after_run is not None]
-
-
-@assembled
-def _chunking() -> Chunking | None:
-    return next((one.internals.chunking for one in installed() if one.internals.chunking is not None), None)
 
 
 def _surrounded(task: Task, call: Call, run: Run) -> Any:

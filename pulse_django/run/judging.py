@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from pulse_django import conf
@@ -28,7 +26,6 @@ from pulse_django.queue.words.outcomes import (
     Discarded,
     Failed,
     Outcome,
-    Released,
     Snoozed,
     Succeeded,
     TimedOut,
@@ -42,30 +39,9 @@ from .calls import misfit, uses_of
 from .codec import codec
 from .context import Context
 from .registry import Task, TaskResult
-from .run import Run
+from .run import OUT_OF_TOUCH, Performed, Run
 
 COMPLETE = Complete()
-OUT_OF_TOUCH = Released(timedelta(), "the lease was not extended in time", has_begun=True)
-
-
-@dataclass(slots=True)
-class Performed:
-    """A run whose handler has ended. Without a report, nothing is left to write."""
-
-    run: Run
-    task: Task | None
-    report: Report | None
-    error: BaseException | None = None
-    result: TaskResult | None = field(default=None, repr=False)  # from the context of its handler
-    ended_at: float | None = None  # by the monotonic clock
-    afterwards: ErrorReport | None = None  # the error that the handler raised after context.atomic() completed the job
-    members: list[Performed] = field(default_factory=list)  # of a chunk: members that were not reported yet
-
-    @property
-    def is_out_of_touch(self) -> bool:
-        """Return whether a job is released although its handler has begun."""
-        mine = self.report is not None and self.report.outcome is OUT_OF_TOUCH
-        return mine or any(one.is_out_of_touch for one in self.members)
 
 
 def report_of(run: Run, error: BaseException) -> ErrorReport:

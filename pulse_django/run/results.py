@@ -17,10 +17,11 @@ from django.db import connections
 
 from pulse_django import conf
 from pulse_django.exceptions import CannotWait, InvalidPublicId, RunLost, RunStalled, RunTimedOut, UnknownTask
-from pulse_django.models import Attempt, Job
+from pulse_django.models import Attempt
 from pulse_django.queue.database.sql_functions import as_django_reads
 from pulse_django.queue.database.transactions import is_in_callers_transaction
 from pulse_django.queue.enqueue import Added
+from pulse_django.queue.job import JobRow
 from pulse_django.queue.words.display import shown
 from pulse_django.queue.words.durations import WANTED, as_timedelta
 from pulse_django.queue.words.leases import Claim
@@ -130,7 +131,7 @@ def job_id_of_public_id(public_id: str) -> int:
     return int(job_id)
 
 
-def as_enqueued(task: Task, job: Job) -> Task:
+def as_enqueued(task: Task, job: JobRow) -> Task:
     """Return a task with the options of this job, from ``using()`` and later changes by operators."""
     fleet = conf.current()
     # A retry has another due time.
@@ -172,7 +173,7 @@ def _with_options(task: Task, **options: Any) -> Task:
     return changed(task, changes) if changes else task
 
 
-def result_of(job: Job, task: Task, *, decrypt: bool = True, is_new: bool | None = None) -> PulseTaskResult:
+def result_of(job: JobRow, task: Task, *, decrypt: bool = True, is_new: bool | None = None) -> PulseTaskResult:
     """Build the result of a job and its ended runs. Without ``decrypt``, leave out arguments and return value."""
     ledger = list(job.ledger.using(job._state.db).order_by("number")) if job.attempts else []
     workers = [entry.worker for entry in ledger]

@@ -10,29 +10,25 @@ from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pulse_django import conf
 from pulse_django.exceptions import DeadlinePassed, JobCancelled, LeaseLost
 from pulse_django.queue.words.leases import Claim
 from pulse_django.queue.words.masks import PROGRESS
-from pulse_django.queue.words.outcomes import Outcome
-from pulse_django.queue.words.payloads import encode_progress
+from pulse_django.queue.words.outcomes import Outcome, Released
+from pulse_django.queue.words.payloads import ErrorReport, encode_progress
 from pulse_django.queue.words.retry_policies import RetryPolicy, delay_of
+from pulse_django.queue.words.verb_results import Report
 
 from .codec import codec
-from .registry import registry
-
-if TYPE_CHECKING:
-    from pulse_django.workflows.durable_steps import StepNames
-
-    from .judging import Performed
-
+from .registry import Task, TaskResult, registry
 
 Clock = Callable[[], float]
 
 # Seconds. Shorter pauses waste more tries. Longer ones delay the end of a job.
 PAUSE_BEFORE_LOCKED_ROW = 0.05
+OUT_OF_TOUCH = Released(timedelta(), "the lease was not extended in time", has_begun=True)
 
 
 class Tether(Protocol):
@@ -41,6 +37,13 @@ class Tether(Protocol):
     def extended_at(self) -> float: ...
     def is_lost(self) -> bool: ...
     def is_cancelled(self) -> bool: ...
+
+
+class StepNames(Protocol):
+    """The durable steps of a run."""
+
+    done: dict[str, str | None]  # the result of each, as JSON
+    used: set[str]  # the names that this run has used
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -189,6 +192,26 @@ class Run:
         """Return whether the run has reported no progress for longer than its task allows."""
         most: timedelta | None = self.claim.options.progress_timeout
         return most is not None and now - (self.noted_at or self.granted_at) > most.total_seconds()
+
+
+@dataclass(slots=True)
+class Performed:
+    """A run whose handler has ended. Without a report, nothing is left to write."""
+
+    run: Run
+    task: Task | None
+    report: Report | None
+    error: BaseException | None = None
+    result: TaskResult | None = field(default=None, repr=False)  # from the context of its handler
+    ended_at: float | None = None  # by the monotonic clock
+    afterwards: ErrorReport | None = None  # the error that the handler raised after context.atomic() completed the job
+    members: list[Performed] = field(default_factory=list)  # of a chunk: members that were not reported yet
+
+    @property
+    def is_out_of_touch(self) -> bool:
+        """Return whether a job is released although its handler has begun."""
+        mine = self.report is not None and self.report.outcome is OUT_OF_TOUCH
+        return mine or any(one.is_out_of_touch for one in self.members)
 
 
 _current: ContextVar[Run | None] = ContextVar("pulse_run", default=None)

@@ -34,7 +34,7 @@ class Moved:
         return Moved(moved=self.moved + other.moved, went_back=self.went_back + other.went_back)
 
 
-def movable(jobs: JobQuerySet) -> JobQuerySet:
+def movable(jobs: JobQuerySet[Job]) -> JobQuerySet[Job]:
     """Return jobs that can leave their shard: they only wait to be due, and nothing in this shard depends on them.
 
     Members of batches, children of an unfinished job, jobs of a limit, and jobs with rows of a capability that do not
@@ -53,7 +53,7 @@ def movable(jobs: JobQuerySet) -> JobQuerySet:
     )
 
 
-def move(wanted: JobQuerySet, to: str) -> Moved:
+def move(wanted: JobQuerySet[Job], to: str) -> Moved:
     """Move these jobs to another shard. Leave out jobs that cannot be moved or are locked now."""
     alias = wanted.db
     left = depart(Job.objects.db_manager(alias), movable(wanted), shards()[to])

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import IntegrityError
 
@@ -136,7 +136,7 @@ class OnItsWay(NamedTuple):
     rows: str
 
 
-def depart(jobs: JobReader, wanted: JobQuerySet, to_shard: int) -> list[int]:
+def depart(jobs: JobReader, wanted: JobQuerySet[Any], to_shard: int) -> list[int]:
     """Take jobs out of this shard, and return their ids. Locked jobs stay."""
     picked, params = compiled(skip_locked(wanted.order_by("id").values("id")), jobs.write_alias)
     statement = _DEPART.format(picked=picked, takes=_of_each(_TAKE), taken=_of_each(_TAKEN, ", "))

@@ -19,7 +19,7 @@ class DeclaredTask(models.Model):
     options = models.JSONField()  # as ``task_options.py`` makes them
     declared_in = ShortText(max_length=200)  # the settings module of that code
 
-    objects: ClassVar[DeclaredTaskManager] = DeclaredTaskManager()
+    objects = DeclaredTaskManager()
 
     class Meta:
         db_table = "pulse_django_declared_task"

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pulse_django.queue.database.transactions import TableManager, run_joined
+from pulse_django.queue.database.transactions import Table, TableManager, run_joined
 from pulse_django.queue.declarations import MAX_SCOPE, Declarer, declare_once
-
-if TYPE_CHECKING:
-    from pulse_django.models import DeclaredTask  # noqa: F401 - named in the base class below
 
 _DECLARE = """
 INSERT INTO pulse_django_declared_task AS task (name, options, declared_in)
@@ -28,7 +25,7 @@ RETURNING name
 """
 
 
-class DeclaredTaskManager(TableManager["DeclaredTask"]):
+class DeclaredTaskManager(TableManager[Table]):
     def declare(self, declarer: Declarer, tasks: Mapping[str, Mapping[str, Any]], *, silence: timedelta) -> bool:
         """Store the tasks of this code, unless a worker that started later has declared. Return whether it did."""
         alias, scope, names = self.write_alias, declarer.scope, list(tasks)

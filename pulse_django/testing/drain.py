@@ -22,9 +22,8 @@ from pulse_django.queue.words.outcomes import OutcomeName
 from pulse_django.queue.words.states import Status
 from pulse_django.run.events import announce
 from pulse_django.run.execute import perform
-from pulse_django.run.judging import Performed
 from pulse_django.run.registry import chunk_of, keys_of, registry
-from pulse_django.run.run import LOSSES_UNTIL_ALONE, ChunkRun, Run, running
+from pulse_django.run.run import LOSSES_UNTIL_ALONE, ChunkRun, Performed, Run, running
 from pulse_django.schedules.declarations import declared_in
 from pulse_django.schedules.tick_rules import TickOutcome
 from pulse_django.schedules.ticking import tick_due

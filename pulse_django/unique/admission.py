@@ -9,12 +9,11 @@ from django.db import IntegrityError
 
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.expiry.expire import expire_these
-from pulse_django.queue.capability import Admission, Clauses, OwnRetry
 from pulse_django.queue.database.dialects import Statements, statements_for
 from pulse_django.queue.database.job_queries import IS_EXPIRED, JobReader
 from pulse_django.queue.database.transactions import joined, run_joined, undone_alone
-from pulse_django.queue.enqueue import Encoded, columns_of, enqueue_all, in_chunks, take_ids
-from pulse_django.queue.retry import REVIVE
+from pulse_django.queue.enqueue import Admission, Clauses, Encoded, columns_of, enqueue_all, in_chunks, take_ids
+from pulse_django.queue.retry import REVIVE, OwnRetry
 from pulse_django.queue.words.durations import seconds_of
 from pulse_django.queue.words.job_options import NewJob
 
@@ -37,7 +36,7 @@ from .clauses import (
 from .rule import Unique
 
 if TYPE_CHECKING:
-    from pulse_django.models import Job
+    from pulse_django.queue.job import JobRow
 
 # It waits for another transaction that has the key and has not committed: if that rolls back, the job is inserted after
 # all. The caller's transaction does not fail in either case.
@@ -98,7 +97,7 @@ class UniqueAdmission(Admission):
     def clauses(self, alias: str, new: NewJob) -> Clauses:
         if new.unique is None:
             return Clauses(_TAKE_KEY, (new.task, new.idempotency_key))
-        key, rule = new.unique
+        key, rule = new.unique.key, new.unique.rule
         if rule.per is None:
             return conflict_of(rule)
         seconds = seconds_of(rule.per)
@@ -108,10 +107,10 @@ class UniqueAdmission(Admission):
         if new.unique is not None:
             begin_windows_with_jobs(jobs, new.unique.rule, [job_id])
 
-    def changed(self, jobs: JobReader, job_id: int) -> Job:
+    def changed(self, jobs: JobReader, job_id: int) -> JobRow:
         return changed(jobs, job_id)
 
-    def kept(self, jobs: JobReader, new: NewJob) -> Job | None:
+    def kept(self, jobs: JobReader, new: NewJob) -> JobRow | None:
         """Return the job that has the key. None: it has just ended or been pruned, and the key is free."""
         if new.unique is not None:
             found = holder(jobs, new.task, new.unique)
@@ -120,7 +119,7 @@ class UniqueAdmission(Admission):
             return found
         key = [new.task, new.idempotency_key]
         holders = [job_id for (job_id,) in run_joined(jobs.write_alias, _WHO_HAS_KEY, key)]
-        kept: Job | None = jobs.using(jobs.write_alias).filter(pk__in=holders).first()
+        kept: JobRow | None = jobs.using(jobs.write_alias).filter(pk__in=holders).first()
         if kept is None:
             run_joined(jobs.write_alias, _FREE_ORPHANED_KEY, key)
         return kept

@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.expiry.expire import expire_these
-from pulse_django.queue.capability import Clauses
 from pulse_django.queue.database.job_queries import IS_EXPIRED, JobReader, is_expired
 from pulse_django.queue.database.transactions import Json, copied, run_joined, undone_alone
+from pulse_django.queue.enqueue import Clauses
 from pulse_django.queue.words.display import without
 from pulse_django.queue.words.durations import seconds_of
-from pulse_django.queue.words.job_options import NewJob, Payload
+from pulse_django.queue.words.job_options import Key, NewJob, Payload
 from pulse_django.queue.words.states import HOT
 
 from .rule import Unique, UniqueKey
 
 if TYPE_CHECKING:
-    from pulse_django.models import Job
+    from pulse_django.queue.job import JobRow
 
 
 TaskKey = tuple[str, str]  # a task, and a key of its jobs
@@ -205,20 +205,20 @@ def holders(jobs: JobReader, rule: Unique, keys: Sequence[TaskKey]) -> dict[Task
     return found
 
 
-def holder(jobs: JobReader, task: str, key: UniqueKey) -> Job | None:
+def holder(jobs: JobReader, task: str, key: Key) -> JobRow | None:
     """Return the job that holds this key. None: the key is free now."""
     job_id = holders(jobs, key.rule, [(task, key.key)]).get((task, key.key))
     if job_id is None:
         return None
     rows = jobs.using(jobs.write_alias).filter(pk=job_id)
-    found: Job | None = (rows if key.rule.per is not None else rows.filter(era=HOT)).first()
+    found: JobRow | None = (rows if key.rule.per is not None else rows.filter(era=HOT)).first()
     return found
 
 
-def changed(jobs: JobReader, job_id: int) -> Job:
+def changed(jobs: JobReader, job_id: int) -> JobRow:
     """Return the current row of a job that was changed."""
     rows = jobs.using(jobs.write_alias).filter(pk=job_id)
-    found: Job = rows.filter(era=HOT).first() or rows.get()  # without a transaction it may have ended by now
+    found: JobRow = rows.filter(era=HOT).first() or rows.get()  # without a transaction it may have ended by now
     return found
 
 

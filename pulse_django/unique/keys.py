@@ -118,5 +118,5 @@ CAPABILITY = Capability(
     name="unique",
     call_fields=KeyFields(),
     satellites=(_KEYS, Satellite(table="pulse_django_window", rows="windows")),
-    internals=Internals(admission=UniqueAdmission(), own_retry=UniqueRetry(), outdated=_OUTDATED),
+    internals=Internals(parts=(UniqueAdmission(), UniqueRetry()), outdated=_OUTDATED),
 )

@@ -7,14 +7,14 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from pulse_django.queue.database.job_columns import JobColumns
 from pulse_django.queue.database.sql_functions import ShortText, index, instants_of
+from pulse_django.queue.job import JobRow
 from pulse_django.queue.words.bounds import MAX_IDEMPOTENCY_KEY, MAX_TASK_NAME
 
 from .rule import KEY_LENGTH
 
 
-class KeyColumns(JobColumns):
+class KeyColumns(JobRow):
     """The key columns of a job."""
 
     # A second job of the same task with the same key is not enqueued while the first is kept.

@@ -22,15 +22,15 @@ from django.db import connections
 
 from pulse_django import conf
 from pulse_django.models import Job
-from pulse_django.queue.capability import installed
+from pulse_django.queue.capability import provided
 from pulse_django.queue.words.decisions import Postpone
 from pulse_django.queue.words.lane_keys import limiter_of
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import Cancelled, Outcome, Released, Stalled, TimedOut
 from pulse_django.queue.words.verb_results import Report
-from pulse_django.run.judging import Performed, judged
+from pulse_django.run.judging import judged
 from pulse_django.run.registry import registry
-from pulse_django.run.run import ChunkRun, Clock, Run
+from pulse_django.run.run import ChunkRun, Clock, Performed, Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import child_started, send
 
@@ -41,7 +41,7 @@ from .executors.choice import Executors
 from .fork_server import ignore_stops
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
 from .handler_stacks import send_dump_file
-from .in_flight import HORIZON, InFlight, share_slots
+from .in_flight import HORIZON, Gathering, InFlight, share_slots
 from .listener import Listener
 from .logs import LogWriter
 from .needed_threads import NeededThreads
@@ -440,8 +440,8 @@ class Dispatcher:
         clock: Clock = time.monotonic,
     ) -> None:
         self._in_flight, self._report, self._slot_freed, self._clock = in_flight, report, slot_freed, clock
-        chunking = next((one.internals.chunking for one in installed() if one.internals.chunking is not None), None)
-        self._gatherer = None if chunking is None else chunking.gatherer(in_flight, self.done, clock)
+        gathering = provided(Gathering)
+        self._gatherer = None if gathering is None else gathering.gatherer(in_flight, self.done, clock)
         self.executors: Executors
 
     def start(self, runs: Sequence[Run]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
+from typing import Protocol
 
+from pulse_django.queue.capability import Single
 from pulse_django.queue.claim import Slots
 from pulse_django.queue.words.lane_keys import limiter_of, limiter_of_queue
 from pulse_django.queue.words.lanes import Lane, lane_of
 from pulse_django.queue.words.leases import Claim
-from pulse_django.run.run import ChunkRun, Run, is_gathered
+from pulse_django.run.run import ChunkRun, Performed, Run, is_gathered
 
 from .shared_leases import SharedLeases
 
@@ -395,3 +398,24 @@ class OverdueRuns:
 
     def have_blocked_for_long(self, now: float) -> bool:
         return bool(self._runs) and now - self._retry_waits_since > PATIENCE_WITH_OVERDUE_RUNS
+
+
+# The runs that wait for others before their handler is called.
+
+
+class Gatherer(Protocol):
+    """Collects claimed runs until their handler is called once for several of them."""
+
+    def add(self, runs: Sequence[Run]) -> Sequence[Run]: ...  # returns the runs that start now
+    def due(self) -> Sequence[Run]: ...
+    def due_in(self) -> float: ...
+    def take_back(self) -> Sequence[Run]: ...
+
+
+class Gathering(Single):
+    """Makes a gatherer for each child."""
+
+    @abstractmethod
+    def gatherer(
+        self, in_flight: InFlight, report: Callable[[Run, Performed], None], clock: Callable[[], float]
+    ) -> Gatherer: ...

@@ -10,8 +10,8 @@ from queue import Empty, SimpleQueue
 from pulse_django.queue.capability import WorkerDatabase, assembled, installed
 from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Report, Settled
-from pulse_django.run.judging import Performed
 from pulse_django.run.notify import wake_workers
+from pulse_django.run.run import Performed
 from pulse_django.safe_logging import SafeLogger
 
 from .channel import Message, from_wire, to_wire

@@ -25,9 +25,8 @@ from pulse_django.run import django_log
 from pulse_django.run.codec import codec
 from pulse_django.run.django_log import DeferredRecords, Place, make_line
 from pulse_django.run.events import announce
-from pulse_django.run.judging import Performed
 from pulse_django.run.registry import task_finished
-from pulse_django.run.run import Run
+from pulse_django.run.run import Performed, Run
 from pulse_django.safe_logging import SafeLogger, process_log
 from pulse_django.signals import is_end_heard
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db.models import Q
 
 from pulse_django.exceptions import BatchFinished, InvalidJob, InvalidWorkflow
 from pulse_django.queue.cancel import request_cancel
-from pulse_django.queue.capability import AroundInsert
 from pulse_django.queue.database.constraints import IS_CLAIMABLE
 from pulse_django.queue.database.dialects import Statements, statements_for
 from pulse_django.queue.database.job_queries import JobReader
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.transactions import Row, joined, run_alone, run_joined
-from pulse_django.queue.enqueue import Added, take_ids
+from pulse_django.queue.enqueue import Added, AroundInsert, take_ids
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.payloads import MAX_SUMMARY, clean_text
 from pulse_django.queue.words.states import Status
@@ -29,7 +28,7 @@ from .events import forget_events
 from .rules import Place
 
 if TYPE_CHECKING:
-    from pulse_django.models import Job
+    from pulse_django.queue.job import JobRow
 
 
 CANCEL_LIMIT = 1_000  # members in one statement
@@ -112,7 +111,7 @@ WHERE batch.id = %s AND batch.cancelled_at IS NOT NULL
 """
 
 
-def members_of(jobs: JobQuerySet, batch_id: int) -> JobQuerySet:
+def members_of(jobs: JobQuerySet[Any], batch_id: int) -> JobQuerySet[Any]:
     """Return those of these jobs that belong to a batch. Unfinished members are in two partial indexes."""
     return jobs.filter(Q(finished_at__isnull=True) | Q(finished_at__isnull=False), batch_id=batch_id)
 
@@ -220,7 +219,9 @@ class Joining(AroundInsert):
     def concerns(self, new: NewJob) -> bool:
         return _is_placed(new)
 
-    def one(self, jobs: JobReader, new: NewJob, enqueue: Callable[[JobReader, NewJob], Added | Job]) -> Added | Job:
+    def one(
+        self, jobs: JobReader, new: NewJob, enqueue: Callable[[JobReader, NewJob], Added | JobRow]
+    ) -> Added | JobRow:
         """Enqueue one job of a batch."""
         with joined(jobs.write_alias):
             reasons = lock_batches(jobs, [new])

@@ -111,7 +111,7 @@ class Batch:
         return dict(found or {})
 
     @property
-    def jobs(self) -> JobQuerySet:
+    def jobs(self) -> JobQuerySet[Job]:
         """Its members, but not those of the batches within it."""
         return members_of(Job.objects.using(self.alias), self.id)
 

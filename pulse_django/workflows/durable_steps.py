@@ -28,18 +28,16 @@ from .rules import MAX_NODE_NAME
 from .steps import begin_sleep, steps_of, store_step
 
 if TYPE_CHECKING:
-    from pulse_django.run.run import Run
+    from pulse_django.run.run import Run, StepNames
 
 T = TypeVar("T")
 STEP_NAME = Text(MAX_NODE_NAME)
 
 
 @dataclass(slots=True)
-class StepNames:
-    """The steps of one run."""
-
-    done: dict[str, str | None] = field(repr=False)  # the result of each, as JSON
-    used: set[str] = field(default_factory=set)  # the names that this run has used
+class StepsOfRun:
+    done: dict[str, str | None] = field(repr=False)
+    used: set[str] = field(default_factory=set)
 
 
 class DurableSteps:
@@ -113,7 +111,7 @@ class DurableSteps:
             raise RuntimeError(f"step {name!r}: this run has already completed its job")
         if self.run.steps is None:
             found = steps_of(alias_of_run(self.run), self.run.claim.job_id)
-            self.run.steps = StepNames({name: result for name, result, *_ in found})
+            self.run.steps = StepsOfRun({name: result for name, result, *_ in found})
         STEP_NAME.check("step", name)
         if name in self.run.steps.used:
             raise InvalidJob(f"step: this run has had a step {name!r}; give each step a name of its own")

@@ -9,7 +9,6 @@ from django.db.models import Q
 from django.db.models.lookups import LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.queue.database.job_columns import UNCHECKED, JobColumns
 from pulse_django.queue.database.sql_functions import (
     ClockTimestamp,
     Document,
@@ -21,6 +20,7 @@ from pulse_django.queue.database.sql_functions import (
     instants_of,
     rule,
 )
+from pulse_django.queue.job import UNCHECKED, JobRow
 from pulse_django.queue.words.bounds import MAX_DOCUMENT_TEXT, MAX_NOTE_TEXT
 
 from .rules import MAX_BATCH_KIND, MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnNeedFailed, When
@@ -81,7 +81,7 @@ class StoredBatch(models.Model):
         return f"{self.name} #{self.pk}"
 
 
-class BatchColumns(JobColumns):
+class BatchColumns(JobRow):
     """The columns of jobs in batches and workflows."""
 
     batch = models.ForeignKey(StoredBatch, null=True, blank=True, related_name="members", editable=False, **UNCHECKED)

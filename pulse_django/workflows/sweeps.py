@@ -60,7 +60,7 @@ CAPABILITY = Capability(
     ),
     sweeps=(HoldingPausedBatches(), Resolving(), NotingOverlooked()),  # the others end jobs before it resolves
     internals=Internals(
-        around_insert=Joining(),
+        parts=(Joining(),),
         when_over=free,
         is_needed=IS_NEEDED,
         is_holding=IS_HOLDING,

@@ -18,8 +18,8 @@ from pulse_django.queue.words.lanes import Lane, in_jobs, in_slots, lane_of
 from pulse_django.queue.words.leases import Claim, Identity
 from pulse_django.queue.words.options import ClaimedOptions
 from pulse_django.queue.words.outcomes import Released, Succeeded, TimedOut
-from pulse_django.run.judging import Performed, judged
-from pulse_django.run.run import LOSSES_UNTIL_ALONE, ChunkRun, Run
+from pulse_django.run.judging import judged
+from pulse_django.run.run import LOSSES_UNTIL_ALONE, ChunkRun, Performed, Run
 from pulse_django.worker import in_flight
 from pulse_django.worker.child import LONGEST_WAIT_FOR_SLOT, Dispatcher, RunSupervisor, waits_too_long
 from pulse_django.worker.guarded_connection import GuardedConnection

@@ -12,8 +12,7 @@ from pulse_django.models import Job
 from pulse_django.queue.words.decisions import DeadLetter
 from pulse_django.queue.words.options import ClaimedOptions
 from pulse_django.queue.words.states import Status
-from pulse_django.run.judging import Performed
-from pulse_django.run.run import Run
+from pulse_django.run.run import Performed, Run
 from pulse_django.worker.channel import Channel
 from pulse_django.worker.executors.processes import Processes
 from tests.crash.processes import through

@@ -18,9 +18,10 @@ from pulse_django.admin import JobAdmin
 from pulse_django.health.explanation import explain
 from pulse_django.models import Job
 from pulse_django.queue import capability
-from pulse_django.queue.capability import AtEnd, Capability, Codec, Gate, Internals, Satellite
+from pulse_django.queue.capability import AtEnd, Capability, Gate, Internals, Satellite
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
+from pulse_django.run.codec import codec
 from pulse_django.run.execute import perform
 from pulse_django.run.run import Run
 from pulse_django.shards.moving import movable
@@ -141,10 +142,8 @@ def test_a_point_that_does_not_exist_is_refused_with_a_sentence() -> None:
 
 
 def test_a_point_that_only_one_can_have_is_refused_to_a_second() -> None:
-    [codec] = [one.internals.codec for one in capability.installed() if one.internals.codec is not None]
-    assert isinstance(codec, Codec)
-    with pytest.raises(ValueError, match="encryption and other both provide 'codec'"):
-        capability.install(*capability.installed(), Capability(name="other", internals=Internals(codec=codec)))
+    with pytest.raises(ValueError, match="encryption and other both provide 'Codec'"):
+        capability.install(*capability.installed(), Capability(name="other", internals=Internals(parts=(codec(),))))
     with pytest.raises(ValueError, match="two capabilities or steps have the same name"):
         capability.install(*capability.installed(), CAPABILITY)
 
@@ -193,7 +192,7 @@ def test_rows_that_do_not_move_keep_their_job() -> None:
 
 def test_a_job_of_a_chunk_fails_as_any_other_without_its_capability() -> None:
     """And no StopIteration ends the loop that waits for its report."""
-    capability.install(*(one for one in capability.installed() if one.internals.chunking is None))
+    capability.install(*(one for one in capability.installed() if one.name != "chunks"))
     in_chunks.enqueue(number=1)
     [claim] = Job.objects.claim(Identity("me"))
     performed = perform(Run(claim))

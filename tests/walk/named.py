@@ -57,6 +57,6 @@ def code_of(source: str) -> str:
 
 def report() -> str:
     found = named()
-    lines = [f"{len(files):6} files of the kernel name {room}" for room, files in found.items()]
+    lines = [f"{len(files):6} files of the kernel name {room}: {', '.join(files)}" for room, files in found.items()]
     lines += [f"{len(set().union(*map(set, found.values()))):6} name any"]
     return "\n".join([*lines, f"{len(that_name_citus()):6} files outside citus/ name Citus"])

@@ -97,7 +97,7 @@ def test_a_watchdog_sends_no_statement_for_expired_jobs_where_there_are_none(
     dog: Watchdog, monkeypatch: pytest.MonkeyPatch, are_expired: bool
 ) -> None:
     asked = []
-    monkeypatch.setattr(JobManager, "expire", lambda self: asked.append(1) or [])
+    monkeypatch.setattr("pulse_django.expiry.expire.expire", lambda jobs: asked.append(1) or [])
     make_job(expires_at=now(timedelta(seconds=-1 if are_expired else 60)))
     dog.take_turn()
     assert bool(asked) == are_expired

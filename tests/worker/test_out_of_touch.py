@@ -17,9 +17,8 @@ from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.options import ClaimedOptions
 from pulse_django.queue.words.outcomes import OutcomeName, TimedOut
 from pulse_django.run.execute import perform, perform_async
-from pulse_django.run.judging import Performed
 from pulse_django.run.registry import registry
-from pulse_django.run.run import Run
+from pulse_django.run.run import Performed, Run
 from pulse_django.worker.child import PATIENCE_WITH_STOPPED, RunSupervisor
 from pulse_django.worker.executors.event_loop import EventLoop
 from pulse_django.worker.in_flight import InFlight

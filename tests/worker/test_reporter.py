@@ -16,8 +16,7 @@ from pulse_django.models import Attempt, Job
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import Status
 from pulse_django.run.execute import perform
-from pulse_django.run.judging import Performed
-from pulse_django.run.run import Run
+from pulse_django.run.run import Performed, Run
 from pulse_django.worker.channel import from_wire, to_wire
 from pulse_django.worker.guarded_connection import keep_calling
 from pulse_django.worker.in_flight import InFlight

@@ -19,9 +19,8 @@ from pulse_django.queue.words.leases import Claim, Lease
 from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Settled
 from pulse_django.run import execute
-from pulse_django.run.judging import Performed
 from pulse_django.run.registry import task_enqueued
-from pulse_django.run.run import Run
+from pulse_django.run.run import Performed, Run
 from pulse_django.safe_logging import AT_ONCE, Written, process_log
 from pulse_django.signals import job_finished, job_started
 from pulse_django.worker import logs

@@ -20,8 +20,8 @@ from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import Released
 from pulse_django.queue.words.verb_results import Report
 from pulse_django.run import notify
-from pulse_django.run.judging import Performed
 from pulse_django.run.notify import ANY_QUEUE, SILENCE, WakeUp, is_due_soon
+from pulse_django.run.run import Performed
 from pulse_django.worker import claimer as claimer_module
 from pulse_django.worker import claimer as passing_on
 from pulse_django.worker import reporter as reporter_module

@@ -55,7 +55,7 @@ class Chosen(admin.SimpleListFilter):
         value = self.value()
         return queryset if value is None else self.narrowed(queryset, value)
 
-    def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
+    def narrowed(self, jobs: JobQuerySet[Job], value: str) -> QuerySet[Job]:
         """Filter jobs by this value. The parameter in the address is a lookup, unless a filter overrides this."""
         return jobs.filter(**{str(self.parameter_name): value})
 
@@ -97,7 +97,7 @@ class ErrorFilter(Chosen):
     def offered(self, sidebar: Sidebar) -> Iterable[str]:
         return sidebar.groups
 
-    def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
+    def narrowed(self, jobs: JobQuerySet[Job], value: str) -> QuerySet[Job]:
         return same_error(jobs, value)
 
 
@@ -110,7 +110,7 @@ class WorkerFilter(Chosen):
     def offered(self, sidebar: Sidebar) -> Iterable[str]:
         return sidebar.names.workers
 
-    def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
+    def narrowed(self, jobs: JobQuerySet[Job], value: str) -> QuerySet[Job]:
         return jobs.running().filter(held_by_start("locked_by", *value.rpartition(":")[::2]))
 
 
@@ -123,7 +123,7 @@ class TagFilter(Chosen):
     def value(self) -> str | None:
         return next(iter(valid_tags([super().value() or ""])), None)
 
-    def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
+    def narrowed(self, jobs: JobQuerySet[Job], value: str) -> QuerySet[Job]:
         return jobs.tagged(value)
 
 
@@ -137,7 +137,7 @@ class BatchFilter(Chosen):
         number = number_in(super().value() or "")
         return None if number is None else str(number)
 
-    def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
+    def narrowed(self, jobs: JobQuerySet[Job], value: str) -> QuerySet[Job]:
         return members_of(jobs, int(value))
 
 
@@ -157,7 +157,7 @@ class AgeFilter(Chosen):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [(value, title) for value, (_age, title) in AGES.items()]
 
-    def narrowed(self, jobs: JobQuerySet, value: str) -> QuerySet[Job]:
+    def narrowed(self, jobs: JobQuerySet[Job], value: str) -> QuerySet[Job]:
         return jobs.filter(created_at__gte=StatementTimestamp() - AGES[value][0])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db.models import Count, F, Max, Min
 
@@ -73,8 +73,8 @@ def earliest(alias: str, ids: Ids, errors: bool = False) -> Ids:
     return Ids(ids.low, rows["last"] + 1) if rows["jobs"] == most else ids
 
 
-def _window(alias: str, ids: Ids, errors: bool) -> tuple[JobQuerySet, int]:
-    jobs: JobQuerySet = Job.objects.using(alias).filter(pk__gte=ids.low, pk__lt=ids.high).values("pk")
+def _window(alias: str, ids: Ids, errors: bool) -> tuple[JobQuerySet[Job], int]:
+    jobs: JobQuerySet[Job] = Job.objects.using(alias).filter(pk__gte=ids.low, pk__lt=ids.high).values("pk")
     return (jobs.with_an_error(), WINDOW_OF_ERRORS) if errors else (jobs, WINDOW)
 
 
@@ -91,9 +91,9 @@ def is_hot(chosen: Mapping[str, str]) -> bool:
     return WORKER in chosen or ERROR in chosen or chosen.get(STATUS) in _HOT
 
 
-def _indexed(alias: str, chosen: Mapping[str, str]) -> JobQuerySet | None:
+def _indexed(alias: str, chosen: Mapping[str, str]) -> JobQuerySet[Job] | None:
     """Return the jobs in the order of their index. A LIMIT without it may be answered by a scan of the table."""
-    jobs: JobQuerySet = Job.objects.using(alias).all()
+    jobs: JobQuerySet[Job] = Job.objects.using(alias).all()
     status = chosen.get(STATUS)
     if WORKER in chosen or status == Status.RUNNING:
         return jobs.running().order_by("id")
@@ -115,7 +115,7 @@ def _indexed(alias: str, chosen: Mapping[str, str]) -> JobQuerySet | None:
     return None
 
 
-def same_error(jobs: JobQuerySet, fingerprint: str) -> JobQuerySet:
+def same_error(jobs: JobQuerySet[Job], fingerprint: str) -> JobQuerySet[Any]:
     """Return the dead letters among ``jobs`` whose errors have this fingerprint."""
     return jobs.dead_letters().alias(fingerprint=Fingerprint("last_error")).filter(fingerprint=fingerprint)
 

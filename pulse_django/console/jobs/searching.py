@@ -15,6 +15,7 @@ from django.utils.translation import gettext
 from pulse_django.console.search_terms import Search, search_in
 from pulse_django.encryption.values import declared_names, known_tasks, masks_argument, terms_for
 from pulse_django.exceptions import InvalidJob
+from pulse_django.models import Job
 from pulse_django.queue.database.indexes import HAS_ERROR
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.database.sql_functions import has_a_term
@@ -63,7 +64,7 @@ class Searching:
         """Return whether only jobs with an error can match."""
         return bool(self.search.errors) or any(not tasks for tasks in self.tasks.values())
 
-    def narrowed(self, jobs: JobQuerySet) -> JobQuerySet:
+    def narrowed(self, jobs: JobQuerySet[Job]) -> JobQuerySet[Job]:
         """Return those of these jobs that match."""
         search = self.search
         if self.is_refused:
@@ -78,7 +79,7 @@ class Searching:
             jobs = jobs.filter(Q(task__in=tasks) | HAS_ERROR & Q(last_error__icontains=word))
         return jobs
 
-    def by_index(self, jobs: JobQuerySet) -> JobQuerySet | None:
+    def by_index(self, jobs: JobQuerySet[Job]) -> JobQuerySet[Job] | None:
         """Return those of these jobs that match the indexed parts of the search, or None if it has no such parts."""
         search, before = self.search, jobs
         if search.job_id is not None:

@@ -60,10 +60,10 @@ class Criteria:
             raise InvalidCriteria(gettext("No jobs are selected."))
         return cls(urlencode(params), inert(", ".join([*said, *(f"#{number}" for number in ids)])), ids)
 
-    def jobs(self, alias: str) -> JobQuerySet:
+    def jobs(self, alias: str) -> JobQuerySet[Job]:
         """Return the jobs that match now, in no order."""
         params = _params(self.query)
-        jobs: JobQuerySet = Job.objects.using(alias).all()
+        jobs: JobQuerySet[Job] = Job.objects.using(alias).all()
         request = request_for(alias)
         for spec in _specs(params, request):
             jobs = spec.queryset(request, jobs)
@@ -75,7 +75,7 @@ class Criteria:
         return jobs.filter(pk__in=self.ids) if self.ids else jobs
 
 
-def matching(criteria: Criteria, act: Act, alias: str, asked_at: str = "") -> JobQuerySet:
+def matching(criteria: Criteria, act: Act, alias: str, asked_at: str = "") -> JobQuerySet[Job]:
     """Return the jobs that the act can change now. Those of operations are never meant."""
     return act.matching(criteria.jobs(alias), asked_at).exclude(task__in=OWN_TASKS)
 

@@ -16,6 +16,7 @@ from django.utils.dateparse import parse_datetime
 
 from pulse_django import Context, task
 from pulse_django.exceptions import Discard
+from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS
 from pulse_django.operations.batches import AHEAD, BATCH
 from pulse_django.queue.database.database_errors import is_refused
@@ -95,7 +96,7 @@ def _operation_of(
     return batch, operation
 
 
-def _jobs_of(batch: Batch, operation: dict[str, Any]) -> JobQuerySet:
+def _jobs_of(batch: Batch, operation: dict[str, Any]) -> JobQuerySet[Job]:
     """Return the matching jobs. Cancel the operation if its user or its filter is no longer valid."""
     reason = why_not(operation)
     if not reason:
@@ -115,7 +116,9 @@ def _enqueue_first(batch: Batch, operation: dict[str, Any]) -> list[int]:
     return ids
 
 
-def _enqueue_next(batch: Batch, operation: dict[str, Any], jobs: JobQuerySet, after: int, met: int) -> dict[str, Any]:
+def _enqueue_next(
+    batch: Batch, operation: dict[str, Any], jobs: JobQuerySet[Job], after: int, met: int
+) -> dict[str, Any]:
     pace = operation["given"]["per_minute"] if operation["given"].get("first") else None
     size = BATCH if pace is None else max(1, min(BATCH, int(pace)))  # at most the jobs of one minute
     most = BATCH * AHEAD
@@ -127,7 +130,7 @@ def _enqueue_next(batch: Batch, operation: dict[str, Any], jobs: JobQuerySet, af
     return {"after": ids[-1] if ids else after, "met": met + len(ids), "is_last": is_last}
 
 
-def _act(batch: Batch, operation: dict[str, Any], jobs: JobQuerySet, count: int, met: int) -> dict[str, int]:
+def _act(batch: Batch, operation: dict[str, Any], jobs: JobQuerySet[Job], count: int, met: int) -> dict[str, int]:
     act, ids, given = ACTS[operation["act"]], list(jobs.values_list("id", flat=True)), operation["given"]
     if given.get("first"):  # this chunk is due. The first chunk is done at once.
         given = {**given, "per_minute": given["per_minute"] if met else None}

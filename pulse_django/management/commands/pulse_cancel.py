@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.core.management.base import CommandParser
 
+from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS, LIVE
 from pulse_django.operations.mass_command import MassCommand
 from pulse_django.operations.preview import with_families
@@ -26,7 +27,7 @@ class Command(MassCommand):
         children = "also cancel the jobs that they enqueued, recursively"
         parser.add_argument("--children", action="store_true", help=children)
 
-    def jobs(self, alias: str) -> JobQuerySet:
+    def jobs(self, alias: str) -> JobQuerySet[Job]:
         """Return the unfinished jobs that were not asked to stop before."""
         found = super().jobs(alias)
         if self.options["children"]:

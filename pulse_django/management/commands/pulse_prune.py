@@ -7,6 +7,7 @@ from datetime import timedelta
 from django.db.models import Q
 
 from pulse_django import conf
+from pulse_django.models import Job
 from pulse_django.operations.acts import ACTS
 from pulse_django.operations.mass_command import MassCommand
 from pulse_django.queue.database.querysets import JobQuerySet
@@ -27,7 +28,7 @@ class Command(MassCommand):
     would = "Would permanently delete {matches} and their attempts"
     act = ACTS["delete"]
 
-    def jobs(self, alias: str) -> JobQuerySet:
+    def jobs(self, alias: str) -> JobQuerySet[Job]:
         """Return the jobs of this age or, without one, those beyond their retention."""
         jobs = super().jobs(alias)
         if self.selection.older_than is not None:

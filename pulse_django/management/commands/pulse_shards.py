@@ -185,7 +185,7 @@ class _Move(MassCommand):
     would = "Would move {matches} to shard {to!r}"
     act, given = Act(name="move to a shard", do=_move, answers=_MOVED, changes=("moved",), missed="left"), ("to",)
 
-    def jobs(self, alias: str) -> JobQuerySet:
+    def jobs(self, alias: str) -> JobQuerySet[Job]:
         found = self.selection.jobs(alias)
         if self.options["keys"] is not None:
             first, below = self.options["keys"]

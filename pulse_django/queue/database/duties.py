@@ -7,16 +7,13 @@ another one takes the duty in the next interval.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..capability import assembled, installed
 from ..gates import may_shut_tasks
 from .job_queries import SERVER_CLOCK, ServerClock
 from .lane_queries import ARE_SET_ASIDE
-from .transactions import TableManager, run_alone
-
-if TYPE_CHECKING:
-    from pulse_django.models import Duty  # noqa: F401 - named in the base class below
+from .transactions import Table, TableManager, run_alone
 
 LONG_OVERDUE = 4  # intervals after which no watchdog seems able to take a duty
 
@@ -114,7 +111,7 @@ class TakenDuties(NamedTuple):
     with_work: frozenset[str] = frozenset()  # capabilities in use, and steps that have work
 
 
-class DutyManager(TableManager["Duty"]):
+class DutyManager(TableManager[Table]):
     def take(self, every: Mapping[str, float]) -> TakenDuties:
         """Take the duties that no watchdog has taken for the given seconds."""
         names = sorted(every)

@@ -17,7 +17,7 @@ from .querysets import JobQuerySet
 from .transactions import run_joined
 
 if TYPE_CHECKING:
-    from pulse_django.models import Job
+    from ..job import JobRow
 
 
 class ServerClock(NamedTuple):
@@ -163,7 +163,7 @@ class JobReader(LaneReader, models.Manager.from_queryset(JobQuerySet)):  # type:
         """Return how many jobs wait in each queue. Count at most about ``in_all`` jobs."""
         return depths(self.write_alias, in_all)
 
-    def held_by(self, holder_prefix: str) -> list[Job]:
+    def held_by(self, holder_prefix: str) -> list[JobRow]:
         """Return the running jobs whose holder begins with this text, as for one process or one start of a worker."""
         held = self.using(self.write_alias).running().filter(locked_by__startswith=holder_prefix).order_by("id")
         return list(held.defer("args", "kwargs", "progress", "on_dead"))  # long, and not needed to end their runs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from django.db import models
 from django.db.models import BooleanField, DurationField, ExpressionWrapper, F, Q, QuerySet
@@ -17,9 +17,7 @@ from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
 from ..capability import installed
 from ..gates import gates_by_id
 from .sql_functions import StatementTimestamp, has_a_term, has_tags
-
-if TYPE_CHECKING:
-    from pulse_django.models import Job  # noqa: F401 - named in the base class below
+from .transactions import Table
 
 
 def lease_ran_out_lately(within: timedelta) -> Q:
@@ -42,7 +40,7 @@ def _is_holding() -> RawSQL:
     return _any_of([one.internals.is_holding for one in installed()])
 
 
-class JobQuerySet(QuerySet["Job"]):
+class JobQuerySet(QuerySet[Table]):
     def claimable(self) -> Self:
         """Return jobs that wait for a worker, whether they are due or not."""
         return self.filter(status__in=CLAIMABLE)

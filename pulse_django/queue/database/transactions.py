@@ -36,7 +36,7 @@ from .prepared_statements import NotPrepared, PreparedStatements, is_prepared_in
 LOCK_NOT_AVAILABLE = "55P03"
 
 Row = tuple[Any, ...]
-_Model = TypeVar("_Model", bound=models.Model)
+Table = TypeVar("Table", bound=models.Model)
 Params = Sequence[Any] | Mapping[str, Any]
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
@@ -54,7 +54,7 @@ _SHORT_TIMEOUTS = "PULSE_SHORT_TIMEOUTS"  # the key for those of ``hurried``
 HURRIED_SHARE = 1 / 8
 
 
-class TableManager(models.Manager[_Model]):
+class TableManager(models.Manager[Table]):
     """A manager whose statements go to the database to which its table is written."""
 
     @property

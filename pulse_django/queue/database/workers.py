@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, ExpressionWrapper, Q, Value
 from django.db.models.expressions import Combinable
@@ -15,11 +15,7 @@ from pulse_django.queue.words.bounds import MAX_REGISTRY_TEXT, MAX_USER
 from pulse_django.queue.words.payloads import MAX_TRACEBACK, clean_text
 
 from .sql_functions import StatementTimestamp
-from .transactions import TableManager, run_joined
-
-if TYPE_CHECKING:
-    from pulse_django.models import Worker  # noqa: F401 - named in the base class below
-
+from .transactions import Table, TableManager, run_joined
 
 # A worker that disappears without a clean stop is lost until an operator acknowledges it, or a worker with its name
 # starts.
@@ -230,7 +226,7 @@ SELECT id FROM written
 """
 
 
-class WorkerManager(TableManager["Worker"]):
+class WorkerManager(TableManager[Table]):
     def note(self, presence: Presence, silence: timedelta = timedelta(minutes=1)) -> Standing:
         """Store the state of this worker. Return its position among the workers with a heartbeat within ``silence``."""
         said = asdict(presence)

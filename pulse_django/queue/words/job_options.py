@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pulse_django.exceptions import InvalidJob, PayloadError
 
@@ -17,9 +17,6 @@ from .job_ids import MAX_ID
 from .masks import Masks, Terms, terms_of
 from .options import COLUMNS, OPTIONS, JobOptions, Text, Whole, check_job, values_of
 from .payloads import encode_arguments, spelt_path
-
-if TYPE_CHECKING:
-    from pulse_django.unique.rule import UniqueKey
 
 TASK_NAME = Text(MAX_TASK_NAME)
 # Any printable name is a valid queue. Queues are not created first.
@@ -88,6 +85,16 @@ _OWN = (
 _own = attrgetter(*_OWN)
 
 
+class Key(Protocol):
+    """A key of a new job, and the rule that made it."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def rule(self) -> Any: ...
+    def check(self, run_after: object) -> None: ...
+
+
 class Place(Protocol):
     """The place of a new job in a batch or a workflow, as columns of its row."""
 
@@ -109,7 +116,7 @@ class NewJob(JobOptions):
     trace: str | None = None  # the current trace, as a W3C traceparent
     sensitive: str | None = None  # the arguments that its task hides, as the text of ``Masks``
     names: Sequence[str] | None = None  # of positional arguments, for error messages
-    unique: UniqueKey | None = None
+    unique: Key | None = None
     encrypt: Callable[[Payload], Payload] | None = None  # None: stored as plain text
     expires: datetime | timedelta | None = None  # latest start: an instant, or a delay from now
     tags: tuple[str, ...] = ()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from pulse_django.run.judging import Performed
-from pulse_django.run.run import Run
+from pulse_django.run.run import Performed, Run
 from pulse_django.worker.handler_stacks import TITLE
 from pulse_django.worker.needed_threads import Start, start_thread
 

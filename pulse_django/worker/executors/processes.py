@@ -24,9 +24,9 @@ from typing import Any
 from pulse_django.queue.words.outcomes import Outcome, Released, Stalled, TimedOut, WorkerLost
 from pulse_django.queue.words.payloads import MAX_TRACEBACK, ErrorReport
 from pulse_django.run.execute import perform, perform_async
-from pulse_django.run.judging import OUT_OF_TOUCH, Performed, judged
+from pulse_django.run.judging import judged
 from pulse_django.run.registry import registry
-from pulse_django.run.run import Run
+from pulse_django.run.run import OUT_OF_TOUCH, Performed, Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.worker.channel import Channel, Hung, Message, Nudges, from_wire, to_wire
 from pulse_django.worker.fork_server import ignore_stops, kill_family, status_in_words

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from pulse_django.queue.words.outcomes import Failed
 from pulse_django.run.execute import perform
-from pulse_django.run.judging import Performed, judged, report_of
-from pulse_django.run.run import Run
+from pulse_django.run.judging import judged, report_of
+from pulse_django.run.run import Performed, Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.worker.handler_stacks import stack_of_thread
 from pulse_django.worker.needed_threads import Start, start_thread

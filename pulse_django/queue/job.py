@@ -1,26 +1,38 @@
-"""The columns of jobs, with their constraints and indexes. Capabilities add their own columns."""
+"""The row of a job: the columns that every job has, with their constraints and indexes.
+
+Capabilities add their own columns: ``pulse_django.models`` makes the table of all.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 
-from pulse_django.queue.words.bounds import DEFAULT_QUEUE, MAX_LANE_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
-from pulse_django.queue.words.masks import MAX_MASKS
-from pulse_django.queue.words.states import HOT, Status
-from pulse_django.queue.words.traces import MAX_TRACE
+from .database.constraints import JOB_CONSTRAINTS
+from .database.indexes import JOB_INDEXES
+from .database.ledger import MAX_HOLDER, MAX_STATUS
+from .database.sql_functions import STATUSES, ClockTimestamp, Document, ShortText, Tags
+from .words.bounds import DEFAULT_QUEUE, MAX_LANE_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
+from .words.decisions import Budget, retry_seconds
+from .words.masks import MAX_MASKS
+from .words.states import HOT, Status
+from .words.traces import MAX_TRACE
 
-from .constraints import JOB_CONSTRAINTS
-from .indexes import JOB_INDEXES
-from .ledger import MAX_HOLDER, MAX_STATUS
-from .sql_functions import STATUSES, ClockTimestamp, Document, ShortText, Tags
+if TYPE_CHECKING:
+    from .database.job_queries import JobReader
 
 # For foreign keys that the database does not check.
 UNCHECKED: Any = {"on_delete": models.DO_NOTHING, "db_constraint": False, "db_index": False}
 
 
-class JobColumns(models.Model):
+class JobRow(models.Model):
+    """A job: one unit of work in one row, with its lease."""
+
+    if TYPE_CHECKING:
+        objects: JobReader
+        ledger: Any  # of the table of attempts
+
     id = models.BigAutoField(primary_key=True)  # in the database, id and era are the key (docs/adr/0049)
     # The partition: 0 for unfinished jobs and dead letters, else the day on which the job ended.
     era = models.IntegerField(default=HOT, db_default=HOT, editable=False)
@@ -86,3 +98,23 @@ class JobColumns(models.Model):
         abstract = True
         constraints = JOB_CONSTRAINTS
         indexes = JOB_INDEXES
+
+    def __str__(self) -> str:
+        return f"{self.task} #{self.pk}"
+
+    @property
+    def budget(self) -> Budget:
+        retries_for = None
+        if self.started_at is not None and self.give_up_after is not None:
+            waited = self.started_at.timestamp() - self.created_at.timestamp()
+            retries_for = retry_seconds(self.give_up_after, waited)
+        return Budget(
+            attempts=self.attempts,
+            refunds=self.refunds,
+            max_attempts=self.max_attempts,
+            losses=self.losses,
+            max_lost_workers=self.max_lost_workers,
+            count_lost_workers=self.count_lost_workers,
+            cancel_requested=self.cancel_requested_at is not None,
+            retries_for=retries_for,
+        )
