@@ -47,7 +47,13 @@ RECIPES = {
     ),
     "chunks": Room(("Chunk", "chunk=", "_chunks", "chunk_handlers", "chunking")),
     "sql_enqueue": Room(("DeclaredTask", "sql_enqueue"), files=("pulse_django/migrations/_enqueue.py",)),
-    "expiry": Room(("expires", ".expire("), tests=("test_every_column_is_carried_or_given_or_belongs_to_a_lease",)),
+    "expiry": Room(
+        ("expires", ".expire("),
+        tests=(
+            "test_a_verb_moves_a_job_exactly_as_the_transition_table_says",
+            "test_every_column_is_carried_or_given_or_belongs_to_a_lease",
+        ),
+    ),
     "on_dead": Room(("on_dead",), tests=("test_every_column_is_carried_or_given_or_belongs_to_a_lease",)),
     "unique": Room(
         ("unique", "idempotency_key", "with_a_key"),
