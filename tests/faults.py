@@ -17,6 +17,7 @@ or it has a loop, where the cases are known only while it runs::
 from __future__ import annotations
 
 import inspect
+import reprlib
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -68,7 +69,7 @@ def each(*rows: Iterable[Any], before: Callable[[], object] = lambda: None) -> C
         def run_each(*self: Any, **fixtures: Any) -> None:
             with all_faults() as about:
                 for values in cases:
-                    with about(", ".join(map(str, values))):
+                    with about(Row(values)):
                         before()
                         test(*self, *values, **fixtures)
 
@@ -79,5 +80,14 @@ def each(*rows: Iterable[Any], before: Callable[[], object] = lambda: None) -> C
     return decorated
 
 
+class Row(list[Any]):
+    """The values of a case, which may be endless, or raise where they are told."""
+
+    def __str__(self) -> str:
+        told = reprlib.Repr()
+        told.maxstring = told.maxother = 200
+        return ", ".join(map(told.repr, self))
+
+
 def as_tuple(part: Any) -> tuple[Any, ...]:
-    return part if isinstance(part, tuple) else (part,)
+    return part if type(part) is tuple else (part,)  # and no named tuple, which is a value

@@ -6,8 +6,9 @@ import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/explanation/comparison.md"
@@ -84,16 +85,12 @@ def test_each_reference_is_defined_once_and_used() -> None:
     assert set(USE.findall(BODY)) == set(TARGETS) == set().union(*GROUPS.values())
 
 
-def test_each_project_has_its_version() -> None:
-    with all_faults() as about:
-        for peer in PEERS:
-            with about(peer):
-                [(version, name)] = re.findall(
-                    rf"^- \*\*{re.escape(peer)}\*\* \[([\d.]+)\]\[([\w-]+)\]:", BODY, re.MULTILINE
-                )
-                assert re.fullmatch(rf"https://pypi\.org/project/[\w-]+/{re.escape(version)}/", TARGETS[name])
-                releases = {TARGETS[other] for other in GROUPS[peer] if "pypi.org" in TARGETS[other]}
-                assert releases == {TARGETS[name]}
+@each(PEERS)
+def test_each_project_has_its_version(peer: Any) -> None:
+    [(version, name)] = re.findall(rf"^- \*\*{re.escape(peer)}\*\* \[([\d.]+)\]\[([\w-]+)\]:", BODY, re.MULTILINE)
+    assert re.fullmatch(rf"https://pypi\.org/project/[\w-]+/{re.escape(version)}/", TARGETS[name])
+    releases = {TARGETS[other] for other in GROUPS[peer] if "pypi.org" in TARGETS[other]}
+    assert releases == {TARGETS[name]}
 
 
 def test_a_source_is_pinned() -> None:

@@ -21,7 +21,7 @@ from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
 from pulse_django.testing import drain, run_job
 from tests.database import empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import sql
 from tests.rival import Rival, backend_pid
 
@@ -48,25 +48,22 @@ def sensitive(number: Any) -> None: ...
 NEW = Payload("[2]", "{}")
 
 
-def test_a_waiting_job_gets_other_arguments_and_keeps_the_old_ones() -> None:
-    with all_faults() as about:
-        for status in CLAIMABLE:
-            with about(status):
-                empty_tables()
-                job = make_job(status, task=order.registered_name, args=[1], kwargs={"note": "a"}, next_run_at=now())
-                answer = api.amend(job.pk, args=[2], by="ada", reason="the customer called")
-                assert answer
-                assert answer.refused is None
-                after = Job.objects.get()
-                assert (after.args, after.kwargs) == ([2], {"note": "a"}), "what is not given stays"
-                assert after.payload_bytes == len('[2]{"note":"a"}')
-                assert api.amend(job.pk, kwargs={"express": True})
-                first, second = Amendment.objects.order_by("id")
-                assert (first.job_id, first.args, first.kwargs) == (job.pk, [1], {"note": "a"})
-                assert (first.by, first.reason, first.attempts) == ("ada", "the customer called", job.attempts)
-                assert (second.args, second.kwargs, second.by) == ([2], {"note": "a"}, "")
-                assert run_job(job).status is Status.COMPLETED
-                assert Job.objects.get().result == [2, "", True]
+@each(CLAIMABLE, before=empty_tables)
+def test_a_waiting_job_gets_other_arguments_and_keeps_the_old_ones(status: Any) -> None:
+    job = make_job(status, task=order.registered_name, args=[1], kwargs={"note": "a"}, next_run_at=now())
+    answer = api.amend(job.pk, args=[2], by="ada", reason="the customer called")
+    assert answer
+    assert answer.refused is None
+    after = Job.objects.get()
+    assert (after.args, after.kwargs) == ([2], {"note": "a"}), "what is not given stays"
+    assert after.payload_bytes == len('[2]{"note":"a"}')
+    assert api.amend(job.pk, kwargs={"express": True})
+    first, second = Amendment.objects.order_by("id")
+    assert (first.job_id, first.args, first.kwargs) == (job.pk, [1], {"note": "a"})
+    assert (first.by, first.reason, first.attempts) == ("ada", "the customer called", job.attempts)
+    assert (second.args, second.kwargs, second.by) == ([2], {"note": "a"}, "")
+    assert run_job(job).status is Status.COMPLETED
+    assert Job.objects.get().result == [2, "", True]
 
 
 def test_a_job_that_waits_for_others_gets_other_arguments() -> None:
@@ -79,18 +76,15 @@ def test_a_job_that_waits_for_others_gets_other_arguments() -> None:
     assert Job.objects.get(pk=job_id).result == [3, "", False]
 
 
-def test_a_job_that_does_not_wait_is_left_alone() -> None:
-    with all_faults() as about:
-        for status in [Status.RUNNING, *TERMINAL]:
-            with about(status):
-                empty_tables()
-                job = make_job(status, task=order.registered_name, args=[1])
-                before = Job.objects.values().get()
-                answers = [api.amend(job.pk, args=[2]), Job.objects.amend(job.pk, NEW)]
-                why = AmendRefusal.RUNNING if status == Status.RUNNING else AmendRefusal.ENDED
-                assert [(bool(one), one.refused) for one in answers] == [(False, why)] * 2
-                assert Job.objects.values().get() == before
-                assert not Amendment.objects.exists()
+@each([Status.RUNNING, *TERMINAL], before=empty_tables)
+def test_a_job_that_does_not_wait_is_left_alone(status: Any) -> None:
+    job = make_job(status, task=order.registered_name, args=[1])
+    before = Job.objects.values().get()
+    answers = [api.amend(job.pk, args=[2]), Job.objects.amend(job.pk, NEW)]
+    why = AmendRefusal.RUNNING if status == Status.RUNNING else AmendRefusal.ENDED
+    assert [(bool(one), one.refused) for one in answers] == [(False, why)] * 2
+    assert Job.objects.values().get() == before
+    assert not Amendment.objects.exists()
 
 
 def test_a_job_that_is_gone_or_has_had_another_attempt_is_refused() -> None:
@@ -100,8 +94,8 @@ def test_a_job_that_is_gone_or_has_had_another_attempt_is_refused() -> None:
     assert api.amend(job.pk, args=[2], attempt=1)
 
 
-def test_arguments_that_could_not_be_enqueued_are_refused() -> None:
-    cases = [
+@each(
+    [
         ({"args": []}, WrongArguments),
         ({"args": [1], "kwargs": {"color": 1}}, WrongArguments),
         ({"args": [{1, 2}]}, PayloadError),
@@ -111,15 +105,14 @@ def test_arguments_that_could_not_be_enqueued_are_refused() -> None:
         ({"kwargs": [1]}, InvalidJob),
         ({}, InvalidJob),
         ({"args": [1], "attempt": "1"}, InvalidJob),
-    ]
-    with all_faults() as about:
-        for change, error in cases:
-            with about((change, error)):
-                empty_tables()
-                job = make_job(task=order.registered_name, args=[1])
-                with pytest.raises(error):
-                    api.amend(job.pk, **change)
-                assert Job.objects.get().args == [1]
+    ],
+    before=empty_tables,
+)
+def test_arguments_that_could_not_be_enqueued_are_refused(change: Any, error: Any) -> None:
+    job = make_job(task=order.registered_name, args=[1])
+    with pytest.raises(error):
+        api.amend(job.pk, **change)
+    assert Job.objects.get().args == [1]
 
 
 def test_a_task_that_this_process_does_not_have_is_refused() -> None:
@@ -244,19 +237,16 @@ class TestOldArguments:
         assert kept == [[number] for number in range(4, KEPT_AMENDMENTS + 4)]
         assert Amendment.objects.filter(job_id=other.pk).count() == 1
 
-    def test_are_deleted_with_their_job(self) -> None:
-        with all_faults() as about:
-            for status in TERMINAL:
-                with about(status):
-                    empty_tables()
-                    for ended in (make_job(status), make_job(status)):
-                        Amendment.objects.create(job_id=ended.pk, attempts=0, args=[], kwargs={})
-                    kept = make_job(task=order.registered_name, args=[1])
-                    api.amend(kept.pk, args=[2])
-                    Job.objects.prune(status, older_than=timedelta(), limit=1)
-                    assert Amendment.objects.count() == 2
-                    Job.objects.prune_these([ended.pk])
-                    assert [one.job_id for one in Amendment.objects.all()] == [kept.pk]
+    @each(TERMINAL, before=empty_tables)
+    def test_are_deleted_with_their_job(self, status: Any) -> None:
+        for ended in (make_job(status), make_job(status)):
+            Amendment.objects.create(job_id=ended.pk, attempts=0, args=[], kwargs={})
+        kept = make_job(task=order.registered_name, args=[1])
+        api.amend(kept.pk, args=[2])
+        Job.objects.prune(status, older_than=timedelta(), limit=1)
+        assert Amendment.objects.count() == 2
+        Job.objects.prune_these([ended.pk])
+        assert [one.job_id for one in Amendment.objects.all()] == [kept.pk]
 
     def test_follow_their_job_into_history_and_go_with_its_day(self) -> None:
         job = order.enqueue(1)

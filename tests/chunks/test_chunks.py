@@ -49,7 +49,7 @@ from pulse_django.tasks import PulseTask
 from pulse_django.testing import assert_idempotent, drain, jump_to_next_run, run_job, run_schedules
 from pulse_django.testing.drain import reported
 from tests.database import empty_tables
-from tests.faults import all_faults
+from tests.faults import each as each_row
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -144,11 +144,12 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
 ]
 
 
-def test_what_does_not_go_with_chunks_is_refused_where_it_is_declared() -> None:
-    with all_faults() as about:
-        for function, options, message in REFUSED:
-            with about(message), pytest.raises(InvalidTask, match=message):
-                PulseTask(func=function, name="chunks.refused", **options)
+@each_row(REFUSED)
+def test_what_does_not_go_with_chunks_is_refused_where_it_is_declared(
+    function: Any, options: Any, message: Any
+) -> None:
+    with pytest.raises(InvalidTask, match=message):
+        PulseTask(func=function, name="chunks.refused", **options)
 
 
 def test_a_call_may_not_shorten_the_time_limit_to_that_of_gathering() -> None:
@@ -419,30 +420,24 @@ STOPPED = [
 ]
 
 
-def test_the_handler_goes_on_with_the_others() -> None:
-    with all_faults() as about:
-        for what, status, outcome in STOPPED:
-            with about(what):
-                empty_tables()
-                calls.clear()
-                ids = [int(checks.enqueue(n=n).id) for n in range(3)]
-                run_chunk(ids, asked(what))
-                assert calls == [3]
-                assert statuses(ids) == ["COMPLETED", status, "COMPLETED"]
-                assert outcomes(ids)[1] == outcome
+@each_row(STOPPED, before=empty_tables)
+def test_the_handler_goes_on_with_the_others(what: Any, status: Any, outcome: Any) -> None:
+    calls.clear()
+    ids = [int(checks.enqueue(n=n).id) for n in range(3)]
+    run_chunk(ids, asked(what))
+    assert calls == [3]
+    assert statuses(ids) == ["COMPLETED", status, "COMPLETED"]
+    assert outcomes(ids)[1] == outcome
 
 
-def test_a_handler_that_stops_for_one_job_hands_the_others_back() -> None:
-    with all_faults() as about:
-        for what, status, outcome in STOPPED:
-            with about(what):
-                empty_tables()
-                ids = [int(stops.enqueue(n=n).id) for n in range(3)]
-                run_chunk(ids, asked(what))
-                assert statuses(ids) == ["COMPLETED", status, "PENDING"]
-                assert outcomes(ids) == ["SUCCEEDED", outcome, "RELEASED"]
-                other = Job.objects.get(pk=ids[2])
-                assert (other.attempts, other.refunds, other.last_error) == (1, 1, FOR_ANOTHER.reason)
+@each_row(STOPPED, before=empty_tables)
+def test_a_handler_that_stops_for_one_job_hands_the_others_back(what: Any, status: Any, outcome: Any) -> None:
+    ids = [int(stops.enqueue(n=n).id) for n in range(3)]
+    run_chunk(ids, asked(what))
+    assert statuses(ids) == ["COMPLETED", status, "PENDING"]
+    assert outcomes(ids) == ["SUCCEEDED", outcome, "RELEASED"]
+    other = Job.objects.get(pk=ids[2])
+    assert (other.attempts, other.refunds, other.last_error) == (1, 1, FOR_ANOTHER.reason)
 
 
 def test_a_lost_job_changes_nothing_whatever_the_handler_says() -> None:

@@ -28,7 +28,7 @@ from pulse_django.worker.lanes import KeyedLanes, PlainLanes
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from pulse_django.worker.worker_registration import presence_of
-from tests.faults import all_faults
+from tests.faults import each
 from tests.worker.test_shared_leases import PREFIX, claim
 
 SLOTS = 4
@@ -315,8 +315,8 @@ def test_a_worker_is_shown_with_the_slots_that_its_chunks_take(worker: Worker) -
 CHUNKS, PLAIN, OTHER = Lane("q", 0, ":chunk=t"), Lane("q", 0), Lane("q", 0, ":chunk=u")
 
 
-def test_a_claim_brings_whole_chunks_for_free_slots() -> None:
-    cases = [
+@each(
+    [
         ({CHUNKS: 2}, 0, 4, 200, {CHUNKS: 20}),  # a slot takes ten
         ({CHUNKS: 2}, 3, 4, 200, {CHUNKS: 17}),  # three wait already
         ({CHUNKS: 1}, 10, 4, 200, {}),
@@ -331,18 +331,15 @@ def test_a_claim_brings_whole_chunks_for_free_slots() -> None:
         ({CHUNKS: 4}, 0, 4, 5, {CHUNKS: 5}),  # but not if no claim would bring a whole one
         ({CHUNKS: 4}, 8, 4, 1, {CHUNKS: 1}),
     ]
-    with all_faults() as about:
-        for takes, gathered, free, most, jobs in cases:
-            with about((takes, gathered, free, most, jobs)):
-                sizes = {CHUNKS: 10, OTHER: 1}
-                assert in_jobs(takes, sizes, gathered={CHUNKS.key: gathered}, free=free, most=most) == jobs
+)
+def test_a_claim_brings_whole_chunks_for_free_slots(takes: Any, gathered: Any, free: Any, most: Any, jobs: Any) -> None:
+    sizes = {CHUNKS: 10, OTHER: 1}
+    assert in_jobs(takes, sizes, gathered={CHUNKS.key: gathered}, free=free, most=most) == jobs
 
 
-def test_less_than_a_chunk_waits_if_there_is_room_for_all_of_it_soon() -> None:
-    with all_faults() as about:
-        for most, jobs in [(9, {}), (10, {CHUNKS: 10}), (19, {CHUNKS: 10})]:
-            with about((most, jobs)):
-                assert in_jobs({CHUNKS: 2}, {CHUNKS: 10}, gathered={}, free=4, most=most, more_soon=True) == jobs
+@each([(9, {}), (10, {CHUNKS: 10}), (19, {CHUNKS: 10})])
+def test_less_than_a_chunk_waits_if_there_is_room_for_all_of_it_soon(most: Any, jobs: Any) -> None:
+    assert in_jobs({CHUNKS: 2}, {CHUNKS: 10}, gathered={}, free=4, most=most, more_soon=True) == jobs
 
 
 def test_a_chunk_counts_as_one_lease_when_slots_are_dealt() -> None:

@@ -47,7 +47,7 @@ from pulse_django.workflows.waits import NeededResults
 from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -549,15 +549,13 @@ WRONG_KEYS: list[tuple[Any, str]] = [
 
 
 class TestSettings:
-    def test_that_are_wrong_are_reported_without_the_key(self) -> None:
-        with all_faults() as about:
-            for keys, says in WRONG_KEYS:
-                with about(says):
-                    _, [problem] = conf.parse({"ENCRYPTION_KEYS": keys})
-                    text = f"{problem.message} {problem.hint}"
-                    assert says in text
-                    assert OLD not in text
-                    assert "not base64" not in problem.message
+    @each(WRONG_KEYS)
+    def test_that_are_wrong_are_reported_without_the_key(self, keys: Any, says: Any) -> None:
+        _, [problem] = conf.parse({"ENCRYPTION_KEYS": keys})
+        text = f"{problem.message} {problem.hint}"
+        assert says in text
+        assert OLD not in text
+        assert "not base64" not in problem.message
 
     def test_keys_are_in_no_repr(self) -> None:
         parsed, problems = conf.parse(KEYS)

@@ -16,7 +16,7 @@ from pulse_django.queue.words.masks import MAX_VALUE, MOST_SEARCHED, terms_of, t
 from pulse_django.run.registry import InvalidTask
 from pulse_django.workflows.rewind import _copy_of
 from tests.encryption.test_encryption import tasks as encrypted_tasks
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import claim_one, success
 
 __all__ = ["encrypted_tasks"]
@@ -99,11 +99,9 @@ class TestWhatIsStored:
         job = Job.objects.get(pk=ship.enqueue(4711).id)
         assert _copy_of(job).encoded(10_000).terms == ("order_id:4711",)
 
-    def test_a_value_is_as_one_types_it(self) -> None:
-        with all_faults() as about:
-            for value, text in AS_TYPED:
-                with about(repr(value)):
-                    assert text_of(value) == text
+    @each(AS_TYPED)
+    def test_a_value_is_as_one_types_it(self, value: Any, text: Any) -> None:
+        assert text_of(value) == text
 
     def test_a_long_value_is_found_by_its_beginning(self) -> None:
         [found] = terms_of(["a"], ["a"], ["x" * 500], {})
@@ -134,13 +132,12 @@ NOT_SEARCHABLE: list[tuple[dict[str, Any], str]] = [
 
 
 class TestWhatIsRefused:
-    def test_declarations(self) -> None:
-        with all_faults() as about:
-            for options, why in NOT_SEARCHABLE:
-                with about(why), pytest.raises(InvalidTask, match=why):
+    @each(NOT_SEARCHABLE)
+    def test_declarations(self, options: Any, why: Any) -> None:
+        with pytest.raises(InvalidTask, match=why):
 
-                    @task(name="search.refused", **options)
-                    def refused(token: str, error: str = "") -> None: ...
+            @task(name="search.refused", **options)
+            def refused(token: str, error: str = "") -> None: ...
 
     def test_too_many(self) -> None:
         with pytest.raises(InvalidTask, match="over the limit"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults import all_faults
+from tests.faults import each
 
 REPORT = Path(__file__).parent.parent.parent / "benchmarks/peers/report.py"
 
@@ -139,11 +139,9 @@ NUMBERS = [
 ]
 
 
-def test_numbers_have_the_digits_that_count(report: types.ModuleType) -> None:
-    with all_faults() as about:
-        for value, text in NUMBERS:
-            with about(text):
-                assert report.number(value) == text
+@each(NUMBERS)
+def test_numbers_have_the_digits_that_count(value: Any, text: Any, report: types.ModuleType) -> None:
+    assert report.number(value) == text
 
 
 def test_the_report_replaces_what_stands_between_its_marks(report: types.ModuleType, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from chaos.checker import Execution, History, Window, judge
 from chaos.witness import Change, Entry, Row, in_one
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 FIRST, SECOND = "w0-1:boot:1", "w1-1:boot:1"
@@ -246,8 +246,6 @@ BROKEN: list[tuple[str, Changed]] = [
 ]
 
 
-def test_each_rule_is_found_broken() -> None:
-    with all_faults() as about:
-        for row, (rule, change) in enumerate(BROKEN):
-            with about(f"{rule}, row {row}"):
-                assert rule in {violation.rule for violation in judge(change(RIGHT)).violations}
+@each(BROKEN)
+def test_each_rule_is_found_broken(rule: Any, change: Any) -> None:
+    assert rule in {violation.rule for violation in judge(change(RIGHT)).violations}

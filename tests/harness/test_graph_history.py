@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from chaos.graph_handlers import EFFECTS
 from chaos.graph_history import BatchRow, History, JobRow, Judge, Line, NeedRow
-from tests.faults import all_faults
+from tests.faults import each
 
 # Job 1 is needed by job 2. Both are in batch 7, whose callbacks are jobs 3 and 4.
 GOOD = History(
@@ -101,13 +102,11 @@ OTHER_NEEDS = [
 ]
 
 
-def test_other_needs() -> None:
-    with all_faults() as about:
-        for need, is_met in OTHER_NEEDS:
-            with about(need):
-                more = [Line(0, "EVENT", 0, name="came"), Line(0, "DEAD_LETTERED", 8), Line(99, "EVENT", 0, name="go")]
-                history = replace(GOOD, needs=[need, *GOOD.needs[1:]], lines=[*GOOD.lines, *more])
-                assert (judged(history) == []) is is_met
+@each(OTHER_NEEDS)
+def test_other_needs(need: Any, is_met: Any) -> None:
+    more = [Line(0, "EVENT", 0, name="came"), Line(0, "DEAD_LETTERED", 8), Line(99, "EVENT", 0, name="go")]
+    history = replace(GOOD, needs=[need, *GOOD.needs[1:]], lines=[*GOOD.lines, *more])
+    assert (judged(history) == []) is is_met
 
 
 def test_a_job_that_waits_for_ever() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.core.management import CommandError
@@ -14,7 +15,7 @@ from pulse_django.queue.words.leases import Identity
 from pulse_django.run.registry import registry
 from tests.database import empty_tables
 from tests.factories import WorkerFactory
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.operations.steps import run, run_json
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -139,14 +140,11 @@ class TestATask:
         assert run(*resume, "mail") == "task shop.send in queue mail: resumed\n"
         assert claimed() == 1
 
-    def test_hostile_names_are_names(self) -> None:
-        with all_faults() as about:
-            for name in ["<b>'\"%s", "task=x", "a:b", "ünï"]:
-                with about(name):
-                    empty_tables()
-                    assert f"task {name}: paused" in run("pulse_pause", "--task", name, "--force")
-                    assert f"task {name}: paused" in run("pulse_limits")
-                    run("pulse_resume", "--task", name)
+    @each(["<b>'\"%s", "task=x", "a:b", "ünï"], before=empty_tables)
+    def test_hostile_names_are_names(self, name: Any) -> None:
+        assert f"task {name}: paused" in run("pulse_pause", "--task", name, "--force")
+        assert f"task {name}: paused" in run("pulse_limits")
+        run("pulse_resume", "--task", name)
 
 
 def test_a_key_of_a_limit_that_nobody_knows_is_not_paused() -> None:
@@ -155,20 +153,19 @@ def test_a_key_of_a_limit_that_nobody_knows_is_not_paused() -> None:
     assert not Pause.objects.exists()
 
 
-def test_what_makes_no_sense_is_refused() -> None:
-    cases = [
-        (),
-        ("--task", "x", "--queue", ""),
-        ("--task", ""),
-        ("--task", "x" * 201),
-        ("--task", "a\nb"),
-        ("--queue", ""),
-        ("--queue", "x" * 201),
-        ("--queue", "x", "--for", "0s"),
-    ]
-    with all_faults() as about:
-        for args in cases:
-            with about(args):
-                empty_tables()
-                with pytest.raises(CommandError):
-                    run("pulse_pause", *args)
+@each(
+    [
+        [],
+        ["--task", "x", "--queue", ""],
+        ["--task", ""],
+        ["--task", "x" * 201],
+        ["--task", "a\nb"],
+        ["--queue", ""],
+        ["--queue", "x" * 201],
+        ["--queue", "x", "--for", "0s"],
+    ],
+    before=empty_tables,
+)
+def test_what_makes_no_sense_is_refused(args: Any) -> None:
+    with pytest.raises(CommandError):
+        run("pulse_pause", *args)

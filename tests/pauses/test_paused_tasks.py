@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from itertools import product
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from tests.cluster import wait_until
 from tests.crash.processes import run_script
 from tests.database import empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import sql, success
 from tests.rival import Rival
 
@@ -130,35 +129,26 @@ class TestAPause:
         rival.commit()
         assert Job.objects.claim(ME)
 
-    def test_a_name_is_compared_as_it_is(self) -> None:
-        with all_faults() as about:
-            for name in HOSTILE:
-                with about(name):
-                    empty_tables()
-                    Pause.objects.pause(name, reason="'\0%s", by="ann")
-                    enqueue(name), enqueue(SEND)
-                    assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND]
-                    assert Job.objects.set_aside() == ["default"]
-                    assert Pause.objects.resume(name)
-                    assert Job.objects.bring_back() == ["default"]
-                    assert tasks_of(Job.objects.claim(ME, limit=9)) == [name]
+    @each(HOSTILE, before=empty_tables)
+    def test_a_name_is_compared_as_it_is(self, name: Any) -> None:
+        Pause.objects.pause(name, reason="'\0%s", by="ann")
+        enqueue(name), enqueue(SEND)
+        assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND]
+        assert Job.objects.set_aside() == ["default"]
+        assert Pause.objects.resume(name)
+        assert Job.objects.bring_back() == ["default"]
+        assert tasks_of(Job.objects.claim(ME, limit=9)) == [name]
 
-    def test_what_is_no_name_is_refused(self) -> None:
-        with all_faults() as about:
-            for name in ["", "x" * 201, "a\nb", 7, None]:
-                with about(name):
-                    empty_tables()
-                    for verb in (Pause.objects.pause, Pause.objects.resume):
-                        with pytest.raises(InvalidJob, match="task"):
-                            verb(name)
+    @each(["", "x" * 201, "a\nb", 7, None], before=empty_tables)
+    def test_what_is_no_name_is_refused(self, name: Any) -> None:
+        for verb in (Pause.objects.pause, Pause.objects.resume):
+            with pytest.raises(InvalidJob, match="task"):
+                verb(name)
 
-    def test_so_is_a_time_that_cannot_be(self) -> None:
-        with all_faults() as about:
-            for duration in [timedelta(), -MINUTE, timedelta.max]:
-                with about(duration):
-                    empty_tables()
-                    with pytest.raises(InvalidJob, match="duration"):
-                        Pause.objects.pause(SEND, duration=duration)
+    @each([timedelta(), -MINUTE, timedelta.max], before=empty_tables)
+    def test_so_is_a_time_that_cannot_be(self, duration: Any) -> None:
+        with pytest.raises(InvalidJob, match="duration"):
+            Pause.objects.pause(SEND, duration=duration)
 
     def test_of_nothing_is_refused(self) -> None:
         for verb in (Pause.objects.pause, Pause.objects.resume):
@@ -214,14 +204,11 @@ class TestInOneQueue:
         assert Pause.objects.resume(SEND)
         assert [str(one) for one in Pause.objects.all()] == [f"{OTHER} in queue mail"]
 
-    def test_what_is_no_queue_is_refused(self) -> None:
-        with all_faults() as about:
-            for name in ["", "x" * 101, "a\nb", 7]:
-                with about(name):
-                    empty_tables()
-                    for verb in (Pause.objects.pause, Pause.objects.resume):
-                        with pytest.raises(InvalidJob, match="queue"):
-                            verb(SEND, queue=name)
+    @each(["", "x" * 101, "a\nb", 7], before=empty_tables)
+    def test_what_is_no_queue_is_refused(self, name: Any) -> None:
+        for verb in (Pause.objects.pause, Pause.objects.resume):
+            with pytest.raises(InvalidJob, match="queue"):
+                verb(SEND, queue=name)
 
     def test_names_that_look_like_one_another_are_kept_apart(self) -> None:
         """Whatever stands between a task and a queue must be in neither."""
@@ -345,16 +332,12 @@ class TestBringingBack:
         assert sorted(Job.objects.filter(ready=None).values_list("task", flat=True)) == ["a"]
         assert sorted(tasks_of(Job.objects.claim(ME, limit=9))) == ["b", "c"]
 
-    def test_a_job_is_ready_if_a_claim_may_look_at_it(self) -> None:
-        cases = [("", True, True), ("", False, True), (":0000a", True, True), (":0000a", False, False)]
-        with all_faults() as about:
-            for key, is_due, expected in cases:
-                with about((key, is_due, expected)):
-                    empty_tables()
-                    job = make_job(task=SEND, lane_key=key, ready=None, next_run_at=now(-MINUTE if is_due else MINUTE))
-                    assert Job.objects.bring_back() == ["default"]
-                    job.refresh_from_db()
-                    assert job.ready is expected
+    @each([("", True, True), ("", False, True), (":0000a", True, True), (":0000a", False, False)], before=empty_tables)
+    def test_a_job_is_ready_if_a_claim_may_look_at_it(self, key: Any, is_due: Any, expected: Any) -> None:
+        job = make_job(task=SEND, lane_key=key, ready=None, next_run_at=now(-MINUTE if is_due else MINUTE))
+        assert Job.objects.bring_back() == ["default"]
+        job.refresh_from_db()
+        assert job.ready is expected
 
     def test_the_first_enqueued_come_first(self) -> None:
         first, second, third = enqueue(SEND, 3)
@@ -416,26 +399,23 @@ CHANGES: dict[str, tuple[Callable[[Job], object], bool]] = {
 
 
 class TestVerbs:
-    def test_a_job_that_is_set_aside_can_be_changed_and_stays_paused(self) -> None:
-        with all_faults() as about:
-            for key, verb in product(["", ":0000a"], CHANGES):
-                with about((key, verb)):
-                    empty_tables()
-                    change, is_due = CHANGES[verb]
-                    job = Job.objects.enqueue(NewJob(task=SEND, lane_key=key, unique=UniqueKey.of("k", Unique())))
-                    Pause.objects.pause(SEND)
-                    assert Job.objects.set_aside() == ["default"]
-                    change(job)
-                    Job.objects.promote()
-                    assert not Job.objects.claim(ME, limit=9), "whatever its verb wrote"
-                    Job.objects.set_aside()
-                    Pause.objects.resume(SEND)
-                    Job.objects.bring_back()
-                    Job.objects.promote()
-                    assert len(Job.objects.claim(ME, limit=9)) == is_due
-                    sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp()")
-                    Job.objects.promote()
-                    assert len(Job.objects.claim(ME, limit=9)) == (not is_due)
+    @each(["", ":0000a"], CHANGES, before=empty_tables)
+    def test_a_job_that_is_set_aside_can_be_changed_and_stays_paused(self, key: Any, verb: Any) -> None:
+        change, is_due = CHANGES[verb]
+        job = Job.objects.enqueue(NewJob(task=SEND, lane_key=key, unique=UniqueKey.of("k", Unique())))
+        Pause.objects.pause(SEND)
+        assert Job.objects.set_aside() == ["default"]
+        change(job)
+        Job.objects.promote()
+        assert not Job.objects.claim(ME, limit=9), "whatever its verb wrote"
+        Job.objects.set_aside()
+        Pause.objects.resume(SEND)
+        Job.objects.bring_back()
+        Job.objects.promote()
+        assert len(Job.objects.claim(ME, limit=9)) == is_due
+        sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp()")
+        Job.objects.promote()
+        assert len(Job.objects.claim(ME, limit=9)) == (not is_due)
 
     def test_it_can_be_cancelled_and_expires(self) -> None:
         cancelled, expired = make_job(task=SEND), make_job(task=SEND, expires_at=now(-MINUTE))

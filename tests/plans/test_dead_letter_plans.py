@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 
 from pulse_django.console.dead_letters import groups
-from tests.faults import all_faults
+from tests.faults import each
 from tests.plans.fleet import ERA
 from tests.plans.test_plans import buffers, indexes_built_afterwards
 from tests.queue.steps import sql
@@ -106,29 +106,23 @@ class TestManyDeadLetters:
         assert large[0].letters <= large[0].counted
         assert large[-1].letters > large[-1].counted
 
-    def test_a_group_costs_what_is_counted_of_it(self) -> None:
-        with all_faults() as about:
-            for fingerprint in FINGERPRINTS:
-                with about(fingerprint):
-                    params = {"fingerprint": fingerprint} | groups._counting(groups.MOST_COUNTED_ALONE)
-                    plan = explain(groups.GROUP, params)
-                    assert plan["Plan"]["Actual Rows"] == 1
-                    assert tables_read(plan["Plan"]) == {INDEX}
-                    assert buffers(plan) < (
-                        LARGE // LARGE_GROUPS + groups.TASK_LETTERS + 300 if fingerprint == COMMON else 40
-                    )
+    @each(FINGERPRINTS)
+    def test_a_group_costs_what_is_counted_of_it(self, fingerprint: Any) -> None:
+        params = {"fingerprint": fingerprint} | groups._counting(groups.MOST_COUNTED_ALONE)
+        plan = explain(groups.GROUP, params)
+        assert plan["Plan"]["Actual Rows"] == 1
+        assert tables_read(plan["Plan"]) == {INDEX}
+        assert buffers(plan) < (LARGE // LARGE_GROUPS + groups.TASK_LETTERS + 300 if fingerprint == COMMON else 40)
 
-    def test_its_page_costs_a_buffer_for_each_dead_letter(self) -> None:
-        with all_faults() as about:
-            for fingerprint in FINGERPRINTS:
-                with about(fingerprint):
-                    size = groups.LETTERS_ON_A_PAGE
-                    place = {"finished_at": "infinity", "id": 2**63 - 1}
-                    params = {"fingerprint": fingerprint, "sample": 300, "page_size": size} | place
-                    plan = explain(groups.LETTERS, params)
-                    assert plan["Plan"]["Actual Rows"] == (size + 1 if fingerprint == COMMON else 1)
-                    assert tables_read(plan["Plan"]) == {INDEX}
-                    assert buffers(plan) < 2 * size
+    @each(FINGERPRINTS)
+    def test_its_page_costs_a_buffer_for_each_dead_letter(self, fingerprint: Any) -> None:
+        size = groups.LETTERS_ON_A_PAGE
+        place = {"finished_at": "infinity", "id": 2**63 - 1}
+        params = {"fingerprint": fingerprint, "sample": 300, "page_size": size} | place
+        plan = explain(groups.LETTERS, params)
+        assert plan["Plan"]["Actual Rows"] == (size + 1 if fingerprint == COMMON else 1)
+        assert tables_read(plan["Plan"]) == {INDEX}
+        assert buffers(plan) < 2 * size
 
     def test_an_older_page_costs_no_more_than_the_first(self) -> None:
         [(instant, job_id)] = sql(

@@ -12,7 +12,7 @@ from django.db.models import CheckConstraint
 from pulse_django.models import Job, Pause, StoredAttempt, Worker
 from pulse_django.queue.words.states import Status
 from tests.factories import AttemptFactory, make_job, now
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -65,13 +65,11 @@ NONSENSE: list[tuple[Status, dict[str, Any], str]] = [
 ]
 
 
-def test_an_impossible_job_is_refused() -> None:
-    with all_faults() as about:
-        for status, edit, constraint in NONSENSE:
-            with about((status, edit, constraint)):
-                job = make_job(status)
-                with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
-                    Job.objects.filter(pk=job.pk).update(**edit)
+@each(NONSENSE)
+def test_an_impossible_job_is_refused(status: Any, edit: Any, constraint: Any) -> None:
+    job = make_job(status)
+    with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
+        Job.objects.filter(pk=job.pk).update(**edit)
 
 
 def test_every_constraint_of_a_job_has_a_row_above() -> None:
@@ -88,20 +86,19 @@ def test_a_run_has_one_ledger_row() -> None:
         AttemptFactory(job=job)
 
 
-def test_an_impossible_ledger_row_is_refused() -> None:
-    cases = [
+@each(
+    [
         ({"number": 0}, "pulse_attempt_number_is_positive"),
         ({"outcome": "FINE"}, "pulse_attempt_outcome_is_known"),
         ({"late_outcome": "SUCCEEDED"}, "pulse_attempt_late_has_an_instant"),
         ({"late_at": now()}, "pulse_attempt_late_has_an_instant"),
         ({"late_outcome": "FINE", "late_at": now()}, "pulse_attempt_late_has_an_instant"),
     ]
-    with all_faults() as about:
-        for edit, constraint in cases:
-            with about((edit, constraint)):
-                entry = AttemptFactory(job=make_job(Status.COMPLETED))
-                with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
-                    StoredAttempt.objects.filter(pk=entry.pk).update(**edit)
+)
+def test_an_impossible_ledger_row_is_refused(edit: Any, constraint: Any) -> None:
+    entry = AttemptFactory(job=make_job(Status.COMPLETED))
+    with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
+        StoredAttempt.objects.filter(pk=entry.pk).update(**edit)
 
 
 def test_a_pause_is_of_a_key_or_of_a_task_or_a_queue() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, strategies
 from pulse_django.metrics.vital_signs import ALL, DEATH_TO_REQUEUE, JOBS_ENDED, JOBS_ENQUEUED, THE_EIGHT
 from pulse_django.queue.words import counters
 from pulse_django.queue.words.counters import SignKind
-from tests.faults import all_faults
+from tests.faults import each
 
 NUMBERS = strategies.integers(min_value=0, max_value=10**6)
 TALLIES = strategies.dictionaries(
@@ -50,14 +50,12 @@ def test_totals_are_taken_of_the_labels_that_are_wanted() -> None:
     assert counters.total(tally, JOBS_ENQUEUED) == 0
 
 
-def test_every_sign_says_what_it_means_and_what_to_do() -> None:
-    with all_faults() as about:
-        for sign in ALL:
-            with about(sign.name):
-                assert sign.means.endswith(".")
-                assert sign.to_do.endswith(".")
-                assert sign.name.endswith("_total") == (sign.kind is SignKind.COUNTER)
-                assert sign.name.endswith("_seconds") == (sign.unit == "seconds")
+@each(ALL)
+def test_every_sign_says_what_it_means_and_what_to_do(sign: Any) -> None:
+    assert sign.means.endswith(".")
+    assert sign.to_do.endswith(".")
+    assert sign.name.endswith("_total") == (sign.kind is SignKind.COUNTER)
+    assert sign.name.endswith("_seconds") == (sign.unit == "seconds")
 
 
 def test_names_are_unique_and_the_eight_are_eight() -> None:
@@ -72,12 +70,10 @@ ODD_COUNTS: list[Any] = [
 ]
 
 
-def test_what_another_release_wrote_in_another_shape_is_left_out() -> None:
-    with all_faults() as about:
-        for odd in ODD_COUNTS:
-            with about(odd):
-                assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED) == 0
-                assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED, queue="mail") == 0
+@each(ODD_COUNTS)
+def test_what_another_release_wrote_in_another_shape_is_left_out(odd: Any) -> None:
+    assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED) == 0
+    assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED, queue="mail") == 0
 
 
 ODD_HISTOGRAMS: list[Any] = [
@@ -90,8 +86,6 @@ ODD_HISTOGRAMS: list[Any] = [
 ]
 
 
-def test_so_is_a_histogram_that_is_none() -> None:
-    with all_faults() as about:
-        for odd in ODD_HISTOGRAMS:
-            with about(odd):
-                assert list(counters.leaves({DEATH_TO_REQUEUE.name: odd}, DEATH_TO_REQUEUE)) == []
+@each(ODD_HISTOGRAMS)
+def test_so_is_a_histogram_that_is_none(odd: Any) -> None:
+    assert list(counters.leaves({DEATH_TO_REQUEUE.name: odd}, DEATH_TO_REQUEUE)) == []

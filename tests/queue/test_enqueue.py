@@ -18,7 +18,7 @@ from pulse_django.queue.enqueue import ENQUEUE_CHUNK
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.states import Status
 from tests.database import empty_tables
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -121,25 +121,21 @@ def test_a_job_is_added_once_for_each_of_many_arguments() -> None:
     ]
 
 
-def test_what_copy_spells_specially_is_an_argument_like_any_other() -> None:
-    texts = ['"', "\\", '\\"', "{a,b}", "NULL", "\\N", "\\.", ",", "'", "a\tb\nc\rd", "%s", "{}", "\\u0041", "ünï😀"]
-    with all_faults() as about:
-        for text in texts:
-            with about(text):
-                empty_tables()
-                [job_id] = Job.objects.enqueue_many([NewJob(task="tests.add", args=[text], kwargs={text: text})])
-                job = Job.objects.get(pk=job_id)
-                assert (job.args, job.kwargs) == ([text], {text: text})
+@each(
+    ['"', "\\", '\\"', "{a,b}", "NULL", "\\N", "\\.", ",", "'", "a\tb\nc\rd", "%s", "{}", "\\u0041", "ünï😀"],
+    before=empty_tables,
+)
+def test_what_copy_spells_specially_is_an_argument_like_any_other(text: Any) -> None:
+    [job_id] = Job.objects.enqueue_many([NewJob(task="tests.add", args=[text], kwargs={text: text})])
+    job = Job.objects.get(pk=job_id)
+    assert (job.args, job.kwargs) == ([text], {text: text})
 
 
-def test_what_copy_spells_specially_is_a_name_like_any_other() -> None:
-    with all_faults() as about:
-        for name in ["a\\b", "\\N", "\\.", "ünï😀"]:
-            with about(name):
-                empty_tables()
-                [job_id] = Job.objects.enqueue_many([NewJob(task=name, queue=name, trace=name)])
-                job = Job.objects.get(pk=job_id)
-                assert (job.task, job.queue, job.trace) == (name, name, name)
+@each(["a\\b", "\\N", "\\.", "ünï😀"], before=empty_tables)
+def test_what_copy_spells_specially_is_a_name_like_any_other(name: Any) -> None:
+    [job_id] = Job.objects.enqueue_many([NewJob(task=name, queue=name, trace=name)])
+    job = Job.objects.get(pk=job_id)
+    assert (job.task, job.queue, job.trace) == (name, name, name)
 
 
 @pytest.mark.one_server("Citus reports an error of COPY without its SQLSTATE")
@@ -189,24 +185,21 @@ def test_options_that_are_enums_are_stored_as_their_values() -> None:
         assert (job.priority, job.queue, job.max_attempts) == (7, "mail", 7)
 
 
-def test_a_delay_is_as_long_in_a_time_zone_that_changes_its_clocks() -> None:
-    with all_faults() as about:
-        for days in [60, 120, 180, 240, 300]:
-            with about(days):
-                empty_tables()
-                delay = timedelta(days=days)
-                new = NewJob(task="tests.add", run_after=delay)
-                with transaction.atomic():
-                    sql("SET LOCAL timezone = 'Europe/Berlin'")
-                    ids = [
-                        Job.objects.enqueue(new).pk,
-                        *Job.objects.enqueue_many([new]),
-                        Job.objects.enqueue(NewJob(task="t")).pk,
-                    ]
-                    Job.objects.reschedule(ids[2:], delay=delay)
-                waits = "extract(epoch FROM next_run_at) - extract(epoch FROM created_at)"
-                for (seconds,) in sql(f"SELECT {waits} FROM pulse_django_job"):
-                    assert abs(float(seconds) - delay.total_seconds()) < 60
+@each([60, 120, 180, 240, 300], before=empty_tables)
+def test_a_delay_is_as_long_in_a_time_zone_that_changes_its_clocks(days: Any) -> None:
+    delay = timedelta(days=days)
+    new = NewJob(task="tests.add", run_after=delay)
+    with transaction.atomic():
+        sql("SET LOCAL timezone = 'Europe/Berlin'")
+        ids = [
+            Job.objects.enqueue(new).pk,
+            *Job.objects.enqueue_many([new]),
+            Job.objects.enqueue(NewJob(task="t")).pk,
+        ]
+        Job.objects.reschedule(ids[2:], delay=delay)
+    waits = "extract(epoch FROM next_run_at) - extract(epoch FROM created_at)"
+    for (seconds,) in sql(f"SELECT {waits} FROM pulse_django_job"):
+        assert abs(float(seconds) - delay.total_seconds()) < 60
 
 
 def test_two_instants_that_differ_in_their_fold_only_are_two() -> None:

@@ -22,7 +22,7 @@ from pulse_django.queue.words.states import HOT, Status, day_of, era_of
 from pulse_django.queue.words.verb_results import Report
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, lease_of, make_job, now, today
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import claim_one, sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
 
@@ -103,8 +103,8 @@ class TestLeaving:
         Job.objects.reap()
         assert (era(job), Job.objects.get(pk=job.pk).status) == (today(), Status.CANCELLED)
 
-    def test_the_partition_of_a_day_refuses_what_is_not_over(self) -> None:
-        changes = [
+    @each(
+        [
             {"status": "RUNNING", "finished_at": None},
             {"locked_by": "me"},
             {"lease_until": now()},
@@ -113,14 +113,13 @@ class TestLeaving:
             {"refunds": -1},
             {"attempts": 11},
             {"losses": 2},
-        ]
-        with all_faults() as about:
-            for wrong in changes:
-                with about(wrong):
-                    empty_tables()
-                    job = make_job(Status.COMPLETED)
-                    with pytest.raises(IntegrityError, match="pulse_job_is_over"), transaction.atomic():
-                        Job.objects.filter(pk=job.pk).update(**wrong)
+        ],
+        before=empty_tables,
+    )
+    def test_the_partition_of_a_day_refuses_what_is_not_over(self, wrong: Any) -> None:
+        job = make_job(Status.COMPLETED)
+        with pytest.raises(IntegrityError, match="pulse_job_is_over"), transaction.atomic():
+            Job.objects.filter(pk=job.pk).update(**wrong)
 
     def test_a_statement_that_meets_a_job_which_has_left_passes_it_by(self, rival: Rival) -> None:
         """It took its snapshot before, and waits for another row meanwhile."""
@@ -323,13 +322,10 @@ class TestDays:
         rival.rollback()
         assert Job.objects.drop_days(older_than=timedelta(days=7)) == [OLD]
 
-    def test_what_is_not_a_day_is_refused(self) -> None:
-        with all_faults() as about:
-            for era in [0, 1, -20200101, 2_000_000_000, 20201399, 20210229]:
-                with about(era):
-                    empty_tables()
-                    with pytest.raises(Exception, match=r"not a day|out of range"), transaction.atomic():
-                        sql("SELECT pulse_django_make_day(%s, 0)", era)
+    @each([0, 1, -20200101, 2_000_000_000, 20201399, 20210229], before=empty_tables)
+    def test_what_is_not_a_day_is_refused(self, era: Any) -> None:
+        with pytest.raises(Exception, match=r"not a day|out of range"), transaction.atomic():
+            sql("SELECT pulse_django_make_day(%s, 0)", era)
 
     def test_eras_are_dates(self) -> None:
         assert day_of(era_of(date(2026, 11, 23))) == date(2026, 11, 23)

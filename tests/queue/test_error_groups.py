@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pulse_django.queue.database.sql_functions import Fingerprint
 from pulse_django.queue.words.payloads import MAX_FRAME, MAX_SUMMARY, ErrorReport
-from tests.faults import all_faults
+from tests.faults import each
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -92,18 +92,17 @@ class TestTheFrame:
         assert len(said) <= MAX_SUMMARY
         assert said.endswith(" [uuid.py:__init__]")
 
-    def test_any_name_of_a_file_fits(self) -> None:
-        with all_faults() as about:
-            for name in ["a b].py", "x" * 500, "naïve.py", "/srv/app/\u202eorders.py"]:
-                with about(name), undone():
-                    scope: dict[str, Any] = {}
-                    exec(compile("def f():\n    raise KeyError('k')", name, "exec"), scope)
-                    with pytest.raises(KeyError) as raised:
-                        scope["f"]()
-                    said = ErrorReport.of(raised.value).last_error
-                    assert len(said) <= len("KeyError: 'k' []") + MAX_FRAME
-                    [fingerprint] = fingerprints(said)
-                    assert fingerprint == f"{said.partition(' ')[2].partition(' ')[2]} KeyError: #"
+    @each(["a b].py", "x" * 500, "naïve.py", "/srv/app/\u202eorders.py"])
+    def test_any_name_of_a_file_fits(self, name: Any) -> None:
+        with undone():
+            scope: dict[str, Any] = {}
+            exec(compile("def f():\n    raise KeyError('k')", name, "exec"), scope)
+            with pytest.raises(KeyError) as raised:
+                scope["f"]()
+            said = ErrorReport.of(raised.value).last_error
+            assert len(said) <= len("KeyError: 'k' []") + MAX_FRAME
+            [fingerprint] = fingerprints(said)
+            assert fingerprint == f"{said.partition(' ')[2].partition(' ')[2]} KeyError: #"
 
     def test_of_an_encrypted_job_it_is_kept_and_the_message_is_not(self) -> None:
         said = ErrorReport.of(raised(), places_only=True).last_error

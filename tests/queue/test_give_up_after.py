@@ -17,7 +17,7 @@ from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Report
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job, now
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import claim_one, success
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -55,17 +55,16 @@ def test_a_job_without_a_limit_is_retried_as_before() -> None:
     assert (job.status, job.last_error) == (Status.RETRYING, "ValueError: no")
 
 
-def test_what_is_no_retry_is_not_limited() -> None:
-    cases = {
-        "a snooze": (Snoozed(HOUR), Postpone(HOUR), Status.PENDING),
-        "a release": (Released(), Postpone(timedelta()), Status.PENDING),
-        "a cancel": (Cancelled(), Cancel("enough"), Status.CANCELLED),
-    }
-    with all_faults() as about:
-        for case, (outcome, decision, status) in cases.items():
-            with about(case):
-                empty_tables()
-                assert settled(running(MINUTE), outcome, decision).status == status
+@each(
+    [
+        (Snoozed(HOUR), Postpone(HOUR), Status.PENDING),
+        (Released(), Postpone(timedelta()), Status.PENDING),
+        (Cancelled(), Cancel("enough"), Status.CANCELLED),
+    ],
+    before=empty_tables,
+)
+def test_what_is_no_retry_is_not_limited(outcome: Any, decision: Any, status: Any) -> None:
+    assert settled(running(MINUTE), outcome, decision).status == status
 
 
 def test_a_dead_letter_keeps_its_own_reason() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db.models import F
@@ -12,7 +13,7 @@ from pulse_django.queue.database.sql_functions import Fingerprint
 from pulse_django.queue.words.states import Status
 from tests.database import empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -56,8 +57,8 @@ def fingerprint(error: str) -> str:
     return found
 
 
-def test_numbers_ids_and_addresses_make_no_difference() -> None:
-    cases = [
+@each(
+    [
         ("ValueError: order 17 is not open", "ValueError: order 4711 is not open"),
         ("OSError: host 10.0.0.1:5432 is away", "OSError: host 10.0.0.99:5433 is away"),
         (
@@ -72,16 +73,15 @@ def test_numbers_ids_and_addresses_make_no_difference() -> None:
         ("FileNotFoundError: /srv/a/b.txt", "FileNotFoundError: /home/zoë/c"),
         ("E: C:\\Users\\ada is gone", "E: D:/x is gone"),
         ("E: took 3s", "E: took 2.75s"),
-    ]
-    with all_faults() as about:
-        for one, other in cases:
-            with about((one, other)):
-                empty_tables()
-                assert fingerprint(one) == fingerprint(other)
+    ],
+    before=empty_tables,
+)
+def test_numbers_ids_and_addresses_make_no_difference(one: Any, other: Any) -> None:
+    assert fingerprint(one) == fingerprint(other)
 
 
-def test_words_make_one() -> None:
-    cases = [
+@each(
+    [
         ("ValueError: no", "TypeError: no"),
         ("ValueError: no [a.py:f]", "ValueError: no [a.py:g]"),
         ("ValueError: no [a.py:f]", "ValueError: no [b.py:f]"),
@@ -89,21 +89,16 @@ def test_words_make_one() -> None:
         ("ValueError: can't and won't", "ValueError: can't or won't"),
         ("Http404: no", "S3Error: no"),
         ("ValueError: added", "ValueError: faded"),  # words, though all their letters are hexadecimal
-    ]
-    with all_faults() as about:
-        for one, other in cases:
-            with about((one, other)):
-                empty_tables()
-                assert fingerprint(one) != fingerprint(other)
+    ],
+    before=empty_tables,
+)
+def test_words_make_one(one: Any, other: Any) -> None:
+    assert fingerprint(one) != fingerprint(other)
 
 
-def test_any_error_has_one_that_fits_the_index() -> None:
-    errors = ["x" * 2_000, "\U0001f4a9" * 2_000, "%s %(x)s {} \\1 \\m", "1" * 2_000]
-    with all_faults() as about:
-        for error in errors:
-            with about(error):
-                empty_tables()
-                assert len(fingerprint(error)) <= 200
+@each(["x" * 2_000, "\U0001f4a9" * 2_000, "%s %(x)s {} \\1 \\m", "1" * 2_000], before=empty_tables)
+def test_any_error_has_one_that_fits_the_index(error: Any) -> None:
+    assert len(fingerprint(error)) <= 200
 
 
 def test_the_ledger_tells_when_a_lost_worker_was_heard_of_last() -> None:

@@ -19,7 +19,7 @@ from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Report
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, lease_of, make_job
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import claim_one, expire, next_run_is_due, sql, success
 from tests.rival import Rival, backend_pid
 
@@ -60,17 +60,14 @@ class TestReap:
         settles = sum("UPDATE pulse_django_job_hot" in one["sql"] for one in sent)
         assert max(reaps, settles) < 24
 
-    def test_a_limit_of_nothing_is_a_mistake_and_harms_no_transaction(self) -> None:
-        with all_faults() as about:
-            for limit in [0, -1]:
-                with about(limit):
-                    empty_tables()
-                    with transaction.atomic():
-                        with pytest.raises(ValueError, match="limit"):
-                            Job.objects.reap(limit=limit)
-                        with pytest.raises(ValueError, match="limit"):
-                            Job.objects.prune(Status.COMPLETED, older_than=timedelta(), limit=limit)
-                        make_job()
+    @each([0, -1], before=empty_tables)
+    def test_a_limit_of_nothing_is_a_mistake_and_harms_no_transaction(self, limit: Any) -> None:
+        with transaction.atomic():
+            with pytest.raises(ValueError, match="limit"):
+                Job.objects.reap(limit=limit)
+            with pytest.raises(ValueError, match="limit"):
+                Job.objects.prune(Status.COMPLETED, older_than=timedelta(), limit=limit)
+            make_job()
 
 
 class a_rule_against:  # noqa: N801 - reads as a phrase
@@ -134,17 +131,16 @@ class TestClaim:
 
 
 class TestHeartbeat:
-    def test_progress_that_cannot_be_stored_costs_no_lease(self, caplog: pytest.LogCaptureFixture) -> None:
-        with all_faults() as about:
-            for progress in ['"\\u0000"', "nope", '"\\ud800"', ""]:
-                with about(progress):
-                    empty_tables()
-                    caplog.clear()
-                    jobs = [make_job(Status.RUNNING) for _ in range(3)]
-                    leases = [lease_of(job) for job in jobs]
-                    beat = Job.objects.heartbeat(leases, {leases[0]: progress, leases[1]: '{"done": 1}'})
-                    assert beat.alive == set(leases)
-                    assert "Saving the progress of 2 jobs failed" in caplog.text
+    @each(['"\\u0000"', "nope", '"\\ud800"', ""], before=empty_tables)
+    def test_progress_that_cannot_be_stored_costs_no_lease(
+        self, progress: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.clear()
+        jobs = [make_job(Status.RUNNING) for _ in range(3)]
+        leases = [lease_of(job) for job in jobs]
+        beat = Job.objects.heartbeat(leases, {leases[0]: progress, leases[1]: '{"done": 1}'})
+        assert beat.alive == set(leases)
+        assert "Saving the progress of 2 jobs failed" in caplog.text
 
     def test_progress_without_bounds_is_refused_and_costs_no_lease(self) -> None:
         job = make_job(Status.RUNNING)
@@ -163,60 +159,53 @@ class TestHeartbeat:
 
 
 class TestSettle:
-    def test_a_report_from_who_knows_where_is_made_to_fit(self) -> None:
-        outcomes = {
+    @each(
+        {
             "long class": Failed(ErrorReport(error_class="x" * 300, message="no")),
             "NUL in the class": Failed(ErrorReport(error_class="a\x00b", message="no")),
             "hostile message": Failed(ErrorReport(error_class="E", message="\x00\ud800" * 100_000, traceback="\x00")),
+        }.items(),
+        before=empty_tables,
+    )
+    def test_a_report_from_who_knows_where_is_made_to_fit(self, case: Any, outcome: Any) -> None:
+        good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
+        reports = [
+            Report(lease_of(bad), outcome, Retry(timedelta(), "\x00" * 5_000)),
+            Report(lease_of(good), Succeeded(), Complete()),
+        ]
+        assert Job.objects.settle(reports).accepted == {
+            lease_of(bad): Status.RETRYING,
+            lease_of(good): Status.COMPLETED,
         }
-        with all_faults() as about:
-            for case, outcome in outcomes.items():
-                with about(case):
-                    empty_tables()
-                    good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
-                    reports = [
-                        Report(lease_of(bad), outcome, Retry(timedelta(), "\x00" * 5_000)),
-                        Report(lease_of(good), Succeeded(), Complete()),
-                    ]
-                    assert Job.objects.settle(reports).accepted == {
-                        lease_of(bad): Status.RETRYING,
-                        lease_of(good): Status.COMPLETED,
-                    }
 
-    def test_a_result_that_is_not_json_is_a_dead_letter_and_its_neighbours_complete(self) -> None:
-        with all_faults() as about:
-            for result in ["nope", '"\\u0000"', '"\\ud800"']:
-                with about(result):
-                    empty_tables()
-                    good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
-                    reports = [
-                        Report(lease_of(bad), Succeeded(result), Complete(result)),
-                        Report(lease_of(good), Succeeded(), Complete()),
-                    ]
-                    assert Job.objects.settle(reports).accepted == {
-                        lease_of(bad): Status.DEAD_LETTERED,
-                        lease_of(good): Status.COMPLETED,
-                    }
-                    bad.refresh_from_db()
-                    assert "storing its report failed" in bad.last_error
+    @each(["nope", '"\\u0000"', '"\\ud800"'], before=empty_tables)
+    def test_a_result_that_is_not_json_is_a_dead_letter_and_its_neighbours_complete(self, result: Any) -> None:
+        good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
+        reports = [
+            Report(lease_of(bad), Succeeded(result), Complete(result)),
+            Report(lease_of(good), Succeeded(), Complete()),
+        ]
+        assert Job.objects.settle(reports).accepted == {
+            lease_of(bad): Status.DEAD_LETTERED,
+            lease_of(good): Status.COMPLETED,
+        }
+        bad.refresh_from_db()
+        assert "storing its report failed" in bad.last_error
 
     def test_progress_that_cannot_be_stored_does_not_spoil_the_report(self) -> None:
         job = make_job(Status.RUNNING)
         report = Report(lease_of(job), Succeeded("1"), Complete("1"), progress="nope")
         assert Job.objects.settle([report]).accepted == {lease_of(job): Status.COMPLETED}
 
-    def test_a_handler_may_ask_for_any_delay(self) -> None:
-        with all_faults() as about:
-            for delay in [timedelta.max, timedelta.min, CENTURIES]:
-                with about(delay):
-                    empty_tables()
-                    good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
-                    reports = [
-                        Report(lease_of(bad), Snoozed(delay), Postpone(delay)),
-                        Report(lease_of(good), Succeeded(), Complete()),
-                    ]
-                    assert len(Job.objects.settle(reports).accepted) == 2
-                    assert len(list(Job.objects.all())) == 2  # and everything can still be read
+    @each([timedelta.max, timedelta.min, CENTURIES], before=empty_tables)
+    def test_a_handler_may_ask_for_any_delay(self, delay: Any) -> None:
+        good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
+        reports = [
+            Report(lease_of(bad), Snoozed(delay), Postpone(delay)),
+            Report(lease_of(good), Succeeded(), Complete()),
+        ]
+        assert len(Job.objects.settle(reports).accepted) == 2
+        assert len(list(Job.objects.all())) == 2  # and everything can still be read
 
     def test_a_ledger_that_has_the_row_already_does_not_keep_the_run_from_ending(self) -> None:
         job = make_job(Status.RUNNING)
@@ -313,12 +302,9 @@ class TestBounds:
                     act()
             make_job()
 
-    def test_what_an_operator_asks_for_is_refused_before_it_breaks_a_transaction(self) -> None:
-        with all_faults() as about:
-            for delay in [timedelta(seconds=-1), CENTURIES, timedelta.max]:
-                with about(delay):
-                    empty_tables()
-                    self.ask_for(delay)
+    @each([timedelta(seconds=-1), CENTURIES, timedelta.max], before=empty_tables)
+    def test_what_an_operator_asks_for_is_refused_before_it_breaks_a_transaction(self, delay: Any) -> None:
+        self.ask_for(delay)
 
     def test_a_pause_that_ended_is_not_continued_by_the_next(self) -> None:
         Pause.objects.pause(queue="default", duration=timedelta(hours=1))
@@ -338,14 +324,11 @@ class TestBounds:
 class TestRelatedManagers:
     """A related manager's filter does not reach our statements, so the verbs refuse to be its."""
 
-    def test_verbs_are_not_asked_of_children(self) -> None:
-        with all_faults() as about:
-            for verb in ["reap", "lanes"]:
-                with about(verb):
-                    empty_tables()
-                    parent = make_job()
-                    with pytest.raises(TypeError, match=r"Job\.objects"):
-                        getattr(parent.children, verb)()
+    @each(["reap", "lanes"], before=empty_tables)
+    def test_verbs_are_not_asked_of_children(self, verb: Any) -> None:
+        parent = make_job()
+        with pytest.raises(TypeError, match=r"Job\.objects"):
+            getattr(parent.children, verb)()
 
     def test_no_stranger_is_pruned_or_claimed_through_a_relation(self) -> None:
         parent, stranger = make_job(), make_job(Status.COMPLETED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -20,7 +21,7 @@ from pulse_django.queue.words.verb_results import Beat, Report, Settled
 from tests.crash.processes import run_script
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import claim_one, expire, next_run_is_due, sql, success
 from tests.rival import Rival, backend_pid
 
@@ -232,24 +233,19 @@ def test_a_worker_that_claims_its_own_lost_job_again_is_a_zombie_to_itself() -> 
     assert row_of(job.pk) == before
 
 
-def test_every_part_of_the_lease_is_in_the_fence_of_every_verb() -> None:
-    with all_faults() as about:
-        for part in ["holder", "attempt", "job_id"]:
-            with about(part):
-                empty_tables()
-                job = make_job(Status.RUNNING, attempts=3)
-                lease = lease_of(job)
-                wrong = Lease(
-                    lease.job_id + (part == "job_id"),
-                    lease.holder + "x" * (part == "holder"),
-                    lease.attempt - (part == "attempt"),
-                )
-                before = row_of(job.pk)
-                assert Job.objects.heartbeat([wrong]).lost == {wrong}
-                assert Job.objects.settle([Report(wrong, Succeeded(), Complete())]).lost == {wrong}
-                assert Job.objects.release([wrong]).lost == {wrong}
-                assert row_of(job.pk) == before
-                assert not Attempt.objects.exists()
+@each(["holder", "attempt", "job_id"], before=empty_tables)
+def test_every_part_of_the_lease_is_in_the_fence_of_every_verb(part: Any) -> None:
+    job = make_job(Status.RUNNING, attempts=3)
+    lease = lease_of(job)
+    wrong = Lease(
+        lease.job_id + (part == "job_id"), lease.holder + "x" * (part == "holder"), lease.attempt - (part == "attempt")
+    )
+    before = row_of(job.pk)
+    assert Job.objects.heartbeat([wrong]).lost == {wrong}
+    assert Job.objects.settle([Report(wrong, Succeeded(), Complete())]).lost == {wrong}
+    assert Job.objects.release([wrong]).lost == {wrong}
+    assert row_of(job.pk) == before
+    assert not Attempt.objects.exists()
 
 
 def test_attempt_zero_is_no_master_key() -> None:

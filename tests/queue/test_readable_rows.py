@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, IntegrityError, transaction
@@ -15,7 +16,7 @@ from pulse_django.queue.words.job_options import NewJob, encode_meta
 from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.queue.steps import sql
 from tests.undoing import undone
 
@@ -75,9 +76,8 @@ def test_lists_of_lists_are_no_labels() -> None:
         sql("INSERT INTO pulse_django_job (task, tags) VALUES ('t', ARRAY[ARRAY['a'], ARRAY['b']])")
 
 
-def test_labels_are_bounded_at_their_true_length() -> None:
-    """A hundred million letters take a megabyte as they are stored."""
-    labels = {
+@each(
+    {
         "meta": f"jsonb_build_object('x', repeat('x', {2 * MAX_META_BYTES}))",
         "tags": f"string_to_array(repeat('n,', {MOST_TAGS}), ',')",
         "tags ": "ARRAY[repeat('x', 100000000)]",
@@ -86,15 +86,15 @@ def test_labels_are_bounded_at_their_true_length() -> None:
         "search_terms": "ARRAY[repeat('x', 100000)]",
         "search_terms ": "string_to_array(repeat('n,', 20000), ',')",
         "search_terms  ": "ARRAY[NULL::text]",
-    }
-    with all_faults() as about:
-        for column, value in labels.items():
-            with about((column, value)):
-                with pytest.raises(IntegrityError, match=LABELS), transaction.atomic():
-                    sql(f"INSERT INTO pulse_django_job (task, {column}) VALUES ('t', {value})")
-                job = make_job(Status.WAITING)
-                with pytest.raises(IntegrityError, match=LABELS), transaction.atomic():
-                    sql(f"UPDATE pulse_django_job SET {column} = {value} WHERE id = {job.pk}")
+    }.items()
+)
+def test_labels_are_bounded_at_their_true_length(column: Any, value: Any) -> None:
+    """A hundred million letters take a megabyte as they are stored."""
+    with pytest.raises(IntegrityError, match=LABELS), transaction.atomic():
+        sql(f"INSERT INTO pulse_django_job (task, {column}) VALUES ('t', {value})")
+    job = make_job(Status.WAITING)
+    with pytest.raises(IntegrityError, match=LABELS), transaction.atomic():
+        sql(f"UPDATE pulse_django_job SET {column} = {value} WHERE id = {job.pk}")
 
 
 def test_the_largest_labels_of_a_call_are_stored() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import OperationalError, transaction
@@ -18,7 +19,7 @@ from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Report
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import claim_one, sql, success
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -77,15 +78,12 @@ def test_a_lost_worker_is_counted() -> None:
     assert Attempt.objects.get().message == "killed by signal 9"
 
 
-def test_a_cancelled_run_says_why() -> None:
-    with all_faults() as about:
-        for outcome, reason in [(Cancelled("enough"), "enough"), (Discarded("gone"), "gone")]:
-            with about((outcome, reason)):
-                empty_tables()
-                job = make_job(Status.RUNNING)
-                Job.objects.settle([Report(lease_of(job), outcome, Cancel(outcome.reason))])
-                job.refresh_from_db()
-                assert (job.status, job.cancel_reason) == (Status.CANCELLED, reason)
+@each([(Cancelled("enough"), "enough"), (Discarded("gone"), "gone")], before=empty_tables)
+def test_a_cancelled_run_says_why(outcome: Any, reason: Any) -> None:
+    job = make_job(Status.RUNNING)
+    Job.objects.settle([Report(lease_of(job), outcome, Cancel(outcome.reason))])
+    job.refresh_from_db()
+    assert (job.status, job.cancel_reason) == (Status.CANCELLED, reason)
 
 
 def test_a_cancelled_run_without_a_reason_keeps_the_requests() -> None:
@@ -110,17 +108,14 @@ def test_no_reports_are_no_reports() -> None:
     assert Job.objects.heartbeat([]).alive == frozenset()
 
 
-def test_a_dead_letter_always_has_a_reason_that_can_be_stored() -> None:
-    with all_faults() as about:
-        for reason in ["", "\x00", "\x00\ud800", "x" * 100_000, "%s {0} \\ '"]:
-            with about(ascii(reason[:20])):
-                empty_tables()
-                job = make_job(Status.RUNNING)
-                assert Job.objects.settle([Report(lease_of(job), WorkerLost(reason), DeadLetter(reason))]).accepted
-                job.refresh_from_db()
-                assert job.status == Status.DEAD_LETTERED
-                assert job.last_error
-                assert len(job.last_error) <= 2_000
+@each(["", "\x00", "\x00\ud800", "x" * 100_000, "%s {0} \\ '"], before=empty_tables)
+def test_a_dead_letter_always_has_a_reason_that_can_be_stored(reason: Any) -> None:
+    job = make_job(Status.RUNNING)
+    assert Job.objects.settle([Report(lease_of(job), WorkerLost(reason), DeadLetter(reason))]).accepted
+    job.refresh_from_db()
+    assert job.status == Status.DEAD_LETTERED
+    assert job.last_error
+    assert len(job.last_error) <= 2_000
 
 
 class Unspeakable(Exception):
@@ -128,40 +123,34 @@ class Unspeakable(Exception):
         raise RuntimeError
 
 
-def test_whatever_a_handler_raises_ends_its_attempt() -> None:
-    errors = {
+@each(
+    {
         "str raises": Unspeakable(),
         "hostile": ValueError("\x00\ud800\x1b[31m"),
         "10 MB": ValueError("x" * 10_000_000),
         "SystemExit": SystemExit(1),
         "KeyboardInterrupt": KeyboardInterrupt(),
-    }
-    with all_faults() as about:
-        for case, error in errors.items():
-            with about(case):
-                empty_tables()
-                job = make_job(Status.RUNNING)
-                outcome = Failed(ErrorReport.of(error))
-                decision = decide(outcome, Budget(attempts=1, refunds=0, max_attempts=10))
-                assert Job.objects.settle([Report(lease_of(job), outcome, decision)]).accepted == {
-                    lease_of(job): Status.RETRYING
-                }
-                job.refresh_from_db()
-                assert type(error).__name__ in job.last_error
+    }.items(),
+    before=empty_tables,
+)
+def test_whatever_a_handler_raises_ends_its_attempt(case: Any, error: Any) -> None:
+    job = make_job(Status.RUNNING)
+    outcome = Failed(ErrorReport.of(error))
+    decision = decide(outcome, Budget(attempts=1, refunds=0, max_attempts=10))
+    assert Job.objects.settle([Report(lease_of(job), outcome, decision)]).accepted == {lease_of(job): Status.RETRYING}
+    job.refresh_from_db()
+    assert type(error).__name__ in job.last_error
 
 
-def test_a_result_that_would_be_read_back_changed_is_a_dead_letter_with_a_reason() -> None:
-    with all_faults() as about:
-        for value in ["nul\x00", "\ud800", float("nan"), {1: "a"}, object()]:
-            with about(ascii(value)):
-                empty_tables()
-                job = make_job(Status.RUNNING)
-                outcome = returned(value, limit=1_000_000)
-                decision = decide(outcome, Budget(attempts=1, refunds=0, max_attempts=10))
-                Job.objects.settle([Report(lease_of(job), outcome, decision)])
-                job.refresh_from_db()
-                assert job.status == Status.DEAD_LETTERED
-                assert job.last_error.startswith("UnstorableResult: result: ")
+@each(["nul\x00", "\ud800", float("nan"), {1: "a"}, object()], before=empty_tables)
+def test_a_result_that_would_be_read_back_changed_is_a_dead_letter_with_a_reason(value: Any) -> None:
+    job = make_job(Status.RUNNING)
+    outcome = returned(value, limit=1_000_000)
+    decision = decide(outcome, Budget(attempts=1, refunds=0, max_attempts=10))
+    Job.objects.settle([Report(lease_of(job), outcome, decision)])
+    job.refresh_from_db()
+    assert job.status == Status.DEAD_LETTERED
+    assert job.last_error.startswith("UnstorableResult: result: ")
 
 
 def test_a_lost_worker_costs_nothing_where_its_task_says_so() -> None:
@@ -204,17 +193,14 @@ class TestBatchesOfBothKinds:
     def statuses(self, reports: list[Report]) -> list[str]:
         return [Job.objects.get(pk=report.lease.job_id).status for report in reports]
 
-    def test_each_gets_its_own_end_and_result(self) -> None:
-        with all_faults() as about:
-            for within in [False, True]:
-                with about(within):
-                    empty_tables()
-                    reports = self.reports()
-                    with transaction.atomic() if within else nullcontext():
-                        settled = Job.objects.settle(reports)
-                    assert len(settled.accepted) == 4
-                    assert self.statuses(reports) == [Status.COMPLETED, Status.RETRYING] * 2
-                    assert Job.objects.get(pk=reports[0].lease.job_id).result == 7
+    @each([False, True], before=empty_tables)
+    def test_each_gets_its_own_end_and_result(self, within: Any) -> None:
+        reports = self.reports()
+        with transaction.atomic() if within else nullcontext():
+            settled = Job.objects.settle(reports)
+        assert len(settled.accepted) == 4
+        assert self.statuses(reports) == [Status.COMPLETED, Status.RETRYING] * 2
+        assert Job.objects.get(pk=reports[0].lease.job_id).result == 7
 
     def test_if_the_second_statement_fails_its_reports_are_to_be_sent_again(
         self, monkeypatch: pytest.MonkeyPatch

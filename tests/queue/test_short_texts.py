@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.db.models import Case, Value, When
 from django.db.models.functions import Coalesce, Concat
@@ -9,22 +11,21 @@ from django.db.models.functions import Coalesce, Concat
 from pulse_django.models import Job
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import each
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
 
-def test_they_mix_with_other_text() -> None:
-    cases = {
-        "concat": (Concat("queue", Value("-"), "task"), "mail-shop.echo"),
-        "value first": (Concat(Value("-"), "queue"), "-mail"),
-        "case": (Case(When(priority__gt=5, then=Value("high")), default="queue"), "mail"),
-        "coalesce": (Coalesce("locked_by", Value("nobody")), "nobody"),
-        "coalesce, value first": (Coalesce(Value("x"), "locked_by"), "x"),
-    }
-    with all_faults() as about:
-        for case, (expression, expected) in cases.items():
-            with about(case):
-                empty_tables()
-                make_job(task="shop.echo", queue="mail")
-                assert Job.objects.annotate(found=expression).get().found == expected
+@each(
+    [
+        (Concat("queue", Value("-"), "task"), "mail-shop.echo"),
+        (Concat(Value("-"), "queue"), "-mail"),
+        (Case(When(priority__gt=5, then=Value("high")), default="queue"), "mail"),
+        (Coalesce("locked_by", Value("nobody")), "nobody"),
+        (Coalesce(Value("x"), "locked_by"), "x"),
+    ],
+    before=empty_tables,
+)
+def test_they_mix_with_other_text(expression: Any, expected: Any) -> None:
+    make_job(task="shop.echo", queue="mail")
+    assert Job.objects.annotate(found=expression).get().found == expected

@@ -27,7 +27,7 @@ from pulse_django.run.execute import perform, prepared
 from pulse_django.run.registry import task_enqueued, task_finished, task_started
 from pulse_django.run.run import Run
 from pulse_django.testing import drain
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.security.handlers import CANARY
 
 # Fields that hold what a handler is given or gives. Whoever adds another kind, names it here.
@@ -225,14 +225,12 @@ def nested(depth: int) -> list[Any]:
 
 
 @pytest.mark.django_db
-def test_no_error_repeats_what_is_masked() -> None:
-    with all_faults() as about:
-        for refused in REFUSED:
-            with about(refused):
-                with pytest.raises((InvalidJob, TypeError)) as caught:
-                    REFUSED[refused]()
-                told = "".join(traceback.format_exception(caught.value))
-                assert CANARY not in f"{caught.value!r} {caught.value!s} {told}"
+@each(REFUSED)
+def test_no_error_repeats_what_is_masked(refused: Any) -> None:
+    with pytest.raises((InvalidJob, TypeError)) as caught:
+        REFUSED[refused]()
+    told = "".join(traceback.format_exception(caught.value))
+    assert CANARY not in f"{caught.value!r} {caught.value!s} {told}"
 
 
 @pytest.mark.django_db

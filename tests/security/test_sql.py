@@ -30,7 +30,7 @@ from pulse_django.run.fencing import fence
 from tests.console.test_every_page import presence
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.django_db
@@ -142,18 +142,17 @@ ADDRESSES = [
 ]  # fmt: skip
 
 
-def test_addresses_of_the_admin_ask_nothing_else_than_what_they_are_for(admin_client: Client) -> None:
-    with all_faults() as about:
-        for address in ADDRESSES:
-            with about(address), transaction.atomic(), untouched():
-                for attack in WORST:
-                    url, _, name = f"/admin/pulse_django/{address}".rpartition("?")
-                    parameters = dict(part.partition("=")[::2] for part in name.split("&"))
-                    parameters[name.rpartition("&")[2].partition("=")[0]] = attack
-                    response = admin_client.get(url, parameters)
-                    assert response.status_code in (200, 302, 404), attack
-                    if "job/" in address and response.status_code == 200 and "q=" not in address:
-                        assert b"of nobody" not in response.content
+@each(ADDRESSES)
+def test_addresses_of_the_admin_ask_nothing_else_than_what_they_are_for(address: Any, admin_client: Client) -> None:
+    with transaction.atomic(), untouched():
+        for attack in WORST:
+            url, _, name = f"/admin/pulse_django/{address}".rpartition("?")
+            parameters = dict(part.partition("=")[::2] for part in name.split("&"))
+            parameters[name.rpartition("&")[2].partition("=")[0]] = attack
+            response = admin_client.get(url, parameters)
+            assert response.status_code in (200, 302, 404), attack
+            if "job/" in address and response.status_code == 200 and "q=" not in address:
+                assert b"of nobody" not in response.content
 
 
 @pytest.mark.usefixtures("others")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import product
 from typing import Any
 
 import psycopg
@@ -24,7 +23,7 @@ from pulse_django.sql_enqueue.loop import PAUSE, DeclaredTasks
 from pulse_django.testing import drain
 from pulse_django.worker.guarded_connection import GuardedConnection
 from tests.crash.processes import ROOT, database_url
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.queue.steps import sql
 from tests.rival import Rival, backend_pid
 
@@ -122,17 +121,20 @@ class TestKeys:
         assert mine.result(20) > theirs
         assert Job.objects.count() == 1
 
-    def test_a_call_does_what_python_does_about_a_job_that_holds_the_key(self) -> None:
-        rules = [
-            Unique(by="order"), Unique(by="order", until="start"), Unique(by="order", on_conflict="follow"),
-            Unique(by="order", on_conflict="replace"), Unique(by="order", on_conflict="debounce"),
+    @each(
+        [
+            Unique(by="order"),
+            Unique(by="order", until="start"),
+            Unique(by="order", on_conflict="follow"),
+            Unique(by="order", on_conflict="replace"),
+            Unique(by="order", on_conflict="debounce"),
             Unique(by="order", on_conflict="debounce", max_delay=60),
-        ]  # fmt: skip
-        with all_faults() as about:
-            for rule, is_claimed in product(rules, (False, True)):
-                with about((rule, is_claimed)):
-                    declared_as(rule)
-                    assert met_by(by_sql, is_claimed=is_claimed) == met_by(by_python, is_claimed=is_claimed)
+        ],
+        (False, True),
+    )
+    def test_a_call_does_what_python_does_about_a_job_that_holds_the_key(self, rule: Any, is_claimed: Any) -> None:
+        declared_as(rule)
+        assert met_by(by_sql, is_claimed=is_claimed) == met_by(by_python, is_claimed=is_claimed)
 
     def test_raise_says_which_job_has_the_key(self) -> None:
         one = declared_as(Unique(on_conflict="raise"))

@@ -18,7 +18,7 @@ from pulse_django.queue.words.job_options import NewJob
 from pulse_django.run.registry import InvalidTask, task_enqueued
 from pulse_django.unique.keys import key_of_call
 from pulse_django.unique.rule import UniqueKey
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 LATER = {"run_after": MINUTE}
@@ -87,11 +87,9 @@ class TestKeys:
         assert key(everything, 1) == key(everything, a=1) == key(everything, 1, 2) == key(everything, 1, b=2)
         assert key(with_context, 7) == key(with_context, order=7) != key(with_context, 8)
 
-    def test_calls_that_differ_have_different_keys(self) -> None:
-        with all_faults() as about:
-            for args, kwargs in OTHER_CALLS:
-                with about(f"{args} and {kwargs}"):
-                    assert key(everything, *args, **kwargs) != key(everything, 1)
+    @each(OTHER_CALLS)
+    def test_calls_that_differ_have_different_keys(self, args: Any, kwargs: Any) -> None:
+        assert key(everything, *args, **kwargs) != key(everything, 1)
 
     def test_the_order_within_a_value_that_has_none_does_not_matter(self) -> None:
         assert key(everything, {"x": 1, "y": (1, 2)}) == key(everything, {"y": [1, 2], "x": 1})
@@ -146,11 +144,10 @@ DECLARATIONS: list[tuple[dict[str, Any], str]] = [
 
 
 class TestDeclarations:
-    def test_a_rule_that_cannot_be_is_refused(self) -> None:
-        with all_faults() as about:
-            for rule, why in DECLARATIONS:
-                with about(why), pytest.raises((InvalidJob, InvalidTask), match=why):
-                    task(name="unique.wrong", unique=Unique(**rule))(others.func)
+    @each(DECLARATIONS)
+    def test_a_rule_that_cannot_be_is_refused(self, rule: Any, why: Any) -> None:
+        with pytest.raises((InvalidJob, InvalidTask), match=why):
+            task(name="unique.wrong", unique=Unique(**rule))(others.func)
 
     def test_anything_but_a_rule_is_refused(self) -> None:
         said = r"unique: .* is not a Unique; write Unique\(\.\.\.\)"
