@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-import pulse_django
 from pulse_django import pause_task, resume_task, task
 from pulse_django.models import Job, Pause
 from pulse_django.pauses import pausing as pauses
@@ -39,16 +38,12 @@ def paused() -> set[str]:
 def test_a_task_is_paused_by_all_of_its_names_whatever_it_is_called_by(called: Any) -> None:
     assert pause_task(called, duration=timedelta(hours=1), reason="x", by="ann")
     assert paused() == NAMES
+    Job.objects.enqueue_many([NewJob(task="pauses.older"), NewJob(task="pauses.other")])
+    assert [claim.task for claim in Job.objects.claim(Identity("me"), limit=9)] == ["pauses.other"]
     assert not pause_task(called, duration=timedelta(minutes=1))
     assert resume_task(called)
     assert paused() == set()
     assert not resume_task(called)
-
-
-def test_jobs_of_an_alias_wait_too() -> None:
-    Job.objects.enqueue_many([NewJob(task=name) for name in ("pauses.older", "pauses.renamed", "pauses.other")])
-    pause_task(renamed)
-    assert [claim.task for claim in Job.objects.claim(Identity("me"), limit=9)] == ["pauses.other"]
 
 
 def test_a_task_that_this_process_does_not_know_is_paused_by_its_name() -> None:
@@ -103,7 +98,3 @@ def test_a_test_drains_no_job_of_a_paused_task_and_may_run_one() -> None:
     pause_task(renamed)
     assert [ran.task for ran in drain()] == ["pauses.other"]
     assert run_job(result).task == "pauses.renamed"
-
-
-def test_they_are_part_of_the_package() -> None:
-    assert (pulse_django.pause_task, pulse_django.resume_task) == (pause_task, resume_task)

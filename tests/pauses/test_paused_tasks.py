@@ -11,11 +11,9 @@ import pytest
 from django.db import transaction
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.limits.rules import Limit
-from pulse_django.models import Job, Limiter, Pause
+from pulse_django.models import Job, Pause
 from pulse_django.queue.words.job_options import NewJob, Payload
 from pulse_django.queue.words.lane_keys import lane_key
-from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Claim, Identity
 from pulse_django.queue.words.states import CLAIMABLE, Status
 from pulse_django.unique.rule import Unique, UniqueKey
@@ -72,14 +70,6 @@ class TestAPause:
         assert Pause.objects.resume(SEND)
         assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND] * 3
 
-    def test_nor_does_a_claim_with_limits(self) -> None:
-        Limiter.objects.declare_new("project", {"stripe": Limit("stripe", max_running=5).numbers()})
-        for task in (SEND, OTHER):
-            enqueue(task, lane_key="stripe")
-        Pause.objects.pause(SEND)
-        lane = Lane("default", 0, "stripe")
-        assert tasks_of(Job.objects.claim_limited(ME, "stripe", [lane], {lane: 9}, limit=9).claims) == [OTHER]
-
     def test_a_claim_of_certain_jobs_does(self) -> None:
         """By it a watchdog gives up jobs of unknown tasks, and tests run a job."""
         ids = enqueue()
@@ -89,40 +79,35 @@ class TestAPause:
         Job.objects.settle([success(claim)])
         assert Job.objects.get().status == Status.COMPLETED
 
-    def test_it_has_an_end(self) -> None:
-        enqueue()
-        Pause.objects.pause(SEND, duration=MINUTE)
+    @each([([SEND], {}), ([], {"queue": "default"})], before=empty_tables)
+    def test_it_has_an_end_and_runs_go_on(self, tasks: Any, which: Any) -> None:
+        enqueue(), enqueue()
+        [claim] = Job.objects.claim(ME)
+        Pause.objects.pause(*tasks, **which, duration=MINUTE)
         assert not Job.objects.claim(ME)
+        assert Job.objects.heartbeat([claim.lease]).alive
+        assert Job.objects.settle([success(claim)]).accepted
         sql("UPDATE pulse_django_pause SET paused_until = statement_timestamp()")
         assert Job.objects.claim(ME)
 
-    def test_a_later_end_stays(self) -> None:
-        assert Pause.objects.pause(SEND, duration=2 * MINUTE, reason="first", by="ann")
-        assert not Pause.objects.pause(SEND, duration=MINUTE, reason="second")
-        assert Pause.objects.pause(SEND, reason="third")
-        assert not Pause.objects.pause(SEND, duration=MINUTE)
+    @each([([SEND], {}), ([], {"queue": "mail"})], before=empty_tables)
+    def test_a_later_end_stays(self, tasks: Any, which: Any) -> None:
+        assert Pause.objects.pause(*tasks, **which, duration=2 * MINUTE, reason="first", by="ann")
+        first = Pause.objects.get()
+        assert not Pause.objects.pause(*tasks, **which, duration=MINUTE, reason="second")
+        assert Pause.objects.pause(*tasks, **which, reason="third")
+        assert not Pause.objects.pause(*tasks, **which, duration=MINUTE)
         paused = Pause.objects.get()
-        assert (paused.task, paused.paused_until, paused.reason) == (SEND, None, "third")
+        assert (paused.paused_at, paused.paused_until, paused.reason) == (first.paused_at, None, "third")
 
-    def test_runs_go_on(self) -> None:
-        enqueue()
-        [claim] = Job.objects.claim(ME)
-        Pause.objects.pause(SEND)
-        assert Job.objects.heartbeat([claim.lease]).alive
-        assert Job.objects.settle([success(claim)]).accepted
-
-    def test_it_holds_from_its_commit_on(self, rival: Rival) -> None:
+    def test_it_holds_from_its_commit_on_until_that_of_its_end(self, rival: Rival) -> None:
         """And a claim does not wait for one that is not committed."""
-        enqueue(SEND, 2)
+        enqueue(SEND, 3)
         rival.begin()
         rival.run(Pause.objects.pause, SEND)
         assert len(Job.objects.claim(ME)) == 1
         rival.commit()
         assert not Job.objects.claim(ME)
-
-    def test_an_uncommitted_end_of_it_lets_nothing_start(self, rival: Rival) -> None:
-        enqueue()
-        Pause.objects.pause(SEND)
         rival.begin()
         rival.run(Pause.objects.resume, SEND)
         assert not Job.objects.claim(ME)
@@ -139,22 +124,22 @@ class TestAPause:
         assert Job.objects.bring_back() == ["default"]
         assert tasks_of(Job.objects.claim(ME, limit=9)) == [name]
 
-    @each(["", "x" * 201, "a\nb", 7, None], before=empty_tables)
-    def test_what_is_no_name_is_refused(self, name: Any) -> None:
-        for verb in (Pause.objects.pause, Pause.objects.resume):
-            with pytest.raises(InvalidJob, match="task"):
-                verb(name)
-
-    @each([timedelta(), -MINUTE, timedelta.max], before=empty_tables)
-    def test_so_is_a_time_that_cannot_be(self, duration: Any) -> None:
+    @each([timedelta(), -MINUTE, timedelta.max])
+    def test_a_time_that_cannot_be_is_refused(self, duration: Any) -> None:
         with pytest.raises(InvalidJob, match="duration"):
             Pause.objects.pause(SEND, duration=duration)
 
-    def test_of_nothing_is_refused(self) -> None:
+    @each(
+        [
+            *(([name], {}, "task") for name in ("", "x" * 201, "a\nb", 7, None)),
+            *(([SEND], {"queue": name}, "queue") for name in ("", "x" * 101, "a\nb", 7)),
+            *(([], which, "Name a key, or tasks") for which in ({}, {"lane_key": lane_key("", "a"), "queue": "q"})),
+        ]
+    )
+    def test_what_is_no_name_is_refused(self, tasks: Any, which: Any, why: Any) -> None:
         for verb in (Pause.objects.pause, Pause.objects.resume):
-            for subject in ({}, {"lane_key": lane_key("", "a"), "queue": "q"}):
-                with pytest.raises(InvalidJob, match="Name a key, or tasks"):
-                    verb(**subject)
+            with pytest.raises(InvalidJob, match=why):
+                verb(*tasks, **which)
 
     def test_a_paused_key_is_no_paused_task(self) -> None:
         enqueue("acme")
@@ -203,12 +188,6 @@ class TestInOneQueue:
         Pause.objects.pause(OTHER, queue="mail")
         assert Pause.objects.resume(SEND)
         assert [str(one) for one in Pause.objects.all()] == [f"{OTHER} in queue mail"]
-
-    @each(["", "x" * 101, "a\nb", 7], before=empty_tables)
-    def test_what_is_no_queue_is_refused(self, name: Any) -> None:
-        for verb in (Pause.objects.pause, Pause.objects.resume):
-            with pytest.raises(InvalidJob, match="queue"):
-                verb(SEND, queue=name)
 
     def test_names_that_look_like_one_another_are_kept_apart(self) -> None:
         """Whatever stands between a task and a queue must be in neither."""

@@ -250,18 +250,13 @@ class TestPrune:
         assert Job.objects.prune(Status.DEAD_LETTERED, older_than=timedelta()) == 0
         assert Job.objects.get().status == Status.PENDING
 
-    def test_of_these_only_what_has_ended_is_deleted(self) -> None:
-        ended, live, other = make_job(Status.DEAD_LETTERED), make_job(Status.RUNNING), make_job(Status.COMPLETED)
-        for job in (ended, live, other):
+    def test_of_these_only_what_has_ended_by_then_is_deleted(self) -> None:
+        ended, live = make_job(Status.DEAD_LETTERED, finished_at=now(timedelta(seconds=-9))), make_job(Status.RUNNING)
+        later, other = make_job(Status.COMPLETED), make_job(Status.COMPLETED)
+        for job in (ended, live, later, other):
             AttemptFactory(job=job)
-        assert Job.objects.prune_these([ended.pk, live.pk, 10**15]) == [ended.pk]
+        these = [ended.pk, live.pk, later.pk, 10**15]
+        assert Job.objects.prune_these(these, ended_by=ended.finished_at) == [ended.pk]
+        assert Job.objects.prune_these(these) == [later.pk]
         assert set(Job.objects.values_list("pk", flat=True)) == {live.pk, other.pk}
         assert set(Attempt.objects.values_list("job_id", flat=True)) == {live.pk, other.pk}
-
-
-class TestPruneThese:
-    def test_only_what_had_ended_by_then_is_deleted(self) -> None:
-        dead, later = make_job(Status.DEAD_LETTERED, finished_at=now(timedelta(seconds=-9))), make_job(Status.COMPLETED)
-        then = dead.finished_at
-        assert Job.objects.prune_these([dead.pk, later.pk], ended_by=then) == [dead.pk]
-        assert list(Job.objects.all()) == [later]

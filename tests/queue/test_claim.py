@@ -142,38 +142,6 @@ class TestPausedQueues:
         Pause.objects.pause(queue="paused", reason="supplier is down")
         assert claimed_ids(Job.objects.claim(worker, limit=9)) == [free.pk]
 
-    def test_what_runs_runs_on(self, worker: Identity) -> None:
-        make_job()
-        claim = claim_one(worker)
-        Pause.objects.pause(queue="default")
-        assert Job.objects.heartbeat([claim.lease]).alive
-
-    def test_resuming_lets_its_jobs_go(self, worker: Identity) -> None:
-        make_job()
-        Pause.objects.pause(queue="default")
-        assert Pause.objects.resume(queue="default") is True
-        assert Pause.objects.resume(queue="default") is False
-        assert claim_one(worker)
-
-    def test_a_pause_may_have_an_end(self, worker: Identity) -> None:
-        make_job()
-        Pause.objects.pause(queue="default", duration=timedelta(hours=1))
-        assert Job.objects.claim(worker) == []
-        sql("UPDATE pulse_django_pause SET paused_until = statement_timestamp()")
-        assert claim_one(worker)
-
-    def test_a_longer_pause_renews_reason_and_end_but_keeps_the_start(self) -> None:
-        Pause.objects.pause(queue="default", reason="first", duration=timedelta(hours=1))
-        first = Pause.objects.get()
-        assert not Pause.objects.pause(queue="default", reason="shorter", duration=timedelta(minutes=1))
-        assert Pause.objects.pause(queue="default", reason="second")
-        second = Pause.objects.get()
-        assert (second.paused_at, second.paused_until, second.reason) == (first.paused_at, None, "second")
-
-    def test_a_queue_that_cannot_be_named_cannot_be_paused(self) -> None:
-        with pytest.raises(ValueError, match="queue"):
-            Pause.objects.pause(queue="")
-
 
 def in_threads(count: int, work: Any) -> list[Any]:
     """Run ``work(n)`` in ``count`` threads that start together, each with a connection of its own."""

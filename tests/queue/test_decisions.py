@@ -302,23 +302,13 @@ def test_a_policy_matches_after_the_exception_crossed_a_process_boundary() -> No
     assert not retry_unless(ConnectionError).retries(lineage)
 
 
-class TestReturned:
-    def test_a_value_becomes_its_json(self) -> None:
-        assert returned({"a": [1, None]}, limit=100) == Succeeded('{"a":[1,null]}')
-
-    def test_nothing_needs_no_column(self) -> None:
-        assert returned(None, limit=100) == Succeeded(None)
-
-    @each([{1, 2}, object(), b"bytes", lambda: 1])
-    def test_what_json_does_not_know_is_a_failure_with_a_reason(self, value: Any) -> None:
-        outcome = returned(value, limit=100)
-        assert isinstance(outcome, Failed)
-        assert outcome.error.message.startswith("result: ")
-
-    def test_a_result_over_the_limit_is_a_failure_with_a_reason(self) -> None:
-        outcome = returned("x" * 101, limit=100)
-        assert isinstance(outcome, Failed)
-        assert "over the limit of 100" in outcome.error.message
+def test_what_a_handler_returned_is_its_json_or_a_failure_with_a_reason() -> None:
+    """What JSON does not know: tests/queue/test_settle.py."""
+    assert returned({"a": [1, None]}, limit=100) == Succeeded('{"a":[1,null]}')
+    assert returned(None, limit=100) == Succeeded(None)  # it needs no column
+    outcome = returned("x" * 101, limit=100)
+    assert isinstance(outcome, Failed)
+    assert "over the limit of 100" in outcome.error.message
 
 
 def test_a_curve_with_much_jitter_spreads_a_storm_of_retries() -> None:

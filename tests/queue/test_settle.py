@@ -142,7 +142,7 @@ def test_whatever_a_handler_raises_ends_its_attempt(case: Any, error: Any) -> No
     assert type(error).__name__ in job.last_error
 
 
-@each(["nul\x00", "\ud800", float("nan"), {1: "a"}, object()], before=empty_tables)
+@each(["nul\x00", "\ud800", float("nan"), {1: "a"}, object(), {1, 2}, b"bytes", print], before=empty_tables)
 def test_a_result_that_would_be_read_back_changed_is_a_dead_letter_with_a_reason(value: Any) -> None:
     job = make_job(Status.RUNNING)
     outcome = returned(value, limit=1_000_000)

@@ -106,9 +106,6 @@ class TestOneKey:
         way([new(KEEP, 2, priority=9, run_after=HOUR)])
         stored = Job.objects.get()
         assert (stored.args, stored.priority, stored.next_run_at) == ([1], 0, first.next_run_at)
-
-    def test_the_kept_job_is_returned_as_it_stands(self) -> None:
-        first = alone(KEEP, 1)
         claim_one(Identity("me"))
         kept, is_new = enqueue(KEEP, 2)
         assert (kept.pk, kept.status, kept.args, is_new) == (first.pk, Status.RUNNING, [1], False)
@@ -127,61 +124,40 @@ class TestOneKey:
         )
         assert stored.payload_bytes == len("[2]{}")
         assert HOUR - MINUTE < stored.next_run_at - stored.created_at < HOUR + MINUTE
+        job, is_new = enqueue(REPLACE, 3)
+        assert (job.args, is_new) == ([3], False)
 
-    def test_the_replaced_job_is_returned_with_its_new_arguments(self) -> None:
-        alone(REPLACE, 1)
-        job, is_new = enqueue(REPLACE, 2)
-        assert (job.args, is_new) == ([2], False)
-
-    @each(WAYS, before=empty_tables)
-    def test_debounce_postpones(self, way: Any) -> None:
-        first = alone(DEBOUNCE, 1)
-        way([new(DEBOUNCE, 2, run_after=5 * MINUTE)])
+    @each(
+        [
+            (DEBOUNCE, MINUTE, "0 minutes", 5 * MINUTE, 5 * MINUTE),
+            (DEBOUNCE, MINUTE, "8 minutes", 5 * MINUTE, 2 * MINUTE),  # not beyond the longest
+            (DEBOUNCE, 9 * MINUTE, "0 minutes", MINUTE, 9 * MINUTE),  # it brings no run forward
+            (Unique(on_conflict="debounce"), MINUTE, "8 hours", HOUR, HOUR),  # without a longest, without end
+        ],
+        WAYS,
+        before=empty_tables,
+    )
+    def test_debounce_postpones(
+        self, rule: Any, first_after: Any, earlier: Any, second_after: Any, due: Any, way: Any
+    ) -> None:
+        """``due`` is counted from the first call."""
+        first = alone(rule, 1, run_after=first_after)
+        enqueued_earlier(earlier)
+        way([new(rule, 2, run_after=second_after)])
         stored = Job.objects.get()
         assert stored.args == [2]
-        assert 5 * MINUTE <= stored.next_run_at - first.created_at < 6 * MINUTE
+        late = stored.next_run_at - first.created_at - due
+        assert timedelta(milliseconds=-1) <= late < (MINUTE if due == second_after else timedelta(milliseconds=1))
 
-    @each(WAYS, before=empty_tables)
-    def test_debounce_never_postpones_beyond_the_longest(self, way: Any) -> None:
-        first = alone(DEBOUNCE, 1)
-        enqueued_earlier("8 minutes")
-        way([new(DEBOUNCE, 2, run_after=5 * MINUTE)])
-        stored = Job.objects.get()
-        assert stored.args == [2]
-        assert stored.next_run_at - first.created_at == 2 * MINUTE
-
-    @each(WAYS, before=empty_tables)
-    def test_debounce_brings_no_run_forward(self, way: Any) -> None:
-        first = alone(DEBOUNCE, 1, run_after=9 * MINUTE)
-        way([new(DEBOUNCE, 2)])
-        assert Job.objects.get().next_run_at == first.next_run_at
-
-    @each(WAYS, before=empty_tables)
-    def test_debounce_without_a_longest_postpones_without_end(self, way: Any) -> None:
-        rule = Unique(on_conflict="debounce")
-        alone(rule, 1)
-        enqueued_earlier("8 hours")
-        way([new(rule, 2, run_after=HOUR)])
-        stored = Job.objects.get()
-        assert stored.next_run_at - stored.created_at > 8 * HOUR
-
-    @each(WAYS, before=empty_tables)
-    def test_raise_names_the_other_job_and_the_transaction_goes_on(self, way: Any) -> None:
-        first = alone(RAISE, 1)
+    @each([RAISE, Unique(per=HOUR, on_conflict="raise")], WAYS, before=empty_tables)
+    def test_raise_names_the_other_job_and_the_transaction_goes_on(self, rule: Any, way: Any) -> None:
+        first = alone(rule, 1)
         with transaction.atomic():
             with pytest.raises(AlreadyEnqueued, match=f"tests.add: job {first.pk} has the same") as refused:
-                way([new(RAISE, 2)])
+                way([new(rule, 2)])
             other = Job.objects.enqueue(NewJob(task="tests.other"))
         assert (refused.value.task, refused.value.job_id) == ("tests.add", first.pk)
         assert set(Job.objects.values_list("pk", flat=True)) == {first.pk, other.pk}
-
-    @each(WAYS, before=empty_tables)
-    def test_raise_works_for_periods_too(self, way: Any) -> None:
-        rule = Unique(per=HOUR, on_conflict="raise")
-        first = alone(rule)
-        with pytest.raises(AlreadyEnqueued) as refused:
-            way([new(rule)])
-        assert refused.value.job_id == first.pk
 
     def test_a_list_of_which_one_is_refused_adds_none(self) -> None:
         alone(RAISE, key="b")
@@ -281,8 +257,8 @@ class TestWhenTheKeyIsFree:
         return job
 
     @each([one for one in Status if one in TERMINAL], before=empty_tables)
-    def test_any_end_frees_the_key(self, status: Any) -> None:
-        self.end_in(status)
+    def test_any_end_frees_the_key_and_history_keeps_none(self, status: Any) -> None:
+        assert (self.end_in(status).unique_key is None) is (status != Status.DEAD_LETTERED)
         alone(KEEP, 2)
 
     @each([Status.PENDING, Status.RUNNING, Status.RETRYING], before=empty_tables)
@@ -298,10 +274,6 @@ class TestWhenTheKeyIsFree:
         alone(KEEP, 2)
         sql("DELETE FROM pulse_django_job")
         alone(KEEP, 3)
-
-    def test_history_keeps_no_key(self) -> None:
-        self.end_in(Status.COMPLETED)
-        assert Job.objects.get().unique_key is None
 
     @each([FOLLOW, REPLACE, DEBOUNCE, Unique(until="start")], [False, True], before=empty_tables)
     def test_the_claim_frees_what_is_held_until_the_start(self, rule: Any, by_id: Any) -> None:
@@ -364,6 +336,7 @@ class TestEveryVerb:
 class TestPeriods:
     def test_a_period_outlives_its_job(self) -> None:
         job = alone(HOURLY, 1)
+        assert job.unique_key is None, "it holds no key otherwise"
         Job.objects.settle([success(claim_one(Identity("me")))])
         kept, is_new = enqueue(HOURLY, 2)
         assert (kept.pk, kept.status, is_new) == (job.pk, Status.COMPLETED, False)
@@ -382,9 +355,6 @@ class TestPeriods:
         first = alone(HOURLY, 1)
         enqueued_earlier("2 hours")
         assert enqueue(HOURLY, 2)[0].pk == first.pk
-
-    def test_jobs_of_a_period_hold_no_key_otherwise(self) -> None:
-        assert alone(HOURLY).unique_key is None
 
     @each(WAYS, before=empty_tables)
     def test_a_period_whose_job_was_deleted_is_over(self, way: Any) -> None:
@@ -577,14 +547,11 @@ class TestDeadLetters:
         assert Job.objects.retry([dead.pk], attempt=3).moved_on == {dead.pk}
         assert Job.objects.retry([dead.pk], attempt=dead.attempts).revived == {dead.pk}
 
-    def retry_beside(self, rule: Unique) -> None:
+    @each([FOLLOW, REPLACE], before=empty_tables)
+    def test_a_key_held_until_the_start_cannot_conflict_on_retry(self, rule: Any) -> None:
         dead = dead_letter(unique_until_start=True)
         alone(rule)
         assert len(sent_by(lambda: Job.objects.retry([dead.pk]).revived)) == 1
-
-    @each([FOLLOW, REPLACE], before=empty_tables)
-    def test_a_key_held_until_the_start_cannot_conflict_on_retry(self, rule: Any) -> None:
-        self.retry_beside(rule)
 
     def test_a_move_cannot_conflict(self) -> None:
         job = alone(KEEP)
@@ -625,10 +592,7 @@ class TestProjectsWithoutIt:
         assert [len(texts) for texts in sent] == [1, 1, 2 if is_on_citus() else 1, 1]
         assert not [text for texts in sent[1:3] for text in texts if "unique" in text or "window" in text]
 
-    def enqueue_in_one_statement(self, rule: Unique) -> None:
-        assert len(sent_by(lambda: alone(rule))) == (2 + is_on_citus() if rule.per else 1)
-
     @each(RULES.items(), before=empty_tables)
     def test_with_it_a_job_takes_one_statement_too(self, name: Any, rule: Any) -> None:
         """And for a period one more, which sees to it that it begins with the job. On Citus its id is drawn before."""
-        self.enqueue_in_one_statement(rule)
+        assert len(sent_by(lambda: alone(rule))) == (2 + is_on_citus() if rule.per else 1)
