@@ -250,7 +250,7 @@ MIXED_ENDS = ("COMPLETED", "RETRYING", "PENDING", "CANCELLED", "COMPLETED", "DEA
 
 
 @pytest.mark.parametrize("which", [each, each_async], ids=["sync", "async"])
-def test_each_job_ends_as_the_handler_says(which: Any) -> None:
+def test_each_job_ends_as_the_handler_says_and_what_it_raises_fails_the_others(which: Any) -> None:
     ids = enqueue(which, *MIXED)
     drain(failures="keep")
     assert statuses(ids) == list(MIXED_ENDS)
@@ -260,10 +260,6 @@ def test_each_job_ends_as_the_handler_says(which: Any) -> None:
     assert which.get_result(str(ids[0])).return_value == {"was": 0}
     assert which.get_result(str(ids[4])).return_value is None
     assert Job.objects.get(pk=ids[3]).cancel_reason == "not wanted"
-
-
-@pytest.mark.parametrize("which", [each, each_async], ids=["sync", "async"])
-def test_what_is_raised_fails_those_that_were_not_decided(which: Any) -> None:
     ids = enqueue(which, "succeeds", "discards", "raises", "is left")
     drain(failures="keep")
     assert statuses(ids) == ["COMPLETED", "CANCELLED", "RETRYING", "RETRYING"]
@@ -542,9 +538,11 @@ def test_a_job_that_has_lost_two_workers_is_alone_in_its_chunk() -> None:
 
 
 def test_a_single_job_is_a_chunk_of_one() -> None:
+    """In a rehearsal of a crash, too."""
     job = index.enqueue(n=1)
     assert run_job(job).status == Status.COMPLETED
     assert calls == [[{"n": 1}]]
+    assert_idempotent(each, n=1, how="succeeds")
 
 
 def test_a_schedule_enqueues_jobs_of_chunks() -> None:
@@ -558,10 +556,6 @@ def test_a_schedule_enqueues_jobs_of_chunks() -> None:
     with pytest.raises(InvalidSchedule, match="only keyword arguments"):
         check_call(Schedule("chunks.refused", every=MINUTE, task=index, args=[1]).definition)
     forget("chunks.refused")
-
-
-def test_a_rehearsal_of_a_crash_takes_a_chunk_of_one() -> None:
-    assert_idempotent(each, n=1, how="succeeds")
 
 
 # Without a job

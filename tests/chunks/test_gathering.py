@@ -337,12 +337,9 @@ def test_a_claim_brings_whole_chunks_for_free_slots(takes: Any, gathered: Any, f
     assert in_jobs(takes, sizes, gathered={CHUNKS.key: gathered}, free=free, most=most) == jobs
 
 
-@each([(9, {}), (10, {CHUNKS: 10}), (19, {CHUNKS: 10})])
-def test_less_than_a_chunk_waits_if_there_is_room_for_all_of_it_soon(most: Any, jobs: Any) -> None:
-    assert in_jobs({CHUNKS: 2}, {CHUNKS: 10}, gathered={}, free=4, most=most, more_soon=True) == jobs
-
-
-def test_a_chunk_counts_as_one_lease_when_slots_are_dealt() -> None:
+def test_less_than_a_chunk_waits_if_there_is_room_for_all_of_it_soon_and_counts_as_one_lease() -> None:
+    for most, jobs in [(9, {}), (10, {CHUNKS: 10}), (19, {CHUNKS: 10})]:
+        assert in_jobs({CHUNKS: 2}, {CHUNKS: 10}, gathered={}, free=4, most=most, more_soon=True) == jobs
     assert in_slots({CHUNKS: 21, PLAIN: 21}, {CHUNKS: 10}) == {CHUNKS: 3, PLAIN: 21}
 
 
@@ -389,16 +386,11 @@ def test_a_free_slot_goes_to_who_holds_the_fewest_slots(worker: Worker) -> None:
 
 
 @pytest.mark.usefixtures("pulse_db")
-def test_a_large_chunk_is_what_one_claim_may_bring(worker: Worker) -> None:
+def test_a_large_chunk_is_what_one_claim_may_bring_and_waits_for_a_slot_without_asking(worker: Worker) -> None:
     Job.objects.enqueue_many([NewJob(task="chunking.large", lane_key=lane_of_chunks("chunking.large"))] * 300)
     keyed = Keyed(worker.in_flight)
     found, _ = keyed.claim(SLOTS, Job.objects.lanes())
     assert (found, len(keyed.granted)) == (1, MOST_AT_ONCE)
-
-
-@pytest.mark.usefixtures("pulse_db")
-def test_a_lane_of_chunks_waits_for_a_slot_without_asking(worker: Worker) -> None:
-    Job.objects.enqueue_many([NewJob(task="chunking.hasty", lane_key=lane_of_chunks("chunking.hasty"))] * 50)
     worker.claims("t", SLOTS)
     keyed = Keyed(worker.in_flight)
     assert keyed.claim(8, Job.objects.lanes()) == (0, Job.objects.lanes())

@@ -108,6 +108,7 @@ def test_a_pause_is_of_a_key_or_of_a_task_or_a_queue() -> None:
 
 
 def test_ids_are_bigints() -> None:
+    """And the sequences behind them give out one at a time: a cached range would come after larger tokens."""
     kinds = sql(
         "SELECT table_name, column_name, data_type, is_identity FROM information_schema.columns"
         " WHERE table_name = ANY (%s) AND column_name IN ('id', 'job_id', 'parent_id', 'token')",
@@ -118,14 +119,10 @@ def test_ids_are_bigints() -> None:
     assert ours == {"pulse_django_job"}  # partitions have no identity before PostgreSQL 17: a sequence stands in
     [(schema, sequence)] = sql("SELECT current_schema(), pg_get_serial_sequence('pulse_django_job', 'id')")
     assert sequence == f"{schema}.pulse_django_job_id_seq"
+    assert sql("SELECT seqcache FROM pg_sequence WHERE seqrelid = 'pulse_django_token'::regclass") == [(1,)]
 
 
 def test_no_index_holds_or_is_conditioned_on_what_a_heartbeat_changes() -> None:
     for (definition,) in sql("SELECT indexdef FROM pg_indexes WHERE tablename = 'pulse_django_job_hot'"):
         assert "lease_until" not in definition
         assert "progress" not in definition
-
-
-def test_tokens_are_not_cached() -> None:
-    [(cache,)] = sql("SELECT seqcache FROM pg_sequence WHERE seqrelid = 'pulse_django_token'::regclass")
-    assert cache == 1  # a cached range would be handed out after larger tokens

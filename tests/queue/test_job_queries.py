@@ -59,16 +59,8 @@ def fingerprint(error: str) -> str:
 
 @each(
     [
-        ("ValueError: order 17 is not open", "ValueError: order 4711 is not open"),
         ("OSError: host 10.0.0.1:5432 is away", "OSError: host 10.0.0.99:5433 is away"),
-        (
-            "DoesNotExist: 0d2f7c1e-98b1-4ba0-8f1e-5f0e3dd94a01 is gone",
-            "DoesNotExist: 1e0aa1d2-0000-4ba0-8f1e-5f0e3dd94a77 is gone",
-        ),
         ("TypeError: <Thing object at 0x7f3c2a10>", "TypeError: <Thing object at 0x7f0000ff>"),
-        ("KeyError: 'order_12'", "KeyError: 'order_9'"),
-        ("KeyError: 'name'", "KeyError: 'mail'"),
-        ("OSError: https://a.example/x?y=1 is away", "OSError: http://b.example is away"),
         ("SMTPError: ada@example.com refused", "SMTPError: bob.x+y@mail.example refused"),
         ("FileNotFoundError: /srv/a/b.txt", "FileNotFoundError: /home/zoë/c"),
         ("E: C:\\Users\\ada is gone", "E: D:/x is gone"),
@@ -77,14 +69,12 @@ def fingerprint(error: str) -> str:
     before=empty_tables,
 )
 def test_numbers_ids_and_addresses_make_no_difference(one: Any, other: Any) -> None:
+    """What tests/queue/test_error_groups.py does not make up."""
     assert fingerprint(one) == fingerprint(other)
 
 
 @each(
     [
-        ("ValueError: no", "TypeError: no"),
-        ("ValueError: no [a.py:f]", "ValueError: no [a.py:g]"),
-        ("ValueError: no [a.py:f]", "ValueError: no [b.py:f]"),
         ("ValueError: no [a.py:f]", "ValueError: no"),
         ("ValueError: can't and won't", "ValueError: can't or won't"),
         ("Http404: no", "S3Error: no"),

@@ -14,7 +14,6 @@ from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.models import Job, Window
 from pulse_django.queue.words.decisions import Retry
 from pulse_django.queue.words.job_options import NewJob
-from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import Failed
 from pulse_django.queue.words.payloads import ErrorReport
@@ -576,21 +575,6 @@ class TestProjectsWithoutIt:
         many = sent_by(lambda: Job.objects.enqueue_many([plain, plain]))
         assert (len(alone), len(keyed), len(many)) == (1, 1, 4)  # of the list: two settings, the ids, COPY
         assert not [text for text in alone + keyed + many if "unique" in text or "window" in text]
-
-    def test_the_other_verbs_take_one_statement_each(self) -> None:
-        make_job()
-        dead, claims = make_job(Status.DEAD_LETTERED), []
-        make_job(Status.DEAD_LETTERED, finished_at="2020-01-01T00:00:00Z")
-        me, lanes = Identity("me"), [Lane("default", 0)]
-        steps = [
-            lambda: Job.objects.retry([dead.pk]).revived,
-            lambda: claims.extend(Job.objects.claim(me, lanes=lanes)) or claims,
-            lambda: Job.objects.settle([success(claims[0])]).accepted,
-            lambda: Job.objects.prune(Status.DEAD_LETTERED, older_than=HOUR),
-        ]
-        sent = [sent_by(step) for step in steps]
-        assert [len(texts) for texts in sent] == [1, 1, 2 if is_on_citus() else 1, 1]
-        assert not [text for texts in sent[1:3] for text in texts if "unique" in text or "window" in text]
 
     @each(RULES.items(), before=empty_tables)
     def test_with_it_a_job_takes_one_statement_too(self, name: Any, rule: Any) -> None:
