@@ -36,13 +36,6 @@ def commands() -> Iterator[tuple[str, str]]:
                 yield str(page.relative_to(ROOT)), line
 
 
-def mentions() -> Iterator[tuple[str, str]]:
-    """Commands with flags in the midst of a sentence."""
-    for page in sorted(PAGES):
-        for text in re.findall(r"`(?:python )?(?:manage\.py )?(pulse_[a-z]+ --[^`]*)`", page.read_text()):
-            yield str(page.relative_to(ROOT)), text
-
-
 @cache
 def targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -109,25 +102,6 @@ def check_manage(name: str, arguments: list[str]) -> None:
 @cache
 def parser_of(app: str, name: str) -> Any:
     return load_command_class(app, name).create_parser("manage.py", name)
-
-
-def test_flags_that_are_mentioned_exist() -> None:
-    with all_faults() as about:
-        for page, text in sorted(set(mentions())):
-            with about(f"{page}: {text}"):
-                name, *words = text.split()
-                known = parser_of("pulse_django", name)._option_string_actions
-                assert [flag for flag in re.findall(r"--[a-z-]+", " ".join(words)) if flag not in known] == []
-                assert "not allowed with" not in refusal_of(name, words)
-
-
-def refusal_of(name: str, words: list[str]) -> str:
-    """What the command says to these words, of which some may be left out."""
-    try:
-        parser_of("pulse_django", name).parse_args(words)
-    except CommandError as error:
-        return str(error)
-    return ""
 
 
 @pytest.mark.parametrize("words", [["--nonsense"], ["--pace", "fast"]])

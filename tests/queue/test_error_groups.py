@@ -82,7 +82,9 @@ class TestTheFrame:
         assert fingerprints(report.last_error) == [
             "[uuid.py:__init__] ValueError: badly formed hexadecimal UUID string"
         ]
-        assert ErrorReport.of(error, places_only=True).last_error == "ValueError: (encrypted) [uuid.py:__init__]", "encrypted"
+        assert ErrorReport.of(error, places_only=True).last_error == "ValueError: (encrypted) [uuid.py:__init__]", (
+            "encrypted"
+        )
         error.args = ("x" * 9_000,)
         said = ErrorReport.of(error).last_error
         assert len(said) <= MAX_SUMMARY, "a long message leaves room for it"

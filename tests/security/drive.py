@@ -21,7 +21,7 @@ from django.db import IntegrityError, ProgrammingError
 from django.db import connections as django_connections
 from django.db.backends.signals import connection_created
 from django.db.backends.utils import CursorWrapper
-from django.test import Client, override_settings
+from django.test import Client
 from psycopg.adapt import Dumper
 
 from pulse_django import Batch, api, chain
@@ -40,7 +40,6 @@ from pulse_django.metrics.minute_recorder import MinuteRecorder
 from pulse_django.models import DeclaredTask, Job, Limiter, Minute, Schedule, Worker
 from pulse_django.operations.preview import look as preview
 from pulse_django.queue import reap
-from pulse_django.queue.database import deployments
 from pulse_django.queue.database.tables import changes_in
 from pulse_django.queue.declarations import Declarer
 from pulse_django.queue.words.counters import TrafficCounts, TrafficKind
@@ -286,12 +285,6 @@ def explaining() -> None:
     call_command("pulse_explain", str(limited.pk), stdout=io.StringIO())
 
 
-def naming_deployments() -> None:
-    with override_settings(PULSE={"DEPLOYMENT": "production"}):
-        deployments.require_deployment(ALIAS, is_worker=True)
-        deployments.adopt(ALIAS)
-
-
 def declaring_tasks() -> None:
     for _ in range(2):  # the second time it is there
         assert DeclaredTask.objects.declare(declarer(), {"shop.echo": {"refused": "x"}}, silence=SOON)
@@ -359,7 +352,7 @@ def workflows() -> None:
 
 
 STORAGE = [
-    enqueueing, unique_jobs, amending_jobs, claiming, ending, explaining, naming_deployments, declaring_tasks,
+    enqueueing, unique_jobs, amending_jobs, claiming, ending, explaining, declaring_tasks,
     limiting, schedules, workflows,
 ]  # fmt: skip
 
