@@ -113,7 +113,6 @@ VERSIONS = (
     "queue/test_prepared_statements.py",
     "queue/test_readable_rows.py",
     "queue/test_round_trip.py",
-    "queue/test_short_texts.py",
     "queue/test_transactions.py",
     "security/test_reprs.py",
     "shards/test_sequences.py",

@@ -155,13 +155,17 @@ def test_a_claim_passes_by_a_job_that_is_being_amended(rival: Rival) -> None:
     assert claim.args == [2]
 
 
-def test_an_attempt_that_came_and_went_meanwhile_is_seen(rival: Rival) -> None:
+def test_only_what_was_read_is_replaced() -> None:
+    """Neither after an attempt that came and went meanwhile, nor after another amendment."""
     job = make_job(task=order.registered_name, args=[1])
     found = read_for_amending(Job.objects, job.pk)
     assert found is not None
+    assert api.amend(job.pk, args=[5])
+    assert amending.amend("default", job.pk, args=[6], instead_of=found).refused == AmendRefusal.CHANGED
     Job.objects.filter(pk=job.pk).update(status=Status.RETRYING, attempts=1)
     assert Job.objects.amend(job.pk, NEW, attempt=found.attempts).refused is AmendRefusal.CHANGED
-    assert Job.objects.get().args == [1]
+    assert amending.amend("default", job.pk, args=[3], attempt=2).refused is AmendRefusal.CHANGED
+    assert Job.objects.get().args == [5]
 
 
 def test_two_amendments_at_once_lose_neither_half(rival: Rival) -> None:
@@ -191,7 +195,8 @@ def test_a_rollback_of_the_caller_takes_it_back() -> None:
 
 class TestUniqueJobs:
     def test_the_key_follows_the_arguments(self) -> None:
-        job = one_per_number.enqueue(1)
+        job, over = one_per_number.enqueue(1), one_per_number.enqueue(2)
+        run_job(over)  # and does not matter any more
         assert api.amend(job.id, args=[2])
         assert one_per_number.enqueue(2).id == job.id
         assert one_per_number.enqueue(1).id != job.id, "the old key is free"
@@ -203,11 +208,6 @@ class TestUniqueJobs:
             assert (answer.refused, answer.key_holder) == (AmendRefusal.KEY_TAKEN, int(other.id))
             assert api.amend(job.id, args=[1, "the transaction goes on"])
         assert Job.objects.get(pk=job.id).args == [1, "the transaction goes on"]
-
-    def test_another_job_that_is_over_does_not_matter(self) -> None:
-        job, other = one_per_number.enqueue(1), one_per_number.enqueue(2)
-        run_job(other)
-        assert api.amend(job.id, args=[2])
 
     def test_a_rival_who_has_not_committed_is_waited_for(self, rival: Rival) -> None:
         job = one_per_number.enqueue(1)
@@ -262,11 +262,6 @@ class TestOldArguments:
         assert not Amendment.objects.exists()
 
 
-def test_tries_again_only_if_the_caller_names_no_attempt() -> None:
-    job = make_job(Status.RETRYING, task=order.registered_name, args=[1])
-    assert amending.amend("default", job.pk, args=[3], attempt=2).refused is AmendRefusal.CHANGED
-
-
 def test_an_expired_job_is_not_amended() -> None:
     job = make_job(task=order.registered_name, args=[1], expires_at=now(-timedelta(seconds=1)))
     assert api.amend(job.pk, args=[2]).refused == AmendRefusal.ENDED
@@ -283,15 +278,6 @@ def test_a_twin_that_the_callers_snapshot_does_not_show_is_an_error(rival: Rival
         rival.run(one_per_number.enqueue, 2)
         api.amend(job.id, args=[2])
     assert Job.objects.get(pk=int(job.id)).args == [1]
-
-
-def test_only_what_was_read_is_replaced() -> None:
-    job = make_job(task=order.registered_name, args=[1])
-    found = read_for_amending(Job.objects, job.pk)
-    assert api.amend(job.pk, args=[5])
-    answer = amending.amend("default", job.pk, args=[6], instead_of=found)
-    assert answer.refused == AmendRefusal.CHANGED
-    assert Job.objects.get().args == [5]
 
 
 @task(name="amend.unique_by_function", unique=Unique(by=lambda number: number["id"] or sys.exit()))

@@ -106,16 +106,12 @@ class TestTheSweep:
         assert {one.job_id for one in Job.objects.expire(limit=2)} == {jobs[4].pk, jobs[3].pk}
         assert len(Job.objects.expire()) == 3
 
-    def test_it_skips_what_another_transaction_has_locked(self) -> None:
+    def test_it_skips_what_another_transaction_has_locked(self, rival: Rival) -> None:
         locked, free = expired_job(), expired_job()
-        rival = Rival()
-        try:
-            rival.lock_row(locked.pk)
-            assert [one.job_id for one in Job.objects.expire()] == [free.pk]
-            rival.rollback()
-            assert [one.job_id for one in Job.objects.expire()] == [locked.pk]
-        finally:
-            rival.close()
+        rival.lock_row(locked.pk)
+        assert [one.job_id for one in Job.objects.expire()] == [free.pk]
+        rival.rollback()
+        assert [one.job_id for one in Job.objects.expire()] == [locked.pk]
 
     @pytest.mark.alters_statements
     @pytest.mark.one_server("Citus reports an error of INSERT ... SELECT without its SQLSTATE")
@@ -151,34 +147,26 @@ class TestTheSweep:
 
 
 class TestRaces:
-    def test_a_claim_that_comes_first_wins(self) -> None:
+    def test_a_claim_that_comes_first_wins(self, rival: Rival) -> None:
         """The worker has locked the row and looked at the clock; the sweep comes before its commit."""
         job = make_job(expires_at=now(HOUR))
-        rival = Rival()
-        try:
-            rival.begin()
-            rival.run(_mark_claimed, job.pk)
-            Job.objects.filter(pk__in=[]).count()
-            assert Job.objects.expire() == []  # its row is locked
-            rival.commit()
-            sql("UPDATE pulse_django_job SET expires_at = statement_timestamp() - interval '1 hour'")
-            assert Job.objects.expire() == []  # and now it has started
-            assert Job.objects.get(pk=job.pk).status == Status.RUNNING
-        finally:
-            rival.close()
+        rival.begin()
+        rival.run(_mark_claimed, job.pk)
+        Job.objects.filter(pk__in=[]).count()
+        assert Job.objects.expire() == []  # its row is locked
+        rival.commit()
+        sql("UPDATE pulse_django_job SET expires_at = statement_timestamp() - interval '1 hour'")
+        assert Job.objects.expire() == []  # and now it has started
+        assert Job.objects.get(pk=job.pk).status == Status.RUNNING
 
-    def test_a_sweep_that_comes_first_wins(self) -> None:
+    def test_a_sweep_that_comes_first_wins(self, rival: Rival) -> None:
         job = expired_job()
-        rival = Rival()
-        try:
-            rival.begin()
-            rival.run(run_joined, "default", _SWEPT_BY_HAND, {})
-            assert Job.objects.claim(Identity("me")) == []
-            rival.commit()
-            assert Job.objects.claim(Identity("me")) == []
-            assert Job.objects.get(pk=job.pk).status == Status.CANCELLED
-        finally:
-            rival.close()
+        rival.begin()
+        rival.run(run_joined, "default", _SWEPT_BY_HAND, {})
+        assert Job.objects.claim(Identity("me")) == []
+        rival.commit()
+        assert Job.objects.claim(Identity("me")) == []
+        assert Job.objects.get(pk=job.pk).status == Status.CANCELLED
 
     def test_a_call_waits_for_a_sweep_of_the_same_job_and_is_enqueued_anew(self) -> None:
         job = Job.objects.enqueue(unique_job(RULES["keep"], expires=HOUR))

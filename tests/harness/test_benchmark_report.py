@@ -79,32 +79,30 @@ def test_a_figure_is_the_median_with_its_range_and_the_best_comes_first(report: 
     assert text.index("| Fast | 1,000") < text.index("| Slow | 90 |")
 
 
-def test_who_was_not_installed_is_reported_with_the_reason(report: types.ModuleType) -> None:
+def test_what_was_not_measured_is_reported_with_the_reason(report: types.ModuleType) -> None:
+    """Who was not installed, what failed, what a peer lacks where it was asked for, and a run that was broken off."""
     gone = peer("Gone", version=None, reason="ERROR: no matching distribution")
-    text = told(report, results(peers=results()["peers"] | {"gone": gone}))
+    lacking = peer("Slow", without={"drain, async": "it has none", "enqueue, many": "no bulk"})
+    failures = [
+        {"peer": "slow", "measure": "recovery", "variant": "defaults", "reason": "not within 330 s"},
+        {"peer": "slow", "measure": "drain", "variant": "sync", "reason": "a | b <class 'X'> `c` [d](e)"},
+    ]
+    peers = {"slow": lacking, "fast": peer("Fast"), "gone": gone}
+    unfinished = results(peers=peers, failures=failures, is_finished=False)
+    del unfinished["about"]["ended_at"], unfinished["about"]["load_at_end"]
+    text = told(report, unfinished)
+    assert "was broken off" in text
     assert "| Gone | everything | ERROR: no matching distribution |" in text
     assert "| Gone | 1.0 |" not in text
-
-
-def test_a_failed_measure_is_reported_with_the_reason(report: types.ModuleType) -> None:
-    failure = {"peer": "slow", "measure": "recovery", "variant": "defaults", "reason": "not within 330 s"}
-    text = told(report, results(failures=[failure]))
     assert "| Slow | recovery, defaults | not within 330 s |" in text
     _, _, section = text.partition("### After SIGKILL")
     assert "| Slow | not within 330 s |" in section.partition("###")[0]
-
-
-def test_what_a_peer_lacks_is_only_told_where_it_was_asked_for(report: types.ModuleType) -> None:
-    lacking = peer("Slow", without={"drain, async": "it has none", "enqueue, many": "no bulk"})
-    text = told(report, results(peers={"slow": lacking, "fast": peer("Fast")}))
     assert "| Slow | drain, async | it has none |" in text
     assert "no bulk" not in text
-
-
-def test_a_run_that_was_broken_off_says_so(report: types.ModuleType) -> None:
-    unfinished = results(is_finished=False)
-    del unfinished["about"]["ended_at"], unfinished["about"]["load_at_end"]
-    assert "was broken off" in told(report, unfinished)
+    for line in (line for line in text.splitlines() if "class" in line):
+        assert "<" not in line, "a stranger's error cannot break the table"
+    [line] = [line for line in text.splitlines() if "class" in line and "drain, sync" in line]
+    assert line.replace("\\|", "").count("|") == 4
 
 
 def test_what_was_measured_again_replaces_what_was_said_before_and_nothing_else(report: types.ModuleType) -> None:
@@ -120,13 +118,6 @@ def test_what_was_measured_again_replaces_what_was_said_before_and_nothing_else(
     assert "1,000 (900" not in text
     assert "abc1234" in text
     assert "def5678" in text
-
-
-def test_a_strangers_error_cannot_break_the_table(report: types.ModuleType) -> None:
-    failure = {"peer": "slow", "measure": "drain", "variant": "sync", "reason": "a | b <class 'X'> `c` [d](e)"}
-    [line] = [line for line in told(report, results(failures=[failure])).splitlines() if "class" in line]
-    assert line.replace("\\|", "").count("|") == 4
-    assert "<" not in line
 
 
 NUMBERS = [
@@ -149,8 +140,5 @@ def test_the_report_replaces_what_stands_between_its_marks(report: types.ModuleT
     page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
     report.write_into(page, "new")
     assert page.read_text() == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter\n"
-
-
-def test_the_page_has_the_marks(report: types.ModuleType) -> None:
-    page = (REPORT.parent.parent.parent / "docs/explanation/benchmarks.md").read_text()
-    assert page.count(report.BEGIN) == page.count(report.END) == 1
+    ours = (REPORT.parent.parent.parent / "docs/explanation/benchmarks.md").read_text()
+    assert ours.count(report.BEGIN) == ours.count(report.END) == 1

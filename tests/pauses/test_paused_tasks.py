@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -41,13 +41,6 @@ HOSTILE = [
     "'; DROP TABLE pulse_django_job; --",
     "x" * 200,
 ]
-
-
-@pytest.fixture
-def rival() -> Iterator[Rival]:
-    rival = Rival()
-    yield rival
-    rival.close()
 
 
 def tasks_of(claims: list[Claim]) -> list[str]:

@@ -5,7 +5,6 @@ Twenty large groups and two thousand of one dead letter each, beside completed j
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from django.db import connection
 
 from pulse_django.console.dead_letters import groups
 from tests.faults import each
-from tests.plans.fleet import ERA
+from tests.plans.fleet import ERA, explain, tables
 from tests.plans.test_plans import buffers, indexes_built_afterwards
 from tests.queue.steps import sql
 
@@ -36,8 +35,7 @@ FROM generate_series(1, %(large)s + %(single)s) AS n
 
 @pytest.fixture(scope="class")
 def dead_letters(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    with django_db_blocker.unblock():
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+    with tables(django_db_blocker):
         with indexes_built_afterwards():
             with connection.cursor() as cursor:
                 cursor.execute(_FILL, {"large": LARGE, "groups": LARGE_GROUPS, "single": SINGLE})
@@ -49,8 +47,6 @@ def dead_letters(django_db_setup: None, django_db_blocker: Any) -> Iterator[None
             )
         sql("VACUUM ANALYZE pulse_django_job")
         yield
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        connection.close()
 
 
 @pytest.fixture
@@ -58,13 +54,6 @@ def unblocked(django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock():
         yield
         connection.close()
-
-
-def explain(statement: str, params: dict[str, Any]) -> dict[str, Any]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", params)
-        [(plan,)] = cursor.fetchall()
-    return (json.loads(plan) if isinstance(plan, str) else plan)[0]
 
 
 def tables_read(plan: dict[str, Any]) -> set[str]:

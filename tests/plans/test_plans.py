@@ -5,7 +5,6 @@ One table of a million claimable jobs is built once with generate_series; each t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -39,7 +38,8 @@ from pulse_django.unique import clauses as unique
 from pulse_django.unique.rule import Unique, UniqueKey
 from tests.crash.workers import wait_until
 from tests.faults import each
-from tests.plans.fleet import ERA, past_days
+from tests.plans.fleet import ERA, past_days, tables
+from tests.plans.fleet import explain as plan_of
 from tests.queue.steps import sql
 from tests.undoing import undone as undone_case
 
@@ -80,8 +80,7 @@ def indexes_built_afterwards() -> Iterator[None]:
 @pytest.fixture(scope="class")
 def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """A million claimable jobs in 100 queues of 10 priorities."""
-    with django_db_blocker.unblock():
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+    with tables(django_db_blocker):
         with indexes_built_afterwards():
             sql(
                 "INSERT INTO pulse_django_job (task, queue, priority, args)"
@@ -94,8 +93,6 @@ def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
             )
         vacuum()
         yield
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        connection.close()
 
 
 @pytest.fixture
@@ -109,8 +106,7 @@ def undone(django_db_blocker: Any) -> Iterator[None]:
 
 
 def explain(statement: str, *params: Any) -> dict[str, Any]:
-    [(plan,)] = sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", *params)
-    return (json.loads(plan) if isinstance(plan, str) else plan)[0]
+    return plan_of(statement, params)
 
 
 def read_by_conditions() -> dict[str, int]:
@@ -119,12 +115,7 @@ def read_by_conditions() -> dict[str, int]:
     read = {}
     for one in known():
         if one.sql:
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {with_shared_queries(as_json(one.sql))}", params
-                )
-                [(plan,)] = cursor.fetchall()
-            read[one.name] = buffers((json.loads(plan) if isinstance(plan, str) else plan)[0])
+            read[one.name] = buffers(plan_of(with_shared_queries(as_json(one.sql)), params))
     return read
 
 
@@ -186,14 +177,10 @@ def reader(django_db_setup: None, django_db_blocker: Any) -> Iterator[psycopg.Co
     settings = connection.settings_dict
     where = {"host": settings["HOST"], "port": settings["PORT"], "user": settings["USER"]}
     given = {name: value for name, value in where.items() if value}
-    with django_db_blocker.unblock(), psycopg.connect(
-        dbname=settings["NAME"], password=settings["PASSWORD"] or None, **given
-    ) as reader:  # fmt: skip
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+    given |= {"dbname": settings["NAME"], "password": settings["PASSWORD"] or None}
+    with tables(django_db_blocker), psycopg.connect(**given) as reader:
         yield reader
         reader.rollback()
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        connection.close()
 
 
 def hold_a_snapshot(reader: psycopg.Connection[Any]) -> None:
@@ -597,22 +584,18 @@ def update_counts() -> tuple[int, int]:
 @pytest.fixture(scope="class")
 def history(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """A million finished jobs, half of them dead letters that are kept for ever."""
-    with django_db_blocker.unblock():
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        with past_days():
-            with indexes_built_afterwards():
-                sql(
-                    "INSERT INTO pulse_django_job (era, task, status, attempts, last_error, finished_at)"
-                    f" SELECT CASE WHEN n %% 2 = 0 THEN {ERA} ELSE 0 END, 'tests.add',"
-                    " CASE WHEN n %% 2 = 0 THEN 'COMPLETED' ELSE 'DEAD_LETTERED' END, 1, 'ValueError', at FROM ("
-                    "SELECT n, clock_timestamp() - n * interval '1 second' - (n %% 2) * interval '30 days'"
-                    " FROM generate_series(1, %s) AS n) AS made (n, at)",
-                    MILLION,
-                )
-            vacuum()
-            yield
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        connection.close()
+    with tables(django_db_blocker), past_days():
+        with indexes_built_afterwards():
+            sql(
+                "INSERT INTO pulse_django_job (era, task, status, attempts, last_error, finished_at)"
+                f" SELECT CASE WHEN n %% 2 = 0 THEN {ERA} ELSE 0 END, 'tests.add',"
+                " CASE WHEN n %% 2 = 0 THEN 'COMPLETED' ELSE 'DEAD_LETTERED' END, 1, 'ValueError', at FROM ("
+                "SELECT n, clock_timestamp() - n * interval '1 second' - (n %% 2) * interval '30 days'"
+                " FROM generate_series(1, %s) AS n) AS made (n, at)",
+                MILLION,
+            )
+        vacuum()
+        yield
 
 
 @pytest.mark.usefixtures("history", "undone")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from itertools import islice, product
@@ -12,11 +13,14 @@ from django.db import IntegrityError, OperationalError, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import override_settings
 
+from pulse_django.backend import new_job
 from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.models import Job
 from pulse_django.queue.enqueue import ENQUEUE_CHUNK
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.states import Status
+from pulse_django.run.results import result_of
+from testproject.shop import tasks
 from tests.database import empty_tables
 from tests.faults import all_faults, each
 from tests.queue.steps import sql
@@ -268,3 +272,43 @@ def test_a_payload_past_all_settings_is_refused_by_the_table() -> None:
 def test_naive_instants_are_refused_also_where_django_allows_them() -> None:
     with override_settings(USE_TZ=False), pytest.raises(InvalidJob, match="is naive"):
         NewJob(task="tests.add", run_after=datetime(2031, 1, 1))  # noqa: DTZ001
+
+
+def stored(result: Any) -> Job:
+    return Job.objects.get(pk=int(result.id))
+
+
+def test_a_change_of_settings_or_options_counts_for_the_next_job(settings: Any) -> None:
+    first, second = stored(tasks.add.enqueue(1, 2)), stored(tasks.add.enqueue(a=3, b=4))
+    assert (first.args, first.kwargs, second.args, second.kwargs) == ([1, 2], {}, [], {"a": 3, "b": 4})
+    settings.PULSE = settings.PULSE | {"MAX_ATTEMPTS": first.max_attempts + 1}
+    assert stored(tasks.add.enqueue(1, 2)).max_attempts == first.max_attempts + 1
+    urgent = tasks.add.using(priority=7, queue_name="other", tags=["red"])
+    assert [(job.priority, job.queue, job.tags) for job in (stored(urgent.enqueue(1, 2)) for _ in range(2))] == [
+        (7, "other", ["red"])
+    ] * 2
+    assert stored(tasks.add.enqueue(1, 2)).priority == 0
+
+
+def test_a_job_that_is_changed_shares_nothing() -> None:
+    tasks.add.enqueue(1, 2)
+    alike = new_job(tasks.add, (1, 2), {})
+    assert alike.alike is not None
+    changed = replace(alike, queue="other")
+    assert changed.alike is None
+    assert Job.objects.get(pk=Job.objects.enqueue(changed).pk).queue == "other"
+    assert Job.objects.get(pk=Job.objects.enqueue(alike).pk).queue == "default"
+
+
+def test_the_result_of_a_new_job_is_that_of_its_row() -> None:
+    calls: list[Any] = [(tasks.add, (1, 2), {}), (tasks.later, ("now",), {}), (tasks.send_invoice, (1,), {"card": "4"})]
+    for task, args, kwargs in calls:
+        told = task.enqueue(*args, **kwargs)
+        assert told == result_of(stored(told), told.task)
+
+
+def test_a_model_is_made_with_what_the_row_has() -> None:
+    job = Job.objects.enqueue(NewJob(task="t", args=[1], tags=("red",), meta='{"a": 1}'))
+    row = Job.objects.get(pk=job.pk)
+    names = [one.attname for one in Job._meta.concrete_fields]
+    assert {name: getattr(job, name) for name in names} == {name: getattr(row, name) for name in names}

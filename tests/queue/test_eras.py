@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from typing import Any
@@ -116,16 +117,13 @@ class TestLeaving:
     def test_a_statement_that_meets_a_job_which_has_left_passes_it_by(self, rival: Rival) -> None:
         """It took its snapshot before, and waits for another row meanwhile."""
         first, second = make_job(Status.RUNNING), make_job(Status.RUNNING)
-        other = Rival()
-        try:
+        with closing(Rival()) as other:
             rival.lock_row(first.pk)
             asked = other.start(Job.objects.request_cancel, [first.pk, second.pk])
             rival.wait_until_blocked(rival.pid)
             Job.objects.settle([succeeded(second)])
             rival.rollback()
             answer = asked.result(PATIENCE)
-        finally:
-            other.close()
         assert (answer.asked, answer.refused) == ({first.pk}, {second.pk})
         assert era(second) == today()
 
@@ -274,14 +272,11 @@ class TestDays:
         job = make_job(Status.RUNNING)
         rival.begin()
         rival.run(sql, "SELECT pulse_django_make_day(%s, 0)", today())
-        other = Rival()
-        try:
+        with closing(Rival()) as other:
             waits = other.start(Job.objects.settle, [succeeded(job)])
             other.wait_until_blocked(rival.pid)
             rival.commit()
             assert waits.result(PATIENCE).accepted == {lease_of(job): Status.COMPLETED}
-        finally:
-            other.close()
         assert sql("SELECT tableoid::regclass::text FROM pulse_django_job") == [(f"pulse_django_job_{era_of(day)}",)]
 
     def test_an_era_that_is_no_day_keeps_no_other_from_being_made(self) -> None:

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db.models import F
+from django.db.models import Case, F, Value, When
+from django.db.models.functions import Coalesce, Concat
 
 from pulse_django.models import Attempt, Job
 from pulse_django.queue.database.sql_functions import Fingerprint
@@ -100,3 +101,18 @@ def test_the_ledger_tells_when_a_lost_worker_was_heard_of_last() -> None:
     assert attempts[job.pk].last_seen_at == job.lease_until - timedelta(seconds=20)
     assert attempts[default.pk].last_seen_at == default.lease_until - timedelta(seconds=30)
     assert attempts[timed_out.pk].last_seen_at is None, "its worker is alive"
+
+
+@each(
+    [
+        (Concat("queue", Value("-"), "task"), "mail-shop.echo"),
+        (Concat(Value("-"), "queue"), "-mail"),
+        (Case(When(priority__gt=5, then=Value("high")), default="queue"), "mail"),
+        (Coalesce("locked_by", Value("nobody")), "nobody"),
+        (Coalesce(Value("x"), "locked_by"), "x"),
+    ],
+    before=empty_tables,
+)
+def test_they_mix_with_other_text(expression: Any, expected: Any) -> None:
+    make_job(task="shop.echo", queue="mail")
+    assert Job.objects.annotate(found=expression).get().found == expected

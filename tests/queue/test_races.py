@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -310,14 +311,11 @@ def test_of_two_settles_of_one_lease_the_second_waits_and_changes_nothing(rival:
     assert won.accepted
     blocker = rival.pid
 
-    loser = Rival()
-    try:
+    with closing(Rival()) as loser:
         waiting = loser.start(Job.objects.settle, [Report(claim.lease, FAILED, DeadLetter("no"))])
         loser.wait_until_blocked(by=blocker)
         rival.commit()
         assert waiting.result(20).lost == {claim.lease}
-    finally:
-        loser.close()
 
     job = Job.objects.get()
     assert (job.status, job.last_error) == (Status.COMPLETED, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -436,12 +437,9 @@ class TestTwoTransactions:
             job.pk,
         )
         pid = rival.pid
-        helper = Rival()
-        try:
+        with closing(Rival()) as helper:
             helper.start(lambda: (helper.wait_until_blocked(pid), rival.commit()))
             second = alone(rule, 2)
-        finally:
-            helper.close()
         assert second.pk != job.pk
 
     @each([FOLLOW, REPLACE, DEBOUNCE], before=empty_tables)

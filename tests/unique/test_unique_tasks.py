@@ -182,6 +182,14 @@ class TestDeclarations:
 class TestAnswers:
     def test_a_second_call_gets_the_first_result(self) -> None:
         assert ship.enqueue(7, "first").id == ship.enqueue(7, "second").id != ship.enqueue(8).id
+        ids = enqueue_many(ship, [(1,), {"order": 2}, [1, "again"]])
+        assert ids[0] == ids[2] != ids[1]
+        assert Job.objects.count() == 4
+        refuses = others.using(unique=Unique(on_conflict="raise"))
+        first = refuses.enqueue(1)
+        with pytest.raises(AlreadyEnqueued) as refused:
+            refuses.enqueue(1)
+        assert str(refused.value.job_id) == first.id
 
     def test_only_a_new_job_is_announced(self) -> None:
         announced: list[str] = []
@@ -211,28 +219,10 @@ class TestAnswers:
         one.enqueue(1)
         assert woken == ["mail"] * wakes
 
-    def test_a_call_can_bring_a_rule_of_its_own(self) -> None:
-        rule = Unique(by=("a",), on_conflict="replace")
-        first = others.using(unique=rule).enqueue(1, 2)
-        again = others.using(unique=rule).enqueue(1, 3)
-        assert again.id == first.id
-        assert again.args == [1, 3]
-        assert others.enqueue(1, 3).id != first.id, "without a rule it is as ever"
-
-    def test_debounce_through_the_task(self) -> None:
-        later = others.using(unique=Unique(by=("a",), on_conflict="debounce", max_delay=HOUR), run_after=MINUTE)
-        first = later.enqueue(1, 2)
-        assert later.enqueue(1, 3).id == first.id
-        assert Job.objects.get().args == [1, 3]
-
-    def test_many_calls_have_a_key_each(self) -> None:
-        ids = enqueue_many(ship, [(1,), {"order": 2}, [1, "again"]])
-        assert ids[0] == ids[2] != ids[1]
-        assert Job.objects.count() == 2
-
-    def test_what_is_raised_names_the_other_job(self) -> None:
-        refuses = others.using(unique=Unique(on_conflict="raise"))
-        first = refuses.enqueue(1)
-        with pytest.raises(AlreadyEnqueued) as refused:
-            refuses.enqueue(1)
-        assert str(refused.value.job_id) == first.id
+    @each([({"on_conflict": "replace"}, None), ({"on_conflict": "debounce", "max_delay": HOUR}, MINUTE)])
+    def test_a_call_can_bring_a_rule_of_its_own(self, rule: Any, run_after: Any) -> None:
+        one = others.using(unique=Unique(by=("a",), **rule), run_after=run_after)
+        number = 1 if run_after is None else 2
+        first, again = one.enqueue(number, 2), one.enqueue(number, 3)
+        assert (again.id, again.args) == (first.id, [number, 3])
+        assert others.enqueue(number, 3).id != first.id, "without a rule it is as ever"
