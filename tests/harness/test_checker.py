@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from chaos.checker import Execution, History, Window, judge
+from chaos.clock import Clock
 from chaos.witness import Change, Entry, Row, in_one
 from tests.faults import all_faults, each
 
@@ -249,3 +252,30 @@ BROKEN: list[tuple[str, Changed]] = [
 @each(BROKEN)
 def test_each_rule_is_found_broken(rule: Any, change: Any) -> None:
     assert rule in {violation.rule for violation in judge(change(RIGHT)).violations}
+
+
+HOUR = timedelta(hours=1)
+
+
+def test_what_a_clock_showed_while_it_was_wrong_is_told_as_it_really_was(tmp_path: Path) -> None:
+    clock = Clock(tmp_path / "clock", None)
+    right = _passing()
+    clock.jump_to(HOUR.total_seconds())
+    ahead = _passing()
+    clock.jump_to(-HOUR.total_seconds())
+    behind = _passing()
+    clock.jump_to(0.0)
+    again = _passing()
+    assert clock.really(right) == right
+    assert clock.really(ahead + HOUR) == ahead
+    assert clock.really(behind - HOUR) == behind
+    assert clock.really(again) == again
+    assert clock.really(ahead - HOUR) == ahead - HOUR, "it never showed that"
+
+
+def _passing() -> datetime:
+    """An instant with some time before and after it: clocks have ticks."""
+    time.sleep(0.001)
+    now = datetime.now(UTC)
+    time.sleep(0.001)
+    return now

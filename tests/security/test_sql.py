@@ -30,7 +30,7 @@ from pulse_django.run.fencing import fence
 from tests.console.test_every_page import presence
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import each
+from tests.faults import all_faults, each
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.django_db
@@ -198,3 +198,25 @@ def test_arguments_of_commands_select_what_they_name_and_nothing_else(attack: st
     run("pulse_check", f"--repair={attack}", "--yes")
     run("pulse_watchdog", f"--shard={attack}")
     run("pulse_check", "--advice", f"--shard={attack}")
+
+
+COMMANDS = [
+    *(("pulse_pause", "--queue"), ("pulse_pause", "--task"), ("pulse_pause", "--task", "x", "--queue")),
+    *(("pulse_pause", "--queue", "x", "--reason"), ("pulse_resume", "--queue"), ("pulse_resume", "--task")),
+    *(("pulse_resume", "--task", "x", "--queue"), ("pulse_cancel", "--queue"), ("pulse_cancel", "--tag")),
+    *(("pulse_retry", "--task"), ("pulse_retry", "--error"), ("pulse_prune", "--queue"), ("pulse_explain",)),
+    *(("pulse_schedules", "list", "--task"), ("pulse_schedules", "pause"), ("pulse_schedules", "run")),
+    *(("pulse_limits", "set"), ("pulse_pause", "--limit"), ("pulse_pause", "--limit", "x", "--key")),
+    *(("pulse_pause", "--fair-key"), ("pulse_resume", "--fair-key"), ("pulse_workflows", "show")),
+    *(("pulse_status", "--shard"), ("pulse_check", "--repair"), ("pulse_import_schedules",)),
+    ("pulse_import_schedules", "celery-beat", "--from-database"),
+]
+
+
+def test_what_cannot_be_stored_is_refused_or_names_nothing() -> None:
+    """Names that no row can have, on the command line: a sentence, and no traceback."""
+    with all_faults() as about:
+        for command in COMMANDS:
+            for name in ("a\x00b", "a\udcffb", "a\ud800"):
+                with about((*command, name)), suppress(CommandError):
+                    call_command(*command, name, stdout=io.StringIO(), stderr=io.StringIO())
