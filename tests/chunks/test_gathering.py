@@ -135,28 +135,25 @@ def test_what_one_claim_brings_is_a_chunk_or_several(worker: Worker) -> None:
     assert worker.chunks() == [5, 5, 2, 1]
 
 
-def test_a_chunk_waits_for_others_until_it_is_full(worker: Worker, clock: Clock) -> None:
+def test_a_chunk_waits_for_others_until_it_is_full_or_as_long_as_it_may_from_its_first_job_on(
+    worker: Worker, clock: Clock
+) -> None:
     worker.claims("chunking.patient", 3)
-    assert worker.chunks() == []
     clock.now += 1.5
     worker.claims("chunking.of_old", 1)
     worker.dispatcher.start_due()
     assert worker.chunks() == []
-    worker.claims("chunking.patient", 3)
+    worker.claims("chunking.patient", 2)
     assert worker.chunks() == [5]
     assert worker.dispatcher.due_in() == WITHIN.total_seconds(), "the sixth job is the first of another chunk"
-
-
-def test_a_chunk_waits_no_longer_than_it_may_from_its_first_job_on(worker: Worker, clock: Clock) -> None:
-    worker.claims("chunking.patient", 1)
     clock.now += 9.9
     worker.claims("chunking.patient", 1)
     worker.dispatcher.start_due()
-    assert worker.chunks() == []
+    assert worker.chunks() == [5]
     assert worker.dispatcher.due_in() == pytest.approx(0.1)
     clock.now += 0.2
     worker.dispatcher.start_due()
-    assert worker.chunks() == [2]
+    assert worker.chunks() == [5, 2]
     assert worker.dispatcher.due_in() == float("inf")
 
 
@@ -200,7 +197,8 @@ def test_a_job_that_has_killed_two_workers_is_never_gathered(worker: Worker) -> 
     assert alone.slots == 1
 
 
-def test_what_is_gathered_is_not_handed_back_for_want_of_a_slot(worker: Worker, clock: Clock) -> None:
+def test_the_wait_for_a_slot_begins_when_a_chunk_is_handed_over(worker: Worker, clock: Clock) -> None:
+    """What is gathered is not handed back for want of a slot."""
     gathering = worker.claims("chunking.patient", 2)
     clock.now += LONGEST_WAIT_FOR_SLOT + 1.0
     assert not worker.supervisor.look_after(worker.in_flight.active, clock())
@@ -211,10 +209,6 @@ def test_what_is_gathered_is_not_handed_back_for_want_of_a_slot(worker: Worker, 
     assert len(worker.released()) == 5
     assert {run.claim.job_id for run in gathering}.isdisjoint(worker.released())
     assert worker.in_flight.free_slots == SLOTS
-
-
-def test_the_wait_for_a_slot_begins_when_the_chunk_is_handed_over(worker: Worker, clock: Clock) -> None:
-    worker.claims("chunking.patient", 2)
     clock.now += WITHIN.total_seconds()
     worker.dispatcher.start_due()
     assert not worker.supervisor.look_after(worker.in_flight.active, clock() + 1.0)

@@ -59,11 +59,8 @@ def test_tables_that_a_tool_for_tests_has_dropped_are_made_again() -> None:
     assert objects_of_the_app() == before
 
 
-def test_the_models_need_no_further_migration() -> None:
+def test_there_is_one_migration_that_the_models_need_and_it_does_nothing_on_other_databases() -> None:
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
-
-
-def test_there_is_one_migration_and_it_does_nothing_on_other_databases() -> None:
     migrations = MigrationLoader(connection).disk_migrations
     [ours] = [migration for (app, _), migration in migrations.items() if app == "pulse_django"]
     assert isinstance(ours, PostgresMigration)
@@ -152,8 +149,10 @@ def test_the_statements_name_the_tables_that_the_models_have() -> None:
 
 
 class TestDatabaseChecks:
-    def test_this_server_passes(self) -> None:
+    def test_this_server_passes_and_nothing_is_asked_of_databases_that_are_not_being_checked(self) -> None:
         assert [m for m in run_checks(databases=["default"]) if str(m.id).startswith("pulse_django")] == []
+        assert database_checks.check_database(databases=None) == []
+        assert database_checks.check_database(databases=["other"]) == []
 
     @each([("140009", True), ("149999", True), ("150000", False)])
     def test_a_server_before_15_is_refused(self, version: Any, refused: Any) -> None:
@@ -188,10 +187,6 @@ class TestDatabaseChecks:
         assert not message.is_serious(), "tests of a project may run there"
         assert "PostgreSQL 15" in str(message.hint)
         assert database_checks.check_database(databases=["default"]) == []
-
-    def test_nothing_is_asked_of_databases_that_are_not_being_checked(self) -> None:
-        assert database_checks.check_database(databases=None) == []
-        assert database_checks.check_database(databases=["other"]) == []
 
 
 def test_a_foreign_key_is_found_by_a_check(monkeypatch: pytest.MonkeyPatch) -> None:

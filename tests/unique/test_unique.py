@@ -488,9 +488,11 @@ def dead_letter(key: str = "k", **values: Any) -> Job:
 class TestDeadLetters:
     """Only a retry makes a job alive again whose key another one may hold by now."""
 
-    def test_one_whose_key_is_free_is_retried(self) -> None:
-        dead = dead_letter()
-        assert Job.objects.retry([dead.pk]) == Retried(revived=frozenset({dead.pk}), moved_on=frozenset())
+    def test_one_whose_key_is_free_is_retried_and_of_two_the_older(self) -> None:
+        dead, younger = dead_letter(), dead_letter()
+        assert Job.objects.retry([dead.pk], attempt=3).moved_on == {dead.pk}, "it had another attempt"
+        answer = Job.objects.retry([younger.pk, dead.pk], attempt=dead.attempts)
+        assert answer == Retried(revived=frozenset({dead.pk}), key_taken=frozenset({younger.pk}), moved_on=frozenset())
         assert enqueue(KEEP)[0].pk == dead.pk
 
     def test_one_whose_key_is_taken_is_left_and_named_and_the_others_are_retried(self) -> None:
@@ -501,11 +503,6 @@ class TestDeadLetters:
         )
         dead.refresh_from_db()
         assert dead.status == Status.DEAD_LETTERED
-
-    def test_of_two_with_one_key_the_older_is_retried(self) -> None:
-        older, younger = dead_letter(), dead_letter()
-        answer = Job.objects.retry([younger.pk, older.pk])
-        assert (answer.revived, answer.key_taken) == ({older.pk}, {younger.pk})
 
     def test_the_line_keeps_its_gaps(self) -> None:
         line = [dead_letter("a"), make_job(Status.DEAD_LETTERED), dead_letter("b")]
@@ -538,11 +535,6 @@ class TestDeadLetters:
         with CaptureQueriesContext(connection) as sent:
             assert len(Job.objects.retry([job.pk for job in dead]).key_taken) == 3
         assert len(sent) == 3  # two, and one look for those that have expired
-
-    def test_other_attempts_than_the_one_named_are_left(self) -> None:
-        dead = dead_letter()
-        assert Job.objects.retry([dead.pk], attempt=3).moved_on == {dead.pk}
-        assert Job.objects.retry([dead.pk], attempt=dead.attempts).revived == {dead.pk}
 
     @each([FOLLOW, REPLACE], before=empty_tables)
     def test_a_key_held_until_the_start_cannot_conflict_on_retry(self, rule: Any) -> None:
