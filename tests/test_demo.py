@@ -169,13 +169,7 @@ def test_the_demo_refuses_to_run_beside_live_workers(
 # The pace
 
 
-def test_real_time_is_the_defaults_of_production() -> None:
-    settings = conf.PulseSettings()
-    theirs = (settings.lease_ttl, settings.heartbeat_interval, settings.watchdog_interval)
-    assert tuple(timedelta(seconds=one) for one in (REAL_TIME.ttl, REAL_TIME.beat, REAL_TIME.tick)) == theirs
-
-
-@pytest.mark.parametrize("pace", [SCALED, REAL_TIME], ids=["scaled", "real time"])
+@each([SCALED, REAL_TIME])
 def test_the_settings_of_a_pace_are_sound(pace: DemoPace) -> None:
     parsed, problems = conf.parse(pace.settings)
     assert problems == []  # no warning either: three beats to a lease
@@ -183,6 +177,9 @@ def test_the_settings_of_a_pace_are_sound(pace: DemoPace) -> None:
     assert pace.long_work > 3 * pace.ttl  # "outlives several leases"
     assert pace.short_work > 2 * pace.beat  # a beat carries progress, and something is left to do
     assert pace.nap > pace.beat * 2  # time to freeze the worker after a beat
+    settings = conf.PulseSettings()
+    theirs = (settings.lease_ttl, settings.heartbeat_interval, settings.watchdog_interval)
+    assert tuple(timedelta(seconds=one) for one in (REAL_TIME.ttl, REAL_TIME.beat, REAL_TIME.tick)) == theirs
 
 
 # How it is told

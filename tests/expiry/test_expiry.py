@@ -21,7 +21,7 @@ from pulse_django.queue.words.states import NOT_STARTED_IN_TIME, EndedBy, Ending
 from pulse_django.signals import job_finished
 from pulse_django.unique.rule import Unique, UniqueKey
 from tests.database import empty_tables
-from tests.factories import lease_of, make_job, now, today
+from tests.factories import make_job, now, today
 from tests.faults import each
 from tests.queue.steps import claim_one, sql
 from tests.rival import Rival, backend_pid
@@ -66,13 +66,11 @@ def endings_of(act: Any, capture: Any) -> list[Ending]:
 
 class TestTheClaim:
     def test_an_expired_job_is_not_claimed_and_others_are(self) -> None:
-        expired_job()
+        expired = expired_job()
+        assert Job.objects.claim_these(Identity("me"), [expired.pk]) == []
         later, without = make_job(expires_at=now(HOUR)), make_job()
         claims = Job.objects.claim(Identity("me"), limit=10)
         assert {claim.job_id for claim in claims} == {later.pk, without.pk}
-
-    def test_an_expired_job_is_not_claimed_by_its_id_either(self) -> None:
-        assert Job.objects.claim_these(Identity("me"), [expired_job().pk]) == []
 
     @each([Status.RETRYING, Status.PENDING], before=empty_tables)
     def test_a_job_that_was_claimed_before_does_not_expire(self, status: Any) -> None:
@@ -139,9 +137,11 @@ class TestTheSweep:
         expired_job()
         assert Duty.objects.take({}).with_work == {"expiry"}
 
-    def test_a_job_that_expired_is_not_retried_by_hand(self) -> None:
+    def test_a_job_that_expired_is_neither_made_due_nor_moved_nor_retried_by_hand(self) -> None:
         """A retry is for dead letters. Who wants such a job to run enqueues it again."""
         job = expired_job()
+        assert Job.objects.reschedule([job.pk]).moved_on == {job.pk}
+        assert Job.objects.move([job.pk], queue="other").moved_on == {job.pk}
         Job.objects.expire()
         assert retry_verb(Job.objects, [job.pk]).moved_on == {job.pk}
 
@@ -258,16 +258,15 @@ class TestUniqueKeys:
             transaction.set_rollback(True)
         assert list(Job.objects.values_list("pk", "status")) == [(before.pk, Status.PENDING)]
 
-    def test_a_job_that_has_not_expired_holds_its_key(self) -> None:
+    def test_a_job_that_has_not_expired_or_that_runs_holds_its_key(self) -> None:
         before = Job.objects.enqueue(unique_job(RULES["keep"], expires=HOUR))
         assert Job.objects.get_or_enqueue(unique_job(RULES["keep"]))[0].pk == before.pk
         with pytest.raises(AlreadyEnqueued):
             Job.objects.enqueue(unique_job(RULES["raise"]))
-
-    def test_a_running_job_holds_its_key_after_the_instant_at_which_it_would_have_expired(self) -> None:
-        job = make_job(Status.RUNNING, unique_key=UniqueKey.of("k", RULES["keep"]).key, expires_at=now(-SECOND))
-        assert Job.objects.get_or_enqueue(unique_job(RULES["keep"]))[0].pk == job.pk
-        assert lease_of(job) in Job.objects.heartbeat([lease_of(job)]).alive
+        claim = claim_one(Identity("me"))
+        Job.objects.filter(pk=before.pk).update(expires_at=now(-SECOND))
+        assert Job.objects.get_or_enqueue(unique_job(RULES["keep"]))[0].pk == before.pk
+        assert claim.lease in Job.objects.heartbeat([claim.lease]).alive
 
     @each(["replace", "debounce"], before=empty_tables)
     def test_the_newest_call_says_when_it_expires_and_how_it_is_labelled(self, on_conflict: Any) -> None:
@@ -362,12 +361,6 @@ class TestEnqueueing:
     def test_what_could_never_start_is_refused(self, options: Any, message: Any) -> None:
         with pytest.raises(InvalidJob, match=message):
             NewJob(task="tests.add", **options)
-
-
-def test_an_expired_job_is_neither_made_due_nor_moved() -> None:
-    job = make_job(task="tests.add", expires_at=now(-SECOND))
-    assert Job.objects.reschedule([job.pk]).moved_on == {job.pk}
-    assert Job.objects.move([job.pk], queue="other").moved_on == {job.pk}
 
 
 @each(

@@ -86,20 +86,15 @@ class TestKeys:
         assert key(ship, 7) != key(ship, 8)
         assert key(everything, 1) == key(everything, a=1) == key(everything, 1, 2) == key(everything, 1, b=2)
         assert key(with_context, 7) == key(with_context, order=7) != key(with_context, 8)
+        assert key(ship, 7) != key(with_context, 7), "of another task"
+        assert key(everything, {"x": 1, "y": (1, 2)}) == key(everything, {"y": [1, 2], "x": 1})
+        assert key(computed, {"customer": 1, "n": 1}) == key(computed, {"customer": 1, "n": 2}, fast=True)
+        assert key(computed, {"customer": 1}) != key(computed, {"customer": 2})
+        assert key_of_call(others, (1,), {}) is None, "without the option"
 
     @each(OTHER_CALLS)
     def test_calls_that_differ_have_different_keys(self, args: Any, kwargs: Any) -> None:
         assert key(everything, *args, **kwargs) != key(everything, 1)
-
-    def test_the_order_within_a_value_that_has_none_does_not_matter(self) -> None:
-        assert key(everything, {"x": 1, "y": (1, 2)}) == key(everything, {"y": [1, 2], "x": 1})
-
-    def test_a_function_of_the_arguments_makes_the_key(self) -> None:
-        assert key(computed, {"customer": 1, "n": 1}) == key(computed, {"customer": 1, "n": 2}, fast=True)
-        assert key(computed, {"customer": 1}) != key(computed, {"customer": 2})
-
-    def test_keys_of_different_tasks_differ(self) -> None:
-        assert key(ship, 7) != key(with_context, 7)
 
     def test_what_is_masked_is_hashed_with_the_secret_of_the_project(self) -> None:
         first = key(charge, "4111")
@@ -119,9 +114,6 @@ class TestKeys:
         assert key(decorated, order=7) != key(decorated, order=8)
         with pytest.raises(InvalidJob, match="cannot tell which argument is 'order'; pass it by name"):
             key(decorated, 7)
-
-    def test_a_task_without_the_option_has_none(self) -> None:
-        assert key_of_call(others, (1,), {}) is None
 
 
 DECLARATIONS: list[tuple[dict[str, Any], str]] = [
