@@ -133,6 +133,7 @@ class TestOneKey:
             (DEBOUNCE, MINUTE, "8 minutes", 5 * MINUTE, 2 * MINUTE),  # not beyond the longest
             (DEBOUNCE, 9 * MINUTE, "0 minutes", MINUTE, 9 * MINUTE),  # it brings no run forward
             (Unique(on_conflict="debounce"), MINUTE, "8 hours", HOUR, HOUR),  # without a longest, without end
+            (Unique(on_conflict="debounce"), 9 * MINUTE, "0 minutes", MINUTE, 9 * MINUTE),
         ],
         WAYS,
         before=empty_tables,
