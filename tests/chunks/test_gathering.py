@@ -228,7 +228,9 @@ def test_a_worker_that_stops_hands_back_all_that_has_not_begun(worker: Worker) -
     assert worker.in_flight.gathering.total() == 0
 
 
-def test_a_job_whose_lease_was_lost_meanwhile_is_left_out(worker: Worker, clock: Clock) -> None:
+def test_a_job_that_may_not_begin_is_left_out_and_a_chunk_without_others_is_not_begun(
+    worker: Worker, clock: Clock
+) -> None:
     runs = worker.claims("chunking.patient", 3)
     worker.shared.lost([held for held in worker.shared.held() if held.lease == runs[1].claim.lease])
     clock.now += WITHIN.total_seconds()
@@ -236,9 +238,7 @@ def test_a_job_whose_lease_was_lost_meanwhile_is_left_out(worker: Worker, clock:
     chunk = worker.begin()
     assert chunk.members == [runs[0], runs[2]]
     assert [held.lease for held in worker.shared.held()] == [runs[0].claim.lease, runs[2].claim.lease]
-
-
-def test_a_chunk_of_which_no_job_may_begin_is_not_begun(worker: Worker, clock: Clock) -> None:
+    worker.dispatcher.done(chunk, ended(chunk))
     worker.claims("chunking.hasty", 2, options=ClaimedOptions(timeout=timedelta(seconds=1)))
     clock.now += 1.5
     chunk = worker.executors.waiting.pop()

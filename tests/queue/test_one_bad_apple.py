@@ -20,7 +20,7 @@ from pulse_django.queue.words.verb_results import Report
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, lease_of, make_job
 from tests.faults import each
-from tests.queue.steps import claim_one, expire, next_run_is_due, sql, success
+from tests.queue.steps import claim_one, expire, next_run_is_due, sql
 from tests.rival import Rival, backend_pid
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -185,12 +185,6 @@ class TestSettle:
         job = make_job(Status.RUNNING)
         AttemptFactory(job=job, number=1, worker="another")
         assert Job.objects.settle([Report(lease_of(job), Succeeded(), Complete())]).accepted
-
-    def test_a_success_keeps_the_error_of_the_attempt_before(self) -> None:
-        job = make_job(Status.RETRYING, last_error="ValueError: first")
-        Job.objects.settle([success(claim_one(Identity("me")))])
-        job.refresh_from_db()
-        assert (job.status, job.last_error) == (Status.COMPLETED, "ValueError: first")
 
     def test_of_two_reports_on_one_lease_in_a_batch_the_first_counts(self) -> None:
         job = make_job(Status.RUNNING)

@@ -129,15 +129,12 @@ def test_several_large_jobs_are_claimed_one_after_the_other() -> None:
 
 
 def test_a_claim_takes_what_fits_in_the_order_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint counts, too."""
     monkeypatch.setattr(claim, "CLAIM_BYTES", 1_000)
     sizes = [400, 400, 400, 5_000, 10, 10]
     ids = Job.objects.enqueue_many([NewJob(task="tests.add", args=["x" * size]) for size in sizes])
     claimed = [[ids.index(claim.job_id) for claim in Job.objects.claim(ME, limit=100)] for _ in range(5)]
     assert claimed == [[0, 1], [2], [3], [4, 5], []]
-
-
-def test_the_checkpoint_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim, "CLAIM_BYTES", 1_000)
     for _ in range(2):
         make_job(Status.RETRYING, progress={"done": "x" * 900})
     assert [len(Job.objects.claim(ME, limit=100)) for _ in range(3)] == [1, 1, 0]
