@@ -232,6 +232,9 @@ def claiming() -> None:
     Job.objects.family([jobs[0].pk])
     Job.objects.put_back_for(jobs[0].pk)
     Job.objects.id_at(jobs[1].created_at)
+    for found in (Job.objects.tagged("t"), Job.objects.found_by(["order_id:17"])):
+        assert not found.count()
+    list(api.jobs(status=Status.PENDING, queue="mail", task="t"))
 
 
 def ending() -> None:
