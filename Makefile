@@ -103,7 +103,7 @@ STORED = tests/queue tests/run tests/amendments/test_amend.py tests/chunks/test_
 	tests/encryption/test_masking.py tests/encryption/test_searched_tasks.py tests/expiry \
 	tests/limits/test_claim_limited.py tests/limits/test_limited_tasks.py tests/limits/test_limiters.py \
 	tests/limits/test_weights.py tests/metrics/test_minute_stats.py tests/metrics/test_traffic.py \
-	tests/pauses/test_calls.py tests/pauses/test_paused_tasks.py tests/shards/test_ids.py \
+	tests/pauses/test_command.py tests/pauses/test_paused_tasks.py tests/shards/test_ids.py \
 	tests/shards/test_sequences.py $(filter-out %/test_outage.py,$(wildcard tests/citus/test_*.py)) tests/unique/test_unique.py \
 	tests/unique/test_unique_tasks.py tests/unique/test_unique_torture.py
 POOLED = $(STORED) tests/crash/test_worker.py tests/crash/test_pooler.py tests/crash/test_exactly_once.py

@@ -46,15 +46,19 @@ def test_on_a_slower_machine_a_step_may_take_as_much_more() -> None:
     assert code == 0, "a faster one changes nothing"
 
 
-def test_the_processes_that_a_step_waited_for_count() -> None:
-    code, said = run(f'budget "a" 60 0.1\nother() {{ sh -c "{BURN}"; }}\nstep "a" other')
-    assert code != 0, said
-
-
-def test_a_step_that_only_waits_is_a_line_in_the_summary() -> None:
+def test_what_else_fails_a_run_or_is_a_line_in_its_summary() -> None:
     code, said = run('budget "a" 0 10\nstep "a" sleep 1')
-    assert code == 0
+    assert code == 0, "a step that only waits"
     assert "more than 1.5 times its wall seconds" in said
+    code, said = run('step "a" echo hello')
+    assert code != 0
+    assert 'The step "a" has no budget' in said
+    assert "hello" not in said
+    code, said = run(f'budget "a" 60 0.1\nother() {{ sh -c "{BURN}"; }}\nstep "a" other')
+    assert code != 0, "the processes that a step waited for count"
+    code, said = run("SECONDS=3601\nwithin_the_hour")
+    assert code != 0
+    assert re.search(r"the run took 360\d s, and may take 3600", said)
 
 
 def test_a_step_that_fails_fails_the_run_with_its_own_code_and_words() -> None:
@@ -63,13 +67,6 @@ def test_a_step_that_fails_fails_the_run_with_its_own_code_and_words() -> None:
     assert "why" in said
     assert "FAILED: a" in said
     assert "went on" not in said
-
-
-def test_a_step_without_a_budget_is_refused() -> None:
-    code, said = run('step "a" echo hello')
-    assert code != 0
-    assert 'The step "a" has no budget' in said
-    assert "hello" not in said
 
 
 def test_a_step_beside_others_is_waited_for_and_judged_like_any(tmp_path: Path) -> None:
@@ -85,9 +82,3 @@ def test_a_step_beside_others_is_waited_for_and_judged_like_any(tmp_path: Path) 
         """)
         assert code == exit_code, said
         assert "got a line" in said, "the other step runs meanwhile, or this one would never end"
-
-
-def test_a_run_of_more_than_an_hour_fails() -> None:
-    code, said = run("SECONDS=3601\nwithin_the_hour")
-    assert code != 0
-    assert re.search(r"the run took 360\d s, and may take 3600", said)

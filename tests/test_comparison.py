@@ -1,13 +1,16 @@
-"""The comparison keeps its word: each cell about another project has a source, pinned, and nothing is left over."""
+"""The comparison keeps its word: each cell about another project has a source, pinned, and nothing is left over.
+
+That its links lead somewhere: tests/test_docs.py.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import cache
 from pathlib import Path
+from typing import Any
 
-from tests.faults import all_faults
+from tests.faults import each
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/explanation/comparison.md"
@@ -47,12 +50,6 @@ CELLS = [
 ]
 
 
-@cache
-def anchors(page: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
 def test_all_tables_compare_the_same_projects() -> None:
     assert len(tables()) == 4
     assert len(PEERS) == 9
@@ -84,16 +81,12 @@ def test_each_reference_is_defined_once_and_used() -> None:
     assert set(USE.findall(BODY)) == set(TARGETS) == set().union(*GROUPS.values())
 
 
-def test_each_project_has_its_version() -> None:
-    with all_faults() as about:
-        for peer in PEERS:
-            with about(peer):
-                [(version, name)] = re.findall(
-                    rf"^- \*\*{re.escape(peer)}\*\* \[([\d.]+)\]\[([\w-]+)\]:", BODY, re.MULTILINE
-                )
-                assert re.fullmatch(rf"https://pypi\.org/project/[\w-]+/{re.escape(version)}/", TARGETS[name])
-                releases = {TARGETS[other] for other in GROUPS[peer] if "pypi.org" in TARGETS[other]}
-                assert releases == {TARGETS[name]}
+@each(PEERS)
+def test_each_project_has_its_version(peer: Any) -> None:
+    [(version, name)] = re.findall(rf"^- \*\*{re.escape(peer)}\*\* \[([\d.]+)\]\[([\w-]+)\]:", BODY, re.MULTILINE)
+    assert re.fullmatch(rf"https://pypi\.org/project/[\w-]+/{re.escape(version)}/", TARGETS[name])
+    releases = {TARGETS[other] for other in GROUPS[peer] if "pypi.org" in TARGETS[other]}
+    assert releases == {TARGETS[name]}
 
 
 def test_a_source_is_pinned() -> None:
@@ -111,23 +104,3 @@ def is_pinned(name: str) -> bool:
     repository = r"https://github\.com/[\w.-]+/[\w.-]+"
     pinned = r"(blob/[0-9a-f]{40}/\S+#\S+|tree/[0-9a-f]{40}/\S+|commit/[0-9a-f]{40}|(issues|pull)/\d+)"
     return bool(re.fullmatch(f"{repository}/{pinned}", target))
-
-
-def test_our_own_pages_exist() -> None:
-    ours = sorted(GROUPS["Pulse"])
-    assert ours
-    assert_exist([TARGETS[name] for name in ours])
-
-
-def assert_exist(targets: list[str]) -> None:
-    with all_faults() as about:
-        for target in targets:
-            with about(target):
-                path, _, anchor = target.partition("#")
-                page = PAGE.parent / path if path else PAGE
-                assert page.exists()
-                assert not anchor or anchor in anchors(page)
-
-
-def test_links_within_the_text_lead_somewhere() -> None:
-    assert_exist(re.findall(r"\]\(([^)]*)\)", BODY))

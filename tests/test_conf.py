@@ -13,7 +13,7 @@ from django.test import override_settings
 from pulse_django import Limit, checks, conf
 from pulse_django.conf import PulseSettings, parse
 from pulse_django.database_checks import check_database
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 
 
 def ids(raw: object) -> list[str]:
@@ -31,10 +31,6 @@ def test_the_defaults_are_the_documented_ones_and_have_no_problems() -> None:
         parsed.poll_interval,
     ) == tuple(timedelta(seconds=n) for n in (30, 10, 10, 1))
     assert parsed.max_attempts == 10
-
-
-def test_seconds_and_timedeltas_are_both_durations() -> None:
-    assert parse({"POLL_INTERVAL": 0.5})[0] == parse({"POLL_INTERVAL": timedelta(milliseconds=500)})[0]
 
 
 PROBLEMS: list[tuple[object, list[str]]] = [
@@ -84,28 +80,22 @@ PROBLEMS: list[tuple[object, list[str]]] = [
 ]
 
 
-def test_every_problem_is_found() -> None:
-    with all_faults() as about:
-        for raw, expected in PROBLEMS:
-            with about(raw):
-                assert ids(raw) == expected
-
-
-def test_an_unknown_key_is_met_with_the_one_that_was_meant() -> None:
-    [problem] = parse({"lease_tll": 30})[1]
-    assert problem.hint == "Did you mean LEASE_TTL?"
+@each(PROBLEMS)
+def test_every_problem_is_found(raw: Any, expected: Any) -> None:
+    assert ids(raw) == expected
 
 
 def test_every_problem_has_a_hint_that_can_be_followed() -> None:
     for raw, _ in PROBLEMS:
         assert all(problem.hint for problem in parse(raw)[1])
+    [problem] = parse({"lease_tll": 30})[1]
+    assert problem.hint == "Did you mean LEASE_TTL?"
+    assert parse({"POLL_INTERVAL": 0.5})[0] == parse({"POLL_INTERVAL": timedelta(milliseconds=500)})[0]
 
 
-def test_every_setting_has_a_range_and_a_default_within_it() -> None:
-    with all_faults() as about:
-        for field in conf.RANGES:
-            with about(field):
-                assert conf.RANGES[field].least <= getattr(PulseSettings(), field) <= conf.RANGES[field].most
+@each(conf.RANGES)
+def test_every_setting_has_a_range_and_a_default_within_it(field: Any) -> None:
+    assert conf.RANGES[field].least <= getattr(PulseSettings(), field) <= conf.RANGES[field].most
 
 
 def test_every_setting_has_a_range() -> None:
@@ -186,12 +176,10 @@ def test_alerts_are_numbers_or_flags_by_name() -> None:
     assert dict(parse({"ALERTS": given})[0].alerts) == given
 
 
-def test_a_queue_that_no_job_can_be_in_is_refused() -> None:
-    with all_faults() as about:
-        for name in ["", "x" * 101, "a\nb"]:
-            with about(repr(name)):
-                _, problems = conf.parse({"ADMIN_QUEUE": name})
-                assert [problem.id for problem in problems] == ["pulse_django.E004"]
+@each(["", "x" * 101, "a\nb"])
+def test_a_queue_that_no_job_can_be_in_is_refused(name: Any) -> None:
+    _, problems = conf.parse({"ADMIN_QUEUE": name})
+    assert [problem.id for problem in problems] == ["pulse_django.E004"]
 
 
 def test_settings_of_celery_that_stay_behind_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

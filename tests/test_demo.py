@@ -36,6 +36,7 @@ from testproject.shop.management.commands import pulse_demo
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import is_alive, wait_until
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now
+from tests.faults import each
 
 RUNNING = Row(
     id=7,
@@ -146,35 +147,21 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Telling]:
     return tellings
 
 
-def test_the_demo_refuses_to_run_beside_live_workers(pulse_db: None, played: list[Telling]) -> None:
-    WorkerFactory(name="shop-1")
+def test_the_demo_refuses_to_run_beside_live_workers(
+    pulse_db: None, played: list[Telling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that stopped or fell silent do not keep it from running; a flag chooses its pace."""
+    live = WorkerFactory(name="shop-1")
     with pytest.raises(CommandError, match=r"running on this database: shop-1:boot\d+ on host"):
         call_command("pulse_demo", stdout=StringIO())
     assert played == []
-
-
-def test_workers_that_stopped_or_fell_silent_do_not_keep_the_demo_from_running(
-    pulse_db: None, played: list[Telling]
-) -> None:
+    live.delete()
     WorkerFactory(stopped_at=now())
     WorkerFactory(last_beat_at=now(timedelta(seconds=-31)))
     call_command("pulse_demo", stdout=StringIO())
-    assert len(played) == 1
-
-
-@pytest.mark.parametrize(("flags", "pace"), [([], SCALED), (["--real-time"], REAL_TIME)], ids=["scaled", "real time"])
-def test_a_flag_chooses_the_pace(pulse_db: None, played: list[Telling], flags: list[str], pace: DemoPace) -> None:
-    call_command("pulse_demo", *flags, stdout=StringIO())
-    assert played[0].pace == pace
-
-
-def test_a_story_that_goes_otherwise_is_an_error_of_the_command(
-    pulse_db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(telling: Telling) -> None:
-        telling.expect(False, "the job to be completed", "PENDING")
-
-    monkeypatch.setattr(pulse_demo, "play", fails)
+    call_command("pulse_demo", "--real-time", stdout=StringIO())
+    assert [one.pace for one in played] == [SCALED, REAL_TIME]
+    monkeypatch.setattr(pulse_demo, "play", lambda telling: telling.expect(False, "the job to be completed", "PENDING"))
     with pytest.raises(CommandError, match="The demo failed: expected the job to be completed; seen: PENDING"):
         call_command("pulse_demo", stdout=StringIO())
 
@@ -182,13 +169,7 @@ def test_a_story_that_goes_otherwise_is_an_error_of_the_command(
 # The pace
 
 
-def test_real_time_is_the_defaults_of_production() -> None:
-    settings = conf.PulseSettings()
-    theirs = (settings.lease_ttl, settings.heartbeat_interval, settings.watchdog_interval)
-    assert tuple(timedelta(seconds=one) for one in (REAL_TIME.ttl, REAL_TIME.beat, REAL_TIME.tick)) == theirs
-
-
-@pytest.mark.parametrize("pace", [SCALED, REAL_TIME], ids=["scaled", "real time"])
+@each([SCALED, REAL_TIME])
 def test_the_settings_of_a_pace_are_sound(pace: DemoPace) -> None:
     parsed, problems = conf.parse(pace.settings)
     assert problems == []  # no warning either: three beats to a lease
@@ -196,6 +177,9 @@ def test_the_settings_of_a_pace_are_sound(pace: DemoPace) -> None:
     assert pace.long_work > 3 * pace.ttl  # "outlives several leases"
     assert pace.short_work > 2 * pace.beat  # a beat carries progress, and something is left to do
     assert pace.nap > pace.beat * 2  # time to freeze the worker after a beat
+    settings = conf.PulseSettings()
+    theirs = (settings.lease_ttl, settings.heartbeat_interval, settings.watchdog_interval)
+    assert tuple(timedelta(seconds=one) for one in (REAL_TIME.ttl, REAL_TIME.beat, REAL_TIME.tick)) == theirs
 
 
 # How it is told
@@ -207,44 +191,30 @@ def telling(pulse_db: None, tmp_path: Path) -> Telling:
     return Telling(Screen(OutputWrapper(StringIO()), no_style()), stage, SCALED, "demo", patience=0.3)
 
 
-def test_jobs_that_are_over_without_what_was_expected_fail_at_once(telling: Telling) -> None:
-    job = make_job(Status.DEAD_LETTERED)
+def test_what_is_not_as_expected_fails_the_story(telling: Telling) -> None:
+    """At once if jobs are over, when patience is over if they are not, and by the ledger."""
     with pytest.raises(WentOtherwise, match=r"expected a retry; seen: \n.*DEAD_LETTERED"):
-        telling.watch("a retry", [job.pk], lambda rows: rows[0].status == Status.RETRYING)
-
-
-def test_what_does_not_happen_fails_when_patience_is_over(telling: Telling) -> None:
-    job = make_job()
+        telling.watch("a retry", [make_job(Status.DEAD_LETTERED).pk], lambda rows: rows[0].status == Status.RETRYING)
     with pytest.raises(WentOtherwise, match=r"expected a claim within 0 s; seen: \n.*PENDING"):
-        telling.watch("a claim", [job.pk], lambda rows: rows[0].attempts > 0)
-
-
-def test_a_ledger_with_other_runs_fails(telling: Telling) -> None:
+        telling.watch("a claim", [make_job().pk], lambda rows: rows[0].attempts > 0)
     job = make_job(Status.COMPLETED)
     AttemptFactory(job=job)
     telling.expect_ledger(job.pk, "SUCCEEDED")
     with pytest.raises(WentOtherwise, match="WORKER_LOST"):
         telling.expect_ledger(job.pk, "WORKER_LOST", "SUCCEEDED")
+    enqueued = Job.objects.get(pk=telling.enqueue(handlers.poison))
+    assert (enqueued.task, enqueued.queue, enqueued.max_lost_workers) == ("pulse_demo.poison", "demo", 2)
 
 
-def test_jobs_go_to_the_demos_own_queue_with_the_options_of_their_task(telling: Telling) -> None:
-    job = Job.objects.get(pk=telling.enqueue(handlers.poison))
-    assert (job.task, job.queue, job.max_lost_workers) == ("pulse_demo.poison", "demo", 2)
-
-
-def test_handlers_that_do_not_resume_from_the_checkpoint_fail_the_story(telling: Telling) -> None:
-    job = make_job(Status.COMPLETED, attempts=2, progress={"done": 9, "total": 9}, result={"resumed_after_step": 0})
-    AttemptFactory(job=job, outcome="WORKER_LOST", finished_at=now(timedelta(seconds=-1)))
+@each([(0, 1, "resumed from the checkpoint"), (4, 0, "a backoff of at least")])
+def test_a_second_run_that_does_not_resume_or_comes_at_once_fails_the_story(
+    step: int, seconds: int, why: str, telling: Telling
+) -> None:
+    result = {"resumed_after_step": step}
+    job = make_job(Status.COMPLETED, attempts=2, progress={"done": 9, "total": 9}, result=result)
+    AttemptFactory(job=job, outcome="WORKER_LOST", finished_at=now(timedelta(seconds=-seconds)))
     AttemptFactory(job=job, number=2)
-    with pytest.raises(WentOtherwise, match="resumed from the checkpoint"):
-        deaths.expect_resumed(telling, job.pk)
-
-
-def test_a_retry_without_a_backoff_fails_the_story(telling: Telling) -> None:
-    job = make_job(Status.COMPLETED, attempts=2, progress={"done": 9, "total": 9}, result={"resumed_after_step": 4})
-    AttemptFactory(job=job, outcome="WORKER_LOST")
-    AttemptFactory(job=job, number=2)
-    with pytest.raises(WentOtherwise, match="a backoff of at least"):
+    with pytest.raises(WentOtherwise, match=why):
         deaths.expect_resumed(telling, job.pk)
 
 
@@ -274,18 +244,11 @@ def test_a_table_shows_what_matters_and_fits_the_terminal() -> None:
     assert "lost 2 workers" in dead
     assert running.index("demo-A") == head.index("locked_by")
     assert all(len(one) <= 30 for one in table([RUNNING, DEAD], 30))  # a line that wraps could not be drawn over
-
-
-def test_columns_stay_columns_when_numbers_are_long() -> None:
     head, *rows = table([RUNNING, changed(DEAD, id=10**12)], 120)
     assert {row.index(status) for row, status in zip(rows, ("RUNNING", "DEAD"), strict=True)} == {head.index("status")}
-
-
-def test_colour_is_put_around_the_status_and_nothing_else() -> None:
-    _, plain = table([RUNNING], 100)
     _, painted = table([RUNNING], 100, {"RUNNING": lambda text: f"<{text}>"})
     assert "<RUNNING      >" in painted
-    assert painted.replace("<", "").replace(">", "") == plain
+    assert painted.replace("<", "").replace(">", "") == table([RUNNING], 100)[1]
 
 
 def test_a_plain_line_tells_the_same() -> None:
@@ -294,8 +257,7 @@ def test_a_plain_line_tells_the_same() -> None:
     assert line(DEAD, 30.0).endswith("DEAD_LETTERED, attempts 2, lost 2 workers: SIGKILL")
 
 
-@pytest.mark.parametrize(
-    ("changes", "counting_down", "news"),
+@each(
     [
         ({}, False, False),
         ({"lease_left": 1.2}, False, False),  # it goes up and down all the time
@@ -309,7 +271,6 @@ def test_a_plain_line_tells_the_same() -> None:
         ({"locked_by": "demo-B:boot:1"}, False, True),
         ({"last_error": "worker lease expired"}, False, True),
     ],
-    ids=str,
 )
 def test_a_plain_line_is_written_when_there_is_news(changes: dict[str, Any], counting_down: bool, news: bool) -> None:
     assert has_news(changed(RUNNING, **changes), RUNNING, counting_down=counting_down) is news
@@ -320,9 +281,9 @@ class Terminal(StringIO):
         return True
 
 
-def test_a_terminal_sees_the_table_drawn_over_until_something_is_said() -> None:
-    out = Terminal()
-    screen = Screen(OutputWrapper(out), no_style())
+def test_a_terminal_sees_the_table_drawn_over_until_something_is_said_and_others_a_line_for_each_change() -> None:
+    out, file = Terminal(), StringIO()
+    screen, plain = (Screen(OutputWrapper(one), no_style()) for one in (out, file))
     screen.show([RUNNING])
     assert "\x1b[2A" not in out.getvalue()
     screen.show([RUNNING])
@@ -330,16 +291,11 @@ def test_a_terminal_sees_the_table_drawn_over_until_something_is_said() -> None:
     screen.say("kill -9")
     screen.show([RUNNING])
     assert out.getvalue().count("\x1b[2A") == 1  # what was said stays
-
-
-def test_elsewhere_each_change_is_one_line_without_codes() -> None:
-    out = StringIO()
-    screen = Screen(OutputWrapper(out), no_style())
-    screen.head("Act 1")
+    plain.head("Act 1")
     for row in (RUNNING, RUNNING, changed(RUNNING, status="COMPLETED")):
-        screen.show([row])
-    assert len(re.findall("#7 steps", out.getvalue())) == 2
-    assert "\x1b" not in out.getvalue()
+        plain.show([row])
+    assert len(re.findall("#7 steps", file.getvalue())) == 2
+    assert "\x1b" not in file.getvalue()
 
 
 # The stage

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -53,35 +52,20 @@ def scratch_database() -> Iterator[str]:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(scope="module")
-def seen(tree: Path, django_db_setup: None, django_db_blocker: Any) -> dict[str, Any]:
-    with django_db_blocker.unblock(), scratch_database() as url:
-        run(tree, "manage.py", "migrate", DATABASE_URL=url)
-        return dict(json.loads(run(tree, "-c", ASKED, DATABASE_URL=url)))
-
-
 def test_adding_an_option_changes_four_source_files(tree: Path) -> None:
     assert changed_sources(tree) == {DECLARATION, VALUES, MODEL, MIGRATION}
 
 
-def test_jobs_keep_what_the_task_and_the_call_said(seen: dict[str, Any]) -> None:
-    """Alone, with ``using()``, and as one of many."""
-    assert seen["rows"] == [5_000, 700, 5_000]
+def test_jobs_keep_it_workers_are_told_and_the_pages_show_it(tree: Path, pulse_db: None) -> None:
+    """What the task and the call said: alone, with ``using()``, and as one of many."""
+    with scratch_database() as url:
+        run(tree, "manage.py", "migrate", DATABASE_URL=url)
+        seen = json.loads(run(tree, "-c", ASKED, DATABASE_URL=url))
+    assert seen["rows"] == seen["claimed"] == [5_000, 700, 5_000]
     assert seen["of the result"] == 700
-
-
-def test_a_worker_is_told(seen: dict[str, Any]) -> None:
-    assert seen["claimed"] == [5_000, 700, 5_000]
-
-
-def test_values_beyond_the_bounds_are_refused(seen: dict[str, Any]) -> None:
     assert seen["in the task"] == "later.wrong: imaginary_limit: 99 is not within 100 to 1000000"
     assert seen["in a call"] == "later.plain: imaginary_limit: 1000001 is not within 100 to 1000000"
-
-
-def test_the_page_of_a_job_and_the_reference_show_it(seen: dict[str, Any]) -> None:
     page = seen["page"]
-    assert "Maximum result bytes" in page
     assert "How large a result may be." in page
     assert "700" in page[page.index("Maximum result bytes") :][:500]
     assert "| `imaginary_limit` | yes | yes |  | 100 to 1,000,000 | How large a result may be. |" in seen["reference"]

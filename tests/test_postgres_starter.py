@@ -92,29 +92,16 @@ def test_processes_that_race_to_a_cold_start_end_up_with_one_server(empty_home: 
 
 
 def test_a_running_server_is_found_without_a_word(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    """It has no port, a socket for nobody else, its log where it says, and nothing is bought with durability."""
     with psycopg.connect(postgres.ensure_running()) as connection:
         assert connection.execute("SELECT current_database()").fetchone() == ("pulse",)
-
     assert capfd.readouterr() == ("", "")
-
-
-def test_the_server_has_no_tcp_port(server: Server) -> None:
     assert ask(server, "SHOW listen_addresses") == ""
-
-
-def test_nobody_else_may_enter_the_folder_of_the_socket(server: Server) -> None:
     assert server.home.stat().st_mode & 0o777 == 0o700
     assert server.socket.is_socket()
-
-
-def test_nothing_is_bought_with_durability(server: Server) -> None:
     assert [ask(server, f"SHOW {name}") for name in ("fsync", "synchronous_commit")] == ["on", "on"]
-
-
-def test_the_log_is_where_log_file_says(server: Server) -> None:
     with pytest.raises(psycopg.errors.DivisionByZero):
         ask(server, "SELECT 1/0 AS find_me_in_the_log")
-
     assert "find_me_in_the_log" in postgres.log_file().read_text()
 
 

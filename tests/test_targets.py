@@ -8,9 +8,9 @@ import shlex
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.targets import FIRST_OF_EACH, TARGETS, VERSIONS
 
 TESTS = Path(__file__).parent
@@ -121,11 +121,9 @@ def test_each_place_that_a_list_names_exists() -> None:
     assert {path for path in named if not (ROOT / path).exists()} == set()
 
 
-def test_each_first_test_of_a_class_of_failures_exists() -> None:
-    with all_faults() as about:
-        for failure, nodeid in FIRST_OF_EACH.items():
-            with about(f"{failure}: {nodeid}"):
-                nodes_of(nodeid)
+@each(FIRST_OF_EACH.items())
+def test_each_first_test_of_a_class_of_failures_exists(failure: Any, nodeid: Any) -> None:
+    nodes_of(nodeid)
 
 
 def test_each_failure_is_listed_once_with_its_tests_or_as_not_tested() -> None:

@@ -169,7 +169,7 @@ RECIPES = {
 # Pages of documents, the public names, the files of statements and the bugs of chaos are about all capabilities.
 _OF_ALL = (
     *("tests/test_docs.py", "tests/test_package.py", "tests/test_new_option.py", "tests/test_mutants.py"),
-    *("tests/sql", "tests/walk", "tests/test_without.py", "tests/test_targets.py", "tests/test_commands_in_docs.py"),
+    *("tests/sql", "tests/walk", "tests/test_without.py", "tests/test_targets.py"),
 )
 _SHORT = ("tests/queue", "tests/run")
 _IMPORTS_ALL = """import django, importlib, pkgutil

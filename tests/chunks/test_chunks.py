@@ -49,7 +49,7 @@ from pulse_django.tasks import PulseTask
 from pulse_django.testing import assert_idempotent, drain, jump_to_next_run, run_job, run_schedules
 from pulse_django.testing.drain import reported
 from tests.database import empty_tables
-from tests.faults import all_faults
+from tests.faults import each as each_row
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -144,11 +144,12 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
 ]
 
 
-def test_what_does_not_go_with_chunks_is_refused_where_it_is_declared() -> None:
-    with all_faults() as about:
-        for function, options, message in REFUSED:
-            with about(message), pytest.raises(InvalidTask, match=message):
-                PulseTask(func=function, name="chunks.refused", **options)
+@each_row(REFUSED)
+def test_what_does_not_go_with_chunks_is_refused_where_it_is_declared(
+    function: Any, options: Any, message: Any
+) -> None:
+    with pytest.raises(InvalidTask, match=message):
+        PulseTask(func=function, name="chunks.refused", **options)
 
 
 def test_a_call_may_not_shorten_the_time_limit_to_that_of_gathering() -> None:
@@ -249,7 +250,7 @@ MIXED_ENDS = ("COMPLETED", "RETRYING", "PENDING", "CANCELLED", "COMPLETED", "DEA
 
 
 @pytest.mark.parametrize("which", [each, each_async], ids=["sync", "async"])
-def test_each_job_ends_as_the_handler_says(which: Any) -> None:
+def test_each_job_ends_as_the_handler_says_and_what_it_raises_fails_the_others(which: Any) -> None:
     ids = enqueue(which, *MIXED)
     drain(failures="keep")
     assert statuses(ids) == list(MIXED_ENDS)
@@ -259,10 +260,6 @@ def test_each_job_ends_as_the_handler_says(which: Any) -> None:
     assert which.get_result(str(ids[0])).return_value == {"was": 0}
     assert which.get_result(str(ids[4])).return_value is None
     assert Job.objects.get(pk=ids[3]).cancel_reason == "not wanted"
-
-
-@pytest.mark.parametrize("which", [each, each_async], ids=["sync", "async"])
-def test_what_is_raised_fails_those_that_were_not_decided(which: Any) -> None:
     ids = enqueue(which, "succeeds", "discards", "raises", "is left")
     drain(failures="keep")
     assert statuses(ids) == ["COMPLETED", "CANCELLED", "RETRYING", "RETRYING"]
@@ -419,30 +416,24 @@ STOPPED = [
 ]
 
 
-def test_the_handler_goes_on_with_the_others() -> None:
-    with all_faults() as about:
-        for what, status, outcome in STOPPED:
-            with about(what):
-                empty_tables()
-                calls.clear()
-                ids = [int(checks.enqueue(n=n).id) for n in range(3)]
-                run_chunk(ids, asked(what))
-                assert calls == [3]
-                assert statuses(ids) == ["COMPLETED", status, "COMPLETED"]
-                assert outcomes(ids)[1] == outcome
+@each_row(STOPPED, before=empty_tables)
+def test_the_handler_goes_on_with_the_others(what: Any, status: Any, outcome: Any) -> None:
+    calls.clear()
+    ids = [int(checks.enqueue(n=n).id) for n in range(3)]
+    run_chunk(ids, asked(what))
+    assert calls == [3]
+    assert statuses(ids) == ["COMPLETED", status, "COMPLETED"]
+    assert outcomes(ids)[1] == outcome
 
 
-def test_a_handler_that_stops_for_one_job_hands_the_others_back() -> None:
-    with all_faults() as about:
-        for what, status, outcome in STOPPED:
-            with about(what):
-                empty_tables()
-                ids = [int(stops.enqueue(n=n).id) for n in range(3)]
-                run_chunk(ids, asked(what))
-                assert statuses(ids) == ["COMPLETED", status, "PENDING"]
-                assert outcomes(ids) == ["SUCCEEDED", outcome, "RELEASED"]
-                other = Job.objects.get(pk=ids[2])
-                assert (other.attempts, other.refunds, other.last_error) == (1, 1, FOR_ANOTHER.reason)
+@each_row(STOPPED, before=empty_tables)
+def test_a_handler_that_stops_for_one_job_hands_the_others_back(what: Any, status: Any, outcome: Any) -> None:
+    ids = [int(stops.enqueue(n=n).id) for n in range(3)]
+    run_chunk(ids, asked(what))
+    assert statuses(ids) == ["COMPLETED", status, "PENDING"]
+    assert outcomes(ids) == ["SUCCEEDED", outcome, "RELEASED"]
+    other = Job.objects.get(pk=ids[2])
+    assert (other.attempts, other.refunds, other.last_error) == (1, 1, FOR_ANOTHER.reason)
 
 
 def test_a_lost_job_changes_nothing_whatever_the_handler_says() -> None:
@@ -547,9 +538,11 @@ def test_a_job_that_has_lost_two_workers_is_alone_in_its_chunk() -> None:
 
 
 def test_a_single_job_is_a_chunk_of_one() -> None:
+    """In a rehearsal of a crash, too."""
     job = index.enqueue(n=1)
     assert run_job(job).status == Status.COMPLETED
     assert calls == [[{"n": 1}]]
+    assert_idempotent(each, n=1, how="succeeds")
 
 
 def test_a_schedule_enqueues_jobs_of_chunks() -> None:
@@ -563,10 +556,6 @@ def test_a_schedule_enqueues_jobs_of_chunks() -> None:
     with pytest.raises(InvalidSchedule, match="only keyword arguments"):
         check_call(Schedule("chunks.refused", every=MINUTE, task=index, args=[1]).definition)
     forget("chunks.refused")
-
-
-def test_a_rehearsal_of_a_crash_takes_a_chunk_of_one() -> None:
-    assert_idempotent(each, n=1, how="succeeds")
 
 
 # Without a job

@@ -28,7 +28,7 @@ from pulse_django.worker.lanes import KeyedLanes, PlainLanes
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from pulse_django.worker.worker_registration import presence_of
-from tests.faults import all_faults
+from tests.faults import each
 from tests.worker.test_shared_leases import PREFIX, claim
 
 SLOTS = 4
@@ -135,28 +135,25 @@ def test_what_one_claim_brings_is_a_chunk_or_several(worker: Worker) -> None:
     assert worker.chunks() == [5, 5, 2, 1]
 
 
-def test_a_chunk_waits_for_others_until_it_is_full(worker: Worker, clock: Clock) -> None:
+def test_a_chunk_waits_for_others_until_it_is_full_or_as_long_as_it_may_from_its_first_job_on(
+    worker: Worker, clock: Clock
+) -> None:
     worker.claims("chunking.patient", 3)
-    assert worker.chunks() == []
     clock.now += 1.5
     worker.claims("chunking.of_old", 1)
     worker.dispatcher.start_due()
     assert worker.chunks() == []
-    worker.claims("chunking.patient", 3)
+    worker.claims("chunking.patient", 2)
     assert worker.chunks() == [5]
     assert worker.dispatcher.due_in() == WITHIN.total_seconds(), "the sixth job is the first of another chunk"
-
-
-def test_a_chunk_waits_no_longer_than_it_may_from_its_first_job_on(worker: Worker, clock: Clock) -> None:
-    worker.claims("chunking.patient", 1)
     clock.now += 9.9
     worker.claims("chunking.patient", 1)
     worker.dispatcher.start_due()
-    assert worker.chunks() == []
+    assert worker.chunks() == [5]
     assert worker.dispatcher.due_in() == pytest.approx(0.1)
     clock.now += 0.2
     worker.dispatcher.start_due()
-    assert worker.chunks() == [2]
+    assert worker.chunks() == [5, 2]
     assert worker.dispatcher.due_in() == float("inf")
 
 
@@ -200,7 +197,8 @@ def test_a_job_that_has_killed_two_workers_is_never_gathered(worker: Worker) -> 
     assert alone.slots == 1
 
 
-def test_what_is_gathered_is_not_handed_back_for_want_of_a_slot(worker: Worker, clock: Clock) -> None:
+def test_the_wait_for_a_slot_begins_when_a_chunk_is_handed_over(worker: Worker, clock: Clock) -> None:
+    """What is gathered is not handed back for want of a slot."""
     gathering = worker.claims("chunking.patient", 2)
     clock.now += LONGEST_WAIT_FOR_SLOT + 1.0
     assert not worker.supervisor.look_after(worker.in_flight.active, clock())
@@ -211,10 +209,6 @@ def test_what_is_gathered_is_not_handed_back_for_want_of_a_slot(worker: Worker, 
     assert len(worker.released()) == 5
     assert {run.claim.job_id for run in gathering}.isdisjoint(worker.released())
     assert worker.in_flight.free_slots == SLOTS
-
-
-def test_the_wait_for_a_slot_begins_when_the_chunk_is_handed_over(worker: Worker, clock: Clock) -> None:
-    worker.claims("chunking.patient", 2)
     clock.now += WITHIN.total_seconds()
     worker.dispatcher.start_due()
     assert not worker.supervisor.look_after(worker.in_flight.active, clock() + 1.0)
@@ -234,7 +228,9 @@ def test_a_worker_that_stops_hands_back_all_that_has_not_begun(worker: Worker) -
     assert worker.in_flight.gathering.total() == 0
 
 
-def test_a_job_whose_lease_was_lost_meanwhile_is_left_out(worker: Worker, clock: Clock) -> None:
+def test_a_job_that_may_not_begin_is_left_out_and_a_chunk_without_others_is_not_begun(
+    worker: Worker, clock: Clock
+) -> None:
     runs = worker.claims("chunking.patient", 3)
     worker.shared.lost([held for held in worker.shared.held() if held.lease == runs[1].claim.lease])
     clock.now += WITHIN.total_seconds()
@@ -242,9 +238,7 @@ def test_a_job_whose_lease_was_lost_meanwhile_is_left_out(worker: Worker, clock:
     chunk = worker.begin()
     assert chunk.members == [runs[0], runs[2]]
     assert [held.lease for held in worker.shared.held()] == [runs[0].claim.lease, runs[2].claim.lease]
-
-
-def test_a_chunk_of_which_no_job_may_begin_is_not_begun(worker: Worker, clock: Clock) -> None:
+    worker.dispatcher.done(chunk, ended(chunk))
     worker.claims("chunking.hasty", 2, options=ClaimedOptions(timeout=timedelta(seconds=1)))
     clock.now += 1.5
     chunk = worker.executors.waiting.pop()
@@ -315,8 +309,8 @@ def test_a_worker_is_shown_with_the_slots_that_its_chunks_take(worker: Worker) -
 CHUNKS, PLAIN, OTHER = Lane("q", 0, ":chunk=t"), Lane("q", 0), Lane("q", 0, ":chunk=u")
 
 
-def test_a_claim_brings_whole_chunks_for_free_slots() -> None:
-    cases = [
+@each(
+    [
         ({CHUNKS: 2}, 0, 4, 200, {CHUNKS: 20}),  # a slot takes ten
         ({CHUNKS: 2}, 3, 4, 200, {CHUNKS: 17}),  # three wait already
         ({CHUNKS: 1}, 10, 4, 200, {}),
@@ -331,21 +325,15 @@ def test_a_claim_brings_whole_chunks_for_free_slots() -> None:
         ({CHUNKS: 4}, 0, 4, 5, {CHUNKS: 5}),  # but not if no claim would bring a whole one
         ({CHUNKS: 4}, 8, 4, 1, {CHUNKS: 1}),
     ]
-    with all_faults() as about:
-        for takes, gathered, free, most, jobs in cases:
-            with about((takes, gathered, free, most, jobs)):
-                sizes = {CHUNKS: 10, OTHER: 1}
-                assert in_jobs(takes, sizes, gathered={CHUNKS.key: gathered}, free=free, most=most) == jobs
+)
+def test_a_claim_brings_whole_chunks_for_free_slots(takes: Any, gathered: Any, free: Any, most: Any, jobs: Any) -> None:
+    sizes = {CHUNKS: 10, OTHER: 1}
+    assert in_jobs(takes, sizes, gathered={CHUNKS.key: gathered}, free=free, most=most) == jobs
 
 
-def test_less_than_a_chunk_waits_if_there_is_room_for_all_of_it_soon() -> None:
-    with all_faults() as about:
-        for most, jobs in [(9, {}), (10, {CHUNKS: 10}), (19, {CHUNKS: 10})]:
-            with about((most, jobs)):
-                assert in_jobs({CHUNKS: 2}, {CHUNKS: 10}, gathered={}, free=4, most=most, more_soon=True) == jobs
-
-
-def test_a_chunk_counts_as_one_lease_when_slots_are_dealt() -> None:
+def test_less_than_a_chunk_waits_if_there_is_room_for_all_of_it_soon_and_counts_as_one_lease() -> None:
+    for most, jobs in [(9, {}), (10, {CHUNKS: 10}), (19, {CHUNKS: 10})]:
+        assert in_jobs({CHUNKS: 2}, {CHUNKS: 10}, gathered={}, free=4, most=most, more_soon=True) == jobs
     assert in_slots({CHUNKS: 21, PLAIN: 21}, {CHUNKS: 10}) == {CHUNKS: 3, PLAIN: 21}
 
 
@@ -392,16 +380,11 @@ def test_a_free_slot_goes_to_who_holds_the_fewest_slots(worker: Worker) -> None:
 
 
 @pytest.mark.usefixtures("pulse_db")
-def test_a_large_chunk_is_what_one_claim_may_bring(worker: Worker) -> None:
+def test_a_large_chunk_is_what_one_claim_may_bring_and_waits_for_a_slot_without_asking(worker: Worker) -> None:
     Job.objects.enqueue_many([NewJob(task="chunking.large", lane_key=lane_of_chunks("chunking.large"))] * 300)
     keyed = Keyed(worker.in_flight)
     found, _ = keyed.claim(SLOTS, Job.objects.lanes())
     assert (found, len(keyed.granted)) == (1, MOST_AT_ONCE)
-
-
-@pytest.mark.usefixtures("pulse_db")
-def test_a_lane_of_chunks_waits_for_a_slot_without_asking(worker: Worker) -> None:
-    Job.objects.enqueue_many([NewJob(task="chunking.hasty", lane_key=lane_of_chunks("chunking.hasty"))] * 50)
     worker.claims("t", SLOTS)
     keyed = Keyed(worker.in_flight)
     assert keyed.claim(8, Job.objects.lanes()) == (0, Job.objects.lanes())

@@ -47,7 +47,7 @@ from pulse_django.workflows.waits import NeededResults
 from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -56,6 +56,7 @@ MODULE = "tests.encryption.encrypted"
 KEYS = {"ENCRYPTION_KEYS": {"2026-11": OLD}}
 ROTATED = {"ENCRYPTION_KEYS": {"2026-12": NEW, "2026-11": OLD}}
 OTHERS = {"ENCRYPTION_KEYS": {"2026-12": NEW}}
+FORGED = "authentication failed"
 QUICKLY = {"RETRY_BACKOFF_CAP": 0.05, "UNKNOWN_TASK_DELAY": 0.05}
 
 
@@ -223,14 +224,10 @@ class TestEnqueueing:
         ids = api.enqueue_many(tasks.echo, [[tasks.SECRET], {"value": tasks.SECRET}, [tasks.SECRET]])
         ciphertexts = {job.kwargs["c"] for job in Job.objects.filter(pk__in=ids)}
         assert len(ciphertexts) == 3, "equal arguments are not seen to be equal"
-        assert tasks.SECRET not in everything_stored()
-        assert [ran.status for ran in drain()] == [Status.COMPLETED] * 3
-
-    def test_many_unique_ones_too(self, tasks: ModuleType) -> None:
         ids = api.enqueue_many(tasks.unique, [[tasks.SECRET], ["b"], [tasks.SECRET]])
         assert ids[0] == ids[2] != ids[1]
         assert tasks.SECRET not in everything_stored()
-        assert {ran.status for ran in drain()} == {Status.COMPLETED}
+        assert [ran.status for ran in drain()] == [Status.COMPLETED] * 5
 
     def test_a_call_that_replaces_another_replaces_the_envelope(self, tasks: ModuleType) -> None:
         later = tasks.waits.using(run_after=timedelta(seconds=1))
@@ -320,35 +317,27 @@ class TestEnqueueing:
 
 
 class TestTampering:
-    @pytest.mark.parametrize(
-        "change",
+    @each(
         [
-            lambda envelope: envelope._replace(sealed=envelope.sealed[:-1] + bytes([envelope.sealed[-1] ^ 1])),
-            lambda envelope: envelope._replace(sealed=envelope.sealed[:3]),
-            lambda envelope: envelope._replace(sealed=b""),
-        ],
+            (lambda one: json.loads(one._replace(sealed=one.sealed[:-1] + bytes([one.sealed[-1] ^ 1])).text), FORGED),
+            (lambda one: json.loads(one._replace(sealed=one.sealed[:3]).text), FORGED),
+            (lambda one: json.loads(one._replace(sealed=b"").text), FORGED),
+            *((lambda _, value=value: value, "this value is not") for value in ({}, {"value": 1})),
+            (lambda _: {"$pulse": "aes-gcm", "k": 1, "c": ""}, "this value is not"),
+        ]
     )
-    def test_with_a_ciphertext_ends_as_a_dead_letter(self, tasks: ModuleType, change: Any) -> None:
-        result = tasks.echo.enqueue(tasks.SECRET)
+    def test_with_a_ciphertext_ends_as_a_dead_letter(self, change: Any, why: Any, tasks: ModuleType) -> None:
+        """Also as one of another task."""
+        result, other = tasks.echo.enqueue(tasks.SECRET), tasks.echo_async.enqueue(1)
         envelope = Envelope.read(stored(result.id).kwargs)
         assert envelope is not None
-        Job.objects.filter(pk=result.id).update(kwargs=json.loads(change(envelope).text))
-        ran = run_job(result, failures="keep")
-        assert (ran.status, ran.outcome) == (Status.DEAD_LETTERED, "FAILED")
-        assert "authentication failed" in stored(result.id).last_error
-        assert stored(result.id).attempts == 1, "it is not tried again"
-
-    @pytest.mark.parametrize("value", [{}, {"value": 1}, {"$pulse": "aes-gcm", "k": 1, "c": ""}])
-    def test_with_something_else_in_its_place(self, tasks: ModuleType, value: Any) -> None:
-        result = tasks.echo.enqueue(tasks.SECRET)
-        Job.objects.filter(pk=result.id).update(kwargs=value)
-        assert run_job(result, failures="keep").status is Status.DEAD_LETTERED
-        assert "this value is not" in stored(result.id).last_error
-
-    def test_by_giving_it_to_another_task(self, tasks: ModuleType) -> None:
-        result, other = tasks.echo.enqueue(tasks.SECRET), tasks.echo_async.enqueue(1)
         Job.objects.filter(pk=other.id).update(kwargs=stored(result.id).kwargs)
-        assert run_job(other, failures="keep").status is Status.DEAD_LETTERED
+        Job.objects.filter(pk=result.id).update(kwargs=change(envelope))
+        for one in (result, other):
+            ran = run_job(one, failures="keep")
+            assert (ran.status, ran.outcome) == (Status.DEAD_LETTERED, "FAILED")
+            assert (why if one is result else FORGED) in stored(one.id).last_error
+            assert stored(one.id).attempts == 1, "it is not tried again"
 
     def test_by_giving_a_result_to_another_job_or_field(self, tasks: ModuleType) -> None:
         one, other = tasks.echo.enqueue(1), tasks.echo.enqueue(2)
@@ -549,15 +538,13 @@ WRONG_KEYS: list[tuple[Any, str]] = [
 
 
 class TestSettings:
-    def test_that_are_wrong_are_reported_without_the_key(self) -> None:
-        with all_faults() as about:
-            for keys, says in WRONG_KEYS:
-                with about(says):
-                    _, [problem] = conf.parse({"ENCRYPTION_KEYS": keys})
-                    text = f"{problem.message} {problem.hint}"
-                    assert says in text
-                    assert OLD not in text
-                    assert "not base64" not in problem.message
+    @each(WRONG_KEYS)
+    def test_that_are_wrong_are_reported_without_the_key(self, keys: Any, says: Any) -> None:
+        _, [problem] = conf.parse({"ENCRYPTION_KEYS": keys})
+        text = f"{problem.message} {problem.hint}"
+        assert says in text
+        assert OLD not in text
+        assert "not base64" not in problem.message
 
     def test_keys_are_in_no_repr(self) -> None:
         parsed, problems = conf.parse(KEYS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import wraps
-from itertools import product
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.masks import MAX_MASKS, Masks
 from pulse_django.run.registry import InvalidTask, registry
 from pulse_django.tasks import PulseTask
-from tests.faults import all_faults
+from tests.faults import each
 
 
 @task(name="mask-plain")
@@ -83,12 +82,12 @@ MASKED_CALLS: list[tuple[tuple[str, ...], list[Any], dict[str, Any], Any]] = [
 ]
 
 
-def test_what_is_masked_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    with all_faults() as about:
-        for declared, (sensitive, args, kwargs, seen) in product([plain, with_context], MASKED_CALLS):
-            with about(f"{sensitive} of {args} and {kwargs}"):
-                monkeypatch.setitem(registry._tasks, declared.registered_name, replace(declared, sensitive=sensitive))
-                assert encryption.shown(declared.registered_name, args, kwargs) == seen
+@each([plain, with_context], MASKED_CALLS)
+def test_what_is_masked_is_not_shown(
+    declared: Any, sensitive: Any, args: Any, kwargs: Any, seen: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry._tasks, declared.registered_name, replace(declared, sensitive=sensitive))
+    assert encryption.shown(declared.registered_name, args, kwargs) == seen
 
 
 def test_what_the_handler_does_not_take_is_not_shown_for_it_may_have_had_a_masked_name() -> None:
@@ -169,16 +168,14 @@ REDECLARED: list[tuple[Any, tuple[str, ...]]] = [
 
 
 @pytest.mark.django_db
-def test_what_was_masked_at_enqueue_stays_masked(monkeypatch: pytest.MonkeyPatch) -> None:
-    with all_faults() as about:
-        for func, sensitive in REDECLARED:
-            with about(f"{func.__name__}, {sensitive}"):
-                jobs = enqueued(declare(monkeypatch, charge, "card", "rest", "options", "return"))
-                declare(monkeypatch, func, *sensitive)
-                for job in jobs:
-                    seen = seen_of(job)
-                    assert not [secret for secret in SECRETS if secret in seen]
-                    assert encryption.shows_result(job.task, job.sensitive) is False
+@each(REDECLARED)
+def test_what_was_masked_at_enqueue_stays_masked(func: Any, sensitive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = enqueued(declare(monkeypatch, charge, "card", "rest", "options", "return"))
+    declare(monkeypatch, func, *sensitive)
+    for job in jobs:
+        seen = seen_of(job)
+        assert not [secret for secret in SECRETS if secret in seen]
+        assert encryption.shows_result(job.task, job.sensitive) is False
 
 
 @pytest.mark.django_db
@@ -218,25 +215,21 @@ UNREADABLE = [
 ]
 
 
-def test_masks_that_cannot_be_read_hide_everything() -> None:
-    with all_faults() as about:
-        for sensitive in UNREADABLE:
-            with about(sensitive[:40]):
-                assert encryption.shown("mask-plain", ["me"], {"password": "pw"}, sensitive) == (
-                    ["••••"],
-                    {"password": "••••"},
-                )
-                assert encryption.shows_result("mask-plain", sensitive) is False
+@each(UNREADABLE)
+def test_masks_that_cannot_be_read_hide_everything(sensitive: Any) -> None:
+    assert encryption.shown("mask-plain", ["me"], {"password": "pw"}, sensitive) == (
+        ["••••"],
+        {"password": "••••"},
+    )
+    assert encryption.shows_result("mask-plain", sensitive) is False
 
 
 WRITTEN = [Masks(), Masks((0, 2), 3, ("card",), None, True), Masks((), 0, (), ("order",)), Masks(only=())]
 
 
-def test_masks_are_read_as_they_were_written() -> None:
-    with all_faults() as about:
-        for masks in WRITTEN:
-            with about(masks):
-                assert Masks.read(masks.text) == masks
+@each(WRITTEN)
+def test_masks_are_read_as_they_were_written(masks: Any) -> None:
+    assert Masks.read(masks.text) == masks
 
 
 def test_masks_that_are_longer_than_their_column_hide_everything() -> None:

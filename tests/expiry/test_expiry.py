@@ -21,8 +21,8 @@ from pulse_django.queue.words.states import NOT_STARTED_IN_TIME, EndedBy, Ending
 from pulse_django.signals import job_finished
 from pulse_django.unique.rule import Unique, UniqueKey
 from tests.database import empty_tables
-from tests.factories import lease_of, make_job, now, today
-from tests.faults import all_faults
+from tests.factories import make_job, now, today
+from tests.faults import each
 from tests.queue.steps import claim_one, sql
 from tests.rival import Rival, backend_pid
 
@@ -66,23 +66,18 @@ def endings_of(act: Any, capture: Any) -> list[Ending]:
 
 class TestTheClaim:
     def test_an_expired_job_is_not_claimed_and_others_are(self) -> None:
-        expired_job()
+        expired = expired_job()
+        assert Job.objects.claim_these(Identity("me"), [expired.pk]) == []
         later, without = make_job(expires_at=now(HOUR)), make_job()
         claims = Job.objects.claim(Identity("me"), limit=10)
         assert {claim.job_id for claim in claims} == {later.pk, without.pk}
 
-    def test_an_expired_job_is_not_claimed_by_its_id_either(self) -> None:
-        assert Job.objects.claim_these(Identity("me"), [expired_job().pk]) == []
-
-    def test_a_job_that_was_claimed_before_does_not_expire(self) -> None:
+    @each([Status.RETRYING, Status.PENDING], before=empty_tables)
+    def test_a_job_that_was_claimed_before_does_not_expire(self, status: Any) -> None:
         """A retry, a snooze or a job that was handed back is not "not started"."""
-        with all_faults() as about:
-            for status in [Status.RETRYING, Status.PENDING]:
-                with about(status):
-                    empty_tables()
-                    job = expired_job(attempts=1, refunds=1 if status is Status.PENDING else 0, status=status.value)
-                    assert Job.objects.expire() == []
-                    assert [claim.job_id for claim in Job.objects.claim(Identity("me"))] == [job.pk]
+        job = expired_job(attempts=1, refunds=1 if status is Status.PENDING else 0, status=status.value)
+        assert Job.objects.expire() == []
+        assert [claim.job_id for claim in Job.objects.claim(Identity("me"))] == [job.pk]
 
     def test_a_run_goes_on_and_ends_as_usual_when_its_job_would_have_expired(self) -> None:
         job = make_job(expires_at=now(HOUR))
@@ -109,16 +104,12 @@ class TestTheSweep:
         assert {one.job_id for one in Job.objects.expire(limit=2)} == {jobs[4].pk, jobs[3].pk}
         assert len(Job.objects.expire()) == 3
 
-    def test_it_skips_what_another_transaction_has_locked(self) -> None:
+    def test_it_skips_what_another_transaction_has_locked(self, rival: Rival) -> None:
         locked, free = expired_job(), expired_job()
-        rival = Rival()
-        try:
-            rival.lock_row(locked.pk)
-            assert [one.job_id for one in Job.objects.expire()] == [free.pk]
-            rival.rollback()
-            assert [one.job_id for one in Job.objects.expire()] == [locked.pk]
-        finally:
-            rival.close()
+        rival.lock_row(locked.pk)
+        assert [one.job_id for one in Job.objects.expire()] == [free.pk]
+        rival.rollback()
+        assert [one.job_id for one in Job.objects.expire()] == [locked.pk]
 
     @pytest.mark.alters_statements
     @pytest.mark.one_server("Citus reports an error of INSERT ... SELECT without its SQLSTATE")
@@ -146,42 +137,36 @@ class TestTheSweep:
         expired_job()
         assert Duty.objects.take({}).with_work == {"expiry"}
 
-    def test_a_job_that_expired_is_not_retried_by_hand(self) -> None:
+    def test_a_job_that_expired_is_neither_made_due_nor_moved_nor_retried_by_hand(self) -> None:
         """A retry is for dead letters. Who wants such a job to run enqueues it again."""
         job = expired_job()
+        assert Job.objects.reschedule([job.pk]).moved_on == {job.pk}
+        assert Job.objects.move([job.pk], queue="other").moved_on == {job.pk}
         Job.objects.expire()
         assert retry_verb(Job.objects, [job.pk]).moved_on == {job.pk}
 
 
 class TestRaces:
-    def test_a_claim_that_comes_first_wins(self) -> None:
+    def test_a_claim_that_comes_first_wins(self, rival: Rival) -> None:
         """The worker has locked the row and looked at the clock; the sweep comes before its commit."""
         job = make_job(expires_at=now(HOUR))
-        rival = Rival()
-        try:
-            rival.begin()
-            rival.run(_mark_claimed, job.pk)
-            Job.objects.filter(pk__in=[]).count()
-            assert Job.objects.expire() == []  # its row is locked
-            rival.commit()
-            sql("UPDATE pulse_django_job SET expires_at = statement_timestamp() - interval '1 hour'")
-            assert Job.objects.expire() == []  # and now it has started
-            assert Job.objects.get(pk=job.pk).status == Status.RUNNING
-        finally:
-            rival.close()
+        rival.begin()
+        rival.run(_mark_claimed, job.pk)
+        Job.objects.filter(pk__in=[]).count()
+        assert Job.objects.expire() == []  # its row is locked
+        rival.commit()
+        sql("UPDATE pulse_django_job SET expires_at = statement_timestamp() - interval '1 hour'")
+        assert Job.objects.expire() == []  # and now it has started
+        assert Job.objects.get(pk=job.pk).status == Status.RUNNING
 
-    def test_a_sweep_that_comes_first_wins(self) -> None:
+    def test_a_sweep_that_comes_first_wins(self, rival: Rival) -> None:
         job = expired_job()
-        rival = Rival()
-        try:
-            rival.begin()
-            rival.run(run_joined, "default", _SWEPT_BY_HAND, {})
-            assert Job.objects.claim(Identity("me")) == []
-            rival.commit()
-            assert Job.objects.claim(Identity("me")) == []
-            assert Job.objects.get(pk=job.pk).status == Status.CANCELLED
-        finally:
-            rival.close()
+        rival.begin()
+        rival.run(run_joined, "default", _SWEPT_BY_HAND, {})
+        assert Job.objects.claim(Identity("me")) == []
+        rival.commit()
+        assert Job.objects.claim(Identity("me")) == []
+        assert Job.objects.get(pk=job.pk).status == Status.CANCELLED
 
     def test_a_call_waits_for_a_sweep_of_the_same_job_and_is_enqueued_anew(self) -> None:
         job = Job.objects.enqueue(unique_job(RULES["keep"], expires=HOUR))
@@ -234,23 +219,19 @@ class TestUniqueKeys:
         assert (over.status, over.cancel_reason, over.args) == (Status.CANCELLED, NOT_STARTED_IN_TIME, [1])
         assert [(one.job_id, one.by, one.expired) for one in endings] == [(before.pk, EndedBy.CALLER, True)]
 
-    def test_an_expired_job_does_not_hold_its_key_against_a_call(self, django_capture_on_commit_callbacks: Any) -> None:
-        with all_faults() as about:
-            for case, rule in RULES.items():
-                with about(case):
-                    empty_tables()
-                    self.enqueue_over_an_expired_job(rule, django_capture_on_commit_callbacks)
+    @each(RULES.items(), before=empty_tables)
+    def test_an_expired_job_does_not_hold_its_key_against_a_call(
+        self, case: Any, rule: Any, django_capture_on_commit_callbacks: Any
+    ) -> None:
+        self.enqueue_over_an_expired_job(rule, django_capture_on_commit_callbacks)
 
-    def test_nor_against_a_list(self) -> None:
-        with all_faults() as about:
-            for case, rule in RULES.items():
-                with about(case):
-                    empty_tables()
-                    before = Job.objects.enqueue(unique_job(rule))
-                    Job.objects.filter(pk=before.pk).update(expires_at=now(-SECOND))
-                    [job_id] = Job.objects.enqueue_many([unique_job(rule)])
-                    assert job_id != before.pk
-                    assert Job.objects.get(pk=before.pk).status == Status.CANCELLED
+    @each(RULES.items(), before=empty_tables)
+    def test_nor_against_a_list(self, case: Any, rule: Any) -> None:
+        before = Job.objects.enqueue(unique_job(rule))
+        Job.objects.filter(pk=before.pk).update(expires_at=now(-SECOND))
+        [job_id] = Job.objects.enqueue_many([unique_job(rule)])
+        assert job_id != before.pk
+        assert Job.objects.get(pk=before.pk).status == Status.CANCELLED
 
     def test_nor_against_a_retry(self) -> None:
         dead, other = (
@@ -277,33 +258,29 @@ class TestUniqueKeys:
             transaction.set_rollback(True)
         assert list(Job.objects.values_list("pk", "status")) == [(before.pk, Status.PENDING)]
 
-    def test_a_job_that_has_not_expired_holds_its_key(self) -> None:
+    def test_a_job_that_has_not_expired_or_that_runs_holds_its_key(self) -> None:
         before = Job.objects.enqueue(unique_job(RULES["keep"], expires=HOUR))
         assert Job.objects.get_or_enqueue(unique_job(RULES["keep"]))[0].pk == before.pk
         with pytest.raises(AlreadyEnqueued):
             Job.objects.enqueue(unique_job(RULES["raise"]))
+        claim = claim_one(Identity("me"))
+        Job.objects.filter(pk=before.pk).update(expires_at=now(-SECOND))
+        assert Job.objects.get_or_enqueue(unique_job(RULES["keep"]))[0].pk == before.pk
+        assert claim.lease in Job.objects.heartbeat([claim.lease]).alive
 
-    def test_a_running_job_holds_its_key_after_the_instant_at_which_it_would_have_expired(self) -> None:
-        job = make_job(Status.RUNNING, unique_key=UniqueKey.of("k", RULES["keep"]).key, expires_at=now(-SECOND))
-        assert Job.objects.get_or_enqueue(unique_job(RULES["keep"]))[0].pk == job.pk
-        assert lease_of(job) in Job.objects.heartbeat([lease_of(job)]).alive
-
-    def test_the_newest_call_says_when_it_expires_and_how_it_is_labelled(self) -> None:
-        with all_faults() as about:
-            for on_conflict in ["replace", "debounce"]:
-                with about(on_conflict):
-                    empty_tables()
-                    rule = Unique(on_conflict=on_conflict)
-                    old = unique_job(rule, expires=2 * HOUR, tags=("a",), meta='{"by": 1}', give_up_after=HOUR)
-                    new = unique_job(rule, expires=5 * HOUR, tags=("b", "c"), meta='{"by": 2}', give_up_after=2 * HOUR)
-                    before = Job.objects.enqueue(old)
-                    after, is_new = Job.objects.get_or_enqueue(new)
-                    assert (after.pk, is_new) == (before.pk, False)
-                    assert (after.tags, after.meta, after.give_up_after) == (["b", "c"], {"by": 2}, 2 * HOUR)
-                    assert after.expires_at - before.expires_at > 2.9 * HOUR
-                    Job.objects.enqueue_many([unique_job(rule)])
-                    last = Job.objects.get()
-                    assert (last.tags, last.meta, last.give_up_after, last.expires_at) == ([], None, None, None)
+    @each(["replace", "debounce"], before=empty_tables)
+    def test_the_newest_call_says_when_it_expires_and_how_it_is_labelled(self, on_conflict: Any) -> None:
+        rule = Unique(on_conflict=on_conflict)
+        old = unique_job(rule, expires=2 * HOUR, tags=("a",), meta='{"by": 1}', give_up_after=HOUR)
+        new = unique_job(rule, expires=5 * HOUR, tags=("b", "c"), meta='{"by": 2}', give_up_after=2 * HOUR)
+        before = Job.objects.enqueue(old)
+        after, is_new = Job.objects.get_or_enqueue(new)
+        assert (after.pk, is_new) == (before.pk, False)
+        assert (after.tags, after.meta, after.give_up_after) == (["b", "c"], {"by": 2}, 2 * HOUR)
+        assert after.expires_at - before.expires_at > 2.9 * HOUR
+        Job.objects.enqueue_many([unique_job(rule)])
+        last = Job.objects.get()
+        assert (last.tags, last.meta, last.give_up_after, last.expires_at) == ([], None, None, None)
 
 
 class TestEnqueueing:
@@ -338,12 +315,9 @@ class TestEnqueueing:
         other = Job.objects.get(pk=ids[1])
         assert (other.tags, other.meta, other.expires_at, other.give_up_after) == ([], None, None, None)
 
-    def test_every_way_stores_the_same(self) -> None:
-        with all_faults() as about:
-            for case, rule in {"plain": None, **RULES}.items():
-                with about(case):
-                    empty_tables()
-                    self.store_by_every_way(rule)
+    @each({"plain": None, **RULES}.items(), before=empty_tables)
+    def test_every_way_stores_the_same(self, case: Any, rule: Any) -> None:
+        self.store_by_every_way(rule)
 
     def test_an_instant_is_stored_as_it_was_given(self) -> None:
         instant = datetime(2050, 6, 1, 12, tzinfo=UTC)
@@ -356,22 +330,21 @@ class TestEnqueueing:
         job = Job.objects.enqueue(NewJob(task="tests.add", expires=datetime(2020, 1, 1, tzinfo=UTC)))
         assert [one.job_id for one in Job.objects.expire()] == [job.pk]
 
-    def test_a_delay_and_an_instant_are_not_compared(self) -> None:
-        """That would take this host's clock. The job is cancelled by the database's, and says why."""
-        cases = [
+    @each(
+        [
             (HOUR, datetime(2020, 1, 1, tzinfo=UTC)),
             (datetime(2050, 1, 1, tzinfo=UTC), HOUR),
-        ]
-        with all_faults() as about:
-            for run_after, expires in cases:
-                with about((run_after, expires)):
-                    empty_tables()
-                    job = Job.objects.enqueue(NewJob(task="tests.add", run_after=run_after, expires=expires))
-                    Job.objects.filter(pk=job.pk, expires_at__gt=now()).update(expires_at=now(-SECOND))
-                    assert [(one.job_id, one.expired) for one in Job.objects.expire()] == [(job.pk, True)]
+        ],
+        before=empty_tables,
+    )
+    def test_a_delay_and_an_instant_are_not_compared(self, run_after: Any, expires: Any) -> None:
+        """That would take this host's clock. The job is cancelled by the database's, and says why."""
+        job = Job.objects.enqueue(NewJob(task="tests.add", run_after=run_after, expires=expires))
+        Job.objects.filter(pk=job.pk, expires_at__gt=now()).update(expires_at=now(-SECOND))
+        assert [(one.job_id, one.expired) for one in Job.objects.expire()] == [(job.pk, True)]
 
-    def test_what_could_never_start_is_refused(self) -> None:
-        cases = [
+    @each(
+        [
             ({"expires": timedelta()}, "a job that expires at once would never start"),
             ({"expires": -SECOND}, "expires: -1 day, 23:59:59 is not between 0 and 365000 days"),
             ({"expires": datetime(2030, 1, 1)}, "naive; use an aware datetime"),  # noqa: DTZ001 - what is refused
@@ -382,46 +355,38 @@ class TestEnqueueing:
                 "the job would expire before it is due",
             ),
             ({"tags": ("a b",)}, "contains spaces or unprintable characters"),
-        ]
-        with all_faults() as about:
-            for options, message in cases:
-                with about((options, message)):
-                    empty_tables()
-                    with pytest.raises(InvalidJob, match=message):
-                        NewJob(task="tests.add", **options)
+        ],
+        before=empty_tables,
+    )
+    def test_what_could_never_start_is_refused(self, options: Any, message: Any) -> None:
+        with pytest.raises(InvalidJob, match=message):
+            NewJob(task="tests.add", **options)
 
 
-def test_an_expired_job_is_neither_made_due_nor_moved() -> None:
-    job = make_job(task="tests.add", expires_at=now(-SECOND))
-    assert Job.objects.reschedule([job.pk]).moved_on == {job.pk}
-    assert Job.objects.move([job.pk], queue="other").moved_on == {job.pk}
-
-
-def test_every_form_of_the_rule_answers_alike() -> None:
-    """The ORM's, that of the statements, and that of a call which changes the job that has its key."""
-    cases = [
+@each(
+    [
         ({}, False),
         ({"expires_in": HOUR}, False),
         ({"expires_in": -SECOND}, True),
         ({"expires_in": -SECOND, "attempts": 1, "refunds": 1}, False),
         ({"expires_in": -SECOND, "attempts": 1, "status": "RETRYING"}, False),
         ({"expires_in": HOUR, "attempts": 1, "status": "RETRYING"}, False),
-    ]
-    with all_faults() as about:
-        for columns, is_expired in cases:
-            with about((columns, is_expired)):
-                empty_tables()
-                more = {name: value for name, value in columns.items() if name != "expires_in"}
-                expires_at = now(columns["expires_in"]) if "expires_in" in columns else None
-                key = UniqueKey.of("k", RULES["replace"]).key
-                job = make_job(task="tests.add", expires_at=expires_at, unique_key=key, **more)
-                assert Job.objects.claimable().startable().exists() is not is_expired
-                [(found,)] = sql(f"SELECT {job_queries.IS_EXPIRED} FROM pulse_django_job_hot")
-                assert found is is_expired
-                changes = f"SELECT {job_queries.is_expired('job.')} FROM pulse_django_job_hot AS job"
-                assert sql(changes) == [(is_expired,)]
-                if not job.attempts:
-                    Job.objects.get_or_enqueue(unique_job(RULES["replace"], args=(7,)))
-                    job.refresh_from_db()
-                    assert (job.args == [7]) is not is_expired
-                    assert (job.status == Status.CANCELLED) is is_expired
+    ],
+    before=empty_tables,
+)
+def test_every_form_of_the_rule_answers_alike(columns: Any, is_expired: Any) -> None:
+    """The ORM's, that of the statements, and that of a call which changes the job that has its key."""
+    more = {name: value for name, value in columns.items() if name != "expires_in"}
+    expires_at = now(columns["expires_in"]) if "expires_in" in columns else None
+    key = UniqueKey.of("k", RULES["replace"]).key
+    job = make_job(task="tests.add", expires_at=expires_at, unique_key=key, **more)
+    assert Job.objects.claimable().startable().exists() is not is_expired
+    [(found,)] = sql(f"SELECT {job_queries.IS_EXPIRED} FROM pulse_django_job_hot")
+    assert found is is_expired
+    changes = f"SELECT {job_queries.is_expired('job.')} FROM pulse_django_job_hot AS job"
+    assert sql(changes) == [(is_expired,)]
+    if not job.attempts:
+        Job.objects.get_or_enqueue(unique_job(RULES["replace"], args=(7,)))
+        job.refresh_from_db()
+        assert (job.args == [7]) is not is_expired
+        assert (job.status == Status.CANCELLED) is is_expired

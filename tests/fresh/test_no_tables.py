@@ -35,6 +35,9 @@ def test_every_command_says_migrate_in_one_line_and_fails(empty: NewProject) -> 
         assert "Traceback" not in done.stdout + done.stderr
     health = empty.manage("pulse_check", ok=False)
     assert (health.returncode, health.stdout.strip()) == (2, MISSING)
+    advice = empty.manage("pulse_check", "--advice", ok=False)
+    assert (advice.returncode, advice.stdout) == (2, "")
+    assert advice.stderr.strip().endswith("Run: python manage.py migrate")
 
 
 def test_enqueue_says_migrate_also_in_a_transaction(empty: NewProject) -> None:
@@ -58,12 +61,6 @@ def test_what_the_settings_lack_is_named(empty: NewProject) -> None:
     for options in ({"queue_name": "mail"}, {"priority": 5}):
         code = declared.replace("{options}", f"{options}")
         assert empty.shell(code, ok=False).stderr.strip().endswith(f"There is no setting TASKS: {line}."), options
-
-
-def test_advice_is_to_migrate_and_nothing_else(empty: NewProject) -> None:
-    done = empty.manage("pulse_check", "--advice", ok=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.strip().endswith("Run: python manage.py migrate")
 
 
 def test_a_check_says_so_and_migrate_itself_does_not(empty: NewProject) -> None:

@@ -34,13 +34,6 @@ class InTransaction(TestCase):
 
 
     def test_a_workflow_is_recorded_by_the_dummy_backend(self):
-        dummy = {"BACKEND": "{DUMMY}", "QUEUES": []}
-        with self.settings(TASKS={"default": dummy}):
-            chain(group(send_invoice.prepare(1), send_invoice.prepare(2)), send_invoice.prepare(3)).enqueue()
-            self.assertEqual([result.args for result in task_backends["default"].results], [(1,), (2,), (3,)])
-
-
-    def test_a_workflow_is_recorded_by_the_dummy_backend(self):
         dummy = BaseTaskBackend.__module__.removesuffix("base") + "dummy.DummyBackend"
         with self.settings(TASKS={"default": {"BACKEND": dummy}}):
             chain(group(send_invoice.prepare(1), send_invoice.prepare(2)), send_invoice.prepare(3)).enqueue()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import struct
+import subprocess
+import sys
 import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faults import all_faults
+from tests.faults import each
 
 REPORT = Path(__file__).parent.parent.parent / "benchmarks/peers/report.py"
 
@@ -79,32 +82,30 @@ def test_a_figure_is_the_median_with_its_range_and_the_best_comes_first(report: 
     assert text.index("| Fast | 1,000") < text.index("| Slow | 90 |")
 
 
-def test_who_was_not_installed_is_reported_with_the_reason(report: types.ModuleType) -> None:
+def test_what_was_not_measured_is_reported_with_the_reason(report: types.ModuleType) -> None:
+    """Who was not installed, what failed, what a peer lacks where it was asked for, and a run that was broken off."""
     gone = peer("Gone", version=None, reason="ERROR: no matching distribution")
-    text = told(report, results(peers=results()["peers"] | {"gone": gone}))
+    lacking = peer("Slow", without={"drain, async": "it has none", "enqueue, many": "no bulk"})
+    failures = [
+        {"peer": "slow", "measure": "recovery", "variant": "defaults", "reason": "not within 330 s"},
+        {"peer": "slow", "measure": "drain", "variant": "sync", "reason": "a | b <class 'X'> `c` [d](e)"},
+    ]
+    peers = {"slow": lacking, "fast": peer("Fast"), "gone": gone}
+    unfinished = results(peers=peers, failures=failures, is_finished=False)
+    del unfinished["about"]["ended_at"], unfinished["about"]["load_at_end"]
+    text = told(report, unfinished)
+    assert "was broken off" in text
     assert "| Gone | everything | ERROR: no matching distribution |" in text
     assert "| Gone | 1.0 |" not in text
-
-
-def test_a_failed_measure_is_reported_with_the_reason(report: types.ModuleType) -> None:
-    failure = {"peer": "slow", "measure": "recovery", "variant": "defaults", "reason": "not within 330 s"}
-    text = told(report, results(failures=[failure]))
     assert "| Slow | recovery, defaults | not within 330 s |" in text
     _, _, section = text.partition("### After SIGKILL")
     assert "| Slow | not within 330 s |" in section.partition("###")[0]
-
-
-def test_what_a_peer_lacks_is_only_told_where_it_was_asked_for(report: types.ModuleType) -> None:
-    lacking = peer("Slow", without={"drain, async": "it has none", "enqueue, many": "no bulk"})
-    text = told(report, results(peers={"slow": lacking, "fast": peer("Fast")}))
     assert "| Slow | drain, async | it has none |" in text
     assert "no bulk" not in text
-
-
-def test_a_run_that_was_broken_off_says_so(report: types.ModuleType) -> None:
-    unfinished = results(is_finished=False)
-    del unfinished["about"]["ended_at"], unfinished["about"]["load_at_end"]
-    assert "was broken off" in told(report, unfinished)
+    for line in (line for line in text.splitlines() if "class" in line):
+        assert "<" not in line, "a stranger's error cannot break the table"
+    [line] = [line for line in text.splitlines() if "class" in line and "drain, sync" in line]
+    assert line.replace("\\|", "").count("|") == 4
 
 
 def test_what_was_measured_again_replaces_what_was_said_before_and_nothing_else(report: types.ModuleType) -> None:
@@ -122,13 +123,6 @@ def test_what_was_measured_again_replaces_what_was_said_before_and_nothing_else(
     assert "def5678" in text
 
 
-def test_a_strangers_error_cannot_break_the_table(report: types.ModuleType) -> None:
-    failure = {"peer": "slow", "measure": "drain", "variant": "sync", "reason": "a | b <class 'X'> `c` [d](e)"}
-    [line] = [line for line in told(report, results(failures=[failure])).splitlines() if "class" in line]
-    assert line.replace("\\|", "").count("|") == 4
-    assert "<" not in line
-
-
 NUMBERS = [
     (12_345.6, "12,346"),
     (99.96, "100.0"),
@@ -139,11 +133,9 @@ NUMBERS = [
 ]
 
 
-def test_numbers_have_the_digits_that_count(report: types.ModuleType) -> None:
-    with all_faults() as about:
-        for value, text in NUMBERS:
-            with about(text):
-                assert report.number(value) == text
+@each(NUMBERS)
+def test_numbers_have_the_digits_that_count(value: Any, text: Any, report: types.ModuleType) -> None:
+    assert report.number(value) == text
 
 
 def test_the_report_replaces_what_stands_between_its_marks(report: types.ModuleType, tmp_path: Path) -> None:
@@ -151,8 +143,35 @@ def test_the_report_replaces_what_stands_between_its_marks(report: types.ModuleT
     page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
     report.write_into(page, "new")
     assert page.read_text() == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter\n"
+    ours = (REPORT.parent.parent.parent / "docs/explanation/benchmarks.md").read_text()
+    assert ours.count(report.BEGIN) == ours.count(report.END) == 1
 
 
-def test_the_page_has_the_marks(report: types.ModuleType) -> None:
-    page = (REPORT.parent.parent.parent / "docs/explanation/benchmarks.md").read_text()
-    assert page.count(report.BEGIN) == page.count(report.END) == 1
+APPS = Path(__file__).parent.parent.parent / "benchmarks/peers/apps"
+CALLER = """
+import os, threading, witness
+
+def many():
+    for _ in range(2_000):
+        witness.call()
+
+threads = [threading.Thread(target=many) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+if child := os.fork():
+    os.waitpid(child, 0)
+else:  # begins at nothing, in a file of its own
+    witness.call()
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_calls_of_threads_and_of_a_killed_fork_are_counted(tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": str(APPS), "BENCH_CALLS": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", CALLER], env=environment, check=True)
+    records = sorted(struct.unpack("=qqq", path.read_bytes()) for path in tmp_path.iterdir())
+    assert [calls for calls, _, _ in records] == [1, 8_000]
+    assert all(0 < first <= last for _, first, last in records)
+    assert records[1][2] <= records[0][1]

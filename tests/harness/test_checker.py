@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from chaos.checker import Execution, History, Window, judge
+from chaos.clock import Clock
+from chaos.shards import joined
 from chaos.witness import Change, Entry, Row, in_one
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 FIRST, SECOND = "w0-1:boot:1", "w1-1:boot:1"
@@ -246,8 +252,98 @@ BROKEN: list[tuple[str, Changed]] = [
 ]
 
 
-def test_each_rule_is_found_broken() -> None:
-    with all_faults() as about:
-        for row, (rule, change) in enumerate(BROKEN):
-            with about(f"{rule}, row {row}"):
-                assert rule in {violation.rule for violation in judge(change(RIGHT)).violations}
+@each(BROKEN)
+def test_each_rule_is_found_broken(rule: Any, change: Any) -> None:
+    assert rule in {violation.rule for violation in judge(change(RIGHT)).violations}
+
+
+HOUR = timedelta(hours=1)
+
+
+def test_what_a_clock_showed_while_it_was_wrong_is_told_as_it_really_was(tmp_path: Path) -> None:
+    clock = Clock(tmp_path / "clock", None)
+    right = _passing()
+    clock.jump_to(HOUR.total_seconds())
+    ahead = _passing()
+    clock.jump_to(-HOUR.total_seconds())
+    behind = _passing()
+    clock.jump_to(0.0)
+    again = _passing()
+    assert clock.really(right) == right
+    assert clock.really(ahead + HOUR) == ahead
+    assert clock.really(behind - HOUR) == behind
+    assert clock.really(again) == again
+    assert clock.really(ahead - HOUR) == ahead - HOUR, "it never showed that"
+
+
+def _passing() -> datetime:
+    """An instant with some time before and after it: clocks have ticks."""
+    time.sleep(0.001)
+    now = datetime.now(UTC)
+    time.sleep(0.001)
+    return now
+
+
+def of_shard(when: float, shard: str, before: Row | None, after: Row | None) -> Change:
+    op = "INSERT" if before is None else "DELETE" if after is None else "UPDATE"
+    by = ((before and before.locked_by) or (after and after.locked_by) or "").partition(":")[0]
+    return Change(seq=0, at=at(when), op=op, by=by, job=1, before=before, after=after, shard=shard)
+
+
+BORN = of_shard(0.0, "a", None, NEW)
+GONE = of_shard(0.3, "a", NEW, None)
+THERE = of_shard(0.4, "b", None, NEW)
+LIFE_THERE = [replace(one, shard="b") for one in RIGHT.changes[1:]]
+
+
+def rules_of(*shards: list[Change]) -> set[str]:
+    return {one.rule for one in judge(replace(RIGHT, changes=joined(shards))).violations}
+
+
+def test_a_job_that_moves_breaks_nothing() -> None:
+    """Each job is in one shard at a time, and a move changes nothing else."""
+    verdict = judge(replace(RIGHT, changes=joined([[THERE, *LIFE_THERE], [BORN, GONE]])))
+    assert verdict.violations == []
+    assert verdict.counts["moves"] == 1
+
+
+def test_a_job_that_comes_back_breaks_nothing() -> None:
+    back = [of_shard(0.5, "b", NEW, None)], [of_shard(0.6, "a", None, NEW)]
+    assert rules_of([BORN, GONE, *back[1], *RIGHT.changes[1:]], [THERE, *back[0]]) == {"a job is in one shard"}
+    stays = [replace(one, shard="a") for one in RIGHT.changes[1:]]
+    assert rules_of([BORN, GONE, *back[1], *stays], [THERE, *back[0]]) == set()
+
+
+@pytest.mark.parametrize(
+    ("shards", "broken"),
+    [
+        pytest.param(([BORN, GONE], []), "nothing is lost", id="never arrives"),
+        pytest.param(([BORN], [THERE, *LIFE_THERE]), "a job is in one shard", id="stays as well"),
+        pytest.param(
+            ([BORN, GONE], [THERE, replace(THERE, at=at(0.5)), *LIFE_THERE]), "a job is in one shard", id="twice"
+        ),
+        pytest.param(([BORN, GONE, *RIGHT.changes[1:]], [THERE]), "a job is in one shard", id="goes on where it left"),
+        pytest.param(
+            ([BORN, GONE], [replace(THERE, after=replace(NEW, max_attempts=9)), *LIFE_THERE]),
+            "a move changes nothing",
+            id="is changed",
+        ),
+    ],
+)
+def test_what_is_wrong_is_found(shards: tuple[list[Change], list[Change]], broken: str) -> None:
+    assert broken in rules_of(*shards)
+
+
+def test_tokens_rise_over_shards() -> None:
+    again = replace(RUNS, attempts=2, token=1, lease_until=at(8))
+    moved = [of_shard(4.6, "a", LOST, None), of_shard(4.7, "b", None, LOST), of_shard(6.0, "b", LOST, again)]
+    here = [BORN, *(replace(one, shard="a") for one in RIGHT.changes[1:4]), moved[0]]
+    assert "tokens rise" in rules_of(here, moved[1:])
+
+
+def test_what_is_the_matter_with_one_shard_excuses_nothing_in_another() -> None:
+    struck = Window(begin=at(1.5), end=at(2.0), worker="w0-1", shard="default")
+    assert BEATEN in [one.before for one in RIGHT.changes]
+    assert judge(replace(RIGHT, faults=[struck])).violations == []
+    elsewhere = judge(replace(RIGHT, faults=[replace(struck, shard="b")]))
+    assert {one.rule for one in elsewhere.violations} == {"no healthy job is reaped"}

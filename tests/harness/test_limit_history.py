@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from chaos.limit_history import Line, Verdict, judge
 from pulse_django.limits.rules import Limit, Rate
+from tests.faults import each
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -29,52 +31,32 @@ def judged(*lines: Line, unsure: bool = False) -> Verdict:
     return judge(lines, (TWO, THREE_A_SECOND), lambda _: unsure)
 
 
-def test_as_many_as_allowed_are_right() -> None:
+HEAVY = begin(0, "api:a")._replace(weight=2)
+STARTS = [begin(seconds, f"rate:{place}") for place, seconds in enumerate((0.0, 0.9, 1.1, 1.5, 1.8))]
+JUDGED: list[tuple[list[Line], list[str]]] = [
+    ([HEAVY, HEAVY._replace(step=-1, began_at=None), begin(1, "api:b")], ["api:a: 2 leases at once, 1 are allowed"]),
+    ([HEAVY, begin(1, "api:b")], ["api:a: 2 leases at once, 1 are allowed", "api: 3 leases at once, 2 are allowed"]),
+    ([begin(0, "api:a"), begin(1, "api:b"), begin(2, "api:c")], ["api: 3 leases at once, 2 are allowed"]),
+    ([begin(0, "api:a"), begin(1, "api:a")], ["api:a: 2 leases at once, 1 are allowed"]),
+    (STARTS, ["rate: 4 starts within 0:00:01, 3 are allowed"]),  # in any window
+    (STARTS[:4], []),
+    ([begin(at, "rate:a") for at in (0.0, 0.5, 0.999)], ["rate:a: 3 starts within 0:00:01, 2 are allowed"]),
+    ([begin(0, ":a")] * 50, []),  # shares have no limit
+]
+
+
+@each(JUDGED)
+def test_what_is_above_a_limit_is_found_and_nothing_else(lines: Any, broken: Any) -> None:
+    assert sorted(judged(*lines).broken) == sorted(broken)
+    assert judged(*lines, unsure=True).broken == ([] if "rate" in lines[0].lane_key else judged(*lines).broken)
+
+
+def test_as_many_as_allowed_are_right_in_the_order_of_the_lines_and_not_of_their_clock() -> None:
     verdict = judged(begin(0, "api:a"), begin(0, "api:b"), end(1, "api:a"), begin(1, "api:c"), end(2, "api:b"))
     assert verdict.broken == []
-    assert verdict.most["api at once"] == 2
-    assert verdict.used["api"] == 1.0
-
-
-def test_a_heavy_lease_counts_as_much_as_it_weighs() -> None:
-    heavy = begin(0, "api:a")._replace(weight=2)
-    assert judged(heavy, heavy._replace(step=-1, began_at=None), begin(1, "api:b")).broken == [
-        "api:a: 2 leases at once, 1 are allowed"
-    ]
-    assert "api: 3 leases at once, 2 are allowed" in judged(heavy, begin(1, "api:b")).broken
-
-
-def test_one_more_in_all_is_found() -> None:
-    assert judged(begin(0, "api:a"), begin(1, "api:b"), begin(2, "api:c")).broken == [
-        "api: 3 leases at once, 2 are allowed"
-    ]
-
-
-def test_one_more_of_a_key_is_found() -> None:
-    assert judged(begin(0, "api:a"), begin(1, "api:a")).broken == ["api:a: 2 leases at once, 1 are allowed"]
-
-
-def test_the_order_of_the_lines_counts_and_not_their_clock() -> None:
-    """The clock was set back: what ended before the next began stands before it."""
-    verdict = judged(begin(5, "api:a"), end(9, "api:a"), begin(6, "api:a"), end(8, "api:a"))
-    assert verdict.broken == []
-    assert verdict.used["api"] == 0.5
-
-
-def test_a_window_is_any_window() -> None:
-    starts = [begin(seconds, f"rate:{place}") for place, seconds in enumerate((0.0, 0.9, 1.1, 1.5, 1.8))]
-    assert judged(*starts).broken == ["rate: 4 starts within 0:00:01, 3 are allowed"]
-    assert judged(*starts[:4]).broken == []
-    assert judged(*starts, unsure=True).broken == []
-
-
-def test_a_window_of_a_key() -> None:
-    starts = [begin(seconds, "rate:a") for seconds in (0.0, 0.5, 0.999)]
-    assert judged(*starts).broken == ["rate:a: 3 starts within 0:00:01, 2 are allowed"]
-
-
-def test_shares_have_no_limit() -> None:
-    assert judged(*(begin(0, ":a") for _ in range(50))).broken == []
+    assert (verdict.most["api at once"], verdict.used["api"]) == (2, 1.0)
+    set_back = judged(begin(5, "api:a"), end(9, "api:a"), begin(6, "api:a"), end(8, "api:a"))
+    assert (set_back.broken, set_back.used["api"]) == ([], 0.5)
 
 
 def test_a_queue_counts_all_limited_jobs_in_it() -> None:

@@ -45,30 +45,19 @@ def states(pids: list[int]) -> set[str]:
     return {now[pid].state if pid in now else "gone" for pid in pids}
 
 
-def test_a_program_that_ends_before_it_is_ready_fails_at_once_with_its_log(start: Start) -> None:
+def test_a_program_that_is_not_ready_or_does_not_end_as_it_should_fails_with_its_log(start: Start) -> None:
     program = start("echo no database; exit 3")
     began = time.monotonic()
     with pytest.raises(ProcessFailed, match=r"program ended with 3 before it said .*:\nno database"):
         program.wait_until_it_says("is ready", patience=30)
-    assert time.monotonic() - began < 15
-
-
-def test_what_a_program_said_before_it_ended_counts(start: Start) -> None:
+    assert time.monotonic() - began < 15, "at once"
     program = start("echo is ready; echo done")
     program.wait()
-    program.wait_until_it_says("is ready", "done")
-
-
-def test_a_program_that_does_not_say_it_fails_with_its_log(start: Start) -> None:
-    program = start("echo still starting; sleep 60")
-    wait_until(lambda: program.says("still"), "it said nothing")
-    with pytest.raises(ProcessFailed, match=r"program did not say \('is ready',\):\nstill starting"):
-        program.wait_until_it_says("is ready", patience=0.1)
-
-
-def test_a_program_that_does_not_end_or_ends_otherwise_fails_with_its_log(start: Start) -> None:
+    program.wait_until_it_says("is ready", "done")  # what it said before it ended counts
     endless, failing = start("echo at work; sleep 60", "endless"), start("echo broken; exit 2", "failing")
     wait_until(lambda: endless.says("at work"), "it said nothing")
+    with pytest.raises(ProcessFailed, match=r"endless did not say \('is ready',\):\nat work"):
+        endless.wait_until_it_says("is ready", patience=0.1)
     with pytest.raises(ProcessFailed, match=r"endless did not end within 0.1 s:\nat work"):
         endless.wait(0.1)
     with pytest.raises(ProcessFailed, match=r"failing ended with 2, not with 0:\nbroken"):
@@ -95,18 +84,13 @@ def test_a_log_starts_empty_and_can_be_emptied_while_it_is_written(start: Start)
     assert program.log == "fourth\n"
 
 
-def test_all_processes_are_frozen_and_go_on(start: Start) -> None:
+def test_all_processes_are_frozen_and_go_on_and_are_killed_also_when_they_are_frozen(start: Start) -> None:
     program = start(FAMILY)
     family = family_of(program, 3)
     assert program.freeze() == family
     assert states(family) == {"T"}
     program.thaw()
     wait_until(lambda: "T" not in states(family), "they stand still")
-
-
-def test_all_processes_are_killed_also_when_they_are_frozen(start: Start) -> None:
-    program = start(FAMILY)
-    family = family_of(program, 3)
     program.freeze()
     assert program.kill() == 3
     assert program.exit_code == -signal.SIGKILL

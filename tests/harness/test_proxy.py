@@ -125,25 +125,19 @@ def test_it_refuses_everybody_until_it_is_healed(proxy: BlackHole, client: socke
         assert ask(new, b"two") == b"two"
 
 
-def test_it_loses_the_answer_to_one_statement(proxy: BlackHole, server: Echo, client: socket.socket) -> None:
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_it_loses_the_answer_to_one_statement(
+    proxy: BlackHole, server: Echo, client: socket.socket, is_prepared: bool
+) -> None:
+    """To prepare it is not to run it."""
     proxy.lose_the_answer_to(b"settle")
-    said = [message(b"", b"hello"), message(b"Q", b"claim\0")]
+    parse, bind = message(b"P", b"s1\0settle this\0\0\0"), message(b"B", b"\0s1\0\0\0")
+    said = [message(b"", b"hello"), parse if is_prepared else message(b"Q", b"claim\0")]
     for one in said:
         assert ask(client, one) == one
-    assert ask(client, settle := message(b"Q", b"settle this\0")) == b"", "it hangs up"
+    settle = bind if is_prepared else message(b"Q", b"settle this\0")
+    assert ask(client, settle) == b"", "it hangs up"
     assert server.heard == [*said, settle]
-    assert proxy.lost == 1
-
-
-def test_it_loses_the_answer_to_a_statement_that_is_prepared(
-    proxy: BlackHole, server: Echo, client: socket.socket
-) -> None:
-    proxy.lose_the_answer_to(b"settle")
-    parse = message(b"P", b"s1\0settle this\0\0\0")
-    bind = message(b"B", b"\0s1\0\0\0")
-    for one in (message(b"", b"hello"), parse):
-        assert ask(client, one) == one, "to prepare it is not to run it"
-    assert ask(client, bind) == b""
     assert proxy.lost == 1
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.core.management import CommandError
+from django.db import transaction
 
-from pulse_django import pause_queue, resume_queue
+from pulse_django import pause_queue, pause_task, resume_queue, resume_task, task
 from pulse_django.models import Job, Pause
+from pulse_django.pauses import pausing as pauses
+from pulse_django.queue.set_aside import SET_ASIDE_LIMIT
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
 from pulse_django.run.registry import registry
+from pulse_django.testing import drain, run_job
 from tests.database import empty_tables
 from tests.factories import WorkerFactory
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.operations.steps import run, run_json
+from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -139,14 +145,11 @@ class TestATask:
         assert run(*resume, "mail") == "task shop.send in queue mail: resumed\n"
         assert claimed() == 1
 
-    def test_hostile_names_are_names(self) -> None:
-        with all_faults() as about:
-            for name in ["<b>'\"%s", "task=x", "a:b", "ünï"]:
-                with about(name):
-                    empty_tables()
-                    assert f"task {name}: paused" in run("pulse_pause", "--task", name, "--force")
-                    assert f"task {name}: paused" in run("pulse_limits")
-                    run("pulse_resume", "--task", name)
+    @each(["<b>'\"%s", "task=x", "a:b", "ünï"], before=empty_tables)
+    def test_hostile_names_are_names(self, name: Any) -> None:
+        assert f"task {name}: paused" in run("pulse_pause", "--task", name, "--force")
+        assert f"task {name}: paused" in run("pulse_limits")
+        run("pulse_resume", "--task", name)
 
 
 def test_a_key_of_a_limit_that_nobody_knows_is_not_paused() -> None:
@@ -155,20 +158,100 @@ def test_a_key_of_a_limit_that_nobody_knows_is_not_paused() -> None:
     assert not Pause.objects.exists()
 
 
-def test_what_makes_no_sense_is_refused() -> None:
-    cases = [
-        (),
-        ("--task", "x", "--queue", ""),
-        ("--task", ""),
-        ("--task", "x" * 201),
-        ("--task", "a\nb"),
-        ("--queue", ""),
-        ("--queue", "x" * 201),
-        ("--queue", "x", "--for", "0s"),
-    ]
-    with all_faults() as about:
-        for args in cases:
-            with about(args):
-                empty_tables()
-                with pytest.raises(CommandError):
-                    run("pulse_pause", *args)
+@each(
+    [
+        [],
+        ["--task", "x", "--queue", ""],
+        ["--task", ""],
+        ["--task", "x" * 201],
+        ["--task", "a\nb"],
+        ["--queue", ""],
+        ["--queue", "x" * 201],
+        ["--queue", "x", "--for", "0s"],
+    ],
+    before=empty_tables,
+)
+def test_what_makes_no_sense_is_refused(args: Any) -> None:
+    with pytest.raises(CommandError):
+        run("pulse_pause", *args)
+
+
+NAMES = {"pauses.renamed", "pauses.old_name", "pauses.older"}
+
+
+@task(name="pauses.renamed", aliases=("pauses.old_name", "pauses.older"))
+def renamed() -> None: ...
+
+
+@task(name="pauses.other")
+def other() -> None: ...
+
+
+def paused() -> set[str]:
+    return set(Pause.objects.values_list("task", flat=True))
+
+
+@pytest.mark.parametrize("called", [renamed, "pauses.renamed", "pauses.old_name", renamed.using(priority=3)])
+def test_a_task_is_paused_by_all_of_its_names_whatever_it_is_called_by(called: Any) -> None:
+    assert pause_task(called, duration=timedelta(hours=1), reason="x", by="ann")
+    assert paused() == NAMES
+    Job.objects.enqueue_many([NewJob(task="pauses.older"), NewJob(task="pauses.other")])
+    assert [claim.task for claim in Job.objects.claim(Identity("me"), limit=9)] == ["pauses.other"]
+    assert not pause_task(called, duration=timedelta(minutes=1))
+    assert resume_task(called)
+    assert paused() == set()
+    assert not resume_task(called)
+
+
+def test_a_task_that_this_process_does_not_know_is_paused_by_its_name() -> None:
+    assert pause_task("gone.task")
+    assert paused() == {"gone.task"}
+
+
+def test_jobs_that_wait_are_set_aside_at_once_and_brought_back() -> None:
+    for _ in range(3):
+        renamed.enqueue()
+    pause_task(renamed)
+    assert Job.objects.filter(ready=None).count() == 3
+    resume_task(renamed)
+    assert Job.objects.filter(ready=True).count() == 3
+
+
+def test_one_call_does_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pauses, "MOST_BATCHES", 2)
+    Job.objects.enqueue_many([NewJob(task="pauses.renamed")] * (3 * SET_ASIDE_LIMIT))
+    pause_task(renamed)
+    assert Job.objects.filter(ready=None).count() == 2 * SET_ASIDE_LIMIT
+    assert not Job.objects.claim(Identity("me"))
+    resume_task(renamed)
+    assert Job.objects.filter(ready=None).count() == 0
+
+
+def test_inside_a_transaction_no_row_of_a_job_is_locked() -> None:
+    job_id = int(renamed.enqueue().id)
+    rival = Rival()
+    with transaction.atomic():
+        pause_task(renamed)
+        rival.lock_row(job_id)
+        rival.rollback()
+    rival.close()
+    assert not Job.objects.filter(ready=None).exists()
+    assert not Job.objects.claim(Identity("me"))
+
+
+def test_workers_are_woken_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[Any] = []
+    monkeypatch.setattr(pauses, "wake_workers", lambda alias, queues: woken.append((alias, queues)))
+    pause_task(renamed)
+    assert not woken
+    resume_task(renamed)
+    assert woken == [("default", [""])]
+
+
+def test_a_test_drains_no_job_of_a_paused_task_and_may_run_one() -> None:
+    """As of a paused queue."""
+    result = renamed.enqueue()
+    other.enqueue()
+    pause_task(renamed)
+    assert [ran.task for ran in drain()] == ["pauses.other"]
+    assert run_job(result).task == "pauses.renamed"

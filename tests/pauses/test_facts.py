@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import product
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lane_keys import lane_key
 from tests.database import empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.health.states import LONG_AGO, SIMPLE, live_worker
 from tests.limits.test_facts import declare
 from tests.queue.steps import sql
@@ -44,29 +43,23 @@ OF_WAITING = {
 OF_WAITING |= {"limiter-starved": SIMPLE["limiter-starved"]}
 
 
-def test_jobs_of_a_paused_task_raise_no_alarm() -> None:
-    with all_faults() as about:
-        for set_aside, name in product([False, True], OF_WAITING):
-            with about((set_aside, name)):
-                empty_tables()
-                OF_WAITING[name]()
-                assert keys(name), "or this could not fail"
-                Pause.objects.pause(TASK)
-                if set_aside:
-                    Job.objects.promote()
-                    assert Job.objects.set_aside()
-                assert keys(name) == []
+@each([False, True], OF_WAITING, before=empty_tables)
+def test_jobs_of_a_paused_task_raise_no_alarm(set_aside: Any, name: Any) -> None:
+    OF_WAITING[name]()
+    assert keys(name), "or this could not fail"
+    Pause.objects.pause(TASK)
+    if set_aside:
+        Job.objects.promote()
+        assert Job.objects.set_aside()
+    assert keys(name) == []
 
 
-def test_those_of_other_tasks_behind_them_do() -> None:
-    with all_faults() as about:
-        for name in ["overdue-while-idle", "queue-overdue"]:
-            with about(name):
-                empty_tables()
-                OF_WAITING[name]()
-                make_job(task="tests.other", next_run_at=now(LONG_AGO / 2))
-                Pause.objects.pause(TASK)
-                assert keys(name) == ["default"]
+@each(["overdue-while-idle", "queue-overdue"], before=empty_tables)
+def test_those_of_other_tasks_behind_them_do(name: Any) -> None:
+    OF_WAITING[name]()
+    make_job(task="tests.other", next_run_at=now(LONG_AGO / 2))
+    Pause.objects.pause(TASK)
+    assert keys(name) == ["default"]
 
 
 def test_no_condition_is_found_while_a_task_is_paused() -> None:
@@ -82,19 +75,18 @@ def test_no_condition_is_found_while_a_task_is_paused() -> None:
     assert {name: found for name in asked if (found := keys(name))} == {}
 
 
-def test_jobs_that_no_watchdog_brings_back_are_found() -> None:
+@each(
+    [(False, None, ["default"]), (False, LONG_AGO, ["default"]), (False, timedelta(), []), (True, None, [])],
+    before=empty_tables,
+)
+def test_jobs_that_no_watchdog_brings_back_are_found(is_paused: Any, ago: Any, expected: Any) -> None:
     """While watchdogs sweep they come back, and it is no alarm that a million of them take a while."""
-    cases = [(False, None, ["default"]), (False, LONG_AGO, ["default"]), (False, timedelta(), []), (True, None, [])]
-    with all_faults() as about:
-        for is_paused, ago, expected in cases:
-            with about((is_paused, ago, expected)):
-                empty_tables()
-                make_job(ready=None, next_run_at=now(LONG_AGO))
-                make_job(ready=None, next_run_at=now(LONG_AGO), task="tests.other", queue="other")
-                Pause.objects.pause("tests.other", *([TASK] if is_paused else []))
-                if ago is not None:
-                    swept(-ago if ago else ago)
-                assert keys("ready-overdue") == expected
+    make_job(ready=None, next_run_at=now(LONG_AGO))
+    make_job(ready=None, next_run_at=now(LONG_AGO), task="tests.other", queue="other")
+    Pause.objects.pause("tests.other", *([TASK] if is_paused else []))
+    if ago is not None:
+        swept(-ago if ago else ago)
+    assert keys("ready-overdue") == expected
 
 
 def counts() -> dict[str, Callable[[], Any]]:

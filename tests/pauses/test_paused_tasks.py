@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from itertools import product
 from typing import Any
 
 import pytest
 from django.db import transaction
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.limits.rules import Limit
-from pulse_django.models import Job, Limiter, Pause
+from pulse_django.models import Job, Pause
 from pulse_django.queue.words.job_options import NewJob, Payload
 from pulse_django.queue.words.lane_keys import lane_key
-from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Claim, Identity
 from pulse_django.queue.words.states import CLAIMABLE, Status
 from pulse_django.unique.rule import Unique, UniqueKey
@@ -24,7 +21,7 @@ from tests.cluster import wait_until
 from tests.crash.processes import run_script
 from tests.database import empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import sql, success
 from tests.rival import Rival
 
@@ -44,13 +41,6 @@ HOSTILE = [
     "'; DROP TABLE pulse_django_job; --",
     "x" * 200,
 ]
-
-
-@pytest.fixture
-def rival() -> Iterator[Rival]:
-    rival = Rival()
-    yield rival
-    rival.close()
 
 
 def tasks_of(claims: list[Claim]) -> list[str]:
@@ -73,14 +63,6 @@ class TestAPause:
         assert Pause.objects.resume(SEND)
         assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND] * 3
 
-    def test_nor_does_a_claim_with_limits(self) -> None:
-        Limiter.objects.declare_new("project", {"stripe": Limit("stripe", max_running=5).numbers()})
-        for task in (SEND, OTHER):
-            enqueue(task, lane_key="stripe")
-        Pause.objects.pause(SEND)
-        lane = Lane("default", 0, "stripe")
-        assert tasks_of(Job.objects.claim_limited(ME, "stripe", [lane], {lane: 9}, limit=9).claims) == [OTHER]
-
     def test_a_claim_of_certain_jobs_does(self) -> None:
         """By it a watchdog gives up jobs of unknown tasks, and tests run a job."""
         ids = enqueue()
@@ -90,81 +72,67 @@ class TestAPause:
         Job.objects.settle([success(claim)])
         assert Job.objects.get().status == Status.COMPLETED
 
-    def test_it_has_an_end(self) -> None:
-        enqueue()
-        Pause.objects.pause(SEND, duration=MINUTE)
+    @each([([SEND], {}), ([], {"queue": "default"})], before=empty_tables)
+    def test_it_has_an_end_and_runs_go_on(self, tasks: Any, which: Any) -> None:
+        enqueue(), enqueue()
+        [claim] = Job.objects.claim(ME)
+        Pause.objects.pause(*tasks, **which, duration=MINUTE)
         assert not Job.objects.claim(ME)
+        assert Job.objects.heartbeat([claim.lease]).alive
+        assert Job.objects.settle([success(claim)]).accepted
         sql("UPDATE pulse_django_pause SET paused_until = statement_timestamp()")
         assert Job.objects.claim(ME)
 
-    def test_a_later_end_stays(self) -> None:
-        assert Pause.objects.pause(SEND, duration=2 * MINUTE, reason="first", by="ann")
-        assert not Pause.objects.pause(SEND, duration=MINUTE, reason="second")
-        assert Pause.objects.pause(SEND, reason="third")
-        assert not Pause.objects.pause(SEND, duration=MINUTE)
+    @each([([SEND], {}), ([], {"queue": "mail"})], before=empty_tables)
+    def test_a_later_end_stays(self, tasks: Any, which: Any) -> None:
+        assert Pause.objects.pause(*tasks, **which, duration=2 * MINUTE, reason="first", by="ann")
+        first = Pause.objects.get()
+        assert not Pause.objects.pause(*tasks, **which, duration=MINUTE, reason="second")
+        assert Pause.objects.pause(*tasks, **which, reason="third")
+        assert not Pause.objects.pause(*tasks, **which, duration=MINUTE)
         paused = Pause.objects.get()
-        assert (paused.task, paused.paused_until, paused.reason) == (SEND, None, "third")
+        assert (paused.paused_at, paused.paused_until, paused.reason) == (first.paused_at, None, "third")
 
-    def test_runs_go_on(self) -> None:
-        enqueue()
-        [claim] = Job.objects.claim(ME)
-        Pause.objects.pause(SEND)
-        assert Job.objects.heartbeat([claim.lease]).alive
-        assert Job.objects.settle([success(claim)]).accepted
-
-    def test_it_holds_from_its_commit_on(self, rival: Rival) -> None:
+    def test_it_holds_from_its_commit_on_until_that_of_its_end(self, rival: Rival) -> None:
         """And a claim does not wait for one that is not committed."""
-        enqueue(SEND, 2)
+        enqueue(SEND, 3)
         rival.begin()
         rival.run(Pause.objects.pause, SEND)
         assert len(Job.objects.claim(ME)) == 1
         rival.commit()
         assert not Job.objects.claim(ME)
-
-    def test_an_uncommitted_end_of_it_lets_nothing_start(self, rival: Rival) -> None:
-        enqueue()
-        Pause.objects.pause(SEND)
         rival.begin()
         rival.run(Pause.objects.resume, SEND)
         assert not Job.objects.claim(ME)
         rival.commit()
         assert Job.objects.claim(ME)
 
-    def test_a_name_is_compared_as_it_is(self) -> None:
-        with all_faults() as about:
-            for name in HOSTILE:
-                with about(name):
-                    empty_tables()
-                    Pause.objects.pause(name, reason="'\0%s", by="ann")
-                    enqueue(name), enqueue(SEND)
-                    assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND]
-                    assert Job.objects.set_aside() == ["default"]
-                    assert Pause.objects.resume(name)
-                    assert Job.objects.bring_back() == ["default"]
-                    assert tasks_of(Job.objects.claim(ME, limit=9)) == [name]
+    @each(HOSTILE, before=empty_tables)
+    def test_a_name_is_compared_as_it_is(self, name: Any) -> None:
+        Pause.objects.pause(name, reason="'\0%s", by="ann")
+        enqueue(name), enqueue(SEND)
+        assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND]
+        assert Job.objects.set_aside() == ["default"]
+        assert Pause.objects.resume(name)
+        assert Job.objects.bring_back() == ["default"]
+        assert tasks_of(Job.objects.claim(ME, limit=9)) == [name]
 
-    def test_what_is_no_name_is_refused(self) -> None:
-        with all_faults() as about:
-            for name in ["", "x" * 201, "a\nb", 7, None]:
-                with about(name):
-                    empty_tables()
-                    for verb in (Pause.objects.pause, Pause.objects.resume):
-                        with pytest.raises(InvalidJob, match="task"):
-                            verb(name)
+    @each([timedelta(), -MINUTE, timedelta.max])
+    def test_a_time_that_cannot_be_is_refused(self, duration: Any) -> None:
+        with pytest.raises(InvalidJob, match="duration"):
+            Pause.objects.pause(SEND, duration=duration)
 
-    def test_so_is_a_time_that_cannot_be(self) -> None:
-        with all_faults() as about:
-            for duration in [timedelta(), -MINUTE, timedelta.max]:
-                with about(duration):
-                    empty_tables()
-                    with pytest.raises(InvalidJob, match="duration"):
-                        Pause.objects.pause(SEND, duration=duration)
-
-    def test_of_nothing_is_refused(self) -> None:
+    @each(
+        [
+            *(([name], {}, "task") for name in ("", "x" * 201, "a\nb", 7, None)),
+            *(([SEND], {"queue": name}, "queue") for name in ("", "x" * 101, "a\nb", 7)),
+            *(([], which, "Name a key, or tasks") for which in ({}, {"lane_key": lane_key("", "a"), "queue": "q"})),
+        ]
+    )
+    def test_what_is_no_name_is_refused(self, tasks: Any, which: Any, why: Any) -> None:
         for verb in (Pause.objects.pause, Pause.objects.resume):
-            for subject in ({}, {"lane_key": lane_key("", "a"), "queue": "q"}):
-                with pytest.raises(InvalidJob, match="Name a key, or tasks"):
-                    verb(**subject)
+            with pytest.raises(InvalidJob, match=why):
+                verb(*tasks, **which)
 
     def test_a_paused_key_is_no_paused_task(self) -> None:
         enqueue("acme")
@@ -184,11 +152,6 @@ class TestInOneQueue:
             enqueue(SEND), enqueue(OTHER, queue="mail")
         assert ready(task=SEND, queue="mail") == {None}
 
-    def test_the_look_sees_the_others(self) -> None:
-        enqueue(SEND, queue="mail"), enqueue(SEND)
-        Pause.objects.pause(SEND, queue="mail")
-        assert [one.lane.queue for one in Job.objects.waiting()] == ["default"]
-
     def test_the_end_of_one_pause_leaves_the_other(self) -> None:
         enqueue(SEND, queue="mail"), enqueue(SEND, queue="bulk")
         for queue in ("mail", "bulk"):
@@ -200,28 +163,15 @@ class TestInOneQueue:
         assert [claim.queue for claim in Job.objects.claim(ME, limit=9)] == ["mail"]
         assert Job.objects.bring_back() == []
 
-    def test_a_pause_of_the_whole_task_is_another(self) -> None:
+    def test_a_pause_of_the_whole_task_is_another_and_resuming_it_ends_all(self) -> None:
         enqueue(SEND, queue="mail")
         Pause.objects.pause(SEND)
         assert not Pause.objects.resume(SEND, queue="mail")
         assert Pause.objects.pause(SEND, queue="mail", duration=MINUTE)
         assert Job.objects.claim(ME) == []
-
-    def test_resuming_the_task_ends_all_of_its_pauses(self) -> None:
-        Pause.objects.pause(SEND)
-        Pause.objects.pause(SEND, queue="mail")
         Pause.objects.pause(OTHER, queue="mail")
         assert Pause.objects.resume(SEND)
         assert [str(one) for one in Pause.objects.all()] == [f"{OTHER} in queue mail"]
-
-    def test_what_is_no_queue_is_refused(self) -> None:
-        with all_faults() as about:
-            for name in ["", "x" * 101, "a\nb", 7]:
-                with about(name):
-                    empty_tables()
-                    for verb in (Pause.objects.pause, Pause.objects.resume):
-                        with pytest.raises(InvalidJob, match="queue"):
-                            verb(SEND, queue=name)
 
     def test_names_that_look_like_one_another_are_kept_apart(self) -> None:
         """Whatever stands between a task and a queue must be in neither."""
@@ -232,16 +182,15 @@ class TestInOneQueue:
 
 
 class TestTheLook:
-    def test_it_does_not_see_jobs_that_no_claim_takes(self) -> None:
+    def test_it_sees_the_first_job_of_another_task_or_queue_and_none_that_no_claim_takes(self) -> None:
         enqueue(SEND, 3), enqueue(SEND, lane_key=":0000a")
         assert len(Job.objects.waiting()) == 2
+        Pause.objects.pause(SEND, queue="mail")
+        enqueue(SEND, queue="mail")
+        assert {one.lane.queue for one in Job.objects.waiting()} == {"default"}
         Pause.objects.pause(SEND)
         assert Job.objects.waiting() == []
-
-    def test_it_says_when_the_first_job_of_another_task_is_due(self) -> None:
-        enqueue(SEND), enqueue(OTHER, run_after=MINUTE), enqueue(SEND, lane_key=":0000a")
-        enqueue(OTHER, lane_key=":0000b")
-        Pause.objects.pause(SEND)
+        enqueue(OTHER, run_after=MINUTE), enqueue(OTHER, lane_key=":0000b")
         plain, keyed = Job.objects.waiting()
         assert (plain.lane.key, keyed.lane.key) == ("", ":0000b")
         assert 59 < plain.due_in <= 60
@@ -261,17 +210,12 @@ class TestSettingAside:
         assert ready(task=OTHER) | ready(pk__in=others) == {True}
         assert Job.objects.set_aside() == []
 
-    def test_no_more_at_once_than_asked_for(self) -> None:
-        enqueue(SEND, 5)
-        Pause.objects.pause(SEND)
-        assert [len(Job.objects.set_aside(limit=2)) for _ in range(4)] == [2, 2, 1, 0]
-
-    def test_among_jobs_of_other_tasks(self) -> None:
+    def test_no_more_at_once_than_asked_for_also_among_jobs_of_other_tasks(self) -> None:
         for _ in range(20):
             enqueue(OTHER, 20), enqueue(SEND, 20)
         Pause.objects.pause(SEND)
-        while len(Job.objects.set_aside(limit=100)) == 100:
-            pass
+        found = [len(Job.objects.set_aside(limit=100)) for _ in range(10)]
+        assert (sum(found), max(found), found[-1]) == (400, 100, 0)
         assert (ready(task=SEND), ready(task=OTHER)) == ({None}, {True})
 
     def test_in_each_of_many_lanes(self) -> None:
@@ -345,31 +289,23 @@ class TestBringingBack:
         assert sorted(Job.objects.filter(ready=None).values_list("task", flat=True)) == ["a"]
         assert sorted(tasks_of(Job.objects.claim(ME, limit=9))) == ["b", "c"]
 
-    def test_a_job_is_ready_if_a_claim_may_look_at_it(self) -> None:
-        cases = [("", True, True), ("", False, True), (":0000a", True, True), (":0000a", False, False)]
-        with all_faults() as about:
-            for key, is_due, expected in cases:
-                with about((key, is_due, expected)):
-                    empty_tables()
-                    job = make_job(task=SEND, lane_key=key, ready=None, next_run_at=now(-MINUTE if is_due else MINUTE))
-                    assert Job.objects.bring_back() == ["default"]
-                    job.refresh_from_db()
-                    assert job.ready is expected
+    @each([("", True, True), ("", False, True), (":0000a", True, True), (":0000a", False, False)], before=empty_tables)
+    def test_a_job_is_ready_if_a_claim_may_look_at_it(self, key: Any, is_due: Any, expected: Any) -> None:
+        job = make_job(task=SEND, lane_key=key, ready=None, next_run_at=now(-MINUTE if is_due else MINUTE))
+        assert Job.objects.bring_back() == ["default"]
+        job.refresh_from_db()
+        assert job.ready is expected
 
-    def test_the_first_enqueued_come_first(self) -> None:
-        first, second, third = enqueue(SEND, 3)
+    def test_the_first_enqueued_come_first_but_what_is_locked(self, rival: Rival) -> None:
+        first, second, _third = enqueue(SEND, 3)
         Pause.objects.pause(SEND)
         Job.objects.set_aside()
         Pause.objects.resume(SEND)
-        Job.objects.bring_back(limit=2)
-        assert set(Job.objects.filter(ready=True).values_list("pk", flat=True)) == {first, second}
-        assert set(Job.objects.filter(ready=None).values_list("pk", flat=True)) == {third}
-
-    def test_it_skips_what_is_locked(self, rival: Rival) -> None:
-        self.aside(SEND)
-        Pause.objects.resume(SEND)
-        rival.lock_row(Job.objects.get().pk)
-        assert Job.objects.bring_back() == []
+        rival.lock_row(second)
+        assert len(Job.objects.bring_back(limit=1)) == 1
+        assert list(Job.objects.filter(ready=True).values_list("pk", flat=True)) == [first]
+        assert len(Job.objects.bring_back()) == 1
+        assert list(Job.objects.filter(ready=None).values_list("pk", flat=True)) == [second]
         rival.rollback()
         assert Job.objects.bring_back() == ["default"]
 
@@ -416,26 +352,23 @@ CHANGES: dict[str, tuple[Callable[[Job], object], bool]] = {
 
 
 class TestVerbs:
-    def test_a_job_that_is_set_aside_can_be_changed_and_stays_paused(self) -> None:
-        with all_faults() as about:
-            for key, verb in product(["", ":0000a"], CHANGES):
-                with about((key, verb)):
-                    empty_tables()
-                    change, is_due = CHANGES[verb]
-                    job = Job.objects.enqueue(NewJob(task=SEND, lane_key=key, unique=UniqueKey.of("k", Unique())))
-                    Pause.objects.pause(SEND)
-                    assert Job.objects.set_aside() == ["default"]
-                    change(job)
-                    Job.objects.promote()
-                    assert not Job.objects.claim(ME, limit=9), "whatever its verb wrote"
-                    Job.objects.set_aside()
-                    Pause.objects.resume(SEND)
-                    Job.objects.bring_back()
-                    Job.objects.promote()
-                    assert len(Job.objects.claim(ME, limit=9)) == is_due
-                    sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp()")
-                    Job.objects.promote()
-                    assert len(Job.objects.claim(ME, limit=9)) == (not is_due)
+    @each(["", ":0000a"], CHANGES, before=empty_tables)
+    def test_a_job_that_is_set_aside_can_be_changed_and_stays_paused(self, key: Any, verb: Any) -> None:
+        change, is_due = CHANGES[verb]
+        job = Job.objects.enqueue(NewJob(task=SEND, lane_key=key, unique=UniqueKey.of("k", Unique())))
+        Pause.objects.pause(SEND)
+        assert Job.objects.set_aside() == ["default"]
+        change(job)
+        Job.objects.promote()
+        assert not Job.objects.claim(ME, limit=9), "whatever its verb wrote"
+        Job.objects.set_aside()
+        Pause.objects.resume(SEND)
+        Job.objects.bring_back()
+        Job.objects.promote()
+        assert len(Job.objects.claim(ME, limit=9)) == is_due
+        sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp()")
+        Job.objects.promote()
+        assert len(Job.objects.claim(ME, limit=9)) == (not is_due)
 
     def test_it_can_be_cancelled_and_expires(self) -> None:
         cancelled, expired = make_job(task=SEND), make_job(task=SEND, expires_at=now(-MINUTE))

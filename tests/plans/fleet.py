@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection
 
 from tests.queue.steps import sql
+
+
+@contextmanager
+def tables(blocker: Any, names: str = "pulse_django_job, pulse_django_attempt") -> Iterator[None]:
+    """Begin with tables that are empty, and empty them afterwards."""
+    with blocker.unblock():
+        sql(f"TRUNCATE {names} RESTART IDENTITY")
+        yield
+        sql(f"TRUNCATE {names}")
+        connection.close()
+
+
+def explain(statement: str, params: Any = None) -> dict[str, Any]:
+    """Run a statement, and return its plan. Without parameters it has them in it."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", params)
+        [(plan,)] = cursor.fetchall()
+    found: dict[str, Any] = (json.loads(plan) if isinstance(plan, str) else plan)[0]
+    return found
+
 
 # The era of a job that was completed ``at`` an instant.
 ERA = "to_char(at AT TIME ZONE 'UTC', 'YYYYMMDD')::int"

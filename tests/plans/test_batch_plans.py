@@ -18,6 +18,7 @@ from pulse_django.queue.words.verb_results import Report
 from pulse_django.workflows import batch_progress as batches
 from pulse_django.workflows import batch_verbs as close_batches
 from pulse_django.workflows.batch_verbs import open_batch, seal_batch
+from tests.plans.fleet import tables
 from tests.plans.test_plans import (
     MILLION,
     buffers,
@@ -49,8 +50,7 @@ class Reads(NamedTuple):
 @pytest.fixture(scope="class")
 def two_batches(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int]]:
     """A batch of a thousand jobs in one queue, and one of a million in another."""
-    with django_db_blocker.unblock():
-        sql(f"TRUNCATE {TABLES}")
+    with tables(django_db_blocker, TABLES):
         ids = {name: open_batch(Job.objects, name) for name in SIZES}
         with indexes_built_afterwards():
             for name, size in SIZES.items():
@@ -67,8 +67,6 @@ def two_batches(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[
         sql("TRUNCATE pulse_django_unresolved")
         sql("VACUUM ANALYZE pulse_django_job")
         yield ids
-        sql(f"TRUNCATE {TABLES}")
-        connection.close()
 
 
 def reads(name: str, batch_id: int) -> Reads:

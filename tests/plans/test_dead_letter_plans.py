@@ -5,7 +5,6 @@ Twenty large groups and two thousand of one dead letter each, beside completed j
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +12,8 @@ import pytest
 from django.db import connection
 
 from pulse_django.console.dead_letters import groups
-from tests.faults import all_faults
-from tests.plans.fleet import ERA
+from tests.faults import each
+from tests.plans.fleet import ERA, explain, tables
 from tests.plans.test_plans import buffers, indexes_built_afterwards
 from tests.queue.steps import sql
 
@@ -36,8 +35,7 @@ FROM generate_series(1, %(large)s + %(single)s) AS n
 
 @pytest.fixture(scope="class")
 def dead_letters(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    with django_db_blocker.unblock():
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+    with tables(django_db_blocker):
         with indexes_built_afterwards():
             with connection.cursor() as cursor:
                 cursor.execute(_FILL, {"large": LARGE, "groups": LARGE_GROUPS, "single": SINGLE})
@@ -49,8 +47,6 @@ def dead_letters(django_db_setup: None, django_db_blocker: Any) -> Iterator[None
             )
         sql("VACUUM ANALYZE pulse_django_job")
         yield
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        connection.close()
 
 
 @pytest.fixture
@@ -58,13 +54,6 @@ def unblocked(django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock():
         yield
         connection.close()
-
-
-def explain(statement: str, params: dict[str, Any]) -> dict[str, Any]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", params)
-        [(plan,)] = cursor.fetchall()
-    return (json.loads(plan) if isinstance(plan, str) else plan)[0]
 
 
 def tables_read(plan: dict[str, Any]) -> set[str]:
@@ -106,29 +95,23 @@ class TestManyDeadLetters:
         assert large[0].letters <= large[0].counted
         assert large[-1].letters > large[-1].counted
 
-    def test_a_group_costs_what_is_counted_of_it(self) -> None:
-        with all_faults() as about:
-            for fingerprint in FINGERPRINTS:
-                with about(fingerprint):
-                    params = {"fingerprint": fingerprint} | groups._counting(groups.MOST_COUNTED_ALONE)
-                    plan = explain(groups.GROUP, params)
-                    assert plan["Plan"]["Actual Rows"] == 1
-                    assert tables_read(plan["Plan"]) == {INDEX}
-                    assert buffers(plan) < (
-                        LARGE // LARGE_GROUPS + groups.TASK_LETTERS + 300 if fingerprint == COMMON else 40
-                    )
+    @each(FINGERPRINTS)
+    def test_a_group_costs_what_is_counted_of_it(self, fingerprint: Any) -> None:
+        params = {"fingerprint": fingerprint} | groups._counting(groups.MOST_COUNTED_ALONE)
+        plan = explain(groups.GROUP, params)
+        assert plan["Plan"]["Actual Rows"] == 1
+        assert tables_read(plan["Plan"]) == {INDEX}
+        assert buffers(plan) < (LARGE // LARGE_GROUPS + groups.TASK_LETTERS + 300 if fingerprint == COMMON else 40)
 
-    def test_its_page_costs_a_buffer_for_each_dead_letter(self) -> None:
-        with all_faults() as about:
-            for fingerprint in FINGERPRINTS:
-                with about(fingerprint):
-                    size = groups.LETTERS_ON_A_PAGE
-                    place = {"finished_at": "infinity", "id": 2**63 - 1}
-                    params = {"fingerprint": fingerprint, "sample": 300, "page_size": size} | place
-                    plan = explain(groups.LETTERS, params)
-                    assert plan["Plan"]["Actual Rows"] == (size + 1 if fingerprint == COMMON else 1)
-                    assert tables_read(plan["Plan"]) == {INDEX}
-                    assert buffers(plan) < 2 * size
+    @each(FINGERPRINTS)
+    def test_its_page_costs_a_buffer_for_each_dead_letter(self, fingerprint: Any) -> None:
+        size = groups.LETTERS_ON_A_PAGE
+        place = {"finished_at": "infinity", "id": 2**63 - 1}
+        params = {"fingerprint": fingerprint, "sample": 300, "page_size": size} | place
+        plan = explain(groups.LETTERS, params)
+        assert plan["Plan"]["Actual Rows"] == (size + 1 if fingerprint == COMMON else 1)
+        assert tables_read(plan["Plan"]) == {INDEX}
+        assert buffers(plan) < 2 * size
 
     def test_an_older_page_costs_no_more_than_the_first(self) -> None:
         [(instant, job_id)] = sql(

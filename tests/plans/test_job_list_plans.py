@@ -6,7 +6,6 @@ that wait or run.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from tests.faults import all_faults
-from tests.plans.fleet import FILL, past_days
+from tests.plans.fleet import FILL, explain, past_days, tables
 from tests.plans.test_plans import buffers, indexes_built_afterwards, undone
 from tests.queue.steps import sql
 
@@ -33,15 +32,11 @@ FINGERPRINT = "ValueError: order # of kind a"
 
 @pytest.fixture(scope="class")
 def fleet(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    with django_db_blocker.unblock():
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt RESTART IDENTITY")  # the addresses below name ids
-        with past_days():
-            with indexes_built_afterwards(), connection.cursor() as cursor:
-                cursor.execute(FILL, {"jobs": MILLION, "waiting": WAITING, "dead_every": DEAD_EVERY})
-            sql("VACUUM ANALYZE pulse_django_job")
-            yield
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        connection.close()
+    with tables(django_db_blocker), past_days():
+        with indexes_built_afterwards(), connection.cursor() as cursor:
+            cursor.execute(FILL, {"jobs": MILLION, "waiting": WAITING, "dead_every": DEAD_EVERY})
+        sql("VACUUM ANALYZE pulse_django_job")
+        yield
 
 
 @pytest.fixture
@@ -83,14 +78,6 @@ def look(client: Client, address: str) -> Page:
     return Page(
         response.content.decode(), queries, [explain(query) for query in queries if "pulse_django_job" in query]
     )
-
-
-def explain(query: str) -> dict[str, Any]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")  # with its parameters in it
-        [(plan,)] = cursor.fetchall()
-    found: dict[str, Any] = (json.loads(plan) if isinstance(plan, str) else plan)[0]
-    return found
 
 
 def scans(node: dict[str, Any]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.plans.fleet import ERA, past_days
+from tests.plans.fleet import ERA, explain, past_days, tables
 from tests.plans.test_plans import buffers, indexes_built_afterwards, undone
 from tests.queue.steps import sql
 
@@ -51,15 +51,11 @@ FROM (
 @pytest.fixture(scope="class")
 def fleet(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     params = {"jobs": MILLION + WAITING, "finished": MILLION, "queues": QUEUES, "running_every": RUNNING_EVERY}
-    with django_db_blocker.unblock():
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        with past_days():
-            with indexes_built_afterwards(), connection.cursor() as cursor:
-                cursor.execute(_FILL, params)
-            sql("VACUUM ANALYZE pulse_django_job")
-            yield
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        connection.close()
+    with tables(django_db_blocker), past_days():
+        with indexes_built_afterwards(), connection.cursor() as cursor:
+            cursor.execute(_FILL, params)
+        sql("VACUUM ANALYZE pulse_django_job")
+        yield
 
 
 @pytest.fixture
@@ -87,14 +83,6 @@ def asked_by_a_scrape(client: Client) -> tuple[str, list[str]]:
         response = client.get("/metrics")
     assert response.status_code == 200
     return response.content.decode(), [query["sql"] for query in queries]
-
-
-def explain(query: str) -> dict[str, Any]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")  # with its parameters in it
-        [(plan,)] = cursor.fetchall()
-    found: dict[str, Any] = (json.loads(plan) if isinstance(plan, str) else plan)[0]
-    return found
 
 
 def reads_the_table(node: dict[str, Any]) -> bool:

@@ -5,11 +5,9 @@ One table of a million claimable jobs is built once with generate_series; each t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from itertools import product
 from typing import Any
 
 import psycopg
@@ -39,8 +37,9 @@ from pulse_django.queue.words.verb_results import Report
 from pulse_django.unique import clauses as unique
 from pulse_django.unique.rule import Unique, UniqueKey
 from tests.crash.workers import wait_until
-from tests.faults import all_faults
-from tests.plans.fleet import ERA, past_days
+from tests.faults import each
+from tests.plans.fleet import ERA, past_days, tables
+from tests.plans.fleet import explain as plan_of
 from tests.queue.steps import sql
 from tests.undoing import undone as undone_case
 
@@ -81,8 +80,7 @@ def indexes_built_afterwards() -> Iterator[None]:
 @pytest.fixture(scope="class")
 def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """A million claimable jobs in 100 queues of 10 priorities."""
-    with django_db_blocker.unblock():
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+    with tables(django_db_blocker):
         with indexes_built_afterwards():
             sql(
                 "INSERT INTO pulse_django_job (task, queue, priority, args)"
@@ -95,8 +93,6 @@ def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
             )
         vacuum()
         yield
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        connection.close()
 
 
 @pytest.fixture
@@ -110,8 +106,7 @@ def undone(django_db_blocker: Any) -> Iterator[None]:
 
 
 def explain(statement: str, *params: Any) -> dict[str, Any]:
-    [(plan,)] = sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", *params)
-    return (json.loads(plan) if isinstance(plan, str) else plan)[0]
+    return plan_of(statement, params)
 
 
 def read_by_conditions() -> dict[str, int]:
@@ -120,12 +115,7 @@ def read_by_conditions() -> dict[str, int]:
     read = {}
     for one in known():
         if one.sql:
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {with_shared_queries(as_json(one.sql))}", params
-                )
-                [(plan,)] = cursor.fetchall()
-            read[one.name] = buffers((json.loads(plan) if isinstance(plan, str) else plan)[0])
+            read[one.name] = buffers(plan_of(with_shared_queries(as_json(one.sql)), params))
     return read
 
 
@@ -187,14 +177,10 @@ def reader(django_db_setup: None, django_db_blocker: Any) -> Iterator[psycopg.Co
     settings = connection.settings_dict
     where = {"host": settings["HOST"], "port": settings["PORT"], "user": settings["USER"]}
     given = {name: value for name, value in where.items() if value}
-    with django_db_blocker.unblock(), psycopg.connect(
-        dbname=settings["NAME"], password=settings["PASSWORD"] or None, **given
-    ) as reader:  # fmt: skip
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+    given |= {"dbname": settings["NAME"], "password": settings["PASSWORD"] or None}
+    with tables(django_db_blocker), psycopg.connect(**given) as reader:
         yield reader
         reader.rollback()
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        connection.close()
 
 
 def hold_a_snapshot(reader: psycopg.Connection[Any]) -> None:
@@ -326,24 +312,20 @@ class TestAMillionClaimableJobs:
         assert claimed(plan) == 100
         assert buffers(plan) < 3_000
 
-    def test_a_unique_job_reads_a_few_buffers_whether_its_key_is_held_or_free(self) -> None:
+    @each([Unique(), Unique(on_conflict="replace"), Unique(per=timedelta(hours=1))], [1, 100])
+    def test_a_unique_job_reads_a_few_buffers_whether_its_key_is_held_or_free(self, rule: Any, many: Any) -> None:
         """With the statistics of a table that has no unique jobs."""
-        rules = [Unique(), Unique(on_conflict="replace"), Unique(per=timedelta(hours=1))]
-        with all_faults() as about:
-            for rule, many in product(rules, [1, 100]):
-                with about((rule, many)), undone_case():
-                    news = [NewJob(task="tests.add", args=[n], unique=UniqueKey.of(str(n), rule)) for n in range(many)]
-                    for _ in range(2):  # free, then held
-                        with CaptureQueriesContext(connection) as queries:
-                            Job.objects.enqueue_many(news) if many > 1 else Job.objects.enqueue(news[0])
-                        asked = [
-                            one["sql"].replace("%", "%%") for one in queries if one["sql"].lstrip().startswith("SELECT")
-                        ]
-                        assert all(buffers(explain(one)) < 50 + 20 * many for one in asked)
-                    assert "Seq Scan on pulse_django_job_hot" not in str([explain(one) for one in asked])
-                    statement = unique._HOLDERS.format(also="")
-                    params = [["tests.add"] * many, [new.unique.key for new in news]]
-                    assert buffers(explain(statement, *params)) < 20 + 10 * many
+        with undone_case():
+            news = [NewJob(task="tests.add", args=[n], unique=UniqueKey.of(str(n), rule)) for n in range(many)]
+            for _ in range(2):  # free, then held
+                with CaptureQueriesContext(connection) as queries:
+                    Job.objects.enqueue_many(news) if many > 1 else Job.objects.enqueue(news[0])
+                asked = [one["sql"].replace("%", "%%") for one in queries if one["sql"].lstrip().startswith("SELECT")]
+                assert all(buffers(explain(one)) < 50 + 20 * many for one in asked)
+            assert "Seq Scan on pulse_django_job_hot" not in str([explain(one) for one in asked])
+            statement = unique._HOLDERS.format(also="")
+            params = [["tests.add"] * many, [new.unique.key for new in news]]
+            assert buffers(explain(statement, *params)) < 20 + 10 * many
 
     def test_expired_jobs_are_found_by_their_index_whether_there_are_any_or_not(self) -> None:
         asked = f"SELECT {job_queries.ARE_EXPIRED}"
@@ -519,27 +501,24 @@ class TestPoisonedStatistics:
         sql("ANALYZE pulse_django_job")
         Job.objects.enqueue_many([NewJob(task="tests.add")] * 50)
 
-    def test_a_claim_takes_its_limit_and_no_more(self) -> None:
-        methods = ["", "hashjoin", "nestloop", "mergejoin", "indexscan", "seqscan", "material"]
-        with all_faults() as about:
-            for discouraged in methods:
-                with about(discouraged):
-                    self.fill()
-                    if discouraged:
-                        sql(f"SET enable_{discouraged} = off")
-                    try:
-                        assert len(Job.objects.claim(Identity("me"), limit=3)) == 3
-                        assert Job.objects.running().count() == 3
-                        sql(
-                            "UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s'"
-                            " WHERE locked_by IS NOT NULL"
-                        )
-                        assert len(Job.objects.reap(limit=2)) == 2
-                        assert Job.objects.prune(Status.COMPLETED, older_than=timedelta(), limit=4) == 4
-                        assert Job.objects.filter(status=Status.COMPLETED).count() == 4996
-                    finally:
-                        if discouraged:
-                            sql(f"RESET enable_{discouraged}")
+    @each(["", "hashjoin", "nestloop", "mergejoin", "indexscan", "seqscan", "material"])
+    def test_a_claim_takes_its_limit_and_no_more(self, discouraged: Any) -> None:
+        self.fill()
+        if discouraged:
+            sql(f"SET enable_{discouraged} = off")
+        try:
+            assert len(Job.objects.claim(Identity("me"), limit=3)) == 3
+            assert Job.objects.running().count() == 3
+            sql(
+                "UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s'"
+                " WHERE locked_by IS NOT NULL"
+            )
+            assert len(Job.objects.reap(limit=2)) == 2
+            assert Job.objects.prune(Status.COMPLETED, older_than=timedelta(), limit=4) == 4
+            assert Job.objects.filter(status=Status.COMPLETED).count() == 4996
+        finally:
+            if discouraged:
+                sql(f"RESET enable_{discouraged}")
 
     def test_the_naive_claim_takes_more_than_its_limit(self) -> None:
         """The trap is real. Should a release of PostgreSQL close it, this test is where we learn of it."""
@@ -605,22 +584,18 @@ def update_counts() -> tuple[int, int]:
 @pytest.fixture(scope="class")
 def history(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """A million finished jobs, half of them dead letters that are kept for ever."""
-    with django_db_blocker.unblock():
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        with past_days():
-            with indexes_built_afterwards():
-                sql(
-                    "INSERT INTO pulse_django_job (era, task, status, attempts, last_error, finished_at)"
-                    f" SELECT CASE WHEN n %% 2 = 0 THEN {ERA} ELSE 0 END, 'tests.add',"
-                    " CASE WHEN n %% 2 = 0 THEN 'COMPLETED' ELSE 'DEAD_LETTERED' END, 1, 'ValueError', at FROM ("
-                    "SELECT n, clock_timestamp() - n * interval '1 second' - (n %% 2) * interval '30 days'"
-                    " FROM generate_series(1, %s) AS n) AS made (n, at)",
-                    MILLION,
-                )
-            vacuum()
-            yield
-        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        connection.close()
+    with tables(django_db_blocker), past_days():
+        with indexes_built_afterwards():
+            sql(
+                "INSERT INTO pulse_django_job (era, task, status, attempts, last_error, finished_at)"
+                f" SELECT CASE WHEN n %% 2 = 0 THEN {ERA} ELSE 0 END, 'tests.add',"
+                " CASE WHEN n %% 2 = 0 THEN 'COMPLETED' ELSE 'DEAD_LETTERED' END, 1, 'ValueError', at FROM ("
+                "SELECT n, clock_timestamp() - n * interval '1 second' - (n %% 2) * interval '30 days'"
+                " FROM generate_series(1, %s) AS n) AS made (n, at)",
+                MILLION,
+            )
+        vacuum()
+        yield
 
 
 @pytest.mark.usefixtures("history", "undone")

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from django.db import transaction
 
+from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Attempt, Job
 from pulse_django.queue.words.decisions import Complete, Retry
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import Succeeded, WorkerLost
-from pulse_django.queue.words.states import TERMINAL, Status
+from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
 from pulse_django.queue.words.verb_results import CancelRequested, Report, Retried
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, lease_of, make_job, now
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import claim_one, sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
 
@@ -116,24 +117,23 @@ class TestWhatWasSeen:
         }[verb]()
         return not answer
 
-    def test_another_attempt_is_left_alone(self) -> None:
-        cases = [
+    @each(
+        [
             ("request_cancel", Status.PENDING),
             ("request_cancel", Status.RUNNING),
             ("reschedule", Status.RETRYING),
             ("move", Status.RETRYING),
             ("retry", Status.DEAD_LETTERED),
-        ]
-        with all_faults() as about:
-            for verb, status in cases:
-                with about((verb, status)):
-                    empty_tables()
-                    job = make_job(status, max_attempts=20)
-                    before = sql("SELECT * FROM pulse_django_job")
-                    assert not self.change(verb, job, job.attempts + 1)
-                    assert not self.change(verb, job, job.attempts - 1)
-                    assert sql("SELECT * FROM pulse_django_job") == before
-                    assert self.change(verb, job, job.attempts)
+        ],
+        before=empty_tables,
+    )
+    def test_another_attempt_is_left_alone(self, verb: Any, status: Any) -> None:
+        job = make_job(status, max_attempts=20)
+        before = sql("SELECT * FROM pulse_django_job")
+        assert not self.change(verb, job, job.attempts + 1)
+        assert not self.change(verb, job, job.attempts - 1)
+        assert sql("SELECT * FROM pulse_django_job") == before
+        assert self.change(verb, job, job.attempts)
 
     def test_an_attempt_that_begins_while_the_verb_waits_is_left_alone(self, rival: Rival) -> None:
         job = make_job(Status.RETRYING)
@@ -168,8 +168,8 @@ class TestRetry:
         assert (dead.attempts, dead.losses, dead.last_error) == (10, 4, "ValueError: no")
         assert dead.ledger.count() == 1
 
-    def test_it_grants_the_runs_that_are_missing_and_nothing_silently(self) -> None:
-        cases = [
+    @each(
+        [
             (10, 0, 1, 1),  # spent: one more run is granted
             (10, 0, 3, 3),
             (12, 2, 1, 1),  # spent with refunds
@@ -178,17 +178,18 @@ class TestRetry:
             (5, 5, 1, 10),  # dead without one attempt that counted
             (0, 0, 1, 10),
             (10, 0, 99, 10),  # no more than the whole budget
-        ]
-        with all_faults() as about:
-            for attempts, refunds, runs, left in cases:
-                with about((attempts, refunds, runs, left)):
-                    empty_tables()
-                    dead = make_job(Status.DEAD_LETTERED, attempts=attempts, refunds=refunds, max_attempts=10)
-                    Job.objects.retry([dead.pk], runs=runs)
-                    dead.refresh_from_db()
-                    assert dead.max_attempts - (dead.attempts - dead.refunds) == left
-                    assert (dead.max_attempts, dead.attempts) == (10, attempts)
-                    assert claim_one(Identity("me")).attempt == attempts + 1
+        ],
+        before=empty_tables,
+    )
+    def test_it_grants_the_runs_that_are_missing_and_nothing_silently(
+        self, attempts: Any, refunds: Any, runs: Any, left: Any
+    ) -> None:
+        dead = make_job(Status.DEAD_LETTERED, attempts=attempts, refunds=refunds, max_attempts=10)
+        Job.objects.retry([dead.pk], runs=runs)
+        dead.refresh_from_db()
+        assert dead.max_attempts - (dead.attempts - dead.refunds) == left
+        assert (dead.max_attempts, dead.attempts) == (10, attempts)
+        assert claim_one(Identity("me")).attempt == attempts + 1
 
     def test_it_may_be_delayed(self) -> None:
         dead = make_job(Status.DEAD_LETTERED)
@@ -207,32 +208,26 @@ class TestRetry:
 
 
 class TestPrune:
-    def test_old_jobs_go_with_their_attempts_and_young_ones_stay(self) -> None:
-        with all_faults() as about:
-            for status in [status for status in Status if status in TERMINAL]:
-                with about(status):
-                    empty_tables()
-                    old = make_job(status, finished_at=now(timedelta(days=-8)))
-                    young = make_job(status, finished_at=now(timedelta(days=-6)))
-                    for job in (old, young):
-                        AttemptFactory(job=job)
-                    assert Job.objects.prune(status, older_than=timedelta(days=7)) == 1
-                    assert list(Job.objects.values_list("pk", flat=True)) == [young.pk]
-                    assert list(Attempt.objects.values_list("job_id", flat=True)) == [young.pk]
+    @each([status for status in Status if status in TERMINAL], before=empty_tables)
+    def test_old_jobs_go_with_their_attempts_and_young_ones_stay(self, status: Any) -> None:
+        old = make_job(status, finished_at=now(timedelta(days=-8)))
+        young = make_job(status, finished_at=now(timedelta(days=-6)))
+        for job in (old, young):
+            AttemptFactory(job=job)
+        assert Job.objects.prune(status, older_than=timedelta(days=7)) == 1
+        assert list(Job.objects.values_list("pk", flat=True)) == [young.pk]
+        assert list(Attempt.objects.values_list("job_id", flat=True)) == [young.pk]
 
     def test_other_statuses_are_left_alone(self) -> None:
         make_job(Status.DEAD_LETTERED, finished_at=now(timedelta(days=-99)))
         assert Job.objects.prune(Status.COMPLETED, older_than=timedelta()) == 0
 
-    def test_a_live_job_is_never_deleted(self) -> None:
-        with all_faults() as about:
-            for status in [status for status in Status if status not in TERMINAL]:
-                with about(status):
-                    empty_tables()
-                    make_job(status)
-                    with pytest.raises(ValueError, match="does not delete live jobs"):
-                        Job.objects.prune(status, older_than=timedelta())
-                    assert Job.objects.count() == 1
+    @each([status for status in Status if status not in TERMINAL], before=empty_tables)
+    def test_a_live_job_is_never_deleted(self, status: Any) -> None:
+        make_job(status)
+        with pytest.raises(ValueError, match="does not delete live jobs"):
+            Job.objects.prune(status, older_than=timedelta())
+        assert Job.objects.count() == 1
 
     def test_it_is_bounded_and_takes_the_oldest_first(self) -> None:
         jobs = [make_job(Status.COMPLETED, finished_at=now(timedelta(days=-n))) for n in (3, 5, 4)]
@@ -256,18 +251,73 @@ class TestPrune:
         assert Job.objects.prune(Status.DEAD_LETTERED, older_than=timedelta()) == 0
         assert Job.objects.get().status == Status.PENDING
 
-    def test_of_these_only_what_has_ended_is_deleted(self) -> None:
-        ended, live, other = make_job(Status.DEAD_LETTERED), make_job(Status.RUNNING), make_job(Status.COMPLETED)
-        for job in (ended, live, other):
+    def test_of_these_only_what_has_ended_by_then_is_deleted(self) -> None:
+        ended, live = make_job(Status.DEAD_LETTERED, finished_at=now(timedelta(seconds=-9))), make_job(Status.RUNNING)
+        later, other = make_job(Status.COMPLETED), make_job(Status.COMPLETED)
+        for job in (ended, live, later, other):
             AttemptFactory(job=job)
-        assert Job.objects.prune_these([ended.pk, live.pk, 10**15]) == [ended.pk]
+        these = [ended.pk, live.pk, later.pk, 10**15]
+        assert Job.objects.prune_these(these, ended_by=ended.finished_at) == [ended.pk]
+        assert Job.objects.prune_these(these) == [later.pk]
         assert set(Job.objects.values_list("pk", flat=True)) == {live.pk, other.pk}
         assert set(Attempt.objects.values_list("job_id", flat=True)) == {live.pk, other.pk}
 
 
-class TestPruneThese:
-    def test_only_what_had_ended_by_then_is_deleted(self) -> None:
-        dead, later = make_job(Status.DEAD_LETTERED, finished_at=now(timedelta(seconds=-9))), make_job(Status.COMPLETED)
-        then = dead.finished_at
-        assert Job.objects.prune_these([dead.pk, later.pk], ended_by=then) == [dead.pk]
-        assert list(Job.objects.all()) == [later]
+@each(CLAIMABLE, before=empty_tables)
+def test_a_job_that_waits_for_tomorrow_runs_now(status: Any) -> None:
+    job = make_job(status, next_run_at=now(timedelta(days=1)))
+    assert Job.objects.claim(Identity("me")) == []
+    assert Job.objects.reschedule([job.pk, 10**15]).changed == {job.pk}
+    assert [claim.job_id for claim in Job.objects.claim(Identity("me"))] == [job.pk]
+
+
+def test_a_job_is_postponed_by_the_servers_clock() -> None:
+    job = make_job()
+    Job.objects.reschedule([job.pk], delay=timedelta(hours=2))
+    job.refresh_from_db()
+    assert job.status == Status.PENDING
+    assert timedelta(minutes=119) < job.next_run_at - job.created_at < timedelta(minutes=121)
+
+
+def test_a_job_moves_to_another_queue_and_keeps_its_priority() -> None:
+    job = make_job(queue="slow", priority=7)
+    Job.objects.move([job.pk], queue="quick")
+    job.refresh_from_db()
+    assert (job.queue, job.priority) == ("quick", 7)
+    Job.objects.move([job.pk], priority=-3)
+    job.refresh_from_db()
+    assert (job.queue, job.priority) == ("quick", -3)
+
+
+@each([status for status in Status if status not in CLAIMABLE], before=empty_tables)
+def test_what_does_not_wait_is_left_alone_and_told(status: Any) -> None:
+    job = make_job(status)
+    before = Job.objects.values().get()
+    for answer in (Job.objects.reschedule([job.pk]), Job.objects.move([job.pk], queue="other")):
+        assert (answer.changed, answer.moved_on) == (frozenset(), {job.pk})
+    assert Job.objects.values().get() == before
+
+
+@each([("move", {"queue": "other"}), ("reschedule", {"delay": timedelta(hours=1)})], before=empty_tables)
+def test_a_job_that_moves_on_while_the_operator_waits_is_left_alone(verb: Any, change: Any, rival: Rival) -> None:
+    job = make_job()
+    with transaction.atomic():
+        Job.objects.request_cancel([job.pk])
+        changing = rival.start(getattr(Job.objects, verb), [job.pk], **change)
+        rival.wait_until_blocked(backend_pid())
+    assert changing.result(20).moved_on == {job.pk}
+    after = Job.objects.get()
+    assert (after.status, after.queue, after.next_run_at) == (Status.CANCELLED, "default", job.next_run_at)
+
+
+@each(
+    [{}, {"queue": ""}, {"queue": "x" * 101}, {"queue": "a\nb"}, {"priority": 101}, {"priority": "1"}],
+    before=empty_tables,
+)
+def test_nonsense_is_refused(change: Any) -> None:
+    job = make_job()
+    with pytest.raises((ValueError, InvalidJob)):
+        Job.objects.move([job.pk], **change)
+    with pytest.raises(ValueError, match="is not between 0 and"):
+        Job.objects.reschedule([job.pk], delay=timedelta(seconds=-1))
+    assert Job.objects.get().queue == "default"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import random
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies
 
 from pulse_django.metrics.vital_signs import ALL, DEATH_TO_REQUEUE, JOBS_ENDED, JOBS_ENQUEUED, THE_EIGHT
 from pulse_django.queue.words import counters
-from pulse_django.queue.words.counters import SignKind
-from tests.faults import all_faults
+from pulse_django.queue.words.counters import Histogram, SignKind
+from tests.faults import each
 
 NUMBERS = strategies.integers(min_value=0, max_value=10**6)
 TALLIES = strategies.dictionaries(
@@ -18,19 +21,13 @@ TALLIES = strategies.dictionaries(
 
 
 @given(TALLIES, TALLIES)
-def test_adding_and_taking_away_are_opposites(one: dict[str, Any], other: dict[str, Any]) -> None:
-    both = counters.added(one, other)
-    fresh = counters.since(both, one)
+def test_adding_and_taking_away_are_opposites_and_change_neither(one: dict[str, Any], other: dict[str, Any]) -> None:
+    before = repr((one, other))
+    fresh = counters.since(counters.added(one, other), one)
+    assert repr((one, other)) == before
     assert {(a, x): n for a, inner in fresh.items() for x, n in inner.items() if n} == {
         (a, x): n for a, inner in other.items() for x, n in inner.items() if n
     }
-
-
-@given(TALLIES, TALLIES)
-def test_adding_changes_neither(one: dict[str, Any], other: dict[str, Any]) -> None:
-    before = repr((one, other))
-    counters.added(one, other)
-    assert repr((one, other)) == before
 
 
 def test_names_beyond_the_bound_are_counted_as_others_and_known_ones_go_on() -> None:
@@ -50,18 +47,13 @@ def test_totals_are_taken_of_the_labels_that_are_wanted() -> None:
     assert counters.total(tally, JOBS_ENQUEUED) == 0
 
 
-def test_every_sign_says_what_it_means_and_what_to_do() -> None:
-    with all_faults() as about:
-        for sign in ALL:
-            with about(sign.name):
-                assert sign.means.endswith(".")
-                assert sign.to_do.endswith(".")
-                assert sign.name.endswith("_total") == (sign.kind is SignKind.COUNTER)
-                assert sign.name.endswith("_seconds") == (sign.unit == "seconds")
-
-
-def test_names_are_unique_and_the_eight_are_eight() -> None:
-    assert len({sign.name for sign in ALL}) == len(ALL)
+@each(ALL)
+def test_every_sign_says_what_it_means_and_what_to_do(sign: Any) -> None:
+    assert sign.means.endswith(".")
+    assert sign.to_do.endswith(".")
+    assert sign.name.endswith("_total") == (sign.kind is SignKind.COUNTER)
+    assert sign.name.endswith("_seconds") == (sign.unit == "seconds")
+    assert [one.name for one in ALL].count(sign.name) == 1
     assert len(THE_EIGHT) == 9, "heartbeats are two: their success and their delay"
 
 
@@ -72,12 +64,10 @@ ODD_COUNTS: list[Any] = [
 ]
 
 
-def test_what_another_release_wrote_in_another_shape_is_left_out() -> None:
-    with all_faults() as about:
-        for odd in ODD_COUNTS:
-            with about(odd):
-                assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED) == 0
-                assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED, queue="mail") == 0
+@each(ODD_COUNTS)
+def test_what_another_release_wrote_in_another_shape_is_left_out(odd: Any) -> None:
+    assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED) == 0
+    assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED, queue="mail") == 0
 
 
 ODD_HISTOGRAMS: list[Any] = [
@@ -90,8 +80,41 @@ ODD_HISTOGRAMS: list[Any] = [
 ]
 
 
-def test_so_is_a_histogram_that_is_none() -> None:
-    with all_faults() as about:
-        for odd in ODD_HISTOGRAMS:
-            with about(odd):
-                assert list(counters.leaves({DEATH_TO_REQUEUE.name: odd}, DEATH_TO_REQUEUE)) == []
+@each(ODD_HISTOGRAMS)
+def test_so_is_a_histogram_that_is_none(odd: Any) -> None:
+    assert list(counters.leaves({DEATH_TO_REQUEUE.name: odd}, DEATH_TO_REQUEUE)) == []
+
+
+FACTOR = 2**0.5  # between the bounds of two buckets
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99, 1.0])
+def test_a_quantile_is_right_to_within_a_bucket_and_never_too_low(share: float) -> None:
+    rand = random.Random(7)
+    took = sorted(rand.lognormvariate(-3, 1.5) for _ in range(5_000))
+    histogram = Histogram()
+    for seconds in took:
+        histogram.add(seconds)
+    exact = took[max(0, int(share * len(took)) - 1)]
+    answer = histogram.quantile(share)
+    assert answer is not None
+    assert exact <= answer * 1.001
+    assert answer <= max(exact, 0.001) * FACTOR * 1.001
+
+
+def test_parts_add_up_to_the_whole_after_a_journey_through_json() -> None:
+    one, other, whole = Histogram(), Histogram(), Histogram()
+    for number in range(100):
+        (one if number % 3 else other).add(number / 10)
+        whole.add(number / 10)
+    parts = [json.loads(json.dumps(part.to_json())) for part in (one, other)]
+    assert Histogram.merged(parts) == whole
+
+
+def test_nothing_has_no_quantile_and_no_time_is_the_first_bucket() -> None:
+    assert Histogram().quantile(0.99) is None
+    histogram = Histogram()
+    for seconds in (0.0, -1.0, 0.0005):
+        histogram.add(seconds)
+    assert histogram.quantile(1.0) == 0.001
+    assert len(histogram) == 3

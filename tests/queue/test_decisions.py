@@ -41,7 +41,7 @@ from pulse_django.queue.words.outcomes import (
 )
 from pulse_django.queue.words.payloads import ErrorReport
 from pulse_django.queue.words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, delay_of, retry_on, retry_unless
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 
 FRESH = Budget(attempts=1, refunds=0, max_attempts=10)
 THIRD = Budget(attempts=3, refunds=0, max_attempts=10)
@@ -199,11 +199,9 @@ TABLE: list[tuple[str, Outcome, Budget, RetryPolicy, Decision]] = [
 ]
 
 
-def test_decide() -> None:
-    with all_faults() as about:
-        for row, outcome, budget, policy, expected in TABLE:
-            with about(row):
-                assert decide(outcome, budget, policy=policy, rand=middle) == expected
+@each(TABLE)
+def test_decide(row: Any, outcome: Any, budget: Any, policy: Any, expected: Any) -> None:
+    assert decide(outcome, budget, policy=policy, rand=middle) == expected
 
 
 def test_the_table_has_a_row_for_every_outcome() -> None:
@@ -293,11 +291,9 @@ def test_a_function_of_the_attempt_is_a_backoff() -> None:
         RetryPolicy(backoff=15)  # type: ignore[arg-type]
 
 
-def test_the_backoff_is_never_shorter_than_the_first() -> None:
-    with all_faults() as about:
-        for counted in [-5, 0, 1]:
-            with about(counted):
-                assert Backoff().delay(counted, middle) == 1 * S
+@each([-5, 0, 1])
+def test_the_backoff_is_never_shorter_than_the_first(counted: Any) -> None:
+    assert Backoff().delay(counted, middle) == 1 * S
 
 
 def test_a_policy_matches_after_the_exception_crossed_a_process_boundary() -> None:
@@ -306,25 +302,13 @@ def test_a_policy_matches_after_the_exception_crossed_a_process_boundary() -> No
     assert not retry_unless(ConnectionError).retries(lineage)
 
 
-class TestReturned:
-    def test_a_value_becomes_its_json(self) -> None:
-        assert returned({"a": [1, None]}, limit=100) == Succeeded('{"a":[1,null]}')
-
-    def test_nothing_needs_no_column(self) -> None:
-        assert returned(None, limit=100) == Succeeded(None)
-
-    def test_what_json_does_not_know_is_a_failure_with_a_reason(self) -> None:
-        with all_faults() as about:
-            for value in [{1, 2}, object(), b"bytes", lambda: 1]:
-                with about(type(value).__name__):
-                    outcome = returned(value, limit=100)
-                    assert isinstance(outcome, Failed)
-                    assert outcome.error.message.startswith("result: ")
-
-    def test_a_result_over_the_limit_is_a_failure_with_a_reason(self) -> None:
-        outcome = returned("x" * 101, limit=100)
-        assert isinstance(outcome, Failed)
-        assert "over the limit of 100" in outcome.error.message
+def test_what_a_handler_returned_is_its_json_or_a_failure_with_a_reason() -> None:
+    """What JSON does not know: tests/queue/test_settle.py."""
+    assert returned({"a": [1, None]}, limit=100) == Succeeded('{"a":[1,null]}')
+    assert returned(None, limit=100) == Succeeded(None)  # it needs no column
+    outcome = returned("x" * 101, limit=100)
+    assert isinstance(outcome, Failed)
+    assert "over the limit of 100" in outcome.error.message
 
 
 def test_a_curve_with_much_jitter_spreads_a_storm_of_retries() -> None:

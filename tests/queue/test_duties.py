@@ -36,13 +36,9 @@ def test_what_was_taken_and_not_done_is_known_to_the_next() -> None:
     assert Duty.objects.take(EVERY).unfinished == set()
 
 
-def test_the_first_gets_all_and_the_second_nothing() -> None:
+def test_the_first_gets_all_and_each_is_due_again_after_its_own_interval() -> None:
     assert taken() == {"sweep", "housekeeping"}
     assert taken() == set()
-
-
-def test_each_is_due_again_after_its_own_interval() -> None:
-    taken()
     age("sweep", 9)
     age("housekeeping", 59)
     assert taken() == set()
@@ -50,11 +46,7 @@ def test_each_is_due_again_after_its_own_interval() -> None:
     assert taken() == {"sweep"}
     age("housekeeping", 61)
     assert taken() == {"housekeeping"}
-
-
-def test_an_instant_in_the_future_is_of_before_the_clock_was_set_back() -> None:
-    taken()
-    age("sweep", -3_600)
+    age("sweep", -3_600)  # in the future: of before the clock was set back
     assert taken() == {"sweep"}
     assert taken() == set()
 
@@ -98,9 +90,3 @@ def test_of_many_at_once_one_gets_it() -> None:
                             sql("UPDATE pulse_django_duty SET taken_at = '1900-01-01'")
                         got = list(pool.map(ask, range(8)))
                         assert sum("sweep" in one for one in got) == 1, got
-
-
-def test_it_tells_the_servers_clock() -> None:
-    clock = Duty.objects.take(EVERY).clock
-    assert clock.up_for > 0
-    assert clock.started_at > 1e9

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pulse_django.queue.database.sql_functions import Fingerprint
 from pulse_django.queue.words.payloads import MAX_FRAME, MAX_SUMMARY, ErrorReport
-from tests.faults import all_faults
+from tests.faults import each
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -75,37 +75,30 @@ def raised() -> BaseException:
 
 class TestTheFrame:
     def test_it_is_the_file_and_the_function_that_raised_it(self) -> None:
-        report = ErrorReport.of(raised())
+        error = raised()
+        report = ErrorReport.of(error)
         assert report.frame == "uuid.py:__init__"
         assert report.last_error == "ValueError: badly formed hexadecimal UUID string [uuid.py:__init__]"
         assert fingerprints(report.last_error) == [
             "[uuid.py:__init__] ValueError: badly formed hexadecimal UUID string"
         ]
-
-    def test_what_was_never_raised_has_none(self) -> None:
-        assert ErrorReport.of(ValueError("no")).last_error == "ValueError: no"
-
-    def test_a_long_message_leaves_room_for_it(self) -> None:
-        error = raised()
+        assert ErrorReport.of(error, places_only=True).last_error == "ValueError: (encrypted) [uuid.py:__init__]", (
+            "encrypted"
+        )
         error.args = ("x" * 9_000,)
         said = ErrorReport.of(error).last_error
-        assert len(said) <= MAX_SUMMARY
+        assert len(said) <= MAX_SUMMARY, "a long message leaves room for it"
         assert said.endswith(" [uuid.py:__init__]")
+        assert ErrorReport.of(ValueError("no")).last_error == "ValueError: no", "it was never raised"
 
-    def test_any_name_of_a_file_fits(self) -> None:
-        with all_faults() as about:
-            for name in ["a b].py", "x" * 500, "naïve.py", "/srv/app/\u202eorders.py"]:
-                with about(name), undone():
-                    scope: dict[str, Any] = {}
-                    exec(compile("def f():\n    raise KeyError('k')", name, "exec"), scope)
-                    with pytest.raises(KeyError) as raised:
-                        scope["f"]()
-                    said = ErrorReport.of(raised.value).last_error
-                    assert len(said) <= len("KeyError: 'k' []") + MAX_FRAME
-                    [fingerprint] = fingerprints(said)
-                    assert fingerprint == f"{said.partition(' ')[2].partition(' ')[2]} KeyError: #"
-
-    def test_of_an_encrypted_job_it_is_kept_and_the_message_is_not(self) -> None:
-        said = ErrorReport.of(raised(), places_only=True).last_error
-        assert "badly" not in said
-        assert said.endswith("[uuid.py:__init__]")
+    @each(["a b].py", "x" * 500, "naïve.py", "/srv/app/\u202eorders.py"])
+    def test_any_name_of_a_file_fits(self, name: Any) -> None:
+        with undone():
+            scope: dict[str, Any] = {}
+            exec(compile("def f():\n    raise KeyError('k')", name, "exec"), scope)
+            with pytest.raises(KeyError) as raised:
+                scope["f"]()
+            said = ErrorReport.of(raised.value).last_error
+            assert len(said) <= len("KeyError: 'k' []") + MAX_FRAME
+            [fingerprint] = fingerprints(said)
+            assert fingerprint == f"{said.partition(' ')[2].partition(' ')[2]} KeyError: #"

@@ -7,7 +7,7 @@ import pytest
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.queue.words.job_options import NewJob
-from tests.faults import all_faults
+from tests.faults import each
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"task": ""}, "task: '' is not a non-empty string"),
@@ -39,11 +39,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_a_job_that_could_never_run_is_refused_with_the_field_named() -> None:
-    with all_faults() as about:
-        for fields, message in REFUSED:
-            with about(message), pytest.raises(InvalidJob, match=message):
-                NewJob(**{"task": "tests.add", **fields})
+@each(REFUSED)
+def test_a_job_that_could_never_run_is_refused_with_the_field_named(fields: Any, message: Any) -> None:
+    with pytest.raises(InvalidJob, match=message):
+        NewJob(**{"task": "tests.add", **fields})
 
 
 def test_any_printable_queue_name_is_fine() -> None:

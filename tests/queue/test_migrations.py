@@ -4,6 +4,7 @@ import pkgutil
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from typing import Any
 
 import pytest
 from django.apps import apps
@@ -20,7 +21,7 @@ from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, grant_like_column, same_owner
 from pulse_django.models import Attempt, Job
 from tests.factories import today
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -58,11 +59,8 @@ def test_tables_that_a_tool_for_tests_has_dropped_are_made_again() -> None:
     assert objects_of_the_app() == before
 
 
-def test_the_models_need_no_further_migration() -> None:
+def test_there_is_one_migration_that_the_models_need_and_it_does_nothing_on_other_databases() -> None:
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
-
-
-def test_there_is_one_migration_and_it_does_nothing_on_other_databases() -> None:
     migrations = MigrationLoader(connection).disk_migrations
     [ours] = [migration for (app, _), migration in migrations.items() if app == "pulse_django"]
     assert isinstance(ours, PostgresMigration)
@@ -151,43 +149,36 @@ def test_the_statements_name_the_tables_that_the_models_have() -> None:
 
 
 class TestDatabaseChecks:
-    def test_this_server_passes(self) -> None:
+    def test_this_server_passes_and_nothing_is_asked_of_databases_that_are_not_being_checked(self) -> None:
         assert [m for m in run_checks(databases=["default"]) if str(m.id).startswith("pulse_django")] == []
+        assert database_checks.check_database(databases=None) == []
+        assert database_checks.check_database(databases=["other"]) == []
 
-    def test_a_server_before_15_is_refused(self) -> None:
-        with all_faults() as about:
-            for version, refused in [("140009", True), ("149999", True), ("150000", False)]:
-                with about((version, refused)):
-                    found = {
-                        "server_version_num": version,
-                        "server_version": "14.9",
-                        "fsync": "on",
-                        "full_page_writes": "on",
-                    }
-                    messages = database_checks._check_version(found)
-                    assert [message.id for message in messages] == (["pulse_django.E008"] if refused else [])
+    @each([("140009", True), ("149999", True), ("150000", False)])
+    def test_a_server_before_15_is_refused(self, version: Any, refused: Any) -> None:
+        found = {
+            "server_version_num": version,
+            "server_version": "14.9",
+            "fsync": "on",
+            "full_page_writes": "on",
+        }
+        messages = database_checks._check_version(found)
+        assert [message.id for message in messages] == (["pulse_django.E008"] if refused else [])
 
-    def test_a_server_that_may_forget_is_warned_about(self) -> None:
-        with all_faults() as about:
-            for off in ["fsync", "full_page_writes"]:
-                with about(off):
-                    [message] = database_checks._check_durability(
-                        {"fsync": "on", "full_page_writes": "on"} | {off: "off"}
-                    )
-                    assert message.id == "pulse_django.W002"
-                    assert off in message.msg
-                    assert not message.is_serious()
+    @each(["fsync", "full_page_writes"])
+    def test_a_server_that_may_forget_is_warned_about(self, off: Any) -> None:
+        [message] = database_checks._check_durability({"fsync": "on", "full_page_writes": "on"} | {off: "off"})
+        assert message.id == "pulse_django.W002"
+        assert off in message.msg
+        assert not message.is_serious()
 
-    def test_a_careless_role_is_warned_about(self) -> None:
-        cases = [("synchronous_commit", "off"), ("default_transaction_isolation", "serializable")]
-        with all_faults() as about:
-            for name, value in cases:
-                with about((name, value)):
-                    good = {"synchronous_commit": "on", "default_transaction_isolation": "read committed"}
-                    assert database_checks._check_session(good) == []
-                    [message] = database_checks._check_session(good | {name: value})
-                    assert message.id == "pulse_django.W003"
-                    assert f"{name} is {value}" in message.msg
+    @each([("synchronous_commit", "off"), ("default_transaction_isolation", "serializable")])
+    def test_a_careless_role_is_warned_about(self, name: Any, value: Any) -> None:
+        good = {"synchronous_commit": "on", "default_transaction_isolation": "read committed"}
+        assert database_checks._check_session(good) == []
+        [message] = database_checks._check_session(good | {name: value})
+        assert message.id == "pulse_django.W003"
+        assert f"{name} is {value}" in message.msg
 
     def test_another_vendor_is_refused_without_connecting(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(connections["default"], "vendor", "sqlite")
@@ -196,10 +187,6 @@ class TestDatabaseChecks:
         assert not message.is_serious(), "tests of a project may run there"
         assert "PostgreSQL 15" in str(message.hint)
         assert database_checks.check_database(databases=["default"]) == []
-
-    def test_nothing_is_asked_of_databases_that_are_not_being_checked(self) -> None:
-        assert database_checks.check_database(databases=None) == []
-        assert database_checks.check_database(databases=["other"]) == []
 
 
 def test_a_foreign_key_is_found_by_a_check(monkeypatch: pytest.MonkeyPatch) -> None:

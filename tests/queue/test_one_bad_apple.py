@@ -19,8 +19,8 @@ from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Report
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, lease_of, make_job
-from tests.faults import all_faults
-from tests.queue.steps import claim_one, expire, next_run_is_due, sql, success
+from tests.faults import each
+from tests.queue.steps import claim_one, expire, next_run_is_due, sql
 from tests.rival import Rival, backend_pid
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -60,17 +60,14 @@ class TestReap:
         settles = sum("UPDATE pulse_django_job_hot" in one["sql"] for one in sent)
         assert max(reaps, settles) < 24
 
-    def test_a_limit_of_nothing_is_a_mistake_and_harms_no_transaction(self) -> None:
-        with all_faults() as about:
-            for limit in [0, -1]:
-                with about(limit):
-                    empty_tables()
-                    with transaction.atomic():
-                        with pytest.raises(ValueError, match="limit"):
-                            Job.objects.reap(limit=limit)
-                        with pytest.raises(ValueError, match="limit"):
-                            Job.objects.prune(Status.COMPLETED, older_than=timedelta(), limit=limit)
-                        make_job()
+    @each([0, -1], before=empty_tables)
+    def test_a_limit_of_nothing_is_a_mistake_and_harms_no_transaction(self, limit: Any) -> None:
+        with transaction.atomic():
+            with pytest.raises(ValueError, match="limit"):
+                Job.objects.reap(limit=limit)
+            with pytest.raises(ValueError, match="limit"):
+                Job.objects.prune(Status.COMPLETED, older_than=timedelta(), limit=limit)
+            make_job()
 
 
 class a_rule_against:  # noqa: N801 - reads as a phrase
@@ -104,47 +101,28 @@ class TestClaim:
         with pytest.raises(IntegrityError, match="pulse_job_durations_are_sensible"):
             sql("INSERT INTO pulse_django_job (task, timeout) VALUES ('tests.add', '293000 years')")
 
-    def test_each_run_starts_anew(self) -> None:
-        job = make_job()
-        first = claim_one(Identity("a"))
-        started = Job.objects.get().started_at
-        Job.objects.release([first.lease])
-        next_run_is_due(job)
-        second = claim_one(Identity("b"))
-        assert started is not None
-        again = Job.objects.get().started_at
-        assert again is not None
-        assert again > started
-        assert second.token > first.token
-
-    def test_tokens_rise_also_when_an_older_job_is_claimed_again(self) -> None:
+    def test_each_run_starts_anew_and_tokens_rise_also_when_an_older_job_is_claimed_again(self) -> None:
         old, _new = make_job(), make_job()
         first, second = claim_one(Identity("a")), claim_one(Identity("a"))
+        started = Job.objects.get(pk=old.pk).started_at
         Job.objects.release([first.lease])
-        third = claim_one(Identity("a"))
+        third = claim_one(Identity("b"))
         assert third.job_id == old.pk
         assert first.token < second.token < third.token
-
-    def test_claims_go_through_a_lane_in_its_order(self) -> None:
-        from tests.factories import now
-
-        late, early = make_job(), make_job(next_run_at=now(timedelta(hours=-1)))
-        assert claim_one(Identity("a")).job_id == early.pk
-        assert claim_one(Identity("a")).job_id == late.pk
+        assert started < Job.objects.get(pk=old.pk).started_at
 
 
 class TestHeartbeat:
-    def test_progress_that_cannot_be_stored_costs_no_lease(self, caplog: pytest.LogCaptureFixture) -> None:
-        with all_faults() as about:
-            for progress in ['"\\u0000"', "nope", '"\\ud800"', ""]:
-                with about(progress):
-                    empty_tables()
-                    caplog.clear()
-                    jobs = [make_job(Status.RUNNING) for _ in range(3)]
-                    leases = [lease_of(job) for job in jobs]
-                    beat = Job.objects.heartbeat(leases, {leases[0]: progress, leases[1]: '{"done": 1}'})
-                    assert beat.alive == set(leases)
-                    assert "Saving the progress of 2 jobs failed" in caplog.text
+    @each(['"\\u0000"', "nope", '"\\ud800"', ""], before=empty_tables)
+    def test_progress_that_cannot_be_stored_costs_no_lease(
+        self, progress: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.clear()
+        jobs = [make_job(Status.RUNNING) for _ in range(3)]
+        leases = [lease_of(job) for job in jobs]
+        beat = Job.objects.heartbeat(leases, {leases[0]: progress, leases[1]: '{"done": 1}'})
+        assert beat.alive == set(leases)
+        assert "Saving the progress of 2 jobs failed" in caplog.text
 
     def test_progress_without_bounds_is_refused_and_costs_no_lease(self) -> None:
         job = make_job(Status.RUNNING)
@@ -163,71 +141,50 @@ class TestHeartbeat:
 
 
 class TestSettle:
-    def test_a_report_from_who_knows_where_is_made_to_fit(self) -> None:
-        outcomes = {
-            "long class": Failed(ErrorReport(error_class="x" * 300, message="no")),
-            "NUL in the class": Failed(ErrorReport(error_class="a\x00b", message="no")),
-            "hostile message": Failed(ErrorReport(error_class="E", message="\x00\ud800" * 100_000, traceback="\x00")),
+    @each(
+        [
+            (Failed(ErrorReport(error_class="x" * 300, message="no")), Retry(timedelta(), "\x00" * 5_000)),
+            (Failed(ErrorReport(error_class="a\x00b", message="no")), Retry(timedelta(), "\x00" * 5_000)),
+            (
+                Failed(ErrorReport(error_class="E", message="\x00\ud800" * 100_000, traceback="\x00")),
+                Retry(timedelta(), "\x00" * 5_000),
+            ),
+            *((Snoozed(delay), Postpone(delay)) for delay in (timedelta.max, timedelta.min, CENTURIES)),
+        ],
+        before=empty_tables,
+    )
+    def test_a_report_from_who_knows_where_is_made_to_fit(self, outcome: Any, decision: Any) -> None:
+        good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
+        reports = [Report(lease_of(bad), outcome, decision), Report(lease_of(good), Succeeded(), Complete())]
+        assert Job.objects.settle(reports).accepted == {
+            lease_of(bad): Status.PENDING if isinstance(outcome, Snoozed) else Status.RETRYING,
+            lease_of(good): Status.COMPLETED,
         }
-        with all_faults() as about:
-            for case, outcome in outcomes.items():
-                with about(case):
-                    empty_tables()
-                    good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
-                    reports = [
-                        Report(lease_of(bad), outcome, Retry(timedelta(), "\x00" * 5_000)),
-                        Report(lease_of(good), Succeeded(), Complete()),
-                    ]
-                    assert Job.objects.settle(reports).accepted == {
-                        lease_of(bad): Status.RETRYING,
-                        lease_of(good): Status.COMPLETED,
-                    }
+        assert len(list(Job.objects.all())) == 2  # and everything can still be read
 
-    def test_a_result_that_is_not_json_is_a_dead_letter_and_its_neighbours_complete(self) -> None:
-        with all_faults() as about:
-            for result in ["nope", '"\\u0000"', '"\\ud800"']:
-                with about(result):
-                    empty_tables()
-                    good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
-                    reports = [
-                        Report(lease_of(bad), Succeeded(result), Complete(result)),
-                        Report(lease_of(good), Succeeded(), Complete()),
-                    ]
-                    assert Job.objects.settle(reports).accepted == {
-                        lease_of(bad): Status.DEAD_LETTERED,
-                        lease_of(good): Status.COMPLETED,
-                    }
-                    bad.refresh_from_db()
-                    assert "storing its report failed" in bad.last_error
+    @each(["nope", '"\\u0000"', '"\\ud800"'], before=empty_tables)
+    def test_a_result_that_is_not_json_is_a_dead_letter_and_its_neighbours_complete(self, result: Any) -> None:
+        good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
+        reports = [
+            Report(lease_of(bad), Succeeded(result), Complete(result)),
+            Report(lease_of(good), Succeeded(), Complete()),
+        ]
+        assert Job.objects.settle(reports).accepted == {
+            lease_of(bad): Status.DEAD_LETTERED,
+            lease_of(good): Status.COMPLETED,
+        }
+        bad.refresh_from_db()
+        assert "storing its report failed" in bad.last_error
 
     def test_progress_that_cannot_be_stored_does_not_spoil_the_report(self) -> None:
         job = make_job(Status.RUNNING)
         report = Report(lease_of(job), Succeeded("1"), Complete("1"), progress="nope")
         assert Job.objects.settle([report]).accepted == {lease_of(job): Status.COMPLETED}
 
-    def test_a_handler_may_ask_for_any_delay(self) -> None:
-        with all_faults() as about:
-            for delay in [timedelta.max, timedelta.min, CENTURIES]:
-                with about(delay):
-                    empty_tables()
-                    good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
-                    reports = [
-                        Report(lease_of(bad), Snoozed(delay), Postpone(delay)),
-                        Report(lease_of(good), Succeeded(), Complete()),
-                    ]
-                    assert len(Job.objects.settle(reports).accepted) == 2
-                    assert len(list(Job.objects.all())) == 2  # and everything can still be read
-
     def test_a_ledger_that_has_the_row_already_does_not_keep_the_run_from_ending(self) -> None:
         job = make_job(Status.RUNNING)
         AttemptFactory(job=job, number=1, worker="another")
         assert Job.objects.settle([Report(lease_of(job), Succeeded(), Complete())]).accepted
-
-    def test_a_success_keeps_the_error_of_the_attempt_before(self) -> None:
-        job = make_job(Status.RETRYING, last_error="ValueError: first")
-        Job.objects.settle([success(claim_one(Identity("me")))])
-        job.refresh_from_db()
-        assert (job.status, job.last_error) == (Status.COMPLETED, "ValueError: first")
 
     def test_of_two_reports_on_one_lease_in_a_batch_the_first_counts(self) -> None:
         job = make_job(Status.RUNNING)
@@ -266,15 +223,10 @@ class TestSettle:
         answer = Job.objects.settle(reports, wait=False)
         assert answer.accepted == {lease_of(free): Status.COMPLETED}
         assert answer.skipped == {lease_of(locked)}
+        with transaction.atomic():  # of a caller's, too
+            assert Job.objects.settle(reports[1:], wait=False).skipped == {lease_of(locked)}
         rival.commit()
         assert Job.objects.settle(reports, wait=False).accepted == {lease_of(locked): Status.COMPLETED}
-
-    def test_not_waiting_works_inside_a_callers_transaction_too(self, rival: Rival) -> None:
-        job = make_job(Status.RUNNING)
-        rival.lock_row(job.pk)
-        with transaction.atomic():
-            answer = Job.objects.settle([Report(lease_of(job), Succeeded(), Complete())], wait=False)
-        assert answer.skipped == {lease_of(job)}
 
     def test_who_does_not_wait_is_still_told_of_a_lost_lease(self) -> None:
         job = make_job(Status.RUNNING, expired=True)
@@ -313,12 +265,9 @@ class TestBounds:
                     act()
             make_job()
 
-    def test_what_an_operator_asks_for_is_refused_before_it_breaks_a_transaction(self) -> None:
-        with all_faults() as about:
-            for delay in [timedelta(seconds=-1), CENTURIES, timedelta.max]:
-                with about(delay):
-                    empty_tables()
-                    self.ask_for(delay)
+    @each([timedelta(seconds=-1), CENTURIES, timedelta.max], before=empty_tables)
+    def test_what_an_operator_asks_for_is_refused_before_it_breaks_a_transaction(self, delay: Any) -> None:
+        self.ask_for(delay)
 
     def test_a_pause_that_ended_is_not_continued_by_the_next(self) -> None:
         Pause.objects.pause(queue="default", duration=timedelta(hours=1))
@@ -338,24 +287,15 @@ class TestBounds:
 class TestRelatedManagers:
     """A related manager's filter does not reach our statements, so the verbs refuse to be its."""
 
-    def test_verbs_are_not_asked_of_children(self) -> None:
-        with all_faults() as about:
-            for verb in ["reap", "lanes"]:
-                with about(verb):
-                    empty_tables()
-                    parent = make_job()
-                    with pytest.raises(TypeError, match=r"Job\.objects"):
-                        getattr(parent.children, verb)()
-
-    def test_no_stranger_is_pruned_or_claimed_through_a_relation(self) -> None:
-        parent, stranger = make_job(), make_job(Status.COMPLETED)
-        with pytest.raises(TypeError):
-            parent.children.prune(Status.COMPLETED, older_than=timedelta())
-        with pytest.raises(TypeError):
-            parent.children.claim(Identity("me"))
-        stranger.refresh_from_db()
-
-    def test_what_a_queryset_can_do_it_still_can(self) -> None:
+    def test_verbs_are_not_asked_of_children_and_questions_are(self) -> None:
         parent = make_job()
-        child = make_job(parent=parent)
+        child, stranger = make_job(parent=parent), make_job(Status.COMPLETED)
+        verbs: list[Any] = [
+            parent.children.reap, parent.children.lanes, lambda: parent.children.claim(Identity("me")),
+            lambda: parent.children.prune(Status.COMPLETED, older_than=timedelta()),
+        ]  # fmt: skip
+        for verb in verbs:
+            with pytest.raises(TypeError, match=r"Job\.objects"):
+                verb()
+        stranger.refresh_from_db()
         assert parent.children.due().get() == child

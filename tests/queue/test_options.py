@@ -16,7 +16,7 @@ from pulse_django.queue.words.durations import Seconds
 from pulse_django.queue.words.options import COLUMNS, JOB_OPTIONS, OPTIONS, ClaimedOptions, JobOptions, Options, Whole
 from pulse_django.run.registry import InvalidTask
 from pulse_django.tasks import PulseTask
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 
 
 def plain() -> None: ...
@@ -33,11 +33,9 @@ def kept(annotation: Any) -> Any:
     return DURATIONS.get(annotation, annotation)
 
 
-def test_a_task_has_each_option_as_an_attribute_with_the_declared_default() -> None:
-    with all_faults() as about:
-        for name in OPTIONS:
-            with about(name):
-                assert ATTRIBUTES[name].default == OPTIONS[name].default
+@each(OPTIONS)
+def test_a_task_has_each_option_as_an_attribute_with_the_declared_default(name: Any) -> None:
+    assert ATTRIBUTES[name].default == OPTIONS[name].default
 
 
 def test_each_option_can_be_given() -> None:
@@ -62,12 +60,10 @@ def test_what_jobs_keep_and_djangos_own_are_the_options_with_a_column() -> None:
         assert not option.column or Job._meta.get_field(option.column)
 
 
-def test_what_a_claim_brings_has_the_declared_type() -> None:
-    with all_faults() as about:
-        for name in OF_A_CLAIM:
-            with about(name):
-                assert OPTIONS[name].column
-                assert OF_A_CLAIM[name] == kept(OPTIONS[name].annotation)
+@each(OF_A_CLAIM)
+def test_what_a_claim_brings_has_the_declared_type(name: Any) -> None:
+    assert OPTIONS[name].column
+    assert OF_A_CLAIM[name] == kept(OPTIONS[name].annotation)
 
 
 def test_a_number_within_its_bounds_fits_its_column() -> None:
@@ -90,13 +86,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_an_option_that_the_decorator_does_not_take_is_told_with_what_to_write() -> None:
-    with all_faults() as about:
-        for options, message in REFUSED:
-            with about(message):
-                with pytest.raises(TypeError) as refused:
-                    task(**options)
-                assert message in str(refused.value)
+@each(REFUSED)
+def test_an_option_that_the_decorator_does_not_take_is_told_with_what_to_write(options: Any, message: Any) -> None:
+    with pytest.raises(TypeError) as refused:
+        task(**options)
+    assert message in str(refused.value)
 
 
 def test_an_option_that_a_call_does_not_take_is_told_with_what_to_write() -> None:
@@ -117,13 +111,11 @@ NOT_ALLOWED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_a_value_that_is_not_allowed_is_told_with_task_and_option() -> None:
-    with all_faults() as about:
-        for options, message in NOT_ALLOWED:
-            with about(message):
-                with pytest.raises(InvalidTask) as refused:
-                    PulseTask(func=plain, name="test.options", **options)
-                assert str(refused.value).startswith(message)
+@each(NOT_ALLOWED)
+def test_a_value_that_is_not_allowed_is_told_with_task_and_option(options: Any, message: Any) -> None:
+    with pytest.raises(InvalidTask) as refused:
+        PulseTask(func=plain, name="test.options", **options)
+    assert str(refused.value).startswith(message)
 
 
 def test_none_says_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
@@ -14,7 +15,7 @@ from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import Status
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import sql, success
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -65,14 +66,11 @@ def test_200_mb_of_one_letter_are_refused_however_small_they_are_stored() -> Non
 
 
 @uncompressed
-def test_each_column_that_a_claim_brings_is_measured() -> None:
-    with all_faults() as about:
-        for column in ["args", "kwargs", "progress", "on_dead"]:
-            with about(column):
-                empty_tables()
-                job, rule = make_job(), HOOK_BOUND if column == "on_dead" else TEXT_BOUND
-                with pytest.raises(IntegrityError, match=rule), transaction.atomic():
-                    update_letters(job, column)
+@each(["args", "kwargs", "progress", "on_dead"], before=empty_tables)
+def test_each_column_that_a_claim_brings_is_measured(column: Any) -> None:
+    job, rule = make_job(), HOOK_BOUND if column == "on_dead" else TEXT_BOUND
+    with pytest.raises(IntegrityError, match=rule), transaction.atomic():
+        update_letters(job, column)
 
 
 @uncompressed
@@ -131,31 +129,25 @@ def test_several_large_jobs_are_claimed_one_after_the_other() -> None:
 
 
 def test_a_claim_takes_what_fits_in_the_order_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint counts, too."""
     monkeypatch.setattr(claim, "CLAIM_BYTES", 1_000)
     sizes = [400, 400, 400, 5_000, 10, 10]
     ids = Job.objects.enqueue_many([NewJob(task="tests.add", args=["x" * size]) for size in sizes])
     claimed = [[ids.index(claim.job_id) for claim in Job.objects.claim(ME, limit=100)] for _ in range(5)]
     assert claimed == [[0, 1], [2], [3], [4, 5], []]
-
-
-def test_the_checkpoint_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim, "CLAIM_BYTES", 1_000)
     for _ in range(2):
         make_job(Status.RETRYING, progress={"done": "x" * 900})
     assert [len(Job.objects.claim(ME, limit=100)) for _ in range(3)] == [1, 1, 0]
 
 
-def test_what_is_enqueued_is_measured_in_bytes_of_its_text() -> None:
-    with all_faults() as about:
-        for many in [False, True]:
-            with about(many):
-                empty_tables()
-                new = NewJob(task="tests.add", args=["é", 1e20], kwargs={"a": 1})
-                if many:
-                    Job.objects.enqueue_many([new])
-                else:
-                    assert Job.objects.enqueue(new).payload_bytes == Job.objects.get().payload_bytes
-                assert Job.objects.get().payload_bytes == len('["\\u00e9",100000000000000000000.0]{"a":1}')
+@each([False, True], before=empty_tables)
+def test_what_is_enqueued_is_measured_in_bytes_of_its_text(many: Any) -> None:
+    new = NewJob(task="tests.add", args=["é", 1e20], kwargs={"a": 1})
+    if many:
+        Job.objects.enqueue_many([new])
+    else:
+        assert Job.objects.enqueue(new).payload_bytes == Job.objects.get().payload_bytes
+    assert Job.objects.get().payload_bytes == len('["\\u00e9",100000000000000000000.0]{"a":1}')
 
 
 @uncompressed

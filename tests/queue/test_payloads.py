@@ -24,7 +24,7 @@ from pulse_django.queue.words.payloads import (
     encode_arguments,
     encode_result,
 )
-from tests.faults import all_faults
+from tests.faults import each
 
 LIMIT = 1_000_000
 
@@ -76,11 +76,10 @@ REFUSED = [
 ]
 
 
-def test_arguments_that_cannot_be_stored_are_refused_with_the_place() -> None:
-    with all_faults() as about:
-        for value, message in REFUSED:
-            with about(message), pytest.raises(PayloadError, match=message):
-                encode_arguments(value, limit=LIMIT, what="args")
+@each(REFUSED)
+def test_arguments_that_cannot_be_stored_are_refused_with_the_place(value: Any, message: Any) -> None:
+    with pytest.raises(PayloadError, match=message):
+        encode_arguments(value, limit=LIMIT, what="args")
 
 
 def test_a_refusal_can_be_caught_as_what_it_is() -> None:
@@ -88,25 +87,21 @@ def test_a_refusal_can_be_caught_as_what_it_is() -> None:
     assert issubclass(InvalidJob, ValueError)
 
 
-def test_honest_arguments_pass_unchanged() -> None:
-    with all_faults() as about:
-        for value in ["\\u0000", "\\ud800", "😀", {"a": None, "b": 1.5}, [], True, "1e5 -0.0", '"1e5']:
-            with about(repr(value)):
-                assert json.loads(encode_arguments([value], limit=LIMIT, what="args")) == [value]
+@each(["\\u0000", "\\ud800", "😀", {"a": None, "b": 1.5}, [], True, "1e5 -0.0", '"1e5'])
+def test_honest_arguments_pass_unchanged(value: Any) -> None:
+    assert json.loads(encode_arguments([value], limit=LIMIT, what="args")) == [value]
 
 
 NUMBERS = [1e16, 1e22, 1e23, 1.7976931348623157e308, 5e-324, 1e-7, -0.0, 0.0, -1e17, 10**16, 2**63, 10**4299]
 
 
-def test_a_number_is_spelled_so_that_it_keeps_its_type() -> None:
-    with all_faults() as about:
-        for number in NUMBERS:
-            with about(repr(number)[:24]):
-                text = encode_arguments([number, {"k": [number]}], limit=LIMIT, what="args")
-                assert "e" not in text, "jsonb knows no exponent, and a whole number would be read back"
-                [read, inner] = json.loads(text)
-                for one in (read, inner["k"][0]):
-                    assert (type(one), repr(one)) == (type(number), repr(number))
+@each(NUMBERS)
+def test_a_number_is_spelled_so_that_it_keeps_its_type(number: Any) -> None:
+    text = encode_arguments([number, {"k": [number]}], limit=LIMIT, what="args")
+    assert "e" not in text, "jsonb knows no exponent, and a whole number would be read back"
+    [read, inner] = json.loads(text)
+    for one in (read, inner["k"][0]):
+        assert (type(one), repr(one)) == (type(number), repr(number))
 
 
 def test_a_whole_number_beyond_what_readers_accept_is_refused_though_this_process_could_write_it() -> None:
@@ -129,11 +124,9 @@ NEAREST: list[tuple[Any, Any]] = [
 ]
 
 
-def test_what_json_has_no_type_for_becomes_the_nearest_built_in() -> None:
-    with all_faults() as about:
-        for value, read in NEAREST:
-            with about(repr(value)):
-                assert json.loads(encode_arguments([value], limit=LIMIT, what="args")) == [read]
+@each(NEAREST)
+def test_what_json_has_no_type_for_becomes_the_nearest_built_in(value: Any, read: Any) -> None:
+    assert json.loads(encode_arguments([value], limit=LIMIT, what="args")) == [read]
 
 
 CHANGED: list[tuple[Any, str]] = [
@@ -141,31 +134,15 @@ CHANGED: list[tuple[Any, str]] = [
     ({"k": ["\ud800"]}, r"result\['k'\]\[0\]: contains a lone surrogate"),
     ([math.nan], "result: JSON cannot hold"),
     ({"a": {1: 2}}, r"result\['a'\]: has a key of type int"),
+    *(({1}, "result: set is not JSON"), (object(), "result: object is not JSON"), (10**5000, "result: ")),
+    *((deep_list(100_000), "result: nested"), (endless_list(), "result: nested"), ("x" * LIMIT, "over the limit")),
 ]
 
 
-def test_a_result_that_would_be_read_back_changed_is_refused() -> None:
-    with all_faults() as about:
-        for value, message in CHANGED:
-            with about(message), pytest.raises(UnstorableResult, match=message):
-                encode_result(value, limit=LIMIT)
-
-
-UNSTORABLE = {
-    "object": object(),
-    "set": {1},
-    "deep": deep_list(100_000),
-    "endless": endless_list(),
-    "long": "x" * LIMIT,
-    "huge number": 10**5000,
-}
-
-
-def test_results_that_cannot_be_stored_are_refused() -> None:
-    with all_faults() as about:
-        for what, value in UNSTORABLE.items():
-            with about(what), pytest.raises(UnstorableResult):
-                encode_result(value, limit=LIMIT)
+@each(CHANGED)
+def test_a_result_that_would_be_read_back_changed_or_cannot_be_stored_is_refused(value: Any, message: Any) -> None:
+    with pytest.raises(UnstorableResult, match=message):
+        encode_result(value, limit=LIMIT)
 
 
 @given(strategies.text(), strategies.integers(min_value=100, max_value=200))
@@ -206,14 +183,12 @@ def raised(error: BaseException) -> BaseException:
 
 
 class TestErrorReport:
-    def test_an_exception_whose_str_raises_still_makes_a_report(self) -> None:
-        with all_faults() as about:
-            for error in [Unspeakable(), Fatal(), NotText()]:
-                with about(type(error).__name__):
-                    report = ErrorReport.of(raised(error))
-                    assert report.error_class.endswith(type(error).__name__)
-                    assert "the message is not available" in report.message
-                    assert report.summary
+    @each([Unspeakable(), Fatal(), NotText()])
+    def test_an_exception_whose_str_raises_still_makes_a_report(self, error: Any) -> None:
+        report = ErrorReport.of(raised(error))
+        assert report.error_class.endswith(type(error).__name__)
+        assert "the message is not available" in report.message
+        assert report.summary
 
     def test_a_huge_hostile_message_is_cut_and_cleaned(self) -> None:
         report = ErrorReport.of(raised(ValueError("\x00\ud800" * 5_000_000)))
@@ -221,14 +196,10 @@ class TestErrorReport:
         assert len(report.traceback) <= MAX_TRACEBACK
         assert not set(report.message) & {"\x00", "\ud800"}
 
-    def test_the_summary_is_one_line(self) -> None:
+    def test_the_summary_is_one_line_without_escape_sequences_and_never_empty(self) -> None:
         report = ErrorReport.of(ValueError("first\r\nsecond\n2026-01-01 CRITICAL forged"))
         assert report.summary == "ValueError: first second 2026-01-01 CRITICAL forged"
-
-    def test_the_summary_holds_no_escape_sequences(self) -> None:
         assert ErrorReport.of(ValueError("\x1b[31mred\x1b[0m")).summary == "ValueError: [31mred [0m"
-
-    def test_the_summary_is_never_empty(self) -> None:
         assert ErrorReport.of(ValueError()).summary == "builtins.ValueError"
         assert ErrorReport(error_class="", message="").summary == "unknown error"
 

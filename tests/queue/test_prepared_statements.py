@@ -86,27 +86,21 @@ def test_it_runs_read_committed_and_durably_with_its_timeouts_whatever_the_role_
 
 @pytest.mark.usefixtures("prepared")
 def test_every_verb_of_a_child_works_with_prepared_statements() -> None:
+    """One text claims any number of jobs."""
     Job.objects.enqueue_many([NewJob(task="tests.add", args=["%s", {"a": None}])] * 30)
     me, lanes = Identity("me"), [Lane("default", 0)]
     for limit in (1, 2, 3, 4):
         claims = Job.objects.claim(me, limit=limit, lanes=lanes)
         assert [claim.args for claim in claims] == [["%s", {"a": None}]] * limit
         assert Job.objects.settle([success(claim) for claim in claims], wait=False).accepted
+    texts = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%%WITH picked AS%%'"
+    assert asked(texts, [])[0] == (1 + 1,)  # and the question itself
     assert len(Job.objects.waiting(None)) == 1
     [claim] = Job.objects.claim(me, limit=1)
     assert Job.objects.settle([success(claim)]).accepted
     assert Job.objects.settle([success(claim)]).repeated
     assert Job.objects.release([claim_one(me).lease]).accepted
     assert Job.objects.filter(status=Status.COMPLETED).count() == 11
-
-
-@pytest.mark.usefixtures("prepared")
-def test_one_text_claims_any_number_of_jobs() -> None:
-    Job.objects.enqueue_many([NewJob(task="tests.add")] * 9)
-    for limit in (1, 3, 5):
-        assert len(Job.objects.claim(Identity("me"), limit=limit, lanes=[Lane("default", 0)])) == limit
-    texts = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%%WITH picked AS%%'"
-    assert asked(texts, [])[0] == (1 + 1,)  # and the question itself
 
 
 @pytest.mark.usefixtures("prepared")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+from contextlib import closing
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -20,7 +22,7 @@ from pulse_django.queue.words.verb_results import Beat, Report, Settled
 from tests.crash.processes import run_script
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import claim_one, expire, next_run_is_due, sql, success
 from tests.rival import Rival, backend_pid
 
@@ -69,6 +71,7 @@ def test_a_worker_killed_between_claim_and_start_leaves_a_lease_that_runs_out() 
 
 
 def test_a_claim_inside_a_transaction_of_the_callers_is_refused(worker: Identity) -> None:
+    """Also where autocommit is off, so that each statement begins one."""
     job = make_job()
     for step in (
         lambda: Job.objects.claim(worker),
@@ -78,11 +81,6 @@ def test_a_claim_inside_a_transaction_of_the_callers_is_refused(worker: Identity
     ):
         with transaction.atomic(), pytest.raises(NotInsideTransaction, match="outside atomic"):
             step()
-    assert row_of(job.pk)["status"] == Status.PENDING
-
-
-def test_a_claim_is_refused_where_autocommit_is_off(worker: Identity) -> None:
-    make_job()
     transaction.set_autocommit(False)
     try:
         with pytest.raises(NotInsideTransaction):
@@ -90,6 +88,7 @@ def test_a_claim_is_refused_where_autocommit_is_off(worker: Identity) -> None:
     finally:
         transaction.rollback()
         transaction.set_autocommit(True)
+    assert row_of(job.pk)["status"] == Status.PENDING
 
 
 def test_what_is_written_late_in_a_transaction_is_not_born_in_the_past() -> None:
@@ -160,19 +159,15 @@ def test_a_reaper_that_meets_a_heartbeat_halfway_reaps_nothing(rival: Rival) -> 
 
 
 def test_a_heartbeat_that_meets_a_reap_halfway_is_told_after_it_that_the_lease_is_lost(rival: Rival) -> None:
-    job = make_job(Status.RUNNING, expired=True)
+    """Before it, the heartbeat revives a lease that ran out."""
+    job, revived = make_job(Status.RUNNING, expired=True), make_job(Status.RUNNING, expired=True)
     lease = lease_of(job)
+    assert Job.objects.heartbeat([lease_of(revived)]).alive
     rival.lock_row(job.pk)
     assert Job.objects.heartbeat([lease]).skipped == {lease}
     rival.rollback()
-    rival.run(Job.objects.reap)
+    assert [one.lease for one in rival.run(Job.objects.reap)] == [lease]
     assert Job.objects.heartbeat([lease]).lost == {lease}
-
-
-def test_a_heartbeat_revives_a_lease_that_ran_out_but_was_not_reaped() -> None:
-    job = make_job(Status.RUNNING, expired=True)
-    assert Job.objects.heartbeat([lease_of(job)]).alive
-    assert Job.objects.reap() == []
 
 
 def test_a_heartbeat_never_shortens_a_lease() -> None:
@@ -199,57 +194,35 @@ def test_a_row_that_a_rival_claimed_between_pick_and_update_is_not_claimed_twice
 # --- 22-31: the fence
 
 
-def test_a_lost_claim_is_told_so_by_every_verb(rival: Rival) -> None:
+@each(["zombie", "another worker"], before=empty_tables)
+def test_a_worker_that_claims_its_own_lost_job_again_is_a_zombie_to_itself(name: str) -> None:
+    """And to another worker. Every verb tells it, and what it reports changes nothing."""
     job = make_job()
-    zombie, current = reclaimed_by(Identity("other"), job)
+    zombie, current = reclaimed_by(Identity(name), job)
+    assert Job.objects.heartbeat([zombie.lease, current.lease]).lost == {zombie.lease}
     before = row_of(job.pk)
-
     assert Job.objects.heartbeat([zombie.lease]).lost == {zombie.lease}
-    assert Job.objects.settle([success(zombie)]).lost == {zombie.lease}
-    assert Job.objects.settle([Report(zombie.lease, FAILED, DeadLetter("no"))]).lost == {zombie.lease}
+    for report in (success(zombie), Report(zombie.lease, FAILED, DeadLetter("no")), Report(zombie.lease, FAILED, LOST)):
+        assert Job.objects.settle([report]).lost == {zombie.lease}
     assert Job.objects.release([zombie.lease]).lost == {zombie.lease}
-
     assert row_of(job.pk) == before
+    assert (before["status"], before["last_error"]) == (Status.RUNNING, "worker lease expired")
     assert Job.objects.settle([success(current)]).accepted == {current.lease: Status.COMPLETED}
 
 
-def test_a_worker_that_claims_its_own_lost_job_again_is_a_zombie_to_itself() -> None:
-    job = make_job()
-    me = Identity("same worker")
-    old = claim_one(me)
-    expire(job)
-    Job.objects.reap()
-    next_run_is_due(job)
-    new = claim_one(me)
+@each(["holder", "attempt", "job_id"], before=empty_tables)
+def test_every_part_of_the_lease_is_in_the_fence_of_every_verb(part: Any) -> None:
+    job = make_job(Status.RUNNING, attempts=3)
+    lease = lease_of(job)
+    wrong = Lease(
+        lease.job_id + (part == "job_id"), lease.holder + "x" * (part == "holder"), lease.attempt - (part == "attempt")
+    )
     before = row_of(job.pk)
-
-    assert Job.objects.heartbeat([old.lease, new.lease]).lost == {old.lease}
-    assert row_of(job.pk) | {"lease_until": 0} == before | {"lease_until": 0}
-    before = row_of(job.pk)
-    assert Job.objects.settle([success(old)]).lost == {old.lease}
-    assert Job.objects.settle([Report(old.lease, FAILED, LOST)]).lost == {old.lease}
-    assert Job.objects.release([old.lease]).lost == {old.lease}
+    assert Job.objects.heartbeat([wrong]).lost == {wrong}
+    assert Job.objects.settle([Report(wrong, Succeeded(), Complete())]).lost == {wrong}
+    assert Job.objects.release([wrong]).lost == {wrong}
     assert row_of(job.pk) == before
-
-
-def test_every_part_of_the_lease_is_in_the_fence_of_every_verb() -> None:
-    with all_faults() as about:
-        for part in ["holder", "attempt", "job_id"]:
-            with about(part):
-                empty_tables()
-                job = make_job(Status.RUNNING, attempts=3)
-                lease = lease_of(job)
-                wrong = Lease(
-                    lease.job_id + (part == "job_id"),
-                    lease.holder + "x" * (part == "holder"),
-                    lease.attempt - (part == "attempt"),
-                )
-                before = row_of(job.pk)
-                assert Job.objects.heartbeat([wrong]).lost == {wrong}
-                assert Job.objects.settle([Report(wrong, Succeeded(), Complete())]).lost == {wrong}
-                assert Job.objects.release([wrong]).lost == {wrong}
-                assert row_of(job.pk) == before
-                assert not Attempt.objects.exists()
+    assert not Attempt.objects.exists()
 
 
 def test_attempt_zero_is_no_master_key() -> None:
@@ -315,18 +288,10 @@ def test_a_reaped_job_ignores_its_first_workers_report_and_keeps_it_as_evidence(
     assert (entry.outcome, entry.late_outcome) == (OutcomeName.WORKER_LOST, OutcomeName.SUCCEEDED)
     assert entry.late_at
     assert entry.late_at >= entry.finished_at
-    assert row_of(job.pk) == before
-
-
-def test_only_the_first_late_verdict_is_kept() -> None:
-    job = make_job()
-    zombie = claim_one(Identity("zombie"))
-    expire(job)
-    Job.objects.reap()
-    Job.objects.settle([success(zombie)])
     kept = Attempt.objects.values().get()
     Job.objects.settle([Report(zombie.lease, FAILED, LOST)])
-    assert Attempt.objects.values().get() == kept
+    assert Attempt.objects.values().get() == kept, "the first late verdict"
+    assert row_of(job.pk) == before
 
 
 def test_a_report_that_is_sent_again_because_its_answer_was_lost_is_no_late_verdict() -> None:
@@ -338,18 +303,6 @@ def test_a_report_that_is_sent_again_because_its_answer_was_lost_is_no_late_verd
     assert Attempt.objects.get().late_outcome == ""
 
 
-def test_a_stale_failure_does_not_dead_letter_the_attempt_that_followed() -> None:
-    job = make_job(max_attempts=2)
-    zombie, current = reclaimed_by(Identity("other"), job)
-    Job.objects.settle([Report(zombie.lease, FAILED, DeadLetter("ValueError: no"))])
-    job.refresh_from_db()
-    assert (job.status, job.locked_by, job.last_error) == (
-        Status.RUNNING,
-        current.lease.holder,
-        "worker lease expired",
-    )
-
-
 def test_of_two_settles_of_one_lease_the_second_waits_and_changes_nothing(rival: Rival) -> None:
     make_job()
     claim = claim_one(Identity("me"))
@@ -358,14 +311,11 @@ def test_of_two_settles_of_one_lease_the_second_waits_and_changes_nothing(rival:
     assert won.accepted
     blocker = rival.pid
 
-    loser = Rival()
-    try:
+    with closing(Rival()) as loser:
         waiting = loser.start(Job.objects.settle, [Report(claim.lease, FAILED, DeadLetter("no"))])
         loser.wait_until_blocked(by=blocker)
         rival.commit()
         assert waiting.result(20).lost == {claim.lease}
-    finally:
-        loser.close()
 
     job = Job.objects.get()
     assert (job.status, job.last_error) == (Status.COMPLETED, "")
@@ -405,16 +355,6 @@ def test_a_completion_inside_the_handlers_transaction_commits_or_rolls_back_with
     assert Job.objects.get().status == Status.COMPLETED
 
 
-def test_a_zombies_transactional_completion_finds_its_fence_closed_and_can_roll_back() -> None:
-    job = make_job()
-    zombie, _current = reclaimed_by(Identity("other"), job)
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
-        make_job(task="the zombie's side effect")
-        if Job.objects.settle([success(zombie)]).lost:
-            raise ZeroDivisionError
-    assert not Job.objects.filter(task="the zombie's side effect").exists()
-
-
 def test_reapers_look_and_write_in_one_statement_so_a_settle_in_between_wins(rival: Rival) -> None:
     job = make_job(Status.RUNNING, expired=True)
     rival.begin()
@@ -435,32 +375,16 @@ def test_a_retry_of_a_job_that_is_running_again_is_refused(rival: Rival) -> None
     assert waiting.result(20).moved_on == {job.pk}  # not revived twice
 
 
-def test_a_cancel_that_waited_for_a_completion_comes_too_late(rival: Rival) -> None:
-    job = make_job(Status.RUNNING)
-    mine = backend_pid()
-    with transaction.atomic():
-        Job.objects.settle([Report(lease_of(job), Succeeded(), Complete())])
-        waiting = rival.start(Job.objects.request_cancel, [job.pk])
-        rival.wait_until_blocked(by=mine)
-    assert waiting.result(20).refused == {job.pk}
-    assert row_of(job.pk)["status"] == Status.COMPLETED
-
-
-def test_a_cancel_requested_while_the_run_was_failing_wins_over_its_retry() -> None:
-    job = make_job(Status.RUNNING)
-    Job.objects.request_cancel([job.pk], reason="customer left")
-    settled = Job.objects.settle([Report(lease_of(job), FAILED, Retry(timedelta(), "ValueError: no"))])
-    assert settled.accepted == {lease_of(job): Status.CANCELLED}
-    job.refresh_from_db()
-    assert (job.cancel_reason, job.last_error) == ("customer left", "ValueError: no")
-
-
-def test_a_budget_lowered_while_the_run_was_failing_leaves_no_retry() -> None:
-    job = make_job(Status.RUNNING, attempts=3)
-    Job.objects.filter(pk=job.pk).update(max_attempts=3)
-    settled = Job.objects.settle([Report(lease_of(job), FAILED, Retry(timedelta(), "ValueError: no"))])
-    assert settled.accepted == {lease_of(job): Status.DEAD_LETTERED}
-    assert row_of(job.pk)["last_error"] == "ValueError: no"
+def test_what_was_changed_while_a_run_was_failing_leaves_it_no_retry() -> None:
+    """A request to cancel, and a smaller budget."""
+    failed = Retry(timedelta(), "ValueError: no")
+    cancelled, spent = make_job(Status.RUNNING), make_job(Status.RUNNING, attempts=3)
+    Job.objects.request_cancel([cancelled.pk], reason="customer left")
+    Job.objects.filter(pk=spent.pk).update(max_attempts=3)
+    settled = Job.objects.settle([Report(lease_of(job), FAILED, failed) for job in (cancelled, spent)])
+    assert settled.accepted == {lease_of(cancelled): Status.CANCELLED, lease_of(spent): Status.DEAD_LETTERED}
+    assert {row_of(job.pk)["last_error"] for job in (cancelled, spent)} == {"ValueError: no"}
+    assert row_of(cancelled.pk)["cancel_reason"] == "customer left"
 
 
 def test_a_job_deleted_by_hand_while_it_runs_is_a_lost_lease() -> None:

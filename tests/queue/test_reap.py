@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from itertools import product
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -20,7 +20,7 @@ from pulse_django.queue.words.outcomes import OutcomeName, Stalled, TimedOut, Wo
 from pulse_django.queue.words.states import Status
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job, now
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import claim_one, expire, may_give_up, sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -111,12 +111,9 @@ def reap_and_decide(why: str, budget: Budget) -> None:
     assert (reaped.lease, reaped.token) == (lease_of_entry(entry), entry.token)
 
 
-def test_the_reap_statement_and_decide_are_the_same_rule() -> None:
-    with all_faults() as about:
-        for budget, why in product(BUDGETS, OVER):
-            with about((budget, why)):
-                empty_tables()
-                reap_and_decide(why, budget)
+@each(BUDGETS, OVER, before=empty_tables)
+def test_the_reap_statement_and_decide_are_the_same_rule(budget: Any, why: Any) -> None:
+    reap_and_decide(why, budget)
 
 
 def lease_of_entry(entry: Attempt) -> Lease:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
 from datetime import timedelta
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -14,6 +16,7 @@ from django.test import TestCase
 from django.test.utils import CaptureQueriesContext, override_settings
 
 from pulse_django.models import Job
+from pulse_django.queue.database.read_only import briefly, read_only
 from pulse_django.queue.database.transactions import joined, run_alone
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lanes import Lane
@@ -69,15 +72,12 @@ def test_a_verb_that_waited_behind_a_rival_does_not_fail_to_serialise(rival: Riv
     rival.begin()
     rival.run(sql, "UPDATE pulse_django_job SET lease_until = statement_timestamp() WHERE id = %s", job.pk)
     # Under SERIALIZABLE both would fail with 40001 once the rival commits.
-    waiter = Rival()
-    try:
+    with closing(Rival()) as waiter:
         waiter.run(sql, "SET default_transaction_isolation = 'serializable'")
         waiting = waiter.start(Job.objects.release, [lease_of(job)])
         waiter.wait_until_blocked(by=rival.pid)
         rival.commit()
         assert waiting.result(20).accepted
-    finally:
-        waiter.close()
 
 
 @pytest.mark.usefixtures("server_side_binding")
@@ -202,3 +202,31 @@ def test_no_instant_of_pythons_clock_reaches_the_server(monkeypatch: pytest.Monk
     job = Job.objects.get()
     assert job.finished_at
     assert job.finished_at.year > 2000
+
+
+def setting(name: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SHOW {name}")
+        return str(cursor.fetchone()[0])
+
+
+@pytest.mark.parametrize("reading", [read_only, partial(briefly, timeout="5s")], ids=["read_only", "briefly"])
+def test_a_read_is_bounded_and_not_compiled(
+    pulse_db: None, reading: Callable[[str], AbstractContextManager[None]]
+) -> None:
+    """The server's compiler takes seconds for long statements, which run in milliseconds."""
+    names = ("transaction_read_only", "jit", "lock_timeout")
+    before = [setting(name) for name in names]
+    with reading("default"):
+        assert [setting(name) for name in names] == ["on", "off", "1s"]
+        assert setting("statement_timeout") in ("5s", "15s")
+    assert [setting(name) for name in names] == before
+
+
+def test_a_callers_transaction_gets_its_settings_back(pulse_db: None) -> None:
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL jit = on")
+        with briefly("default", "5s"):
+            assert setting("jit") == "off"
+        assert (setting("jit"), setting("transaction_read_only")) == ("on", "off")

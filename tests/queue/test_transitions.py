@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from itertools import product
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from pulse_django.queue.words.states import TERMINAL, Status
 from pulse_django.queue.words.verb_results import Report
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.moves import GONE, MOVES
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -145,13 +144,10 @@ def row_of(job: Job) -> dict[str, Any]:
     return {field.attname: getattr(job, field.attname) for field in Job._meta.concrete_fields}
 
 
-def test_a_verb_moves_a_job_exactly_as_the_transition_table_says() -> None:
-    with all_faults() as about:
-        for verb, status in product(MOVES, Status):
-            with about((verb, status)):
-                empty_tables()
-                expected = MOVES[verb].get(status) or {status}  # a status that is not listed stays as it was
-                assert set(reached(verb, status)) == set(expected)
+@each(MOVES, Status, before=empty_tables)
+def test_a_verb_moves_a_job_exactly_as_the_transition_table_says(verb: Any, status: Any) -> None:
+    expected = MOVES[verb].get(status) or {status}  # a status that is not listed stays as it was
+    assert set(reached(verb, status)) == set(expected)
 
 
 def test_no_verb_leads_out_of_a_terminal_status_but_retry_and_prune() -> None:

@@ -30,7 +30,7 @@ from tests.crash.processes import ROOT, database_url, environment
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.database import empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.queue.steps import sql
 from tests.security import handlers
 from tests.worker.test_http_port import ask, free_port
@@ -166,24 +166,25 @@ def test_a_worker_and_a_watchdog_work_under_their_roles(workers: Workers) -> Non
     assert Worker.objects.get().stopped_at is not None
 
 
-def test_a_process_without_a_right_names_it_and_does_not_start(workers: Workers) -> None:
-    cases: list[tuple[str, str, list[str], str]] = [
+@each(
+    [
         (PRODUCER, "pulse_worker", ["--burst"], "SELECT on pulse_django_attempt"),
         (OPERATOR, "pulse_worker", [], "USAGE on pulse_django_token"),
         (WORKER, "pulse_worker", [], "DELETE on pulse_django_attempt"),  # of its watchdog
         (PRODUCER, "pulse_watchdog", ["--once"], "SELECT on pulse_django_attempt"),
     ]
-    with all_faults() as about:
-        for role, command, arguments, right in cases:
-            with about(f"{command} as {role}"):
-                done = subprocess.run(
-                    [sys.executable, "manage.py", command, *arguments], cwd=ROOT, env=environment(**login(role)),
-                    capture_output=True, text=True, timeout=60, check=False,
-                )  # fmt: skip
-                assert done.returncode == 1
-                [line] = done.stderr.splitlines()
-                assert f"role {role!r} lacks the right {right} in database 'default'" in line
-                assert "“Security”" in line
+)
+def test_a_process_without_a_right_names_it_and_does_not_start(
+    role: Any, command: Any, arguments: Any, right: Any, workers: Workers
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", command, *arguments], cwd=ROOT, env=environment(**login(role)),
+        capture_output=True, text=True, timeout=60, check=False
+    )  # fmt: skip
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert f"role {role!r} lacks the right {right} in database 'default'" in line
+    assert "“Security”" in line
 
 
 def test_a_worker_that_loses_a_right_says_so_once_and_is_not_ready(workers: Workers) -> None:

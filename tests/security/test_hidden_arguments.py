@@ -19,7 +19,7 @@ from pulse_django.run.registry import registry
 from tests.console.staff import staff
 from tests.console.test_job_list import found
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -85,19 +85,15 @@ class TestSchedules:
         }
         return client.post(url, given | fields, follow=True).content.decode()
 
-    def test_another_task_does_not_show_what_the_first_hides(self) -> None:
-        others = {"task": "hidden.echo"}, {"task": "hidden.echo", "args": "[]", "kwargs": "{}"}
-        with all_faults() as about:
-            for fields in others:
-                with about(fields), undone():
-                    client = staff(*EDITOR)
-                    schedule = Schedule.objects.create(
-                        name="x", task=pay, kwargs={"card": CARD}, timing=Cron("0 3 * * *")
-                    )
-                    said = self.post(client, schedule, **fields)
-                    assert "are hidden" in said
-                    assert CARD not in said + self.page(client, schedule)
-                    assert Schedule.objects.get().task == "hidden.pay"
+    @each([{"task": "hidden.echo"}, {"task": "hidden.echo", "args": "[]", "kwargs": "{}"}])
+    def test_another_task_does_not_show_what_the_first_hides(self, fields: Any) -> None:
+        with undone():
+            client = staff(*EDITOR)
+            schedule = Schedule.objects.create(name="x", task=pay, kwargs={"card": CARD}, timing=Cron("0 3 * * *"))
+            said = self.post(client, schedule, **fields)
+            assert "are hidden" in said
+            assert CARD not in said + self.page(client, schedule)
+            assert Schedule.objects.get().task == "hidden.pay"
 
     def test_nor_for_who_may_not_see_arguments(self) -> None:
         client = staff("pulse_view_schedules", "pulse_change_schedules")

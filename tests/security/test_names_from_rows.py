@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client, override_settings
@@ -19,7 +20,7 @@ from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, wait_for
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, make_job
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import sql
 from tests.security import handlers
 
@@ -119,17 +120,14 @@ CLASSES_AS_JSON = [
 
 
 @override_settings(PULSE=OURS)
-def test_json_that_names_a_class_arrives_as_that_json(trap: Path) -> None:
-    with all_faults() as about:
-        for value in CLASSES_AS_JSON:
-            with about(value):
-                empty_tables()
-                sql(
-                    "INSERT INTO pulse_django_job (task, args, kwargs) VALUES ('security.echo', %s, %s)",
-                    json.dumps([value]),
-                    json.dumps({"value": value}),
-                )
-                drain()
-                job = Job.objects.get()
-                assert job.result == {"args": [value], "kwargs": {"value": value}}
-                assert not trap.exists(), "it caused an import"
+@each(CLASSES_AS_JSON, before=empty_tables)
+def test_json_that_names_a_class_arrives_as_that_json(value: Any, trap: Path) -> None:
+    sql(
+        "INSERT INTO pulse_django_job (task, args, kwargs) VALUES ('security.echo', %s, %s)",
+        json.dumps([value]),
+        json.dumps({"value": value}),
+    )
+    drain()
+    job = Job.objects.get()
+    assert job.result == {"args": [value], "kwargs": {"value": value}}
+    assert not trap.exists(), "it caused an import"

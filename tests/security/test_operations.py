@@ -27,7 +27,7 @@ from pulse_django.testing import drain, run_job
 from pulse_django.workflows import rewind
 from pulse_django.workflows.batches import Batch
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.queue.steps import sql
 from tests.undoing import undone
 
@@ -75,8 +75,8 @@ class TestForgedRows:
         sql("UPDATE pulse_django_job SET finished_at = now() - interval '1 h' WHERE id = ANY (%s)", spared)
         return batch, spared
 
-    def test_nothing_is_done_for_rows_that_the_admin_did_not_write(self, boss: User) -> None:
-        cases: dict[str, Callable[[Batch, list[int]], None]] = {
+    @each(
+        {
             "a chunk of a finished operation": lambda batch, ids: insert(ACT, batch.id, {"ids": ids, "met": 0}),
             "its chunk with other ids": lambda batch, ids: insert(ACT, batch.id, kwargs_of(ACT) | {"ids": ids}),
             "its search, again": lambda batch, ids: insert(PLAN, batch.id, kwargs_of(PLAN)),
@@ -95,45 +95,42 @@ class TestForgedRows:
             "a signature that is none": lambda batch, ids: insert(
                 ACT, open_batch(batch.context), {"ids": ids, "met": 0, "signature": [None, ":"]}
             ),
-        }
-        with all_faults() as about:
-            for case, forge in cases.items():
-                with about(case), undone():
-                    batch, spared = self.finished(boss)
-                    known = set(Job.objects.values_list("pk", flat=True))
-                    forge(batch, spared)
-                    drain(queues=["default"])
-                    assert Job.objects.filter(pk__in=spared).count() == 2, "they were deleted"
-                    for forged in Job.objects.exclude(pk__in=known):
-                        assert forged.status == Status.CANCELLED, forged.last_error
+        }.items()
+    )
+    def test_nothing_is_done_for_rows_that_the_admin_did_not_write(self, case: Any, forge: Any, boss: User) -> None:
+        with undone():
+            batch, spared = self.finished(boss)
+            known = set(Job.objects.values_list("pk", flat=True))
+            forge(batch, spared)
+            drain(queues=["default"])
+            assert Job.objects.filter(pk__in=spared).count() == 2, "they were deleted"
+            for forged in Job.objects.exclude(pk__in=known):
+                assert forged.status == Status.CANCELLED, forged.last_error
 
-    def test_a_chunk_does_nothing_once_its_operation_is_over(self, boss: User) -> None:
+    @each(("finished_at", "cancelled_at"))
+    def test_a_chunk_does_nothing_once_its_operation_is_over(self, over: Any, boss: User) -> None:
         """Its signature is right: a row of the operation was copied."""
-        with all_faults() as about:
-            for over in ("finished_at", "cancelled_at"):
-                with about(over), undone():
-                    spared = make_job(queue="mail").pk
-                    batch = begin(boss, "cancel", "queue=mail")
-                    run_job(Job.objects.get(task=PLAN).pk)
-                    sql(f"UPDATE pulse_django_batch SET {over} = now(), sealed_at = now(), ended_at = now()")
-                    copied = kwargs_of(ACT)
-                    assert copied["ids"] == [spared]
-                    Job.objects.db_manager("default").prune_these(batch.jobs.values_list("pk", flat=True))
-                    insert(ACT, batch.id, copied)
-                    drain(queues=["default"])
-                    assert Job.objects.get(pk=spared).status == Status.PENDING
+        with undone():
+            spared = make_job(queue="mail").pk
+            batch = begin(boss, "cancel", "queue=mail")
+            run_job(Job.objects.get(task=PLAN).pk)
+            sql(f"UPDATE pulse_django_batch SET {over} = now(), sealed_at = now(), ended_at = now()")
+            copied = kwargs_of(ACT)
+            assert copied["ids"] == [spared]
+            Job.objects.db_manager("default").prune_these(batch.jobs.values_list("pk", flat=True))
+            insert(ACT, batch.id, copied)
+            drain(queues=["default"])
+            assert Job.objects.get(pk=spared).status == Status.PENDING
 
-    def test_an_operation_whose_context_was_changed_does_nothing(self, boss: User) -> None:
-        changes = {"act": "cancel", "query": "queue=sms", "until": 2**62, "asked_at": "2999-01-01T00:00:00+00:00"}
-        with all_faults() as about:
-            for name, value in changes.items():
-                with about(name), undone():
-                    ids = [make_job(Status.DEAD_LETTERED, queue=queue).pk for queue in ("mail", "sms")]
-                    batch = begin(boss)
-                    StoredBatch.objects.update(context=batch.context | {name: value})
-                    drain(queues=["default"])
-                    assert Job.objects.filter(pk__in=ids).count() == 2
-                    assert batch.row.cancelled_at is None, "or it would be a way to stop an operation"
+    @each({"act": "cancel", "query": "queue=sms", "until": 2**62, "asked_at": "2999-01-01T00:00:00+00:00"}.items())
+    def test_an_operation_whose_context_was_changed_does_nothing(self, name: Any, value: Any, boss: User) -> None:
+        with undone():
+            ids = [make_job(Status.DEAD_LETTERED, queue=queue).pk for queue in ("mail", "sms")]
+            batch = begin(boss)
+            StoredBatch.objects.update(context=batch.context | {name: value})
+            drain(queues=["default"])
+            assert Job.objects.filter(pk__in=ids).count() == 2
+            assert batch.row.cancelled_at is None, "or it would be a way to stop an operation"
 
     def test_it_goes_on_after_the_secret_key_was_changed_for_one_with_a_fallback(
         self, boss: User, settings: Any
@@ -178,18 +175,15 @@ class TestFromOutside:
                 assert api.retry(died).moved_on == {died}
         assert Job.objects.count() == count
 
-    def test_a_schedule_that_a_row_gives_such_a_task_is_refused(self) -> None:
-        with all_faults() as about:
-            for task, kwargs in {PLAN: {}, ACT: {"ids": [1], "met": 0}}.items():
-                with about(task), undone():
-                    row = Schedule.objects.create(
-                        name="x", task="shop.send_mail", args=["A-1"], every=timedelta(hours=1)
-                    )
-                    change = "UPDATE pulse_django_schedule SET task = %s, args = '[]', kwargs = %s, next_at = now()"
-                    sql(change, task, json.dumps(kwargs))
-                    ticked = tick_due("default", only=row)
-                    assert ticked.job_ids == []
-                    assert "Pulse" in ticked.ticks[0][1].note
+    @each({PLAN: {}, ACT: {"ids": [1], "met": 0}}.items())
+    def test_a_schedule_that_a_row_gives_such_a_task_is_refused(self, task: Any, kwargs: Any) -> None:
+        with undone():
+            row = Schedule.objects.create(name="x", task="shop.send_mail", args=["A-1"], every=timedelta(hours=1))
+            change = "UPDATE pulse_django_schedule SET task = %s, args = '[]', kwargs = %s, next_at = now()"
+            sql(change, task, json.dumps(kwargs))
+            ticked = tick_due("default", only=row)
+            assert ticked.job_ids == []
+            assert "Pulse" in ticked.ticks[0][1].note
 
     def test_the_pages_offer_none_of_it(self, boss: User, client: Client) -> None:
         client.force_login(boss)

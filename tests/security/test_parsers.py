@@ -6,7 +6,6 @@ import argparse
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import product
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from pulse_django.queue.words.display import inert
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.payloads import ErrorReport, clean_text
 from pulse_django.schedules.timings import EPOCH, Cron, next_of, zone_of
-from tests.faults import all_faults
+from tests.faults import each
 
 AT_ONCE = 0.05  # seconds of the processor, for a hundred thousand characters
 LONG = 100_000
@@ -59,31 +58,29 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def test_a_hundred_thousand_characters_are_read_or_refused_at_once() -> None:
-    with all_faults() as about:
-        for (kind, parse), (text_of, text) in product(PARSERS.items(), HOSTILE.items()):
-            with about(f"{kind}: {text_of}"):
-                took = []
-                for _ in range(3):
-                    began = time.thread_time()
-                    with suppress(argparse.ArgumentTypeError, ValueError):
-                        parse(text)
-                    took.append(time.thread_time() - began)
-                assert min(took) < AT_ONCE
+@each(PARSERS.items(), HOSTILE.items())
+def test_a_hundred_thousand_characters_are_read_or_refused_at_once(
+    kind: Any, parse: Any, text_of: Any, text: Any
+) -> None:
+    took = []
+    for _ in range(3):
+        began = time.thread_time()
+        with suppress(argparse.ArgumentTypeError, ValueError):
+            parse(text)
+        took.append(time.thread_time() - began)
+    assert min(took) < AT_ONCE
 
 
-def test_what_is_no_duration_or_beyond_all_reason_is_refused() -> None:
-    with all_faults() as about:
-        for text in ["*/0", "1-99999999", "* * * * *", "@every 1s", "-1s", "1e9", "nan", "inf", "9" * 400]:
-            with about(text[:20]), pytest.raises(argparse.ArgumentTypeError):
-                duration(text)
+@each(["*/0", "1-99999999", "* * * * *", "@every 1s", "-1s", "1e9", "nan", "inf", "9" * 400])
+def test_what_is_no_duration_or_beyond_all_reason_is_refused(text: Any) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        duration(text)
 
 
-def test_what_is_no_number_within_its_range_is_refused() -> None:
-    with all_faults() as about:
-        for text in ["0" * 19 + "1" + "9" * 30, "9" * 5_000, "1" * 21, "-1", "1.0", "\u0661"]:
-            with about(text[:30]), pytest.raises(argparse.ArgumentTypeError):
-                whole_number(1, 2**63 - 1)(text)
+@each(["0" * 19 + "1" + "9" * 30, "9" * 5_000, "1" * 21, "-1", "1.0", "\u0661"])
+def test_what_is_no_number_within_its_range_is_refused(text: Any) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        whole_number(1, 2**63 - 1)(text)
 
 
 SPARSE = [
@@ -95,14 +92,12 @@ SPARSE = [
 ]
 
 
-def test_an_expression_that_is_seldom_or_never_due_is_read_or_refused_at_once() -> None:
-    with all_faults() as about:
-        for expression in [*SPARSE, "1" * 150 + " * * * *", "1/2/3 * * * *", "*/0 * * * *", "1-0 * * * *"]:
-            with about(expression[:30]):
-                took = []
-                for _ in range(3):
-                    began = time.thread_time()
-                    with suppress(InvalidSchedule):
-                        next_of(Cron(expression), EPOCH)
-                    took.append(time.thread_time() - began)
-                assert min(took) < AT_ONCE
+@each([*SPARSE, "1" * 150 + " * * * *", "1/2/3 * * * *", "*/0 * * * *", "1-0 * * * *"])
+def test_an_expression_that_is_seldom_or_never_due_is_read_or_refused_at_once(expression: Any) -> None:
+    took = []
+    for _ in range(3):
+        began = time.thread_time()
+        with suppress(InvalidSchedule):
+            next_of(Cron(expression), EPOCH)
+        took.append(time.thread_time() - began)
+    assert min(took) < AT_ONCE

@@ -10,7 +10,6 @@ import re
 import signal
 import time
 from contextlib import suppress
-from itertools import product
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ from pulse_django.testing import drain
 from tests.crash.workers import LONG_LEASE, Workers, status, wait_for, wait_until
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, WorkerFactory, make_job
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.steps import sql
 from tests.security import handlers, trap
 from tests.worker import handlers as vandals
@@ -100,17 +99,15 @@ BOMBS = {
 PLACES = [*(("args", name) for name in BOMBS), ("kwargs", "a level too deep"), ("kwargs", "50 MB of text")]
 
 
-def test_a_bomb_is_refused_at_enqueue_at_once() -> None:
-    with all_faults() as about:
-        for where, name in PLACES:
-            with about(f"{name} in {where}"):
-                payload = BOMBS[name]()
-                new = NewJob(task="security.echo", **{where: [payload] if where == "args" else {"a": payload}})  # type: ignore[arg-type]
-                begin = time.thread_time()
-                with pytest.raises(PayloadError, match=where):
-                    Job.objects.enqueue(new)
-                assert time.thread_time() - begin < 2.0, "whoever enqueues holds the interpreter for that long"
-                assert not Job.objects.exists()
+@each(PLACES)
+def test_a_bomb_is_refused_at_enqueue_at_once(where: Any, name: Any) -> None:
+    payload = BOMBS[name]()
+    new = NewJob(task="security.echo", **{where: [payload] if where == "args" else {"a": payload}})  # type: ignore[arg-type]
+    begin = time.thread_time()
+    with pytest.raises(PayloadError, match=where):
+        Job.objects.enqueue(new)
+    assert time.thread_time() - begin < 2.0, "whoever enqueues holds the interpreter for that long"
+    assert not Job.objects.exists()
 
 
 def test_what_is_as_deep_as_may_be_is_stored() -> None:
@@ -185,25 +182,22 @@ def test_a_worker_lives_through_rows_that_no_reader_can_read(workers: Workers) -
     )
 
 
-def test_one_row_that_cannot_be_read_closes_no_page(admin_client: Client) -> None:
-    with all_faults() as about:
-        for which, column in product(["deep", "short"], ["args", "kwargs", "progress", "result"]):
-            with about(f"{column}: {which}"):
-                empty_tables()
-                args = UNREADABLE[which]
-                state = {"progress": Status.RUNNING, "result": Status.COMPLETED}.get(column, Status.DEAD_LETTERED)
-                job = make_job(state, task="security.echo", locked_by="host-1:b:1" if column == "progress" else None)
-                worker = WorkerFactory(name="host-1", boot_id="b")
-                text = f"'{{\"done\": ' || ({args}) || ', \"total\": 3}}'" if column in ("kwargs", "progress") else args
-                sql(f"UPDATE pulse_django_job SET {column} = ({text})::jsonb")
-                for page in (f"job/{job.pk}/change/", "job/", "board/", "deadletter/", f"worker/{worker.pk}/change/"):
-                    response = admin_client.get(f"/admin/pulse_django/{page}")
-                    assert response.status_code == 200, page
-                if which == "short":  # how deep a list may be differs between Pythons
-                    assert b"cannot be" in admin_client.get(f"/admin/pulse_django/job/{job.pk}/change/").content
-                for command in (["pulse_status"], ["pulse_retry", str(job.pk)], ["pulse_cancel", str(job.pk)]):
-                    with suppress(SystemExit):
-                        call_command(*command, stdout=io.StringIO(), stderr=io.StringIO())
+@each(["deep", "short"], ["args", "kwargs", "progress", "result"], before=empty_tables)
+def test_one_row_that_cannot_be_read_closes_no_page(which: Any, column: Any, admin_client: Client) -> None:
+    args = UNREADABLE[which]
+    state = {"progress": Status.RUNNING, "result": Status.COMPLETED}.get(column, Status.DEAD_LETTERED)
+    job = make_job(state, task="security.echo", locked_by="host-1:b:1" if column == "progress" else None)
+    worker = WorkerFactory(name="host-1", boot_id="b")
+    text = f"'{{\"done\": ' || ({args}) || ', \"total\": 3}}'" if column in ("kwargs", "progress") else args
+    sql(f"UPDATE pulse_django_job SET {column} = ({text})::jsonb")
+    for page in (f"job/{job.pk}/change/", "job/", "board/", "deadletter/", f"worker/{worker.pk}/change/"):
+        response = admin_client.get(f"/admin/pulse_django/{page}")
+        assert response.status_code == 200, page
+    if which == "short":  # how deep a list may be differs between Pythons
+        assert b"cannot be" in admin_client.get(f"/admin/pulse_django/job/{job.pk}/change/").content
+    for command in (["pulse_status"], ["pulse_retry", str(job.pk)], ["pulse_cancel", str(job.pk)]):
+        with suppress(SystemExit):
+            call_command(*command, stdout=io.StringIO(), stderr=io.StringIO())
 
 
 def test_a_worker_of_another_release_that_says_what_cannot_be_read_closes_no_page(admin_client: Client) -> None:

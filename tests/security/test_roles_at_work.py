@@ -31,7 +31,7 @@ from pulse_django.workflows.batches import Batch, event_link
 from tests.console import test_every_page as pages
 from tests.database import empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.queue.steps import sql
 
 from .roles import OPERATOR, PRODUCER, ROLES, WATCHDOG, WORKER, acting_as, bullet_with, statements_in
@@ -137,19 +137,16 @@ def test_others_are_refused_a_page_with_a_sentence(of_django: Client) -> None:
     assert refused > 100
 
 
-def test_who_is_no_staff_sees_progress_and_sends_events_under_every_role(of_django: Client) -> None:
-    with all_faults() as about:
-        for role in ROLES:
-            with about(role):
-                empty_tables()
-                job = make_job(Status.RUNNING, progress={"done": 1, "total": 2})
-                link = event_link("approved:1", title="Ship it?", by="ada")
-                for url in (f"/pulse/progress/{progress_token(job)}/", link):
-                    with acting_as(role):
-                        assert Client().get(url).status_code == 200, url
-                with acting_as(role):
-                    assert Client().post(link).status_code == 200
-                assert sql("SELECT name FROM pulse_django_event") == [("approved:1",)]
+@each(ROLES, before=empty_tables)
+def test_who_is_no_staff_sees_progress_and_sends_events_under_every_role(role: Any, of_django: Client) -> None:
+    job = make_job(Status.RUNNING, progress={"done": 1, "total": 2})
+    link = event_link("approved:1", title="Ship it?", by="ada")
+    for url in (f"/pulse/progress/{progress_token(job)}/", link):
+        with acting_as(role):
+            assert Client().get(url).status_code == 200, url
+    with acting_as(role):
+        assert Client().post(link).status_code == 200
+    assert sql("SELECT name FROM pulse_django_event") == [("approved:1",)]
 
 
 # By command: what it is called with, and who may. The others are refused, also where it only looks.

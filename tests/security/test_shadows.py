@@ -23,7 +23,7 @@ from pulse_django.models import Job
 from pulse_django.queue.words.states import Status
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, wait_for
-from tests.faults import all_faults
+from tests.faults import each
 from tests.security import drive, handlers, shadows
 
 HOME = Path(pulse_django.__file__).parent
@@ -118,23 +118,21 @@ FITS_BETTER = [
 ]
 
 
-def test_a_statement_that_fits_a_shadow_better_is_found(attacked: psycopg.Connection) -> None:
+@each(FITS_BETTER)
+def test_a_statement_that_fits_a_shadow_better_is_found(
+    statement: Any, shadow: Any, attacked: psycopg.Connection
+) -> None:
     """Or the test above could not fail."""
-    with all_faults() as about:
-        for statement, shadow in FITS_BETTER:
-            with about(statement):
-                assert shadow in called_by(attacked, statement)
+    assert shadow in called_by(attacked, statement)
 
 
-def test_ties_are_the_catalogues(attacked: psycopg.Connection) -> None:
+@each(["clock_timestamp()", "count(*)", "statement_timestamp()"])
+def test_ties_are_the_catalogues(call: Any, attacked: psycopg.Connection) -> None:
     """Why calls without arguments need no schema, though each has a shadow whose argument has a default."""
-    with all_faults() as about:
-        for call in ["clock_timestamp()", "count(*)", "statement_timestamp()"]:
-            with about(call):
-                name = call.partition("(")[0]
-                found = attacked.execute("SELECT to_regprocedure(%s)", [f"{shadows.SCHEMA}.{name}(date)"])
-                assert found.fetchone() != (None,)
-                assert called_by(attacked, f"SELECT {call} FROM pulse_django_job") == ""
+    name = call.partition("(")[0]
+    found = attacked.execute("SELECT to_regprocedure(%s)", [f"{shadows.SCHEMA}.{name}(date)"])
+    assert found.fetchone() != (None,)
+    assert called_by(attacked, f"SELECT {call} FROM pulse_django_job") == ""
 
 
 # ------------------------------------------------------------------------------------------------------------- sources
@@ -200,11 +198,9 @@ CALLS = [
 ]
 
 
-def test_calls_are_told_from_syntax() -> None:
-    with all_faults() as about:
-        for statement, names in CALLS:
-            with about(statement):
-                assert shadows.calls_to_qualify(statement) == names
+@each(CALLS)
+def test_calls_are_told_from_syntax(statement: Any, names: Any) -> None:
+    assert shadows.calls_to_qualify(statement) == names
 
 
 def test_columns_of_short_text_are_compared_as_text() -> None:

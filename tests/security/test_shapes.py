@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults import all_faults
+from tests.faults import each
 from tests.security import drive, shapes
 from tests.security.shape_exceptions import EXCEPTIONS, is_excepted
 from tests.security.shapes import Finding, findings
@@ -106,13 +106,11 @@ PLANTED = [
 ]  # fmt: skip
 
 
-def test_a_shape_that_is_refused_is_found_and_its_twin_is_not() -> None:
-    with all_faults() as about:
-        for rule, refused, allowed in PLANTED:
-            with about(f"{rule}: {refused}"):
-                assert {finding.rule for finding in findings(refused)} == {rule}
-                assert all(str(finding).endswith(".") for finding in findings(refused))
-                assert findings(allowed) == []
+@each(PLANTED)
+def test_a_shape_that_is_refused_is_found_and_its_twin_is_not(rule: Any, refused: Any, allowed: Any) -> None:
+    assert {finding.rule for finding in findings(refused)} == {rule}
+    assert all(str(finding).endswith(".") for finding in findings(refused))
+    assert findings(allowed) == []
 
 
 def test_every_rule_is_planted() -> None:

@@ -6,9 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pulse_django
-from tests.faults import all_faults
+from tests.faults import each
 
 PACKAGE = Path(pulse_django.__file__).parent
 TEMPLATES = sorted(PACKAGE.rglob("*.html"))
@@ -42,11 +43,9 @@ DOORS = [
 ]  # fmt: skip
 
 
-def test_the_scan_finds_what_it_looks_for() -> None:
-    with all_faults() as about:
-        for door in DOORS:
-            with about(door):
-                assert list(_doors(ast.parse(door), "x.py")) != []
+@each(DOORS)
+def test_the_scan_finds_what_it_looks_for(door: Any) -> None:
+    assert list(_doors(ast.parse(door), "x.py")) != []
 
 
 def _doors(tree: ast.AST, name: str) -> Iterator[str]:
@@ -92,11 +91,9 @@ HOLES = [
 ]
 
 
-def test_the_scan_of_templates_finds_what_it_looks_for() -> None:
-    with all_faults() as about:
-        for hole in HOLES:
-            with about(hole):
-                assert find_holes(hole) != []
+@each(HOLES)
+def test_the_scan_of_templates_finds_what_it_looks_for(hole: Any) -> None:
+    assert find_holes(hole) != []
 
 
 def find_holes(template: str) -> list[str]:

@@ -30,7 +30,7 @@ from pulse_django.run.fencing import fence
 from tests.console.test_every_page import presence
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.django_db
@@ -142,18 +142,17 @@ ADDRESSES = [
 ]  # fmt: skip
 
 
-def test_addresses_of_the_admin_ask_nothing_else_than_what_they_are_for(admin_client: Client) -> None:
-    with all_faults() as about:
-        for address in ADDRESSES:
-            with about(address), transaction.atomic(), untouched():
-                for attack in WORST:
-                    url, _, name = f"/admin/pulse_django/{address}".rpartition("?")
-                    parameters = dict(part.partition("=")[::2] for part in name.split("&"))
-                    parameters[name.rpartition("&")[2].partition("=")[0]] = attack
-                    response = admin_client.get(url, parameters)
-                    assert response.status_code in (200, 302, 404), attack
-                    if "job/" in address and response.status_code == 200 and "q=" not in address:
-                        assert b"of nobody" not in response.content
+@each(ADDRESSES)
+def test_addresses_of_the_admin_ask_nothing_else_than_what_they_are_for(address: Any, admin_client: Client) -> None:
+    with transaction.atomic(), untouched():
+        for attack in WORST:
+            url, _, name = f"/admin/pulse_django/{address}".rpartition("?")
+            parameters = dict(part.partition("=")[::2] for part in name.split("&"))
+            parameters[name.rpartition("&")[2].partition("=")[0]] = attack
+            response = admin_client.get(url, parameters)
+            assert response.status_code in (200, 302, 404), attack
+            if "job/" in address and response.status_code == 200 and "q=" not in address:
+                assert b"of nobody" not in response.content
 
 
 @pytest.mark.usefixtures("others")
@@ -199,3 +198,25 @@ def test_arguments_of_commands_select_what_they_name_and_nothing_else(attack: st
     run("pulse_check", f"--repair={attack}", "--yes")
     run("pulse_watchdog", f"--shard={attack}")
     run("pulse_check", "--advice", f"--shard={attack}")
+
+
+COMMANDS = [
+    *(("pulse_pause", "--queue"), ("pulse_pause", "--task"), ("pulse_pause", "--task", "x", "--queue")),
+    *(("pulse_pause", "--queue", "x", "--reason"), ("pulse_resume", "--queue"), ("pulse_resume", "--task")),
+    *(("pulse_resume", "--task", "x", "--queue"), ("pulse_cancel", "--queue"), ("pulse_cancel", "--tag")),
+    *(("pulse_retry", "--task"), ("pulse_retry", "--error"), ("pulse_prune", "--queue"), ("pulse_explain",)),
+    *(("pulse_schedules", "list", "--task"), ("pulse_schedules", "pause"), ("pulse_schedules", "run")),
+    *(("pulse_limits", "set"), ("pulse_pause", "--limit"), ("pulse_pause", "--limit", "x", "--key")),
+    *(("pulse_pause", "--fair-key"), ("pulse_resume", "--fair-key"), ("pulse_workflows", "show")),
+    *(("pulse_status", "--shard"), ("pulse_check", "--repair"), ("pulse_import_schedules",)),
+    ("pulse_import_schedules", "celery-beat", "--from-database"),
+]
+
+
+def test_what_cannot_be_stored_is_refused_or_names_nothing() -> None:
+    """Names that no row can have, on the command line: a sentence, and no traceback."""
+    with all_faults() as about:
+        for command in COMMANDS:
+            for name in ("a\x00b", "a\udcffb", "a\ud800"):
+                with about((*command, name)), suppress(CommandError):
+                    call_command(*command, name, stdout=io.StringIO(), stderr=io.StringIO())

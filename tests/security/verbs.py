@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from unittest import mock
 
 from django.db import connection, transaction
+from django.test import override_settings
 
 from pulse_django import Batch, Workflow, chain, chord, send_event
 from pulse_django.health.conditions import ask_all
@@ -17,6 +19,7 @@ from pulse_django.limits.rules import Breaker
 from pulse_django.models import Duty, Job, Limiter, Minute, Pause, Schedule, Worker
 from pulse_django.pauses.facts import paused_tasks
 from pulse_django.pauses.pausing import pause_task, resume_task
+from pulse_django.queue.database.deployments import adopt, owner_of, require_deployment
 from pulse_django.queue.declarations import Declarer
 from pulse_django.queue.words.decisions import Complete, Retry
 from pulse_django.queue.words.job_options import NewJob, Payload
@@ -56,18 +59,14 @@ AGE = timedelta(days=1)
 Act = Callable[[], Any]
 
 
-def enqueueing() -> Act:
-    return lambda: Job.objects.enqueue(NewJob(task="security.echo", args=[1], run_after=AGE, timeout=AGE, trace="x"))
+def of(
+    arrange: Callable[[], Any], act: Callable[[Any], Any], granted_to: set[str]
+) -> tuple[Callable[[], Act], set[str]]:
+    """Return a verb that is called with the row that ``arrange`` makes."""
+    return lambda: partial(act, arrange()), granted_to
 
 
-def claiming() -> Act:
-    make_job()
-    return lambda: Job.objects.claim(Identity("me"))
-
-
-def beating() -> Act:
-    lease = lease_of(make_job(Status.RUNNING))
-    return lambda: Job.objects.heartbeat([lease], {lease: '{"done": 1}'}).alive
+def nothing() -> None: ...
 
 
 def settling() -> Act:
@@ -82,68 +81,8 @@ def settling_late() -> Act:
     return lambda: Job.objects.settle([Report(lease, Succeeded(), Complete())]).lost
 
 
-def releasing() -> Act:
-    lease = lease_of(make_job(Status.RUNNING))
-    return lambda: Job.objects.release([lease]).accepted
-
-
-def reaping() -> Act:
-    make_job(Status.RUNNING, expired=True)
-    return lambda: bool(Job.objects.reap())
-
-
-def expiring() -> Act:
-    make_job(expires_at=now(-AGE))
-    return lambda: bool(Job.objects.expire())
-
-
-def mending() -> Act:
-    job = make_job(Status.RUNNING, lease_until=now(timedelta(days=3)))
-    return lambda: Job.objects.mend([job.pk])
-
-
-def cancelling() -> Act:
-    job = make_job()
-    return lambda: Job.objects.request_cancel([job.pk], reason="no").cancelled
-
-
-def postponing() -> Act:
-    job = make_job()
-    return lambda: Job.objects.reschedule([job.pk], delay=AGE).changed
-
-
-def moving() -> Act:
-    job = make_job()
-    return lambda: Job.objects.move([job.pk], queue="other", priority=1).changed
-
-
-def amending() -> Act:
-    job = make_job()
-    return lambda: bool(Job.objects.amend(job.pk, Payload("[1]", "{}"), unique_key=None, by="me"))
-
-
-def retrying() -> Act:
-    job = make_job(Status.DEAD_LETTERED)
-    return lambda: Job.objects.retry([job.pk], runs=3).revived
-
-
-def pruning() -> Act:
-    make_job(Status.COMPLETED, finished_at=now(-2 * AGE))
-    return lambda: Job.objects.prune(Status.COMPLETED, older_than=AGE)
-
-
-def deleting() -> Act:
-    job = make_job(Status.DEAD_LETTERED)
-    return lambda: Job.objects.prune_these([job.pk])
-
-
 def pausing() -> Act:
     return lambda: Pause.objects.pause(queue="default", reason="x") and Pause.objects.resume(queue="default")
-
-
-def pausing_a_task() -> Act:
-    make_job()
-    return lambda: pause_task("tests.add") and paused_tasks("default") and resume_task("tests.add")
 
 
 def setting_aside() -> Act:
@@ -152,30 +91,10 @@ def setting_aside() -> Act:
     return lambda: Job.objects.set_aside() and Pause.objects.resume("tests.add") and Job.objects.bring_back()
 
 
-def ending_pauses() -> Act:
-    PauseFactory(paused_at=now(-2 * AGE), paused_until=now(-AGE))
-    return lambda: bool(Pause.objects.forget_ended())
-
-
-def being_present() -> Act:
-    Worker.objects.note(presence("host-1"))
-    return lambda: [Worker.objects.note(presence("host-1")), Worker.objects.farewell("host-1", "b"), "done"]
-
-
-def marking_lost() -> Act:
-    WorkerFactory(last_beat_at=now(-2 * AGE))
-    return lambda: Worker.objects.mark_lost(AGE) and Worker.objects.forget(AGE, AGE)
-
-
 def acknowledging() -> Act:
     WorkerFactory(last_beat_at=now(-2 * AGE), boot_id="b", name="host-1")
     Worker.objects.mark_lost(AGE)
     return lambda: Worker.objects.acknowledge("host-1", "b", by="anna")
-
-
-def asking_where_a_handler_is() -> Act:
-    Worker.objects.note(presence("host-1"))
-    return lambda: Worker.objects.ask_stack("host-1", "b", 1)
 
 
 def writing_a_minute() -> Act:
@@ -254,21 +173,7 @@ def adding_to_a_cancelled_batch() -> Act:
     return lambda: batch.add(plain.prepare("a"))
 
 
-def sending_an_event() -> Act:
-    return lambda: send_event("e", {"a": 1}, by="me")
-
-
-def seeing_progress() -> Act:
-    job = make_job(Status.RUNNING, progress={"done": 1, "total": 2})
-    return lambda: progress_of(job.pk).percent == 50
-
-
 # --------------------------------------------------------------------------------------------------- workers
-
-
-def promoting() -> Act:
-    make_job(lane_key=lane_key("", "a"), ready=False, next_run_at=now(-AGE))
-    return lambda: [Job.objects.promote(), "done"]
 
 
 def claiming_limited() -> Act:
@@ -393,16 +298,6 @@ def mistrusting() -> Act:
     ]
 
 
-def shortening_leases() -> Act:
-    make_job(Status.RUNNING, lease_until=now(timedelta(hours=5)))
-    return lambda: Job.objects.shorten_leases(step=timedelta(hours=5))
-
-
-def keeping_days() -> Act:
-    make_job(Status.COMPLETED, era=20200101, idempotency_key="k")
-    return lambda: [Job.objects.make_days(), Job.objects.drop_days(older_than=AGE)]
-
-
 def holding_paused() -> Act:
     batch = Batch.open("b")
     batch.add(plain.prepare("a"))
@@ -418,14 +313,6 @@ def forgetting_batches() -> Act:
         Job.objects.forget_orphans(),
         Job.objects.forget_batches(older_than=AGE),
     ]
-
-
-def taking_turns() -> Act:
-    return lambda: [Duty.objects.take({"sweep": 10.0}), Duty.objects.done(["sweep"])]
-
-
-def forgetting_limits() -> Act:
-    return lambda: [Limiter.objects.forget_full_buckets(), Pause.objects.forget_ended(), "done"]
 
 
 def giving_up_unknown_tasks() -> Act:
@@ -449,11 +336,6 @@ def ticking(overlap: str) -> Callable[[], Act]:
     return arrange
 
 
-def asking_conditions() -> Act:
-    make_job(Status.RUNNING, expired=True)
-    return lambda: all(not finding.error for finding in ask_all(ALIAS).findings)
-
-
 # ------------------------------------------------------------------------------------------------- operators
 
 
@@ -471,11 +353,6 @@ def changing_schedules() -> Act:
     ]
 
 
-def running_a_schedule() -> Act:
-    schedule = Schedule.objects.create(name="a", task="shop.echo", args=[1], every=AGE)
-    return lambda: run_now(ALIAS, schedule.pk, by="me")
-
-
 def overriding_limits() -> Act:
     Limiter.objects.declare_new("project", {"a": {"max_running": 1}})
     return lambda: [
@@ -483,10 +360,6 @@ def overriding_limits() -> Act:
         Limiter.objects.override("a", None),
         "done",
     ]
-
-
-def pausing_a_key() -> Act:
-    return lambda: Pause.objects.pause(lane_key="a:k") and Pause.objects.resume(lane_key="a:k")
 
 
 def steering_a_workflow() -> Act:
@@ -504,21 +377,46 @@ def rewinding() -> Act:
     return lambda: [rewind.fork(dead.pk, "a"), rewind.retry_from(dead.pk, "a")]
 
 
+@override_settings(PULSE={"DEPLOYMENT": "staging"})
+def of_staging(*, is_worker: bool) -> bool:
+    """Say that the database belongs to this deployment, or ask whose it is."""
+    require_deployment(ALIAS, is_worker=is_worker)
+    if is_worker:
+        adopt(ALIAS)
+    return owner_of(ALIAS) in (None, "staging")
+
+
 ALL = {PRODUCER, WORKER, WATCHDOG, OPERATOR}
 RUN = {WORKER, WATCHDOG, OPERATOR}  # who ends runs
 
 VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
-    "enqueue": (enqueueing, ALL),
+    "enqueue": of(
+        nothing,
+        lambda _: Job.objects.enqueue(NewJob(task="security.echo", args=[1], run_after=AGE, timeout=AGE, trace="x")),
+        ALL,
+    ),
     "enqueue many": (enqueueing_many, ALL),
     "build a workflow": (building_a_workflow, ALL),
     "fill a batch": (filling_a_batch, ALL),
     "add to a cancelled batch": (adding_to_a_cancelled_batch, RUN),
-    "send an event": (sending_an_event, ALL),
-    "see progress": (seeing_progress, ALL),
-    "promote": (promoting, {WORKER, WATCHDOG, OPERATOR}),
-    "claim": (claiming, {WORKER, WATCHDOG}),
+    "send an event": of(nothing, lambda _: send_event("e", {"a": 1}, by="me"), ALL),
+    "see progress": of(
+        lambda: make_job(Status.RUNNING, progress={"done": 1, "total": 2}),
+        lambda job: progress_of(job.pk).percent == 50,
+        ALL,
+    ),
+    "promote": of(
+        lambda: make_job(lane_key=lane_key("", "a"), ready=False, next_run_at=now(-AGE)),
+        lambda _: [Job.objects.promote(), "done"],
+        {WORKER, WATCHDOG, OPERATOR},
+    ),
+    "claim": of(make_job, lambda _: Job.objects.claim(Identity("me")), {WORKER, WATCHDOG}),
     "claim from a limit": (claiming_limited, {WORKER}),
-    "heartbeat": (beating, RUN),
+    "heartbeat": of(
+        lambda: lease_of(make_job(Status.RUNNING)),
+        lambda lease: Job.objects.heartbeat([lease], {lease: '{"done": 1}'}).alive,
+        RUN,
+    ),
     "settle": (settling, RUN),
     "settle too late": (settling_late, RUN),
     "keep late errors": (keeping_late_errors, RUN),
@@ -530,44 +428,100 @@ VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
     "break a limit": (breaking_a_limit, {WORKER, OPERATOR}),
     "answer where a handler is": (answering_a_stack, {WORKER, WATCHDOG}),
     "resolve": (resolving, RUN),
-    "release": (releasing, RUN),
-    "reap": (reaping, RUN),
+    "release": of(lambda: lease_of(make_job(Status.RUNNING)), lambda lease: Job.objects.release([lease]).accepted, RUN),
+    "reap": of(lambda: make_job(Status.RUNNING, expired=True), lambda _: bool(Job.objects.reap()), RUN),
     "mistrust leases": (mistrusting, RUN),
-    "shorten leases": (shortening_leases, RUN),
-    "expire": (expiring, RUN),
-    "keep days": (keeping_days, {WATCHDOG}),
+    "shorten leases": of(
+        lambda: make_job(Status.RUNNING, lease_until=now(timedelta(hours=5))),
+        lambda _: Job.objects.shorten_leases(step=timedelta(hours=5)),
+        RUN,
+    ),
+    "expire": of(lambda: make_job(expires_at=now(-AGE)), lambda _: bool(Job.objects.expire()), RUN),
+    "keep days": of(
+        lambda: make_job(Status.COMPLETED, era=20200101, idempotency_key="k"),
+        lambda _: [Job.objects.make_days(), Job.objects.drop_days(older_than=AGE)],
+        {WATCHDOG},
+    ),
     "hold what is paused": (holding_paused, RUN),
     "forget batches": (forgetting_batches, RUN),
-    "take turns": (taking_turns, {WATCHDOG}),
-    "forget limits": (forgetting_limits, {WORKER, WATCHDOG}),
+    "take turns": of(nothing, lambda _: [Duty.objects.take({"sweep": 10.0}), Duty.objects.done(["sweep"])], {WATCHDOG}),
+    "forget limits": of(
+        nothing,
+        lambda _: [Limiter.objects.forget_full_buckets(), Pause.objects.forget_ended(), "done"],
+        {WORKER, WATCHDOG},
+    ),
     "give up unknown tasks": (giving_up_unknown_tasks, {WORKER, WATCHDOG}),
     **{
         f"fire a schedule, {overlap}": (ticking(overlap), {WATCHDOG, OPERATOR})
         for overlap in ("skip", "allow", "wait", "cancel")
     },
-    "ask the conditions": (asking_conditions, {WATCHDOG, OPERATOR}),
-    "mend leases": (mending, set()),
-    "cancel": (cancelling, RUN),
-    "postpone": (postponing, RUN),
-    "move": (moving, {OPERATOR}),
-    "amend": (amending, {OPERATOR}),
-    "retry": (retrying, RUN),
-    "prune": (pruning, {WATCHDOG, OPERATOR}),
-    "delete dead letters": (deleting, {WATCHDOG, OPERATOR}),
+    "ask the conditions": of(
+        lambda: make_job(Status.RUNNING, expired=True),
+        lambda _: all(not finding.error for finding in ask_all(ALIAS).findings),
+        {WATCHDOG, OPERATOR},
+    ),
+    "mend leases": of(
+        lambda: make_job(Status.RUNNING, lease_until=now(timedelta(days=3))),
+        lambda job: Job.objects.mend([job.pk]),
+        set(),
+    ),
+    "cancel": of(make_job, lambda job: Job.objects.request_cancel([job.pk], reason="no").cancelled, RUN),
+    "postpone": of(make_job, lambda job: Job.objects.reschedule([job.pk], delay=AGE).changed, RUN),
+    "move": of(make_job, lambda job: Job.objects.move([job.pk], queue="other", priority=1).changed, {OPERATOR}),
+    "amend": of(
+        make_job,
+        lambda job: bool(Job.objects.amend(job.pk, Payload("[1]", "{}"), unique_key=None, by="me")),
+        {OPERATOR},
+    ),
+    "retry": of(lambda: make_job(Status.DEAD_LETTERED), lambda job: Job.objects.retry([job.pk], runs=3).revived, RUN),
+    "prune": of(
+        lambda: make_job(Status.COMPLETED, finished_at=now(-2 * AGE)),
+        lambda _: Job.objects.prune(Status.COMPLETED, older_than=AGE),
+        {WATCHDOG, OPERATOR},
+    ),
+    "delete dead letters": of(
+        lambda: make_job(Status.DEAD_LETTERED), lambda job: Job.objects.prune_these([job.pk]), {WATCHDOG, OPERATOR}
+    ),
     "pause and resume": (pausing, RUN),
-    "pause and resume a task": (pausing_a_task, RUN),
-    "pause and resume a key": (pausing_a_key, RUN),
+    "pause and resume a task": of(
+        make_job, lambda _: pause_task("tests.add") and paused_tasks("default") and resume_task("tests.add"), RUN
+    ),
+    "pause and resume a key": of(
+        nothing, lambda _: Pause.objects.pause(lane_key="a:k") and Pause.objects.resume(lane_key="a:k"), RUN
+    ),
     "set jobs aside": (setting_aside, RUN),
-    "end pauses": (ending_pauses, RUN),
+    "write the deployment": of(nothing, lambda _: of_staging(is_worker=True), {WORKER}),
+    "read the deployment": of(nothing, lambda _: of_staging(is_worker=False), RUN),
+    "end pauses": of(
+        lambda: PauseFactory(paused_at=now(-2 * AGE), paused_until=now(-AGE)),
+        lambda _: bool(Pause.objects.forget_ended()),
+        RUN,
+    ),
     "change schedules": (changing_schedules, {OPERATOR}),
-    "run a schedule": (running_a_schedule, RUN),
+    "run a schedule": of(
+        lambda: Schedule.objects.create(name="a", task="shop.echo", args=[1], every=AGE),
+        lambda schedule: run_now(ALIAS, schedule.pk, by="me"),
+        RUN,
+    ),
     "override limits": (overriding_limits, {WORKER, OPERATOR}),
     "steer a workflow": (steering_a_workflow, RUN),
     "rewind": (rewinding, RUN),
-    "say that one is there": (being_present, {WORKER}),
-    "mark workers lost": (marking_lost, {WATCHDOG}),
+    "say that one is there": of(
+        lambda: Worker.objects.note(presence("host-1")),
+        lambda _: [Worker.objects.note(presence("host-1")), Worker.objects.farewell("host-1", "b"), "done"],
+        {WORKER},
+    ),
+    "mark workers lost": of(
+        lambda: WorkerFactory(last_beat_at=now(-2 * AGE)),
+        lambda _: Worker.objects.mark_lost(AGE) and Worker.objects.forget(AGE, AGE),
+        {WATCHDOG},
+    ),
     "acknowledge lost workers": (acknowledging, {WORKER, WATCHDOG, OPERATOR}),
-    "ask where a handler is": (asking_where_a_handler_is, {WORKER, WATCHDOG, OPERATOR}),
+    "ask where a handler is": of(
+        lambda: Worker.objects.note(presence("host-1")),
+        lambda _: Worker.objects.ask_stack("host-1", "b", 1),
+        {WORKER, WATCHDOG, OPERATOR},
+    ),
     "write minutes": (writing_a_minute, {WATCHDOG}),
     "read arguments": (saying("SELECT args, kwargs, result FROM pulse_django_job"), {WORKER, WATCHDOG, OPERATOR}),
     "read errors": (saying("SELECT last_error FROM pulse_django_job"), {WORKER, WATCHDOG, OPERATOR}),

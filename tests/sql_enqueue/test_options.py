@@ -237,11 +237,8 @@ def test_an_argument_that_python_would_spell_in_another_way_is_refused_in_a_key(
         assert A_KEY in refusal("sql.made", [value])
         assert A_KEY in refusal("sql.once", [value])
     assert A_KEY in refusal("sql.needs", [1])
-    registry._tasks.pop("sql.needs")
-
-
-def test_a_handler_whose_arguments_only_python_can_name_has_no_keys() -> None:
-    registry._tasks.pop("sql.once", None)
+    for name in ("sql.needs", "sql.once"):
+        registry._tasks.pop(name)
     task(name="sql.once", fair_by="a")(of_any_arguments)
     declare()
     assert "made of arguments whose names only Python knows" in refusal("sql.once", [1])
@@ -316,18 +313,17 @@ LONG = [
 ]
 
 
-def test_what_is_as_deep_as_enqueue_allows_is_enqueued() -> None:
+def test_what_is_as_deep_as_enqueue_allows_is_enqueued_and_what_is_out_of_range_refused() -> None:
     one = made()
     declare()
     assert row(pulse_enqueue("sql.made", [1, nested(99)])) == row(one.enqueue(1, nested(99)).id)  # type: ignore[arg-type]
-
-
-def test_a_fraction_that_python_reads_as_infinity_is_refused() -> None:
-    made()
-    declare()
     for sign in ("", "-"):
         with pytest.raises(DataError, match="a number that Python reads as infinity"):
             sql(BY_TEXT, f'{{"note": {sign}1{"0" * 309}.5}}', "{}")
+    with pytest.raises(IntegrityError, match="pulse_job_labels_are_bounded"):
+        pulse_enqueue("sql.made", [1], tags="ARRAY(SELECT n::text FROM generate_series(1, 99) AS n)")
+    with pytest.raises(DataError, match="value too long"):
+        pulse_enqueue("sql.made", [1], queue="repeat('x', 101)")
 
 
 def test_a_whole_number_that_python_cannot_read_is_refused() -> None:
@@ -341,15 +337,6 @@ def test_a_whole_number_that_python_cannot_read_is_refused() -> None:
             with about(kwargs[:20]):
                 [(job_id,)] = sql(BY_TEXT, kwargs, meta)
                 assert Job.objects.get(pk=job_id).kwargs == json.loads(kwargs)
-
-
-def test_a_value_out_of_range_is_refused_by_the_table() -> None:
-    made()
-    declare()
-    with pytest.raises(IntegrityError, match="pulse_job_labels_are_bounded"):
-        pulse_enqueue("sql.made", [1], tags="ARRAY(SELECT n::text FROM generate_series(1, 99) AS n)")
-    with pytest.raises(DataError, match="value too long"):
-        pulse_enqueue("sql.made", [1], queue="repeat('x', 101)")
 
 
 def test_the_signature_of_the_function_is_that_of_the_page() -> None:

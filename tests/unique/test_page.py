@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -19,7 +20,7 @@ from tests.console import test_dead_letters as dead_letters
 from tests.console.test_acts import page_of, press
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import each
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -27,15 +28,11 @@ KEEP, FOLLOW = UniqueKey.of("k", Unique()), UniqueKey.of("k", Unique(on_conflict
 HOURLY = UniqueKey.of("h", Unique(per=timedelta(hours=1)))
 
 
-def test_the_page_of_a_job_shows_its_key_and_until_when_it_holds_it(admin_client: Client) -> None:
-    cases = [(KEEP, "until it ends"), (FOLLOW, "until it starts"), (HOURLY, "no other one before")]
-    with all_faults() as about:
-        for key, says in cases:
-            with about((key, says)):
-                empty_tables()
-                job = Job.objects.enqueue(NewJob(task="shop.send_mail", unique=key))
-                page = admin_client.get(page_of(job)).content.decode()
-                assert f"{key.key} ({says}" in page
+@each([(KEEP, "until it ends"), (FOLLOW, "until it starts"), (HOURLY, "no other one before")], before=empty_tables)
+def test_the_page_of_a_job_shows_its_key_and_until_when_it_holds_it(key: Any, says: Any, admin_client: Client) -> None:
+    job = Job.objects.enqueue(NewJob(task="shop.send_mail", unique=key))
+    page = admin_client.get(page_of(job)).content.decode()
+    assert f"{key.key} ({says}" in page
 
 
 def test_the_page_of_another_job_shows_none(admin_client: Client) -> None:

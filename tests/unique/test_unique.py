@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
-from itertools import product
 from typing import Any
 
 import pytest
@@ -15,7 +15,6 @@ from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.models import Job, Window
 from pulse_django.queue.words.decisions import Retry
 from pulse_django.queue.words.job_options import NewJob
-from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import Failed
 from pulse_django.queue.words.payloads import ErrorReport
@@ -25,7 +24,7 @@ from pulse_django.unique.rule import Unique, UniqueKey
 from tests.citus import is_on_citus
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import each
 from tests.queue.moves import MOVES
 from tests.queue.steps import claim_one, expire, sql, success
 from tests.queue.test_transitions import ACTS, VARIANTS
@@ -81,141 +80,85 @@ def enqueued_earlier(by: str) -> None:
 
 
 class TestOneKey:
-    def test_the_job_that_is_returned_is_the_job_that_is_stored(self) -> None:
-        with all_faults() as about:
-            for name, rule in RULES.items():
-                with about(name):
-                    empty_tables()
-                    enqueued = alone(rule, 1, queue="mail", priority=3, timeout=HOUR)
-                    stored = Job.objects.get()
-                    for field in Job._meta.concrete_fields:
-                        assert getattr(enqueued, field.attname) == getattr(stored, field.attname), field.attname
+    @each(RULES.items(), before=empty_tables)
+    def test_the_job_that_is_returned_is_the_job_that_is_stored(self, name: Any, rule: Any) -> None:
+        enqueued = alone(rule, 1, queue="mail", priority=3, timeout=HOUR)
+        stored = Job.objects.get()
+        for field in Job._meta.concrete_fields:
+            assert getattr(enqueued, field.attname) == getattr(stored, field.attname), field.attname
 
-    def test_a_second_job_with_the_key_is_not_added(self) -> None:
-        with all_faults() as about:
-            for (name, rule), way in product(RULES.items(), WAYS):
-                with about((name, way.__name__)):
-                    empty_tables()
-                    first = alone(rule, 1)
-                    assert way([new(rule, 2)]) == [first.pk]
-                    assert Job.objects.count() == 1
+    @each(RULES.items(), WAYS, before=empty_tables)
+    def test_a_second_job_with_the_key_is_not_added(self, name: Any, rule: Any, way: Any) -> None:
+        first = alone(rule, 1)
+        assert way([new(rule, 2)]) == [first.pk]
+        assert Job.objects.count() == 1
 
-    def test_other_keys_and_other_tasks_are_not_held_up(self) -> None:
-        with all_faults() as about:
-            for (name, rule), way in product(RULES.items(), WAYS):
-                with about((name, way.__name__)):
-                    empty_tables()
-                    alone(rule, 1)
-                    other_task = NewJob(task="tests.other", unique=UniqueKey.of("k", rule), run_after=MINUTE)
-                    assert len({*way([new(rule, 1, key="l"), other_task])}) == 2
-                    assert Job.objects.count() == 3
+    @each(RULES.items(), WAYS, before=empty_tables)
+    def test_other_keys_and_other_tasks_are_not_held_up(self, name: Any, rule: Any, way: Any) -> None:
+        alone(rule, 1)
+        other_task = NewJob(task="tests.other", unique=UniqueKey.of("k", rule), run_after=MINUTE)
+        assert len({*way([new(rule, 1, key="l"), other_task])}) == 2
+        assert Job.objects.count() == 3
 
-    def test_keep_leaves_the_first_as_it_is(self) -> None:
-        with all_faults() as about:
-            for way in WAYS:
-                with about(way.__name__):
-                    empty_tables()
-                    first = alone(KEEP, 1)
-                    way([new(KEEP, 2, priority=9, run_after=HOUR)])
-                    stored = Job.objects.get()
-                    assert (stored.args, stored.priority, stored.next_run_at) == ([1], 0, first.next_run_at)
-
-    def test_the_kept_job_is_returned_as_it_stands(self) -> None:
+    @each(WAYS, before=empty_tables)
+    def test_keep_leaves_the_first_as_it_is(self, way: Any) -> None:
         first = alone(KEEP, 1)
+        way([new(KEEP, 2, priority=9, run_after=HOUR)])
+        stored = Job.objects.get()
+        assert (stored.args, stored.priority, stored.next_run_at) == ([1], 0, first.next_run_at)
         claim_one(Identity("me"))
         kept, is_new = enqueue(KEEP, 2)
         assert (kept.pk, kept.status, kept.args, is_new) == (first.pk, Status.RUNNING, [1], False)
 
-    def test_replace_changes_arguments_and_time_and_nothing_else(self) -> None:
-        with all_faults() as about:
-            for way in WAYS:
-                with about(way.__name__):
-                    empty_tables()
-                    first = alone(REPLACE, 1_000, priority=2, run_after=2 * HOUR)
-                    way([new(REPLACE, 2, priority=9, run_after=HOUR, sensitive="{}", trace="t")])
-                    stored = Job.objects.get()
-                    assert (stored.pk, stored.args, stored.priority, stored.sensitive, stored.trace) == (
-                        first.pk,
-                        [2],
-                        2,
-                        "{}",
-                        "t",
-                    )
-                    assert stored.payload_bytes == len("[2]{}")
-                    assert HOUR - MINUTE < stored.next_run_at - stored.created_at < HOUR + MINUTE
+    @each(WAYS, before=empty_tables)
+    def test_replace_changes_arguments_and_time_and_nothing_else(self, way: Any) -> None:
+        first = alone(REPLACE, 1_000, priority=2, run_after=2 * HOUR)
+        way([new(REPLACE, 2, priority=9, run_after=HOUR, sensitive="{}", trace="t")])
+        stored = Job.objects.get()
+        assert (stored.pk, stored.args, stored.priority, stored.sensitive, stored.trace) == (
+            first.pk,
+            [2],
+            2,
+            "{}",
+            "t",
+        )
+        assert stored.payload_bytes == len("[2]{}")
+        assert HOUR - MINUTE < stored.next_run_at - stored.created_at < HOUR + MINUTE
+        job, is_new = enqueue(REPLACE, 3)
+        assert (job.args, is_new) == ([3], False)
 
-    def test_the_replaced_job_is_returned_with_its_new_arguments(self) -> None:
-        alone(REPLACE, 1)
-        job, is_new = enqueue(REPLACE, 2)
-        assert (job.args, is_new) == ([2], False)
+    @each(
+        [
+            (DEBOUNCE, MINUTE, "0 minutes", 5 * MINUTE, 5 * MINUTE),
+            (DEBOUNCE, MINUTE, "8 minutes", 5 * MINUTE, 2 * MINUTE),  # not beyond the longest
+            (DEBOUNCE, 9 * MINUTE, "0 minutes", MINUTE, 9 * MINUTE),  # it brings no run forward
+            (Unique(on_conflict="debounce"), MINUTE, "8 hours", HOUR, HOUR),  # without a longest, without end
+            (Unique(on_conflict="debounce"), 9 * MINUTE, "0 minutes", MINUTE, 9 * MINUTE),
+        ],
+        WAYS,
+        before=empty_tables,
+    )
+    def test_debounce_postpones(
+        self, rule: Any, first_after: Any, earlier: Any, second_after: Any, due: Any, way: Any
+    ) -> None:
+        """``due`` is counted from the first call."""
+        first = alone(rule, 1, run_after=first_after)
+        enqueued_earlier(earlier)
+        way([new(rule, 2, run_after=second_after)])
+        stored = Job.objects.get()
+        assert stored.args == [2]
+        late = stored.next_run_at - first.created_at - due
+        assert timedelta(milliseconds=-1) <= late < (MINUTE if due == second_after else timedelta(milliseconds=1))
 
-    def test_debounce_postpones(self) -> None:
-        with all_faults() as about:
-            for way in WAYS:
-                with about(way.__name__):
-                    empty_tables()
-                    first = alone(DEBOUNCE, 1)
-                    way([new(DEBOUNCE, 2, run_after=5 * MINUTE)])
-                    stored = Job.objects.get()
-                    assert stored.args == [2]
-                    assert 5 * MINUTE <= stored.next_run_at - first.created_at < 6 * MINUTE
-
-    def test_debounce_never_postpones_beyond_the_longest(self) -> None:
-        with all_faults() as about:
-            for way in WAYS:
-                with about(way.__name__):
-                    empty_tables()
-                    first = alone(DEBOUNCE, 1)
-                    enqueued_earlier("8 minutes")
-                    way([new(DEBOUNCE, 2, run_after=5 * MINUTE)])
-                    stored = Job.objects.get()
-                    assert stored.args == [2]
-                    assert stored.next_run_at - first.created_at == 2 * MINUTE
-
-    def test_debounce_brings_no_run_forward(self) -> None:
-        with all_faults() as about:
-            for way in WAYS:
-                with about(way.__name__):
-                    empty_tables()
-                    first = alone(DEBOUNCE, 1, run_after=9 * MINUTE)
-                    way([new(DEBOUNCE, 2)])
-                    assert Job.objects.get().next_run_at == first.next_run_at
-
-    def test_debounce_without_a_longest_postpones_without_end(self) -> None:
-        with all_faults() as about:
-            for way in WAYS:
-                with about(way.__name__):
-                    empty_tables()
-                    rule = Unique(on_conflict="debounce")
-                    alone(rule, 1)
-                    enqueued_earlier("8 hours")
-                    way([new(rule, 2, run_after=HOUR)])
-                    stored = Job.objects.get()
-                    assert stored.next_run_at - stored.created_at > 8 * HOUR
-
-    def test_raise_names_the_other_job_and_the_transaction_goes_on(self) -> None:
-        with all_faults() as about:
-            for way in WAYS:
-                with about(way.__name__):
-                    empty_tables()
-                    first = alone(RAISE, 1)
-                    with transaction.atomic():
-                        with pytest.raises(AlreadyEnqueued, match=f"tests.add: job {first.pk} has the same") as refused:
-                            way([new(RAISE, 2)])
-                        other = Job.objects.enqueue(NewJob(task="tests.other"))
-                    assert (refused.value.task, refused.value.job_id) == ("tests.add", first.pk)
-                    assert set(Job.objects.values_list("pk", flat=True)) == {first.pk, other.pk}
-
-    def test_raise_works_for_periods_too(self) -> None:
-        with all_faults() as about:
-            for way in WAYS:
-                with about(way.__name__):
-                    empty_tables()
-                    rule = Unique(per=HOUR, on_conflict="raise")
-                    first = alone(rule)
-                    with pytest.raises(AlreadyEnqueued) as refused:
-                        way([new(rule)])
-                    assert refused.value.job_id == first.pk
+    @each([RAISE, Unique(per=HOUR, on_conflict="raise")], WAYS, before=empty_tables)
+    def test_raise_names_the_other_job_and_the_transaction_goes_on(self, rule: Any, way: Any) -> None:
+        first = alone(rule, 1)
+        with transaction.atomic():
+            with pytest.raises(AlreadyEnqueued, match=f"tests.add: job {first.pk} has the same") as refused:
+                way([new(rule, 2)])
+            other = Job.objects.enqueue(NewJob(task="tests.other"))
+        assert (refused.value.task, refused.value.job_id) == ("tests.add", first.pk)
+        assert set(Job.objects.values_list("pk", flat=True)) == {first.pk, other.pk}
 
     def test_a_list_of_which_one_is_refused_adds_none(self) -> None:
         alone(RAISE, key="b")
@@ -251,32 +194,25 @@ class TestLists:
         ]  # fmt: skip
         assert len(set(ids)) == 5
 
-    def test_a_key_that_stands_twice_becomes_one_job(self) -> None:
-        cases = [(KEEP, 1), (FOLLOW, 1), (HOURLY, 1), (REPLACE, 3), (DEBOUNCE, 3)]
-        with all_faults() as about:
-            for rule, wins in cases:
-                with about((rule, wins)):
-                    empty_tables()
-                    ids = Job.objects.enqueue_many([new(rule, 1), new(rule, 2, key="l"), new(rule, 3)])
-                    assert ids[0] == ids[2] != ids[1]
-                    assert Job.objects.get(pk=ids[0]).args == [wins]
+    @each([(KEEP, 1), (FOLLOW, 1), (HOURLY, 1), (REPLACE, 3), (DEBOUNCE, 3)], before=empty_tables)
+    def test_a_key_that_stands_twice_becomes_one_job(self, rule: Any, wins: Any) -> None:
+        ids = Job.objects.enqueue_many([new(rule, 1), new(rule, 2, key="l"), new(rule, 3)])
+        assert ids[0] == ids[2] != ids[1]
+        assert Job.objects.get(pk=ids[0]).args == [wins]
 
     def test_a_key_that_stands_twice_is_refused_where_a_second_one_is(self) -> None:
         with pytest.raises(AlreadyEnqueued, match="another job of the list"):
             Job.objects.enqueue_many([new(RAISE, 1), new(RAISE, 2)])
         assert not Job.objects.exists()
 
-    def test_a_list_of_one_rule_is_one_statement_beside_that_for_the_ids(self, django_assert_num_queries: Any) -> None:
-        with all_faults() as about:
-            for name, rule in RULES.items():
-                with about(name):
-                    empty_tables()
-                    extra = {"debounce": 1, "per": 1}.get(
-                        "per" if rule.per else rule.on_conflict, 0
-                    )  # instants, beginnings
-                    with transaction.atomic(), django_assert_num_queries(2 + extra):
-                        Job.objects.enqueue_many([new(rule, n, key=str(n)) for n in range(50)])
-                    assert Job.objects.count() == 50
+    @each(RULES.items(), before=empty_tables)
+    def test_a_list_of_one_rule_is_one_statement_beside_that_for_the_ids(
+        self, name: Any, rule: Any, django_assert_num_queries: Any
+    ) -> None:
+        extra = {"debounce": 1, "per": 1}.get("per" if rule.per else rule.on_conflict, 0)  # instants, beginnings
+        with transaction.atomic(), django_assert_num_queries(2 + extra):
+            Job.objects.enqueue_many([new(rule, n, key=str(n)) for n in range(50)])
+        assert Job.objects.count() == 50
 
     def test_all_that_a_job_has_is_stored_as_if_it_were_alone(self) -> None:
         options = {
@@ -321,23 +257,17 @@ class TestWhenTheKeyIsFree:
         assert job.status == status
         return job
 
-    def test_any_end_frees_the_key(self) -> None:
-        with all_faults() as about:
-            for status in [one for one in Status if one in TERMINAL]:
-                with about(status):
-                    empty_tables()
-                    self.end_in(status)
-                    alone(KEEP, 2)
+    @each([one for one in Status if one in TERMINAL], before=empty_tables)
+    def test_any_end_frees_the_key_and_history_keeps_none(self, status: Any) -> None:
+        assert (self.end_in(status).unique_key is None) is (status != Status.DEAD_LETTERED)
+        alone(KEEP, 2)
 
-    def test_what_is_not_over_holds_it(self) -> None:
-        with all_faults() as about:
-            for status in [Status.PENDING, Status.RUNNING, Status.RETRYING]:
-                with about(status):
-                    empty_tables()
-                    key = UniqueKey.of("k", KEEP).key
-                    job = make_job(status, unique_key=key)
-                    assert enqueue(KEEP)[0].pk == job.pk
-                    assert Job.objects.count() == 1
+    @each([Status.PENDING, Status.RUNNING, Status.RETRYING], before=empty_tables)
+    def test_what_is_not_over_holds_it(self, status: Any) -> None:
+        key = UniqueKey.of("k", KEEP).key
+        job = make_job(status, unique_key=key)
+        assert enqueue(KEEP)[0].pk == job.pk
+        assert Job.objects.count() == 1
 
     def test_a_hand_made_end_frees_it_too(self) -> None:
         alone(KEEP, 1)
@@ -346,30 +276,15 @@ class TestWhenTheKeyIsFree:
         sql("DELETE FROM pulse_django_job")
         alone(KEEP, 3)
 
-    def test_history_keeps_no_key(self) -> None:
-        self.end_in(Status.COMPLETED)
-        assert Job.objects.get().unique_key is None
-
-    def test_the_claim_frees_what_is_held_until_the_start(self) -> None:
-        with all_faults() as about:
-            for rule, by_id in product([FOLLOW, REPLACE, DEBOUNCE, Unique(until="start")], [False, True]):
-                with about((rule, by_id)):
-                    empty_tables()
-                    job = alone(rule, 1, run_after=timedelta())
-                    [claim] = (
-                        Job.objects.claim_these(Identity("me"), [job.pk])
-                        if by_id
-                        else Job.objects.claim(Identity("me"))
-                    )
-                    second = alone(rule, 2)
-                    assert enqueue(rule, 3)[0].pk == second.pk
-                    Job.objects.settle(
-                        [Report(claim.lease, Failed(ErrorReport.of(ValueError())), Retry(timedelta(), "no"))]
-                    )
-                    assert Job.objects.get(pk=job.pk).status == Status.RETRYING, (
-                        "and its retry meets no other job with the key"
-                    )
-                    assert Job.objects.count() == 2
+    @each([FOLLOW, REPLACE, DEBOUNCE, Unique(until="start")], [False, True], before=empty_tables)
+    def test_the_claim_frees_what_is_held_until_the_start(self, rule: Any, by_id: Any) -> None:
+        job = alone(rule, 1, run_after=timedelta())
+        [claim] = Job.objects.claim_these(Identity("me"), [job.pk]) if by_id else Job.objects.claim(Identity("me"))
+        second = alone(rule, 2)
+        assert enqueue(rule, 3)[0].pk == second.pk
+        Job.objects.settle([Report(claim.lease, Failed(ErrorReport.of(ValueError())), Retry(timedelta(), "no"))])
+        assert Job.objects.get(pk=job.pk).status == Status.RETRYING, "and its retry meets no other job with the key"
+        assert Job.objects.count() == 2
 
     def test_a_job_that_was_handed_back_does_not_hold_it_again(self) -> None:
         job = alone(FOLLOW)
@@ -378,91 +293,76 @@ class TestWhenTheKeyIsFree:
         job.refresh_from_db()
         assert job.status == Status.PENDING
 
-    def test_a_job_that_has_started_loses_a_key_that_its_task_used_to_hold_until_the_end(self) -> None:
-        with all_faults() as about:
-            for rule, way in product([FOLLOW, REPLACE, Unique(until="start", on_conflict="raise")], WAYS):
-                with about((rule, way.__name__)):
-                    empty_tables()
-                    started = alone(KEEP, 1)
-                    claim = claim_one(Identity("me"))
-                    [second] = way([new(rule, 2)])
-                    assert second != started.pk
-                    assert Job.objects.get(pk=second).args == [2]
-                    assert Job.objects.settle([success(claim)]).accepted
+    @each([FOLLOW, REPLACE, Unique(until="start", on_conflict="raise")], WAYS, before=empty_tables)
+    def test_a_job_that_has_started_loses_a_key_that_its_task_used_to_hold_until_the_end(
+        self, rule: Any, way: Any
+    ) -> None:
+        started = alone(KEEP, 1)
+        claim = claim_one(Identity("me"))
+        [second] = way([new(rule, 2)])
+        assert second != started.pk
+        assert Job.objects.get(pk=second).args == [2]
+        assert Job.objects.settle([success(claim)]).accepted
 
 
 class TestEveryVerb:
     """Whatever a verb makes of a job, its key is held by a job that is not over, and by no other."""
 
-    def test_the_key_is_held_while_the_job_is_not_over(self) -> None:
-        with all_faults() as about:
-            for verb, status in product(MOVES, Status):
-                with about((verb, status)):
-                    empty_tables()
-                    for act in ACTS[verb]:
-                        for variant in VARIANTS[status]:
-                            before = make_job(status, unique_key=UniqueKey.of("k", KEEP).key, **variant)
-                            act(before)
-                            after = Job.objects.filter(pk=before.pk).first()
-                            is_over = after is None or Status(after.status) in TERMINAL
-                            found, is_new = enqueue(KEEP)
-                            assert is_new == is_over, (verb, status, variant)
-                            assert is_over or found.pk == before.pk
-                            sql("DELETE FROM pulse_django_job")
+    @each(MOVES, Status, before=empty_tables)
+    def test_the_key_is_held_while_the_job_is_not_over(self, verb: Any, status: Any) -> None:
+        for act in ACTS[verb]:
+            for variant in VARIANTS[status]:
+                before = make_job(status, unique_key=UniqueKey.of("k", KEEP).key, **variant)
+                act(before)
+                after = Job.objects.filter(pk=before.pk).first()
+                is_over = after is None or Status(after.status) in TERMINAL
+                found, is_new = enqueue(KEEP)
+                assert is_new == is_over, (verb, status, variant)
+                assert is_over or found.pk == before.pk
+                sql("DELETE FROM pulse_django_job")
 
-    def test_a_key_until_the_start_is_held_by_what_was_never_claimed(self) -> None:
-        with all_faults() as about:
-            for verb, status in product(MOVES, Status):
-                with about((verb, status)):
-                    empty_tables()
-                    for act in ACTS[verb]:
-                        for variant in VARIANTS[status]:
-                            key = UniqueKey.of("k", FOLLOW).key
-                            before = make_job(status, unique_key=key, unique_until_start=True, **variant)
-                            act(before)
-                            after = Job.objects.filter(pk=before.pk).first()
-                            holds = after is not None and Status(after.status) not in TERMINAL and after.attempts == 0
-                            assert enqueue(FOLLOW)[1] == (not holds), (verb, status, variant)
-                            sql("DELETE FROM pulse_django_job")
+    @each(MOVES, Status, before=empty_tables)
+    def test_a_key_until_the_start_is_held_by_what_was_never_claimed(self, verb: Any, status: Any) -> None:
+        for act in ACTS[verb]:
+            for variant in VARIANTS[status]:
+                key = UniqueKey.of("k", FOLLOW).key
+                before = make_job(status, unique_key=key, unique_until_start=True, **variant)
+                act(before)
+                after = Job.objects.filter(pk=before.pk).first()
+                holds = after is not None and Status(after.status) not in TERMINAL and after.attempts == 0
+                assert enqueue(FOLLOW)[1] == (not holds), (verb, status, variant)
+                sql("DELETE FROM pulse_django_job")
 
 
 class TestPeriods:
     def test_a_period_outlives_its_job(self) -> None:
         job = alone(HOURLY, 1)
+        assert job.unique_key is None, "it holds no key otherwise"
         Job.objects.settle([success(claim_one(Identity("me")))])
         kept, is_new = enqueue(HOURLY, 2)
         assert (kept.pk, kept.status, is_new) == (job.pk, Status.COMPLETED, False)
 
-    def test_it_ends_by_the_servers_clock_and_the_next_begins(self) -> None:
-        with all_faults() as about:
-            for way in WAYS:
-                with about(way.__name__):
-                    empty_tables()
-                    first = alone(HOURLY, 1)
-                    sql("UPDATE pulse_django_window SET until = statement_timestamp()")
-                    [second] = way([new(HOURLY, 2)])
-                    assert second != first.pk
-                    window = Window.objects.get()
-                    assert window.job_id == second
-                    assert HOUR - MINUTE < window.until - Job.objects.get(pk=second).created_at <= HOUR
+    @each(WAYS, before=empty_tables)
+    def test_it_ends_by_the_servers_clock_and_the_next_begins(self, way: Any) -> None:
+        first = alone(HOURLY, 1)
+        sql("UPDATE pulse_django_window SET until = statement_timestamp()")
+        [second] = way([new(HOURLY, 2)])
+        assert second != first.pk
+        window = Window.objects.get()
+        assert window.job_id == second
+        assert HOUR - MINUTE < window.until - Job.objects.get(pk=second).created_at <= HOUR
 
     def test_what_counts_is_the_period_and_not_the_age_of_the_job(self) -> None:
         first = alone(HOURLY, 1)
         enqueued_earlier("2 hours")
         assert enqueue(HOURLY, 2)[0].pk == first.pk
 
-    def test_jobs_of_a_period_hold_no_key_otherwise(self) -> None:
-        assert alone(HOURLY).unique_key is None
-
-    def test_a_period_whose_job_was_deleted_is_over(self) -> None:
-        with all_faults() as about:
-            for way in WAYS:
-                with about(way.__name__):
-                    empty_tables()
-                    alone(HOURLY, 1)
-                    sql("DELETE FROM pulse_django_job")
-                    [second] = way([new(HOURLY, 2)])
-                    assert Window.objects.get().job_id == second
+    @each(WAYS, before=empty_tables)
+    def test_a_period_whose_job_was_deleted_is_over(self, way: Any) -> None:
+        alone(HOURLY, 1)
+        sql("DELETE FROM pulse_django_job")
+        [second] = way([new(HOURLY, 2)])
+        assert Window.objects.get().job_id == second
 
     def test_pruning_deletes_periods_that_are_over(self) -> None:
         alone(HOURLY, key="over")
@@ -490,55 +390,43 @@ class TestPeriods:
         window, job = Window.objects.get(), Job.objects.get(pk=job_id)
         assert window.until - job.created_at >= timedelta(seconds=0.19)
 
-    def test_a_period_begins_after_the_wait_for_a_rival(self, rival: Rival) -> None:
+    @each(WAYS, before=empty_tables)
+    def test_a_period_begins_after_the_wait_for_a_rival(self, way: Any, rival: Rival) -> None:
         """Or two jobs could be enqueued in one period: it would be over when the first of them is written."""
-        with all_faults() as about:
-            for way in WAYS:
-                with about(way.__name__):
-                    empty_tables()
-                    self.enqueue_behind_a_rival(rival, way)
+        self.enqueue_behind_a_rival(rival, way)
 
 
 class TestTwoTransactions:
-    def test_a_rival_that_has_not_committed_is_waited_for(self, rival: Rival) -> None:
-        with all_faults() as about:
-            for (name, rule), way in product(RULES.items(), WAYS):
-                with about((name, way.__name__)):
-                    empty_tables()
-                    with transaction.atomic():
-                        mine = backend_pid()  # behind a pooler it is another one after each transaction
-                        first = alone(rule, 1)
-                        waiting = rival.start(way, [new(rule, 2)])
-                        rival.wait_until_blocked(by=mine)
-                    assert waiting.result(20) == [first.pk]
-                    assert Job.objects.count() == 1
+    @each(RULES.items(), WAYS, before=empty_tables)
+    def test_a_rival_that_has_not_committed_is_waited_for(self, name: Any, rule: Any, way: Any, rival: Rival) -> None:
+        with transaction.atomic():
+            mine = backend_pid()  # behind a pooler it is another one after each transaction
+            first = alone(rule, 1)
+            waiting = rival.start(way, [new(rule, 2)])
+            rival.wait_until_blocked(by=mine)
+        assert waiting.result(20) == [first.pk]
+        assert Job.objects.count() == 1
 
-    def test_if_it_rolls_back_the_job_is_enqueued(self, rival: Rival) -> None:
-        with all_faults() as about:
-            for (name, rule), way in product(RULES.items(), WAYS):
-                with about((name, way.__name__)):
-                    empty_tables()
-                    with transaction.atomic():
-                        mine = backend_pid()  # behind a pooler it is another one after each transaction
-                        alone(rule, 1)
-                        waiting = rival.start(way, [new(rule, 2)])
-                        rival.wait_until_blocked(by=mine)
-                        transaction.set_rollback(True)
-                    assert [job.args for job in Job.objects.filter(pk__in=waiting.result(20))] == [[2]]
-                    assert Job.objects.count() == 1
+    @each(RULES.items(), WAYS, before=empty_tables)
+    def test_if_it_rolls_back_the_job_is_enqueued(self, name: Any, rule: Any, way: Any, rival: Rival) -> None:
+        with transaction.atomic():
+            mine = backend_pid()  # behind a pooler it is another one after each transaction
+            alone(rule, 1)
+            waiting = rival.start(way, [new(rule, 2)])
+            rival.wait_until_blocked(by=mine)
+            transaction.set_rollback(True)
+        assert [job.args for job in Job.objects.filter(pk__in=waiting.result(20))] == [[2]]
+        assert Job.objects.count() == 1
 
-    def test_no_worker_claims_the_other_job_before_the_caller_commits(self, rival: Rival) -> None:
+    @each([FOLLOW, REPLACE, DEBOUNCE], WAYS, before=empty_tables)
+    def test_no_worker_claims_the_other_job_before_the_caller_commits(self, rule: Any, way: Any, rival: Rival) -> None:
         """Its run would not see what the caller writes, and no other job would follow."""
-        with all_faults() as about:
-            for rule, way in product([FOLLOW, REPLACE, DEBOUNCE], WAYS):
-                with about((rule, way.__name__)):
-                    empty_tables()
-                    job = alone(rule, 1, run_after=timedelta())
-                    with transaction.atomic():
-                        assert way([new(rule, 2, run_after=timedelta())]) == [job.pk]
-                        assert rival.run(Job.objects.claim, Identity("me")) == []
-                    [claim] = Job.objects.claim(Identity("me"))
-                    assert claim.lease.job_id == job.pk
+        job = alone(rule, 1, run_after=timedelta())
+        with transaction.atomic():
+            assert way([new(rule, 2, run_after=timedelta())]) == [job.pk]
+            assert rival.run(Job.objects.claim, Identity("me")) == []
+        [claim] = Job.objects.claim(Identity("me"))
+        assert claim.lease.job_id == job.pk
 
     def enqueue_behind_a_claim(self, rule: Unique, rival: Rival) -> None:
         job = alone(rule, 1, run_after=timedelta())
@@ -550,21 +438,15 @@ class TestTwoTransactions:
             job.pk,
         )
         pid = rival.pid
-        helper = Rival()
-        try:
+        with closing(Rival()) as helper:
             helper.start(lambda: (helper.wait_until_blocked(pid), rival.commit()))
             second = alone(rule, 2)
-        finally:
-            helper.close()
         assert second.pk != job.pk
 
-    def test_a_job_that_is_claimed_meanwhile_is_followed(self, rival: Rival) -> None:
+    @each([FOLLOW, REPLACE, DEBOUNCE], before=empty_tables)
+    def test_a_job_that_is_claimed_meanwhile_is_followed(self, rule: Any, rival: Rival) -> None:
         """The call waits for a claim that has not committed, and then finds the key free."""
-        with all_faults() as about:
-            for rule in [FOLLOW, REPLACE, DEBOUNCE]:
-                with about(rule):
-                    empty_tables()
-                    self.enqueue_behind_a_claim(rule, rival)
+        self.enqueue_behind_a_claim(rule, rival)
 
     def test_two_lists_in_another_order_do_not_deadlock(self, rival: Rival) -> None:
         keys = [str(n) for n in range(200)]
@@ -575,34 +457,29 @@ class TestTwoTransactions:
         assert Job.objects.count() == 200
 
     @pytest.mark.one_server("a node of Citus reads committed rows in transactions of each isolation level")
-    def test_repeatable_read_answers_with_40001_what_it_cannot_see(self, rival: Rival) -> None:
+    @each(["keep", "replace", "per"])
+    def test_repeatable_read_answers_with_40001_what_it_cannot_see(self, name: Any, rival: Rival) -> None:
         """As for any write conflict at that level: the transaction has to be tried again."""
-        with all_faults() as about:
-            for name in ["keep", "replace", "per"]:
-                with about(name):
-                    rule = RULES[name]
-                    empty_tables()
-                    with pytest.raises(OperationalError) as refused, transaction.atomic():
-                        sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                        sql("SELECT 1")
-                        rival.run(alone, rule, 1)
-                        enqueue(rule, 2)
-                    assert getattr(refused.value.__cause__, "sqlstate", "") == "40001"
-                    job, is_new = enqueue(rule, 2)
-                    assert not is_new
-                    assert Job.objects.get() == job
+        rule = RULES[name]
+        empty_tables()
+        with pytest.raises(OperationalError) as refused, transaction.atomic():
+            sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            sql("SELECT 1")
+            rival.run(alone, rule, 1)
+            enqueue(rule, 2)
+        assert getattr(refused.value.__cause__, "sqlstate", "") == "40001"
+        job, is_new = enqueue(rule, 2)
+        assert not is_new
+        assert Job.objects.get() == job
 
-    def test_repeatable_read_keeps_what_it_can_see(self) -> None:
-        with all_faults() as about:
-            for (name, rule), way in product(RULES.items(), WAYS):
-                with about((name, way.__name__)):
-                    empty_tables()
-                    first = alone(rule, 1)
-                    with transaction.atomic():
-                        sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                        assert way([new(rule, 2)]) == [first.pk]
-                        assert way([new(rule, 3, key="other")]) != [first.pk]
-                    assert Job.objects.count() == 2
+    @each(RULES.items(), WAYS, before=empty_tables)
+    def test_repeatable_read_keeps_what_it_can_see(self, name: Any, rule: Any, way: Any) -> None:
+        first = alone(rule, 1)
+        with transaction.atomic():
+            sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            assert way([new(rule, 2)]) == [first.pk]
+            assert way([new(rule, 3, key="other")]) != [first.pk]
+        assert Job.objects.count() == 2
 
 
 def dead_letter(key: str = "k", **values: Any) -> Job:
@@ -612,9 +489,11 @@ def dead_letter(key: str = "k", **values: Any) -> Job:
 class TestDeadLetters:
     """Only a retry makes a job alive again whose key another one may hold by now."""
 
-    def test_one_whose_key_is_free_is_retried(self) -> None:
-        dead = dead_letter()
-        assert Job.objects.retry([dead.pk]) == Retried(revived=frozenset({dead.pk}), moved_on=frozenset())
+    def test_one_whose_key_is_free_is_retried_and_of_two_the_older(self) -> None:
+        dead, younger = dead_letter(), dead_letter()
+        assert Job.objects.retry([dead.pk], attempt=3).moved_on == {dead.pk}, "it had another attempt"
+        answer = Job.objects.retry([younger.pk, dead.pk], attempt=dead.attempts)
+        assert answer == Retried(revived=frozenset({dead.pk}), key_taken=frozenset({younger.pk}), moved_on=frozenset())
         assert enqueue(KEEP)[0].pk == dead.pk
 
     def test_one_whose_key_is_taken_is_left_and_named_and_the_others_are_retried(self) -> None:
@@ -625,11 +504,6 @@ class TestDeadLetters:
         )
         dead.refresh_from_db()
         assert dead.status == Status.DEAD_LETTERED
-
-    def test_of_two_with_one_key_the_older_is_retried(self) -> None:
-        older, younger = dead_letter(), dead_letter()
-        answer = Job.objects.retry([younger.pk, older.pk])
-        assert (answer.revived, answer.key_taken) == ({older.pk}, {younger.pk})
 
     def test_the_line_keeps_its_gaps(self) -> None:
         line = [dead_letter("a"), make_job(Status.DEAD_LETTERED), dead_letter("b")]
@@ -651,12 +525,9 @@ class TestDeadLetters:
             helper.close()
         assert (answer.revived, answer.key_taken) == (set(dead[1:]), {dead[0]})
 
-    def test_a_twin_that_commits_during_the_retry_refuses_itself_alone(self, rival: Rival) -> None:
-        with all_faults() as about:
-            for count in [1, 3]:
-                with about(count):
-                    empty_tables()
-                    self.retry_behind_a_twin(count, rival)
+    @each([1, 3], before=empty_tables)
+    def test_a_twin_that_commits_during_the_retry_refuses_itself_alone(self, count: Any, rival: Rival) -> None:
+        self.retry_behind_a_twin(count, rival)
 
     def test_twins_that_are_there_already_cost_no_statement_each(self) -> None:
         dead = [dead_letter(key) for key in "abcdef"]
@@ -666,22 +537,11 @@ class TestDeadLetters:
             assert len(Job.objects.retry([job.pk for job in dead]).key_taken) == 3
         assert len(sent) == 3  # two, and one look for those that have expired
 
-    def test_other_attempts_than_the_one_named_are_left(self) -> None:
-        dead = dead_letter()
-        assert Job.objects.retry([dead.pk], attempt=3).moved_on == {dead.pk}
-        assert Job.objects.retry([dead.pk], attempt=dead.attempts).revived == {dead.pk}
-
-    def retry_beside(self, rule: Unique) -> None:
+    @each([FOLLOW, REPLACE], before=empty_tables)
+    def test_a_key_held_until_the_start_cannot_conflict_on_retry(self, rule: Any) -> None:
         dead = dead_letter(unique_until_start=True)
         alone(rule)
         assert len(sent_by(lambda: Job.objects.retry([dead.pk]).revived)) == 1
-
-    def test_a_key_held_until_the_start_cannot_conflict_on_retry(self) -> None:
-        with all_faults() as about:
-            for rule in [FOLLOW, REPLACE]:
-                with about(rule):
-                    empty_tables()
-                    self.retry_beside(rule)
 
     def test_a_move_cannot_conflict(self) -> None:
         job = alone(KEEP)
@@ -707,28 +567,7 @@ class TestProjectsWithoutIt:
         assert (len(alone), len(keyed), len(many)) == (1, 1, 4)  # of the list: two settings, the ids, COPY
         assert not [text for text in alone + keyed + many if "unique" in text or "window" in text]
 
-    def test_the_other_verbs_take_one_statement_each(self) -> None:
-        make_job()
-        dead, claims = make_job(Status.DEAD_LETTERED), []
-        make_job(Status.DEAD_LETTERED, finished_at="2020-01-01T00:00:00Z")
-        me, lanes = Identity("me"), [Lane("default", 0)]
-        steps = [
-            lambda: Job.objects.retry([dead.pk]).revived,
-            lambda: claims.extend(Job.objects.claim(me, lanes=lanes)) or claims,
-            lambda: Job.objects.settle([success(claims[0])]).accepted,
-            lambda: Job.objects.prune(Status.DEAD_LETTERED, older_than=HOUR),
-        ]
-        sent = [sent_by(step) for step in steps]
-        assert [len(texts) for texts in sent] == [1, 1, 2 if is_on_citus() else 1, 1]
-        assert not [text for texts in sent[1:3] for text in texts if "unique" in text or "window" in text]
-
-    def enqueue_in_one_statement(self, rule: Unique) -> None:
-        assert len(sent_by(lambda: alone(rule))) == (2 + is_on_citus() if rule.per else 1)
-
-    def test_with_it_a_job_takes_one_statement_too(self) -> None:
+    @each(RULES.items(), before=empty_tables)
+    def test_with_it_a_job_takes_one_statement_too(self, name: Any, rule: Any) -> None:
         """And for a period one more, which sees to it that it begins with the job. On Citus its id is drawn before."""
-        with all_faults() as about:
-            for name, rule in RULES.items():
-                with about(name):
-                    empty_tables()
-                    self.enqueue_in_one_statement(rule)
+        assert len(sent_by(lambda: alone(rule))) == (2 + is_on_citus() if rule.per else 1)

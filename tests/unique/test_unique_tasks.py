@@ -18,7 +18,7 @@ from pulse_django.queue.words.job_options import NewJob
 from pulse_django.run.registry import InvalidTask, task_enqueued
 from pulse_django.unique.keys import key_of_call
 from pulse_django.unique.rule import UniqueKey
-from tests.faults import all_faults
+from tests.faults import all_faults, each
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 LATER = {"run_after": MINUTE}
@@ -86,22 +86,15 @@ class TestKeys:
         assert key(ship, 7) != key(ship, 8)
         assert key(everything, 1) == key(everything, a=1) == key(everything, 1, 2) == key(everything, 1, b=2)
         assert key(with_context, 7) == key(with_context, order=7) != key(with_context, 8)
-
-    def test_calls_that_differ_have_different_keys(self) -> None:
-        with all_faults() as about:
-            for args, kwargs in OTHER_CALLS:
-                with about(f"{args} and {kwargs}"):
-                    assert key(everything, *args, **kwargs) != key(everything, 1)
-
-    def test_the_order_within_a_value_that_has_none_does_not_matter(self) -> None:
+        assert key(ship, 7) != key(with_context, 7), "of another task"
         assert key(everything, {"x": 1, "y": (1, 2)}) == key(everything, {"y": [1, 2], "x": 1})
-
-    def test_a_function_of_the_arguments_makes_the_key(self) -> None:
         assert key(computed, {"customer": 1, "n": 1}) == key(computed, {"customer": 1, "n": 2}, fast=True)
         assert key(computed, {"customer": 1}) != key(computed, {"customer": 2})
+        assert key_of_call(others, (1,), {}) is None, "without the option"
 
-    def test_keys_of_different_tasks_differ(self) -> None:
-        assert key(ship, 7) != key(with_context, 7)
+    @each(OTHER_CALLS)
+    def test_calls_that_differ_have_different_keys(self, args: Any, kwargs: Any) -> None:
+        assert key(everything, *args, **kwargs) != key(everything, 1)
 
     def test_what_is_masked_is_hashed_with_the_secret_of_the_project(self) -> None:
         first = key(charge, "4111")
@@ -121,9 +114,6 @@ class TestKeys:
         assert key(decorated, order=7) != key(decorated, order=8)
         with pytest.raises(InvalidJob, match="cannot tell which argument is 'order'; pass it by name"):
             key(decorated, 7)
-
-    def test_a_task_without_the_option_has_none(self) -> None:
-        assert key_of_call(others, (1,), {}) is None
 
 
 DECLARATIONS: list[tuple[dict[str, Any], str]] = [
@@ -146,11 +136,10 @@ DECLARATIONS: list[tuple[dict[str, Any], str]] = [
 
 
 class TestDeclarations:
-    def test_a_rule_that_cannot_be_is_refused(self) -> None:
-        with all_faults() as about:
-            for rule, why in DECLARATIONS:
-                with about(why), pytest.raises((InvalidJob, InvalidTask), match=why):
-                    task(name="unique.wrong", unique=Unique(**rule))(others.func)
+    @each(DECLARATIONS)
+    def test_a_rule_that_cannot_be_is_refused(self, rule: Any, why: Any) -> None:
+        with pytest.raises((InvalidJob, InvalidTask), match=why):
+            task(name="unique.wrong", unique=Unique(**rule))(others.func)
 
     def test_anything_but_a_rule_is_refused(self) -> None:
         said = r"unique: .* is not a Unique; write Unique\(\.\.\.\)"
@@ -185,6 +174,14 @@ class TestDeclarations:
 class TestAnswers:
     def test_a_second_call_gets_the_first_result(self) -> None:
         assert ship.enqueue(7, "first").id == ship.enqueue(7, "second").id != ship.enqueue(8).id
+        ids = enqueue_many(ship, [(1,), {"order": 2}, [1, "again"]])
+        assert ids[0] == ids[2] != ids[1]
+        assert Job.objects.count() == 4
+        refuses = others.using(unique=Unique(on_conflict="raise"))
+        first = refuses.enqueue(1)
+        with pytest.raises(AlreadyEnqueued) as refused:
+            refuses.enqueue(1)
+        assert str(refused.value.job_id) == first.id
 
     def test_only_a_new_job_is_announced(self) -> None:
         announced: list[str] = []
@@ -214,28 +211,10 @@ class TestAnswers:
         one.enqueue(1)
         assert woken == ["mail"] * wakes
 
-    def test_a_call_can_bring_a_rule_of_its_own(self) -> None:
-        rule = Unique(by=("a",), on_conflict="replace")
-        first = others.using(unique=rule).enqueue(1, 2)
-        again = others.using(unique=rule).enqueue(1, 3)
-        assert again.id == first.id
-        assert again.args == [1, 3]
-        assert others.enqueue(1, 3).id != first.id, "without a rule it is as ever"
-
-    def test_debounce_through_the_task(self) -> None:
-        later = others.using(unique=Unique(by=("a",), on_conflict="debounce", max_delay=HOUR), run_after=MINUTE)
-        first = later.enqueue(1, 2)
-        assert later.enqueue(1, 3).id == first.id
-        assert Job.objects.get().args == [1, 3]
-
-    def test_many_calls_have_a_key_each(self) -> None:
-        ids = enqueue_many(ship, [(1,), {"order": 2}, [1, "again"]])
-        assert ids[0] == ids[2] != ids[1]
-        assert Job.objects.count() == 2
-
-    def test_what_is_raised_names_the_other_job(self) -> None:
-        refuses = others.using(unique=Unique(on_conflict="raise"))
-        first = refuses.enqueue(1)
-        with pytest.raises(AlreadyEnqueued) as refused:
-            refuses.enqueue(1)
-        assert str(refused.value.job_id) == first.id
+    @each([({"on_conflict": "replace"}, None), ({"on_conflict": "debounce", "max_delay": HOUR}, MINUTE)])
+    def test_a_call_can_bring_a_rule_of_its_own(self, rule: Any, run_after: Any) -> None:
+        one = others.using(unique=Unique(by=("a",), **rule), run_after=run_after)
+        number = 1 if run_after is None else 2
+        first, again = one.enqueue(number, 2), one.enqueue(number, 3)
+        assert (again.id, again.args) == (first.id, [number, 3])
+        assert others.enqueue(number, 3).id != first.id, "without a rule it is as ever"

@@ -13,23 +13,6 @@ WHERE win.job_id = ANY (:job_id::bigint[]) AND win.job_id = begun.id AND win.unt
 RETURNING win.job_id;
 
 -- holder()
-SELECT wanted.task, wanted.key, holder.id, holder.is_expired
-FROM ROWS FROM (pg_catalog.unnest(:task::text[]), pg_catalog.unnest(:key::text[])) AS wanted (task, key)
-CROSS JOIN LATERAL (
-    SELECT id, attempts = 0
-        AND expires_at IS NOT NULL
-        AND status::text = 'PENDING'
-        AND expires_at <= statement_timestamp() AS is_expired
-    FROM pulse_django_job_hot
-    WHERE task::text = wanted.task
-        AND unique_key::text = wanted.key
-        AND finished_at IS NULL
-        AND unique_key IS NOT NULL
-        AND (NOT unique_until_start OR attempts = 0)
-    LIMIT 1
-) AS holder;
-
--- holder()
 SELECT pulse_django_job.id, pulse_django_job.era, pulse_django_job.task, pulse_django_job.queue,
     pulse_django_job.priority, pulse_django_job.lane_key, pulse_django_job.ready, pulse_django_job.args,
     pulse_django_job.kwargs, pulse_django_job.payload_bytes, pulse_django_job.parent_id, pulse_django_job.trace,
@@ -127,6 +110,23 @@ WHERE finished_at IS NULL
     AND unique_key IS NOT NULL
     AND (NOT unique_until_start OR attempts = 0) DO NOTHING
 RETURNING id, task, unique_key;
+
+-- insert()
+SELECT wanted.task, wanted.key, holder.id, holder.is_expired
+FROM ROWS FROM (pg_catalog.unnest(:task::text[]), pg_catalog.unnest(:key::text[])) AS wanted (task, key)
+CROSS JOIN LATERAL (
+    SELECT id, attempts = 0
+        AND expires_at IS NOT NULL
+        AND status::text = 'PENDING'
+        AND expires_at <= statement_timestamp() AS is_expired
+    FROM pulse_django_job_hot
+    WHERE task::text = wanted.task
+        AND unique_key::text = wanted.key
+        AND finished_at IS NULL
+        AND unique_key IS NOT NULL
+        AND (NOT unique_until_start OR attempts = 0)
+    LIMIT 1
+) AS holder;
 
 -- insert()
 WITH new AS MATERIALIZED (
