@@ -269,6 +269,11 @@ def test_a_payload_past_all_settings_is_refused_by_the_table() -> None:
         )
 
 
+def test_a_job_can_be_enqueued_from_plain_sql() -> None:
+    sql("INSERT INTO pulse_django_job (task) VALUES ('tests.add')")
+    assert Job.objects.due().get().max_attempts == 10
+
+
 def test_naive_instants_are_refused_also_where_django_allows_them() -> None:
     with override_settings(USE_TZ=False), pytest.raises(InvalidJob, match="is naive"):
         NewJob(task="tests.add", run_after=datetime(2031, 1, 1))  # noqa: DTZ001
